@@ -1,0 +1,57 @@
+"""Options and look-ups that several commands share."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hpckit import collections as places
+from hpckit.runs import Run, find_runs, runs_root
+from hpckit.sites import Site, detect_site, load_site
+
+# Commands that take the user's own words after `--`.
+_TAKE_REST = ("submit", "scale", "sample")
+
+RunsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--runs", metavar="DIR", help="Where runs live (else $HPCKIT_RUNS, site, ./runs)."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+JobArgument = Annotated[
+    str,
+    typer.Argument(metavar="JOBID", help="Slurm's job id, a local run's id, a run id, or latest."),
+]
+JobsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="JOBID...", help="Job ids, run ids, or latest."),
+]
+
+
+def split_dashes(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Split the words for the user's own script off, at the first `--`."""
+    if "--" not in argv or not argv or argv[0] not in _TAKE_REST:
+        return argv, ()
+    at = argv.index("--")
+    return argv[:at], tuple(argv[at + 1 :])
+
+
+def default_root(option: Path | None, site_name: str | None = None) -> Path:
+    """Return the runs folder for commands that look at runs; reads a site only when it must."""
+    if option is not None or os.environ.get("HPCKIT_RUNS"):
+        return runs_root(option, None, os.environ)
+    return runs_root(None, find_site(site_name, places.search_path()).runs, os.environ)
+
+
+def find_site(name: str | None, collections: tuple[places.Collection, ...]) -> Site:
+    """Return the site asked for, else the one detected here."""
+    return load_site(name or detect_site(collections), collections)
+
+
+def runs_called(words: list[str], option: Path | None) -> list[Run]:
+    """Return the runs of several ids, each once, in the order given."""
+    root = default_root(option)
+    found = [run for word in words for run in find_runs(word, root)]
+    return list({run.dir: run for run in found}.values())

@@ -1,0 +1,25 @@
+"""`hpckit cancel JOBID...`."""
+
+import typer
+
+from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
+from hpckit.cli.output import note, print_json
+from hpckit.cli.view import status_line, status_record
+from hpckit.submission.waiting import cancel as cancel_runs
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(cancel)
+
+
+def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
+    """End jobs, or take them out of the queue. Jobs that are over stay as they were."""
+    found = cancel_runs(runs_called(job_ids, runs))
+    if json:
+        records = [status_record(status) for status in found]
+        print_json(records[0] if len(records) == 1 else {"jobs": records})
+    else:
+        print("\n".join(status_line(status) for status in found))
+    if not all(status.finished for status in found):
+        note("Slurm has the request, but some jobs are still ending.")

@@ -1,0 +1,63 @@
+"""`--follow`: a live view of runs on stderr: state, why it waits, expected start, then progress."""
+
+import sys
+
+from hpckit.cli.view import status_line
+from hpckit.errors import CommandError
+from hpckit.slurm import jobs
+from hpckit.slurm.states import JobState, is_waiting
+from hpckit.submission.states import RunStatus
+
+
+class LiveView:
+    """Prints a line per run: rewritten in place on a terminal, printed once per change in a log."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
+        self._drawn = 0
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, statuses: list[RunStatus]) -> None:
+        """Show a round of statuses."""
+        lines = {status.run.job_id: _line(status) for status in statuses}
+        if self._terminal:
+            self._redraw([*lines.values()])
+        else:
+            for job_id, line in lines.items():
+                if self._shown.get(job_id) != line:
+                    print(line, file=sys.stderr, flush=True)
+        self._shown = lines
+
+    def _redraw(self, lines: list[str]) -> None:
+        width = _width()
+        up = f"\x1b[{self._drawn}A" if self._drawn else ""
+        text = "".join(f"\r\x1b[2K{line[: width - 1]}\n" for line in lines)
+        sys.stderr.write(up + text)
+        sys.stderr.flush()
+        self._drawn = len(lines)
+
+
+def _width() -> int:
+    import shutil  # noqa: PLC0415  # 5 ms that only a terminal pays
+
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def _line(status: RunStatus) -> str:
+    line = status_line(status)
+    if status.state is JobState.PENDING and status.expected_start is None:
+        return line + _expected(status)
+    return line
+
+
+def _expected(status: RunStatus) -> str:
+    """Ask Slurm for the expected start; silence means it has no estimate yet."""
+    if status.run.executor != "slurm" or not is_waiting(status.state):
+        return ""
+    try:
+        moment = jobs.expected_start(status.run.job_id)
+    except CommandError:
+        return ""
+    from hpckit.cli.view import clock  # noqa: PLC0415
+
+    return f", expected start {clock(moment)}" if moment else ""

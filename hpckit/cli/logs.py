@@ -1,0 +1,80 @@
+"""`hpckit logs JOBID`: a rank's output, every rank's, the first error; `-f` follows."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hpckit.cli.arguments import JobArgument, RunsOption, default_root
+from hpckit.cli.output import note
+from hpckit.errors import RequestError
+from hpckit.logs import error_report, follow, log_files, read_all
+from hpckit.runs import Run, find_runs
+from hpckit.submission.states import statuses
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(logs)
+
+
+def logs(
+    job_id: JobArgument,
+    rank: Annotated[int | None, typer.Option("--rank", help="This rank (default 0).")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="The job script's and every rank's.")
+    ] = False,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="The first traceback, with rank and host.")
+    ] = False,
+    following: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job is over.")
+    ] = False,
+    runs: RunsOption = None,
+) -> None:
+    """Print what a job's ranks wrote: rank 0 unless told otherwise."""
+    run = _one(job_id, find_runs(job_id, default_root(runs)))
+    if errors:
+        _print_errors(run)
+    elif following:
+        _print(follow(lambda: log_files(run, rank, every=every), lambda: _over(run)))
+    else:
+        files = log_files(run, rank, every=every)
+        _print(read_all(files))
+        if not files:
+            note(f"{run.job_id} has written nothing yet. See `hpckit status {run.job_id}`.")
+
+
+def _one(word: str, found: list[Run]) -> Run:
+    if len(found) > 1:
+        raise RequestError(f"{word} is an array of {len(found)} tasks. Name one: {found[0].job_id}")
+    return found[0]
+
+
+def _over(run: Run) -> bool:
+    return statuses([run])[0].finished
+
+
+def _print_errors(run: Run) -> None:
+    status = statuses([run])[0]
+    if status.good:
+        note(f"{run.job_id} COMPLETED: no rank failed.")
+        return
+    report = error_report(run)
+    if report and (status.finished or status.ranks):
+        print(report)
+    else:
+        note(f"{run.job_id} is {status.state}: no error so far.")
+
+
+def _print(pieces: Iterable[tuple[Path, str]]) -> None:
+    """Print pieces of files, with a line that names the file where it changes, as tail does."""
+    last = None
+    for path, text in pieces:
+        if last is not None and path != last:
+            sys.stdout.write(f"\n==> {path.name} <==\n")
+        last = path
+        sys.stdout.write(text)
+        sys.stdout.flush()

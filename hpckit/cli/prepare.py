@@ -1,0 +1,112 @@
+"""From command-line words to a submission: site, workload, executor, plan. It sends nothing."""
+
+import os
+from pathlib import Path
+
+from hpckit import shell
+from hpckit.cli.arguments import find_site
+from hpckit.collections import Collection, search_path
+from hpckit.errors import OutsideError, RequestError
+from hpckit.interpreter import own_python
+from hpckit.plan.make import make_plan
+from hpckit.plan.request import Request
+from hpckit.runs import find_runs, new_run_id, runs_root
+from hpckit.script import RunPlace
+from hpckit.sites import list_sites
+from hpckit.strategies import STRATEGIES
+from hpckit.submission.local import this_machine
+from hpckit.submission.submit import Submission
+from hpckit.workloads import Workload, list_workloads, load_workload
+
+EXECUTORS = ("auto", "slurm", "local")
+_DEPENDENCIES = ("afterok", "afterany", "afternotok", "after", "aftercorr")
+
+
+def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Submission:
+    """Work a request out to the point of submitting. `preview` needs no Slurm.
+
+    Raises:
+        RequestError: the request is wrong. OutsideError: Slurm was asked for and is not here.
+    """
+    collections = search_path()
+    site = find_site(request.site, collections)
+    workload = _workload(request, collections)
+    executor = choose_executor(request.executor, preview=preview)
+    machine = this_machine() if executor == "local" else None
+    plan = make_plan(request, site, workload, python=own_python()[0], machine=machine)
+    root = runs_root(runs, site.runs, os.environ)
+    run_id = new_run_id(plan.name)
+    after, after_dirs = _dependencies(request.after, executor, root)
+    site_file = list_sites(collections).get(site.name)
+    return Submission(
+        request=request,
+        plan=plan,
+        place=RunPlace(run_id=run_id, dir=root / run_id, cwd=str(Path.cwd()), after=after),
+        collections=collections,
+        site_path=site_file.path if site_file else None,
+        site_collection=site_file.collection.label() if site_file else "",
+        after_dirs=after_dirs,
+    )
+
+
+def _workload(request: Request, collections: tuple[Collection, ...]) -> Workload | None:
+    if request.script is None:
+        known = {name.replace("-", "_") for name in list_workloads(collections)}
+        key = request.target.replace("-", "_")
+        if key not in known and request.target in STRATEGIES:
+            raise RequestError(
+                f"{request.target!r} is a strategy, and no workload has that name: give your "
+                f"script, as in `hpckit submit {request.target} train.py`."
+            )
+        return load_workload(request.target, collections)
+    if request.target not in STRATEGIES:
+        raise RequestError(
+            f"{request.target!r} is not a strategy; a script needs one of {', '.join(STRATEGIES)}: "
+            f"hpckit submit ddp {request.script}. A workload's arguments go after `--`."
+        )
+    return None
+
+
+def choose_executor(word: str, *, preview: bool) -> str:
+    """Return slurm or local. `auto` means Slurm where there is an sbatch, else this machine.
+
+    Raises:
+        RequestError: unknown word. OutsideError: Slurm was asked for, and there is no sbatch.
+    """
+    if word not in EXECUTORS:
+        raise RequestError(f"--executor {word!r} must be one of {', '.join(EXECUTORS)}.")
+    has_slurm = shell.which("sbatch") is not None
+    if word == "auto":
+        return "slurm" if has_slurm or preview else "local"
+    if word == "slurm" and not has_slurm and not preview:
+        raise OutsideError(
+            "There is no sbatch on PATH, so Slurm cannot be reached from here. "
+            "Log in to the cluster, or use --executor local for this machine."
+        )
+    return word
+
+
+def _dependencies(
+    words: tuple[str, ...], executor: str, root: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return Slurm dependencies (`afterok:12`), or for local runs the folders to wait for."""
+    after, folders = [], []
+    for word in words:
+        kind, colon, job = word.partition(":")
+        if not colon:
+            kind, job = "afterok", word
+        if kind not in _DEPENDENCIES:
+            raise RequestError(
+                f"--after {word!r}: {kind!r} is not one of {', '.join(_DEPENDENCIES)}."
+            )
+        if executor == "slurm" and job.replace("_", "").isdigit():
+            after.append(f"{kind}:{job}")
+            continue
+        found = find_runs(job, root)
+        if found[0].executor != executor:
+            raise RequestError(
+                f"--after {word}: that is a {found[0].executor} run, this one {executor}."
+            )
+        after.append(f"{kind}:{found[0].array_job_id if len(found) > 1 else found[0].job_id}")
+        folders += [str(run.dir) for run in found]
+    return tuple(after), tuple(folders)

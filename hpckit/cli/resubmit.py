@@ -1,0 +1,120 @@
+"""`hpckit resubmit JOBID [OPTIONS]`: the same request again, saying what differs since."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, default_root
+from hpckit.cli.output import note
+from hpckit.cli.prepare import prepare
+from hpckit.cli.submit import carry_out, parse_gpus
+from hpckit.errors import OutsideError
+from hpckit.plan.request import Request, request_from_record
+from hpckit.runs import Run, find_runs
+from hpckit.script import make_script
+from hpckit.submission.compare import differences
+from hpckit.submission.submit import make_record
+from hpckit.units import parse_minutes
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(resubmit)
+
+
+def resubmit(
+    job_id: JobArgument,
+    nodes: Annotated[int | None, typer.Option("--nodes", "-N")] = None,
+    gpus: Annotated[str | None, typer.Option("--gpus", "--gpus-per-node")] = None,
+    cpus_per_task: Annotated[int | None, typer.Option()] = None,
+    mem_gb: Annotated[int | None, typer.Option()] = None,
+    time: Annotated[str | None, typer.Option("--time", "-t")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", "-p")] = None,
+    account: Annotated[str | None, typer.Option("--account", "-A")] = None,
+    qos: Annotated[str | None, typer.Option("--qos")] = None,
+    exclude: Annotated[str | None, typer.Option()] = None,
+    launcher: Annotated[str | None, typer.Option()] = None,
+    max_requeues: Annotated[int | None, typer.Option()] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    runs: RunsOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script only.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the job is over.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Watch it.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Submit a run's request again, with the options given here changed; also one array task alone.
+
+    The code is what the script's folder holds now; what differs from the recorded run is said.
+    """
+    found = find_runs(job_id, default_root(runs))
+    old = found[0]
+    gpu_type, gpu_count = parse_gpus(gpus)
+    changes: dict[str, Any] = {
+        "nodes": nodes,
+        "gpus": gpu_count,
+        "gpu_type": gpu_type,
+        "cpus_per_task": cpus_per_task,
+        "mem_gb": mem_gb,
+        "time_min": None if time is None else parse_minutes(time),
+        "partition": partition,
+        "account": account,
+        "qos": qos,
+        "exclude": exclude,
+        "launcher": launcher,
+        "max_requeues": max_requeues,
+    }
+    request = request_from_record(old.record["request"])
+    if job_id == old.job_id or job_id == old.run_id:
+        request = single_task(request, old)
+    request = with_settings(request, tuple(settings or ()))
+    request = replace(
+        request, **{key: value for key, value in changes.items() if value is not None}
+    )
+    _go_there(old)
+    submission = prepare(request, runs or old.dir.parent, preview=dry_run)
+    rendered = make_script(submission.plan, submission.place, submission.collections)
+    lines = differences(old.record, make_record(submission, rendered))
+    note(f"Again {old.run_id}" + (", with these differences:" if lines else ", with no difference"))
+    for line in lines:
+        note(f"  {line}")
+    if dry_run:
+        print(rendered.text, end="")
+    else:
+        carry_out(submission, wait=wait, follow=follow, json=json)
+
+
+def single_task(request: Request, run: Run) -> Request:
+    """Turn an array's request into that of one of its tasks: its values become plain settings."""
+    array = run.record.get("array")
+    if not array:
+        return request
+    keys = [text.partition("=")[0].replace("_", "-") for text in request.array]
+    if request.script is None:
+        values = tuple(f"{key}={run.record['parameters'][key]}" for key in keys)
+        request = with_settings(request, values)
+    else:
+        extra = len(run.record["command"]) - 2 * len(keys)
+        request = replace(request, args=(*request.args, *run.record["command"][extra:]))
+    return replace(request, array=(), parallel=None)
+
+
+def with_settings(request: Request, settings: tuple[str, ...]) -> Request:
+    """Replace `--set` values of the same key, and add the rest."""
+    new = {text.partition("=")[0].replace("_", "-") for text in settings}
+    kept = [t for t in request.settings if t.partition("=")[0].replace("_", "-") not in new]
+    return replace(request, settings=(*kept, *settings))
+
+
+def _go_there(run: Run) -> None:
+    """Go to where the run was submitted from: relative paths in its arguments mean that place."""
+    import os  # noqa: PLC0415
+
+    try:
+        os.chdir(Path(run.record["cwd"]))
+    except OSError as error:
+        raise OutsideError(
+            f"The run was submitted from {run.record['cwd']}, which cannot be entered: "
+            f"{error.strerror}."
+        ) from error

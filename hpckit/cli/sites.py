@@ -1,0 +1,118 @@
+"""`hpckit sites list|show`."""
+
+from typing import Annotated
+
+import typer
+
+from hpckit.cli.arguments import JsonOption
+from hpckit.cli.output import print_json, table
+from hpckit.collections import search_path
+from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
+from hpckit.units import format_minutes
+
+commands = typer.Typer(help="Clusters, as data.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command group."""
+    app.add_typer(commands, name="sites")
+
+
+@commands.command("list")
+def list_all(json: JsonOption = False) -> None:
+    """List the known sites; `*` marks the one detected here."""
+    collections = search_path()
+    here = detect_site(collections)
+    found = list_sites(collections)
+    if json:
+        print_json(
+            [
+                {
+                    "name": name,
+                    "here": name == here,
+                    "description": read_site(place.path).description,
+                    "collection": place.collection.name,
+                    "shadows": [row.name for row in place.shadows],
+                    "path": str(place.path),
+                }
+                for name, place in found.items()
+            ]
+        )
+        return
+    rows = [
+        (
+            f"{name} *" if name == here else name,
+            place.collection.label(),
+            ", ".join(row.label() for row in place.shadows),
+            read_site(place.path).description,
+        )
+        for name, place in found.items()
+    ]
+    print(table(("SITE", "FROM", "SHADOWS", "DESCRIPTION"), rows))
+
+
+@commands.command()
+def show(
+    name: Annotated[str | None, typer.Argument(help="A site; else the one detected here.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a site: limits, GPU types, environments."""
+    collections = search_path()
+    site = load_site(name or detect_site(collections), collections)
+    if json:
+        print_json(_record(site))
+    else:
+        print(_page(site, str(list_sites(collections)[site.name].path)))
+
+
+def _record(site: Site) -> dict[str, object]:
+    names = ("name", "description", "contact", "url", "account", "partition", "qos", "time_min",
+             "gpu_request", "gpu_type", "gpus_per_node", "cpus_per_gpu", "modules", "environment",
+             "mpi", "runs", "grafana", "prometheus")  # fmt: skip
+    record: dict[str, object] = {name: getattr(site, name) for name in names}
+    record["gpu_types"] = dict(site.gpu_types)
+    record["partitions"] = {
+        name: {key: getattr(row, key) for key in _PARTITION}
+        for name, row in site.partitions.items()
+    }
+    record["environments"] = {
+        name: {"kind": str(row.kind), "load": list(row.load), "path": row.path}
+        for name, row in site.environments.items()
+    }
+    return record
+
+
+_PARTITION = ("max_time_min", "max_nodes", "gpus_per_node", "cpus_per_node", "mem_gb_per_node")
+
+
+def _page(site: Site, path: str) -> str:
+    lines = [f"{site.name}: {site.description}", f"  file         {path}"]
+    facts = {
+        "contact": site.contact,
+        "url": site.url,
+        "modules": site.modules,
+        "GPU types": ", ".join(
+            f"{name} ({count} per node)" for name, count in site.gpu_types.items()
+        ),
+        "account": site.account,
+        "partition": site.partition,
+        "time": format_minutes(site.time_min),
+        "environment": site.environment,
+        "MPI": site.mpi and f"srun --mpi={site.mpi}",
+        "runs": site.runs,
+    }
+    lines += [f"  {key:<12} {value}" for key, value in facts.items() if value]
+    for row in site.partitions.values():
+        limits = {
+            "time": row.max_time_min and format_minutes(row.max_time_min),
+            "nodes": row.max_nodes,
+            "GPUs per node": row.gpus_per_node,
+            "CPUs per node": row.cpus_per_node,
+            "GB per node": row.mem_gb_per_node,
+        }
+        text = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
+        lines.append(f"  partition    {row.name}: {text or 'no limits given'}")
+    for environment in site.environments.values():
+        what = ", ".join(environment.load) or environment.path or ""
+        lines.append(f"  environment  {environment.name} ({environment.kind}): {what}")
+    return "\n".join(lines)

@@ -1,0 +1,233 @@
+"""`hpckit submit`: a workload, or one's own script under a strategy."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hpckit.cli.arguments import JsonOption, RunsOption
+from hpckit.cli.follow import LiveView
+from hpckit.cli.output import note, print_json
+from hpckit.cli.prepare import prepare
+from hpckit.cli.view import status_line, submit_record
+from hpckit.errors import RequestError
+from hpckit.plan.request import Request
+from hpckit.runs import Run
+from hpckit.script import make_script
+from hpckit.submission.check import check_with_slurm
+from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.submit import Submission
+from hpckit.submission.submit import submit as submit_plan
+from hpckit.submission.waiting import wait as wait_for
+from hpckit.units import format_minutes, parse_minutes
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(submit)
+
+
+def submit(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A workload; or with SCRIPT a strategy.")
+    ],
+    script: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SCRIPT]",
+            help="Your own script; NAME is then serial, "
+            "dp, ddp, mirrored or mpi. Its arguments go after `--`.",
+        ),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", "-N", help="Nodes.")] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", "--gpus-per-node", metavar="[TYPE:]N", help="GPUs per node."),
+    ] = None,
+    tasks_per_node: Annotated[
+        int | None, typer.Option(help="Ranks per node, for ddp and mpi without GPUs.")
+    ] = None,
+    cpus_per_task: Annotated[int | None, typer.Option(help="CPUs per rank.")] = None,
+    mem_gb: Annotated[int | None, typer.Option(help="Memory per node, GB.")] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", "-t", help="Limit: minutes, 1h30m, HH:MM:SS, D-HH:MM:SS."),
+    ] = None,
+    site: Annotated[str | None, typer.Option(help="Site file (else detected).")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", "-p")] = None,
+    account: Annotated[str | None, typer.Option("--account", "-A")] = None,
+    qos: Annotated[str | None, typer.Option("--qos")] = None,
+    constraint: Annotated[str | None, typer.Option("--constraint", "-C")] = None,
+    reservation: Annotated[str | None, typer.Option("--reservation")] = None,
+    exclude: Annotated[str | None, typer.Option(help="Nodes not to use.")] = None,
+    template: Annotated[str, typer.Option(help="Script template.")] = "base",
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment of the site; or a venv's path, conda:NAME, module:NAME, "
+            "apptainer:IMAGE."
+        ),
+    ] = None,
+    launcher: Annotated[str | None, typer.Option(help="srun, torchrun or mpirun.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Workload parameter.")
+    ] = None,
+    array: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--array", metavar="KEY=A,B,C", help="One job per value; repeat for a product."
+        ),
+    ] = None,
+    parallel: Annotated[int | None, typer.Option(help="Array tasks at once.")] = None,
+    after: Annotated[
+        list[str] | None, typer.Option(metavar="JOBID", help="Start after that job ended well.")
+    ] = None,
+    max_requeues: Annotated[int, typer.Option(help="Restarts after time limit or preemption.")] = 0,
+    executor: Annotated[str, typer.Option(help="auto, slurm or local (this machine).")] = "auto",
+    job_name: Annotated[str | None, typer.Option("--name", "-J", help="Job name.")] = None,
+    runs: RunsOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the script; submit nothing.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Ask Slurm whether and when it would start.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the job is over.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Watch it until it is over.")
+    ] = False,
+    json: JsonOption = False,
+    sample_interval: Annotated[
+        float, typer.Option(metavar="S", help="Seconds between GPU samples; 0 = off.")
+    ] = 10.0,
+    skip_check: Annotated[
+        list[str] | None, typer.Option(metavar="CHECK", help="Switch one of hpckit's checks off.")
+    ] = None,
+) -> None:
+    """Submit a workload, or your own script, as one job or an array; return at once."""
+    gpu_type, gpu_count = parse_gpus(gpus)
+    request = Request(
+        target=name,
+        script=None if script is None else str(Path(script).expanduser().absolute()),
+        args=tuple(context.obj or ()),
+        settings=tuple(settings or ()),
+        array=tuple(array or ()),
+        parallel=parallel,
+        nodes=nodes,
+        gpus=gpu_count,
+        gpu_type=gpu_type,
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=cpus_per_task,
+        mem_gb=mem_gb,
+        time_min=None if time is None else parse_minutes(time),
+        site=site,
+        partition=partition,
+        account=account,
+        qos=qos,
+        constraint=constraint,
+        reservation=reservation,
+        exclude=exclude,
+        template=template,
+        env=env,
+        launcher=launcher,
+        executor=executor,
+        name=job_name,
+        after=tuple(after or ()),
+        max_requeues=max_requeues,
+        sample_interval_s=sample_interval,
+        skip_checks=tuple(skip_check or ()),
+    )
+    submission = prepare(request, runs, preview=dry_run)
+    if dry_run:
+        _preview(submission, json=json)
+    elif check:
+        print(check_with_slurm(submission))
+    else:
+        carry_out(submission, wait=wait, follow=follow, json=json)
+
+
+def parse_gpus(text: str | None) -> tuple[str | None, int | None]:
+    """Read `4` or `A100:4` as (type, count).
+
+    Raises:
+        RequestError: it is neither.
+    """
+    if text is None:
+        return None, None
+    kind, _, count = text.rpartition(":")
+    if not count.isdigit():
+        raise RequestError(f"--gpus {text!r} must be a number per node, or TYPE:N as in A100:4.")
+    return kind or None, int(count)
+
+
+def _preview(submission: Submission, *, json: bool) -> None:
+    script = make_script(submission.plan, submission.place, submission.collections).text
+    _say_plan(submission)
+    if json:
+        print_json({"run_id": submission.place.run_id, "script": script})
+    else:
+        print(script, end="")
+
+
+def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -> None:
+    """Submit, say so, and wait if asked to.
+
+    Raises:
+        typer.Exit: status 1 when a job that was waited for did not end well.
+    """
+    _say_plan(submission)
+    found = submit_plan(submission)
+    _say_submitted(submission, found, json=json)
+    if not (wait or follow):
+        if json:
+            print_json(_document(submission, statuses(found)))
+        return
+    try:
+        ended = wait_for(found, look=LiveView() if follow else None)
+    except KeyboardInterrupt:
+        note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
+        raise
+    if json:
+        print_json(_document(submission, ended))
+    else:
+        print("\n".join(status_line(status) for status in ended))
+    if not all(status.good for status in ended):
+        note(f"Why: hpckit logs {_first_bad(ended).run.job_id} --errors")
+        raise typer.Exit(1)
+
+
+def _first_bad(ended: list[RunStatus]) -> RunStatus:
+    return next(status for status in ended if not status.good)
+
+
+def _document(submission: Submission, found: list[RunStatus]) -> dict[str, Any]:
+    records = [submit_record(status) for status in found]
+    return {"jobs": records} if submission.plan.is_array else records[0]
+
+
+def _say_plan(submission: Submission) -> None:
+    plan = submission.plan
+    count = f"{len(plan.tasks)} x " if plan.is_array else ""
+    shape = f"{plan.nodes} node(s) x {plan.gpus_per_node} GPU(s) = {plan.total_gpus} GPU(s)"
+    if not plan.gpus_per_node:
+        shape = f"{plan.nodes} node(s), no GPU"
+    where = "this machine" if plan.executor == "local" else f"Slurm, site {plan.site.name}"
+    note(
+        f"{plan.name}: {count}{shape}, {plan.ranks} rank(s) by {plan.launcher.name}, "
+        f"limit {format_minutes(plan.time_min)}, on {where}"
+    )
+    for line in plan.notes:
+        note(f"note: {line}")
+
+
+def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> None:
+    first = found[0]
+    if submission.plan.is_array:
+        text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1})"
+    else:
+        text = f"Submitted {first.job_id}"
+    if not json:
+        print(text, flush=True)
+    note(f"  run     {submission.place.dir}")
+    note(f"  follow  hpckit logs {first.job_id} -f")

@@ -1,0 +1,118 @@
+"""How a run's status reads: as JSON, as a line, as a page."""
+
+import time
+from typing import Any
+
+from hpckit.metrics import Progress, read_progress
+from hpckit.payload.tracebacks import error_line
+from hpckit.slurm.states import is_waiting
+from hpckit.submission.states import RunStatus
+from hpckit.units import format_seconds
+
+
+def status_record(status: RunStatus) -> dict[str, Any]:
+    """Return `status --json` of one run, in the words of the public contract."""
+    return {
+        "job_id": status.run.job_id,
+        "run_id": status.run.run_id,
+        "state": str(status.state),
+        "reason": status.reason,
+        "reason_text": status.reason_text,
+        "nodes": list(status.nodes),
+        "elapsed_s": None if status.elapsed_s is None else round(status.elapsed_s, 1),
+        "restarts": status.restarts,
+        "exit_code": status.exit_code,
+        "run_dir": str(status.run.dir),
+        "executor": status.run.executor,
+        "source": status.source,
+        "expected_start": status.expected_start,
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "host": rank.host,
+                "exit_code": rank.exit_code,
+                "error": rank.error,
+                "device": rank.device,
+                "restart": rank.restart,
+            }
+            for rank in status.ranks
+        ],
+    }
+
+
+def submit_record(status: RunStatus) -> dict[str, Any]:
+    """Return `submit --json` of one run."""
+    return {
+        "job_id": status.run.job_id,
+        "run_id": status.run.run_id,
+        "run_dir": str(status.run.dir),
+        "executor": status.run.executor,
+        "state": str(status.state),
+        "exit_code": status.exit_code,
+    }
+
+
+def status_line(status: RunStatus) -> str:
+    """Return a run's state and what matters in it, on one line."""
+    parts = [f"{status.run.job_id} {status.state}"]
+    if status.elapsed_s is not None and not is_waiting(status.state):
+        parts.append(format_seconds(status.elapsed_s))
+    if status.reason_text:
+        parts.append(status.reason_text)
+    if is_waiting(status.state) and status.expected_start:
+        parts.append(f"expected start {clock(status.expected_start)}")
+    if status.restarts:
+        parts.append(f"restarted {status.restarts}x")
+    progress = read_progress(status.run.dir) if status.ranks else None
+    if progress:
+        parts.append(progress_text(progress, over=status.finished))
+    if status.finished and status.exit_code:
+        parts.append(f"exit status {status.exit_code}")
+    return ": ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]
+
+
+def progress_text(progress: Progress, *, over: bool = False) -> str:
+    """Return how far a script is: `step 120/460 loss 0.31 1234 samples/s 12 s left`."""
+    total = f"/{progress.total_steps}" if progress.total_steps else ""
+    parts = [f"step {progress.step}{total}"]
+    if progress.epoch is not None and progress.epochs:
+        parts.append(f"epoch {progress.epoch}/{progress.epochs}")
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.4g}")
+    if progress.test_accuracy is not None:
+        parts.append(f"held-out accuracy {progress.test_accuracy:.3f}")
+    if progress.samples_per_s:
+        parts.append(f"{progress.samples_per_s:,.0f} samples/s")
+    if progress.seconds_left is not None and not over:
+        parts.append(f"{format_seconds(progress.seconds_left)} left")
+    return " ".join(parts)
+
+
+def status_page(status: RunStatus) -> str:
+    """Return what `hpckit status` shows of one run."""
+    plan = status.run.record["plan"]
+    lines = [
+        status_line(status),
+        f"  run      {status.run.run_id}",
+        f"  folder   {status.run.dir}",
+        f"  shape    {plan['nodes']} node(s) x {plan['tasks_per_node']} rank(s), "
+        f"{plan['total_gpus']} GPU(s), {plan['strategy']} by {plan['launcher']}",
+    ]
+    if status.nodes:
+        lines.append(f"  nodes    {', '.join(status.nodes)}")
+    for rank in status.ranks:
+        if rank.exit_code and not rank.consequence:
+            why = f": {error_line(rank.error)}" if rank.error else ""
+            lines.append(f"  rank {rank.rank:<3} {rank.host}, exit status {rank.exit_code}{why}")
+    stopped = [str(rank.rank) for rank in status.ranks if rank.consequence]
+    if stopped:
+        lines.append(f"  stopped  rank(s) {', '.join(stopped)}, after that")
+    if status.finished and not status.good:
+        lines.append(f"  see      hpckit logs {status.run.job_id} --errors")
+    return "\n".join(lines)
+
+
+def clock(moment: float) -> str:
+    """Return a moment as people say it: the time today, else date and time."""
+    then, now = time.localtime(moment), time.localtime()
+    return time.strftime("%H:%M" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)

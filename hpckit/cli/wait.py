@@ -1,0 +1,34 @@
+"""`hpckit wait JOBID...`: return when all are over."""
+
+from typing import Annotated
+
+import typer
+
+from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
+from hpckit.cli.output import print_json
+from hpckit.cli.view import status_line, status_record
+from hpckit.submission.waiting import wait as wait_for
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(wait)
+
+
+def wait(
+    job_ids: JobsArgument,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="S", help="Give up after S seconds.")
+    ] = None,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Wait until all jobs are over. Exit status 0 when all COMPLETED, 1 when one did not."""
+    found = wait_for(runs_called(job_ids, runs), timeout_s=timeout)
+    if json:
+        records = [status_record(status) for status in found]
+        print_json(records[0] if len(records) == 1 else {"jobs": records})
+    else:
+        print("\n".join(status_line(status) for status in found))
+    if not all(status.good for status in found):
+        raise typer.Exit(1)

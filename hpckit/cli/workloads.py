@@ -1,0 +1,108 @@
+"""`hpckit workloads list|show`."""
+
+from typing import Annotated
+
+import typer
+
+from hpckit.cli.arguments import JsonOption
+from hpckit.cli.output import print_json, table
+from hpckit.collections import search_path
+from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
+
+commands = typer.Typer(help="Programs hpckit can submit.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command group."""
+    app.add_typer(commands, name="workloads")
+
+
+@commands.command("list")
+def list_all(json: JsonOption = False) -> None:
+    """List the workloads, where each comes from and what it shadows."""
+    found = list_workloads(search_path())
+    loaded = {name: read_workload(place) for name, place in found.items()}
+    if json:
+        print_json(
+            [
+                {
+                    "name": name,
+                    "strategy": loaded[name].strategy,
+                    "description": loaded[name].description,
+                    "collection": place.collection.name,
+                    "shadows": [row.name for row in place.shadows],
+                    "path": str(place.path.parent),
+                }
+                for name, place in found.items()
+            ]
+        )
+        return
+    rows = [
+        (
+            name,
+            loaded[name].strategy,
+            place.collection.label(),
+            ", ".join(row.label() for row in place.shadows),
+            loaded[name].description,
+        )
+        for name, place in found.items()
+    ]
+    print(table(("WORKLOAD", "STRATEGY", "FROM", "SHADOWS", "DESCRIPTION"), rows))
+
+
+@commands.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A workload.")], json: JsonOption = False
+) -> None:
+    """Show a workload: its script and parameters, with types, defaults and help."""
+    workload = load_workload(name, search_path())
+    if json:
+        print_json(_record(workload))
+    else:
+        print(_page(workload))
+
+
+def _record(workload: Workload) -> dict[str, object]:
+    keys = ("type", "default", "help", "minimum", "maximum")
+    return {
+        "name": workload.name,
+        "description": workload.description,
+        "strategy": workload.strategy,
+        "script": str(workload.script),
+        "parameters": {
+            row.name: {**{key: getattr(row, key) for key in keys}, "choices": list(row.choices)}
+            for row in workload.parameters.values()
+        },
+    }
+
+
+def _page(workload: Workload) -> str:
+    head = [
+        f"{workload.name}: {workload.description}",
+        f"  strategy  {workload.strategy}",
+        f"  script    {workload.script}",
+        f"  submit    hpckit submit {workload.name} --nodes 2 --gpus 4 --set KEY=VALUE",
+        "",
+    ]
+    rows = [
+        (row.name, row.type, _default(row), row.help + _range(row))
+        for row in workload.parameters.values()
+    ]
+    return "\n".join(head) + table(("PARAMETER", "TYPE", "DEFAULT", "HELP"), rows)
+
+
+def _default(row: Parameter) -> str:
+    if isinstance(row.default, bool):
+        return str(row.default).lower()
+    return "-" if row.default is None else str(row.default)
+
+
+def _range(row: Parameter) -> str:
+    if row.choices:
+        return f" ({', '.join(str(choice) for choice in row.choices)})"
+    limits = [
+        f"{word} {limit:g}"
+        for word, limit in (("from", row.minimum), ("to", row.maximum))
+        if limit is not None
+    ]
+    return f" ({' '.join(limits)})" if limits else ""

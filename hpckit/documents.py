@@ -1,0 +1,196 @@
+"""YAML documents read strictly: unknown keys, wrong types and doubled keys are errors with a line.
+
+The only module that reads YAML. Values are built from the node tree of the safe loader, so that an
+error can name the file and the line, and no tag can build an object.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpckit.errors import ConfigError
+
+Scalar = str | int | float | bool | None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return `Did you mean 'x'?` or the list of what is known, as the end of an error message."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Known: {', '.join(names)}." if names else "None are known."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands: file and line (counted from 1), for error messages."""
+
+    path: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(slots=True)
+class Fields:
+    """One mapping of a document: take each known key once, then `done()` refuses the rest."""
+
+    place: Place
+    values: Mapping[str, tuple[Any, Place]]
+    what: str
+    asked: set[str] = field(default_factory=set)
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        """Take a string; numbers are accepted as written (`python: 3.11` is a name, not 3.11)."""
+        value = self._take(key, (str, int, float), "a text")
+        return default if value is None else str(value)
+
+    def required_text(self, key: str) -> str:
+        """Take a string that must be there and not empty."""
+        value = self.text(key)
+        if not value:
+            raise ConfigError(f"{self.place}: {self.what} needs '{key}:'.")
+        return value
+
+    def integer(self, key: str, *, minimum: int = 0) -> int | None:
+        """Take a whole number not below `minimum`."""
+        value = self._take(key, (int,), "a whole number")
+        if value is not None and value < minimum:
+            raise ConfigError(f"{self.at(key)}: '{key}' is {value}, must be at least {minimum}.")
+        return None if value is None else int(value)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Take true or false."""
+        value = self._take(key, (bool,), "true or false")
+        return default if value is None else bool(value)
+
+    def scalar(self, key: str) -> Scalar:
+        """Take a text, number, truth value or null, as YAML reads it."""
+        value: Scalar = self._take(key, (str, int, float, bool), "a single value")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Take a list of texts; a single text stands for a list of one."""
+        value = self._take(key, (list, str, int, float), "a list")
+        items = value if isinstance(value, list) else [] if value is None else [(value, self.place)]
+        for item, place in items:
+            if isinstance(item, bool) or not isinstance(item, str | int | float):
+                raise ConfigError(
+                    f"{place}: '{key}' holds {_shown(item)}, must be a list of texts."
+                )
+        return tuple(str(item) for item, _ in items)
+
+    def scalars(self, key: str) -> tuple[Scalar, ...]:
+        """Take a list of single values."""
+        items = self._take(key, (list,), "a list") or []
+        for item, place in items:
+            if isinstance(item, list | dict):
+                raise ConfigError(f"{place}: '{key}' must be a list of single values.")
+        return tuple(item for item, _ in items)
+
+    def mapping(self, key: str, what: str) -> "Fields":
+        """Take a nested mapping; absent reads as empty."""
+        value = self._take(key, (dict,), "a mapping (key: value)")
+        return Fields(place=self.at(key), values=value or {}, what=what)
+
+    def mappings(self, key: str, what: str) -> dict[str, "Fields"]:
+        """Take a mapping of names to mappings: partitions, parameters, environments."""
+        outer = self.mapping(key, what)
+        return {name: outer.mapping(name, f"{what} {name!r}") for name in outer.values}
+
+    def text_mapping(self, key: str) -> dict[str, str]:
+        """Take a mapping of names to texts."""
+        inner = self.mapping(key, key)
+        return {name: inner.text(name) or "" for name in inner.values}
+
+    def choice(self, key: str, choices: Sequence[str], default: str) -> str:
+        """Take one of a few words."""
+        value = self.text(key, default) or default
+        if value not in choices:
+            raise ConfigError(
+                f"{self.at(key)}: '{key}' is {value!r}, must be one of {', '.join(choices)}."
+            )
+        return value
+
+    def at(self, key: str) -> Place:
+        """Return where `key` stands, or the mapping itself when it is absent."""
+        return self.values[key][1] if key in self.values else self.place
+
+    def done(self) -> None:
+        """Refuse every key nobody asked for, with the nearest known one."""
+        for key, (_, place) in self.values.items():
+            if key not in self.asked:
+                raise ConfigError(
+                    f"{place}: unknown key {key!r} in {self.what}. {nearest(key, self.asked)}"
+                )
+
+    def _take(self, key: str, types: tuple[type, ...], wanted: str) -> Any:  # noqa: ANN401
+        self.asked.add(key)
+        value, place = self.values.get(key, (None, self.place))
+        if value is None:
+            return None
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise ConfigError(f"{place}: '{key}' is {_shown(value)}, must be {wanted}.")
+        return value
+
+
+def read_document(path: Path, what: str) -> Fields:
+    """Read one YAML file whose top is a mapping.
+
+    Raises:
+        ConfigError: unreadable, not YAML, not a mapping, a key twice; with file and line.
+    """
+    import yaml
+
+    try:
+        with path.open(encoding="utf-8") as stream:
+            node = yaml.compose(stream, Loader=yaml.SafeLoader)
+            values = _build(node, path, set()) if node else ({}, Place(path, 1))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text.") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{path}:{line}: is not valid YAML: {error.problem}.") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not valid YAML: {str(error).splitlines()[0]}.") from error
+    if not isinstance(values[0], dict):
+        raise ConfigError(f"{path}:1: must be a mapping (key: value) that describes {what}.")
+    return Fields(place=values[1], values=values[0], what=what)
+
+
+def _build(node: Any, path: Path, seen: set[int]) -> tuple[Any, Place]:  # noqa: ANN401
+    import yaml
+
+    place = Place(path, node.start_mark.line + 1)
+    if id(node) in seen:  # an alias: a few lines of them can stand for gigabytes, or for a loop
+        raise ConfigError(f"{place}: YAML aliases (&name, *name) are not supported; write it out.")
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        return _build_mapping(node, path, seen), place
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, path, seen) for item in node.value], place
+    return yaml.SafeLoader("").construct_object(node), place
+
+
+def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any, Place]]:  # noqa: ANN401
+    built: dict[str, tuple[Any, Place]] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        key = str(key_node.value)
+        if key in built:
+            raise ConfigError(f"{path}:{line}: key {key!r} stands twice.")
+        value, _ = _build(value_node, path, seen)
+        built[key] = (value, Place(path, line))
+    return built
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else repr(value)

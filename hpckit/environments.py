@@ -1,0 +1,111 @@
+"""Environments: where a job's `python` comes from: modules, a venv, conda, a container, or none."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hpckit.documents import Fields
+from hpckit.errors import ConfigError
+
+
+class EnvironmentKind(StrEnum):
+    """What provides `python`. All kinds may load modules first."""
+
+    NONE = "none"
+    MODULES = "modules"
+    VENV = "venv"
+    CONDA = "conda"
+    APPTAINER = "apptainer"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """One named way to get a python, as a site lists it or `--env` spells it.
+
+    `path` is the venv's folder, the conda prefix or name, or the container image. `python` is the
+    program that runs the script; None means hpckit's own interpreter.
+    """
+
+    name: str
+    kind: EnvironmentKind
+    load: tuple[str, ...] = ()
+    use: tuple[str, ...] = ()
+    path: str | None = None
+    conda_init: str | None = None
+    binds: tuple[str, ...] = ()
+    python: str | None = None
+
+    def command(self, python: str) -> tuple[str, ...]:
+        """Return the argv prefix that runs a Python script; `python` is hpckit's interpreter."""
+        match self.kind:
+            case EnvironmentKind.NONE:
+                return (self.python or python,)
+            case EnvironmentKind.VENV:
+                return (self.python or f"{self.path}/bin/python",)
+            case EnvironmentKind.APPTAINER:
+                binds = [part for bind in self.binds for part in ("--bind", bind)]
+                image = [*binds, self.path or "", self.python or "python"]
+                return ("apptainer", "exec", "--nv", *image)
+        return (self.python or "python",)
+
+
+BARE = Environment(name="none", kind=EnvironmentKind.NONE)
+
+
+def read_environment(name: str, fields: Fields) -> Environment:
+    """Read one entry of a site's `environments:`.
+
+    Raises:
+        ConfigError: unknown key or kind, or a kind without the path it needs.
+    """
+    kind = EnvironmentKind(fields.choice("kind", list(EnvironmentKind), "modules"))
+    path = fields.text("image") if kind is EnvironmentKind.APPTAINER else fields.text("path")
+    needs = {"venv": "path", "conda": "path", "apptainer": "image"}.get(kind)
+    if needs and not path:
+        raise ConfigError(f"{fields.place}: environment {name!r} of kind {kind} needs '{needs}:'.")
+    environment = Environment(
+        name=name,
+        kind=kind,
+        load=fields.texts("load"),
+        use=fields.texts("use"),
+        path=path,
+        conda_init=fields.text("conda_init"),
+        binds=fields.texts("binds"),
+        python=fields.text("python"),
+    )
+    fields.done()
+    return environment
+
+
+def ad_hoc_environment(word: str) -> Environment | None:
+    """Understand `--env` values that name no entry of the site.
+
+    `PATH/TO/venv`, `venv:PATH`, `conda:NAME`, `module:NAME[,NAME]`, `apptainer:IMAGE`, or the path
+    of a python. None when the word is none of these.
+    """
+    kind, colon, rest = word.partition(":")
+    if colon and rest:
+        match kind:
+            case "venv":
+                return _venv(rest)
+            case "conda":
+                return Environment(name=word, kind=EnvironmentKind.CONDA, path=rest)
+            case "module" | "modules":
+                load = tuple(part for part in rest.split(",") if part)
+                return Environment(name=word, kind=EnvironmentKind.MODULES, load=load)
+            case "apptainer":
+                return Environment(name=word, kind=EnvironmentKind.APPTAINER, path=_absolute(rest))
+    if (Path(word).expanduser() / "bin" / "python").exists():
+        return _venv(word)
+    if "/" in word and Path(word).expanduser().is_file():
+        return Environment(name=word, kind=EnvironmentKind.NONE, python=_absolute(word))
+    return None
+
+
+def _venv(path: str) -> Environment:
+    return Environment(name=path, kind=EnvironmentKind.VENV, path=_absolute(path))
+
+
+def _absolute(path: str) -> str:
+    # absolute(), not resolve(): a venv's bin/python is a link, and its place is what makes it one.
+    return str(Path(path).expanduser().absolute())

@@ -1,0 +1,79 @@
+"""One tree of errors; `cli.main()` is the only place that catches it.
+
+    HpckitError                 exit 1
+    ├── RequestError            exit 2   what was asked is wrong: unknown name, bad value or config
+    │   ├── ConfigError                  a collection, site or workload file is wrong
+    │   ├── TemplateError                a template cannot be found or rendered
+    │   ├── PlanError                    the request does not fit the site or the workload
+    │   └── NotFoundError                no such job or run
+    ├── OutsideError            exit 3   something outside is missing or refused
+    │   ├── CommandError                 a program is missing, timed out or failed
+    │   └── SubmissionError              sbatch said no
+    └── JobError                exit 1   the job or the operation failed
+
+A message is one or two sentences: what is wrong, with the value in it, then what to do next.
+"""
+
+from collections.abc import Sequence
+
+
+class HpckitError(Exception):
+    """Anything hpckit tells a user instead of showing a traceback."""
+
+    exit_code = 1
+
+
+class RequestError(HpckitError):
+    """What was asked is wrong; asking again unchanged cannot work."""
+
+    exit_code = 2
+
+
+class ConfigError(RequestError):
+    """A YAML file of a collection, a site or a workload is wrong."""
+
+
+class TemplateError(RequestError):
+    """A template cannot be found, read or rendered."""
+
+
+class PlanError(RequestError):
+    """The request does not fit the site or the workload."""
+
+
+class NotFoundError(RequestError):
+    """There is no such job or run."""
+
+
+class OutsideError(HpckitError):
+    """Something outside hpckit is missing or refused; asking again later may work."""
+
+    exit_code = 3
+
+
+class CommandError(OutsideError):
+    """A program is missing, ran out of time or failed.
+
+    `returncode` is None when the program did not finish; `stderr` is whatever it had said by then.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        argv: Sequence[str] = (),
+        returncode: int | None = None,
+        stderr: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.argv = tuple(argv)
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+class SubmissionError(OutsideError):
+    """sbatch refused the job, or answered without a job id."""
+
+
+class JobError(HpckitError):
+    """The job, or the operation on it, failed."""

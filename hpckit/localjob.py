@@ -1,0 +1,87 @@
+"""A local run's state on disk: `local.json`, written by its controller, read from any process."""
+
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hpckit.runs import write_json
+from hpckit.slurm.states import JobState
+
+STATE = "local.json"
+CANCEL = ".cancel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalState:
+    """State of a local run, in Slurm's words.
+
+    `pid` and `pid_started` (clock ticks since boot) name the controller: a process id alone may by
+    now belong to somebody else. Times are epoch seconds.
+    """
+
+    job_id: str
+    state: JobState
+    host: str
+    pid: int
+    pid_started: int
+    reason: str = ""
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    restarts: int = 0
+
+
+def write_local_state(run_dir: Path, state: LocalState) -> None:
+    """Replace the state file."""
+    write_json(run_dir / STATE, asdict(state))
+
+
+def read_local_state(run_dir: Path) -> LocalState | None:
+    """Return a local run's state; a controller that vanished reads as NODE_FAIL. None: no file yet.
+
+    On another machine than the run's, an unfinished state cannot be told and reads as UNKNOWN.
+    """
+    try:
+        fields = json.loads((run_dir / STATE).read_text(encoding="utf-8"))
+        state = LocalState(**{**fields, "state": JobState(fields["state"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    if state.ended is not None:
+        return state
+    if state.host != socket.gethostname():
+        return _changed(state, JobState.UNKNOWN, f"it runs on {state.host}; ask there")
+    if start_ticks(state.pid) != state.pid_started:
+        return _changed(state, JobState.NODE_FAIL, "its controlling process is gone")
+    return state
+
+
+def _changed(state: LocalState, word: JobState, reason: str) -> LocalState:
+    return LocalState(**{**asdict(state), "state": word, "reason": reason})
+
+
+def ask_cancel(run_dir: Path) -> None:
+    """Ask the controller to end this run; it looks several times a second."""
+    (run_dir / CANCEL).touch()
+
+
+def cancel_asked(run_dir: Path) -> bool:
+    """Say whether somebody asked to end this run."""
+    return (run_dir / CANCEL).exists()
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot (proc(5), 22); None if gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The program's name, field 2, may hold spaces and parentheses.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def my_start_ticks() -> int:
+    """Return this process's own start."""
+    return start_ticks(os.getpid()) or 0

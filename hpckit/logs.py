@@ -1,0 +1,113 @@
+"""A run's logs: which files there are, following them, and the first error among ranks."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from hpckit.errors import NotFoundError
+from hpckit.ranks import RankRecord, first_failure, read_ranks
+from hpckit.runs import Run
+
+JOB_LOG = "job.out"
+_CHUNK = 1 << 16
+_PAUSE_S = 0.3
+_TAIL_LINES = 20
+
+
+def log_files(run: Run, rank: int | None = None, *, every: bool = False) -> list[Path]:
+    """Return the logs to show: one rank's, every rank's, or rank zero's, else the job script's.
+
+    Raises:
+        NotFoundError: that rank has no log.
+    """
+    folder = run.dir / "logs"
+    if every:
+        ranks = sorted({int(path.stem) for path in folder.glob("*.out") if path.stem.isdigit()})
+        return [*_present(run.dir / JOB_LOG), *(p for r in ranks for p in _of_rank(folder, r))]
+    if rank is not None:
+        if not 0 <= rank < run.ranks:
+            raise NotFoundError(f"Rank {rank} is none of this run's 0 to {run.ranks - 1}.")
+        return _of_rank(folder, rank)
+    return _of_rank(folder, 0) or _present(run.dir / JOB_LOG)
+
+
+def _of_rank(folder: Path, rank: int) -> list[Path]:
+    return [
+        path
+        for end in ("out", "err")
+        for path in _present(folder / f"{rank}.{end}", or_empty=False)
+    ]
+
+
+def _present(path: Path, *, or_empty: bool = True) -> list[Path]:
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return []
+    return [path] if size or or_empty else []
+
+
+def read_all(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield every file's text, in pieces."""
+    for path in files:
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                yield path, chunk.decode(errors="replace")
+
+
+def follow(
+    files: Callable[[], Sequence[Path]], over: Callable[[], bool]
+) -> Iterator[tuple[Path, str]]:
+    """Yield what is written to the files, those that appear later too, until `over()` and quiet."""
+    places: dict[Path, int] = {}
+    while True:
+        last_round = over()
+        wrote = False
+        for path in files():
+            with path.open("rb") as stream:
+                stream.seek(places.get(path, 0))
+                chunk = stream.read(_CHUNK)
+            places[path] = places.get(path, 0) + len(chunk)
+            if chunk:
+                wrote = True
+                yield path, chunk.decode(errors="replace")
+        if last_round and not wrote:
+            return
+        if not wrote:
+            time.sleep(_PAUSE_S)
+
+
+def error_report(run: Run) -> str:
+    """Return the first traceback with rank and host; else the end of the job script's own log.
+
+    Empty when nothing has failed.
+    """
+    ranks = read_ranks(run.dir)
+    failed = first_failure(ranks)
+    if failed is None:
+        return _job_log_end(run)
+    lines = [
+        f"rank {failed.rank} on {failed.host} failed first, exit status {failed.exit_code}, "
+        f"{_after(failed)} after its start:",
+        failed.error or f"it wrote no error; see {run.dir}/logs/{failed.rank}.out",
+    ]
+    others = [row for row in ranks if row.exit_code and row is not failed]
+    stopped = [str(row.rank) for row in others if row.consequence]
+    also = [f"{row.rank} ({row.host}, {row.exit_code})" for row in others if not row.consequence]
+    if also:
+        lines.append(f"also failed: rank(s) {', '.join(also)}")
+    if stopped:
+        lines.append(f"stopped after that: rank(s) {', '.join(stopped)}")
+    return "\n".join(lines)
+
+
+def _after(record: RankRecord) -> str:
+    return f"{(record.ended or record.started) - record.started:.1f} s"
+
+
+def _job_log_end(run: Run) -> str:
+    try:
+        text = (run.dir / JOB_LOG).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.rstrip().splitlines()[-_TAIL_LINES:])

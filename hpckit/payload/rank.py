@@ -1,0 +1,182 @@
+"""One rank: its environment, its logs, its record, and the user's script as its child.
+
+`python -m hpckit.payload.rank` is what torchrun and mpirun start for each rank.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import IO, TYPE_CHECKING
+
+from hpckit import shell
+from hpckit.errors import CommandError
+from hpckit.payload.children import prepare_child, shell_status, signal_group, stop_all, wait_for
+from hpckit.payload.device import choose_device
+from hpckit.payload.place import Place, find_place, mpi_source
+from hpckit.payload.task import Task, task_from_json
+from hpckit.payload.tracebacks import last_error
+from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
+
+if TYPE_CHECKING:
+    from subprocess import Popen  # noqa: TID251  # the type only
+
+TASK_VARIABLE = "HPCKIT_TASK"
+# What a rank gets to end after another one failed. Long enough for a traceback to be written.
+_GRACE_AFTER_FAILURE_S = 3.0
+_POLL_S = 0.05
+
+
+class RankProcess:
+    """The user's script of one rank, from start to record.
+
+    `start`, then `wait`; `stop` and `forward` may come from signal handlers in between.
+    """
+
+    def __init__(self, task: Task, place: Place) -> None:
+        self.task = task
+        self.place = place
+        self._child: Popen[bytes] | None = None
+        self._stop_at: float | None = None
+        self._stopped_by: int | None = None
+
+    def run(self) -> int:
+        """Run the script to its end; return its exit status as a shell would give it."""
+        device, warning = choose_device(self.task.device)
+        logs = self.task.folder / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        (self.task.folder / "ranks").mkdir(exist_ok=True)
+        out, err = (logs / f"{self.place.rank}.{end}" for end in ("out", "err"))
+        with out.open("ab") as stdout, err.open("ab") as stderr:
+            errors_from = stderr.tell()
+            if warning and self.place.rank == 0:
+                _say(stderr, warning)
+            record = self._record(device)
+            write_rank(self.task.folder, record)
+            try:
+                code = self._run_child(device, stdout, stderr, record)
+            except CommandError as error:
+                _say(stderr, f"hpckit: {error}")
+                code = 127
+        self._finish(code, err, errors_from)
+        return code
+
+    def forward(self, signum: int) -> None:
+        """Pass a signal to the script itself, not to its own children."""
+        if self._child and self._child.poll() is None:
+            self._child.send_signal(signum)
+
+    def settle(self, seconds: float) -> None:
+        """Wait for the script to end by itself after a stop signal."""
+        wait_for(self._child, seconds)
+
+    def stop(self, signum: int, _frame: FrameType | None = None) -> None:
+        """End the script: Slurm, a colleague rank's failure or the user wants it so.
+
+        After another rank's failure the script gets three seconds; else it has until Slurm's own
+        KillWait, since a script may use SIGTERM to save its state before a preemption.
+        """
+        self._stopped_by = signum
+        if self._child and self._child.poll() is None:
+            signal_group(self._child, signal.SIGTERM)
+        if self._stop_at is None and first_failure(read_ranks(self.task.folder)):
+            self._stop_at = time.monotonic() + _GRACE_AFTER_FAILURE_S
+
+    def _record(self, device: str) -> RankRecord:
+        return RankRecord(
+            rank=self.place.rank,
+            restart=restart_count(),
+            host=socket.gethostname(),
+            device=device,
+            pid=os.getpid(),
+            started=time.time(),
+        )
+
+    def _run_child(
+        self, device: str, stdout: IO[bytes], stderr: IO[bytes], record: RankRecord
+    ) -> int:
+        child = shell.spawn(
+            self.task.command,
+            env=rank_environment(self.task, self.place, device),
+            stdout=stdout,
+            stderr=stderr,
+            new_session=True,
+            # MPI's PMI hands its ranks an open descriptor (PMI_FD); Python's own are closed anyway.
+            close_fds=False,
+            prepare=prepare_child,
+        )
+        self._child = child
+        write_rank(self.task.folder, replace(record, pid=child.pid))
+        while child.poll() is None:
+            time.sleep(_POLL_S)
+            if self._stop_at is not None and time.monotonic() > self._stop_at:
+                signal_group(child, signal.SIGKILL)
+        stop_all([child], grace_s=0)  # what the script left running ends with it
+        return shell_status(child.returncode)
+
+    def _finish(self, code: int, err: Path, errors_from: int) -> None:
+        records = read_ranks(self.task.folder)
+        mine = next(row for row in records if row.rank == self.place.rank)
+        others = [row for row in records if row.rank != self.place.rank]
+        error = last_error(err, errors_from) if code else None
+        if self._stopped_by and code:
+            error = f"ended by {signal.Signals(self._stopped_by).name}"
+        write_rank(
+            self.task.folder,
+            replace(
+                mine,
+                ended=time.time(),
+                exit_code=code,
+                error=error,
+                consequence=bool(self._stopped_by and first_failure(others)),
+            ),
+        )
+
+
+def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
+    """Return the environment of one rank's script."""
+    environment = {
+        **os.environ,
+        **place.environment(),
+        "HPCKIT_RUN_DIR": task.run_dir,
+        "HPCKIT_RUN_ID": task.run_id,
+        "HPCKIT_RESTART": str(restart_count()),
+        "HPCKIT_DEVICE": device,
+        "PYTHONUNBUFFERED": "1",
+    }
+    environment.pop(TASK_VARIABLE, None)
+    return environment
+
+
+def restart_count() -> int:
+    """Return how often the job was started again: Slurm's count, or the local controller's."""
+    return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("HPCKIT_RESTART") or 0)
+
+
+def _say(stream: IO[bytes], line: str) -> None:
+    stream.write(f"{line}\n".encode())
+    stream.flush()
+
+
+def main() -> None:
+    """Run one rank that torchrun or mpirun started."""
+    task = task_from_json(os.environ[TASK_VARIABLE])
+    source = "torchrun" if task.launcher == "torchrun" else mpi_source(os.environ)
+    rank = RankProcess(task, find_place(source, task.tasks_per_node, os.environ))
+    signal.signal(signal.SIGTERM, rank.stop)
+    signal.signal(signal.SIGINT, rank.stop)
+    signal.signal(signal.SIGUSR2, lambda signum, _: _stop_signal(task, rank, signum))
+    sys.exit(rank.run())
+
+
+def _stop_signal(task: Task, rank: RankProcess, signum: int) -> None:
+    if task.handles_stop_signal:
+        rank.forward(signum)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Where ranks meet: host and port, chosen once per job start, on the node where rank 0 will be.
+
+`python -m hpckit.payload.rendezvous` prints `HOST PORT`; the job script exports both, so every
+rank has the same by construction. The port is probed there and then.
+"""
+
+import hashlib
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from hpckit.slurm.hostlist import expand
+
+_FIRST_PORT, _LAST_PORT = 10_000, 65_535
+# Linux's default, should /proc not say; ports in it are handed to outgoing connections.
+_EPHEMERAL = (32_768, 60_999)
+_TRIES = 50
+
+
+def main() -> None:
+    """Print host and port for this job."""
+    print(master_host(os.environ), free_port(job_salt(os.environ)))  # noqa: T201
+
+
+def master_host(environ: Mapping[str, str]) -> str:
+    """Return the host of rank 0: the first node of the job, or this machine's loopback."""
+    nodes = environ.get("SLURM_JOB_NODELIST")
+    return expand(nodes)[0] if nodes else "127.0.0.1"
+
+
+def job_salt(environ: Mapping[str, str]) -> str:
+    """Return text that differs per job, array task and restart.
+
+    An array task has a SLURM_JOB_ID of its own. Locally the pid of the job's controller serves.
+    """
+    if "SLURM_JOB_ID" in environ:
+        return f"{environ['SLURM_JOB_ID']}.{environ.get('SLURM_RESTART_COUNT', '0')}"
+    job = environ.get("SUBMITIT_LOCAL_JOB_ID", str(os.getpid()))
+    return f"{job}.{environ.get('HPCKIT_RESTART', '0')}"
+
+
+def free_port(salt: str) -> int:
+    """Return the first free port of a sequence that starts at a place given by `salt`."""
+    candidates = list(candidate_ports(salt))
+    for port in candidates:
+        if _is_free(port):
+            return port
+    sys.exit(f"hpckit: none of {len(candidates)} ports is free on {socket.gethostname()}.")
+
+
+def candidate_ports(salt: str) -> Iterator[int]:
+    """Yield ports outside the ephemeral range, spread by a hash, the same for the same salt."""
+    allowed = _allowed_ports()
+    for attempt in range(_TRIES):
+        digest = hashlib.sha256(f"{salt}/{attempt}".encode()).digest()
+        yield allowed[int.from_bytes(digest[:8]) % len(allowed)]
+
+
+def _allowed_ports() -> list[int]:
+    low, high = ephemeral_range()
+    ports = [port for port in range(_FIRST_PORT, _LAST_PORT + 1) if not low <= port <= high]
+    return ports or list(range(1024, _FIRST_PORT))
+
+
+def ephemeral_range() -> tuple[int, int]:
+    """Return the ports this kernel gives to outgoing connections (man 7 ip)."""
+    try:
+        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+    except OSError:
+        return _EPHEMERAL
+    numbers = re.findall(r"\d+", text)
+    return (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else _EPHEMERAL
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

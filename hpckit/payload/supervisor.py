@@ -1,0 +1,130 @@
+"""The supervisor: what each task of a job runs. It starts ranks, or a launcher that starts them."""
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from hpckit import shell
+from hpckit.launchers import Shape, mpirun_argv
+from hpckit.payload.children import (
+    prepare_child,
+    shell_status,
+    signal_group,
+    stop_all,
+    wait_for,
+)
+from hpckit.payload.place import find_place
+from hpckit.payload.rank import TASK_VARIABLE, RankProcess
+from hpckit.payload.task import Task
+
+if TYPE_CHECKING:
+    from subprocess import Popen  # noqa: TID251  # the type only
+
+_POLL_S = 0.05
+# torchrun gives its workers 30 s after SIGTERM; a rank of ours needs 3 s at most.
+_GRACE_S = 6.0
+
+
+class Supervised(Protocol):
+    """Something a supervisor runs: one rank, or a launcher of several."""
+
+    def run(self) -> int:
+        """Run to the end; return the exit status."""
+
+    def stop(self, signum: int, _frame: FrameType | None = None) -> None:
+        """End it."""
+
+    def forward(self, signum: int) -> None:
+        """Pass the stop signal on."""
+
+    def settle(self, seconds: float) -> None:
+        """Wait for it to end by itself after the stop signal."""
+
+
+def supervised(task: Task) -> Supervised:
+    """Return what this process has to run, by launcher."""
+    if task.launcher == "torchrun":
+        return LauncherProcess(task, torchrun_argv(task))
+    if task.launcher == "mpirun":
+        return LauncherProcess(task, mpirun_command(task))
+    source = "local" if task.executor == "local" else "srun"
+    return RankProcess(task, find_place(source, task.tasks_per_node, os.environ))
+
+
+class LauncherProcess:
+    """torchrun or mpirun as a child; its ranks are wrapped by `hpckit.payload.rank`."""
+
+    def __init__(self, task: Task, argv: tuple[str, ...]) -> None:
+        self.task = task
+        self.argv = argv
+        self._child: Popen[bytes] | None = None
+        self._stop_at: float | None = None
+
+    def run(self) -> int:
+        """Run the launcher to its end."""
+        child = shell.spawn(
+            self.argv,
+            env={**os.environ, TASK_VARIABLE: self.task.to_json()},
+            new_session=True,
+            prepare=prepare_child,
+        )
+        self._child = child
+        while child.poll() is None:
+            time.sleep(_POLL_S)
+            if self._stop_at is not None and time.monotonic() > self._stop_at:
+                signal_group(child, signal.SIGKILL)
+        stop_all([child], grace_s=0)
+        return shell_status(child.returncode)
+
+    def stop(self, signum: int, _frame: FrameType | None = None) -> None:
+        """SIGTERM to the launcher, which ends its ranks; SIGKILL after a grace."""
+        del signum
+        if self._child and self._child.poll() is None:
+            self._child.send_signal(signal.SIGTERM)
+            self._stop_at = self._stop_at or time.monotonic() + _GRACE_S
+
+    def settle(self, seconds: float) -> None:
+        """Wait for the launcher to end by itself after a stop signal."""
+        wait_for(self._child, seconds)
+
+    def forward(self, signum: int) -> None:
+        """Pass a signal to the ranks: mpirun forwards it; torchrun would die of it."""
+        if self._child and self._child.poll() is None and self.task.launcher == "mpirun":
+            self._child.send_signal(signum)
+
+
+def rank_wrapper() -> tuple[str, ...]:
+    """Return the argv that runs one rank under hpckit's own python."""
+    return (sys.executable, "-E", "-P", "-m", "hpckit.payload.rank")
+
+
+def torchrun_argv(task: Task) -> tuple[str, ...]:
+    """Return the argv of this node's torchrun agent.
+
+    The static rendezvous of `MASTER_ADDR:MASTER_PORT`; the node's rank is the task's.
+    """
+    node = os.environ.get("SLURM_PROCID") or os.environ.get("SUBMITIT_LOCAL_GLOBALID") or "0"
+    return (
+        *task.python,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={task.nodes}",
+        f"--node_rank={node}",
+        f"--nproc_per_node={task.tasks_per_node}",
+        f"--master_addr={os.environ['MASTER_ADDR']}",
+        f"--master_port={os.environ['MASTER_PORT']}",
+        "--no_python",
+        *rank_wrapper(),
+    )
+
+
+def mpirun_command(task: Task) -> tuple[str, ...]:
+    """Return the argv of mpirun for the MPI that is on PATH here."""
+    answer = shell.run([task.mpirun[0], "--version"], timeout_s=30, check=False)
+    shape = Shape(nodes=task.nodes, tasks_per_node=task.tasks_per_node)
+    version = answer.stdout + answer.stderr
+    argv = mpirun_argv(task.mpirun, version, shape, oversubscribe=task.executor == "local")
+    return (*argv, *rank_wrapper())

@@ -1,0 +1,51 @@
+"""What a job has to do, as it travels into the job: one JSON text."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hpckit.values import rebuild
+
+# A single argument or variable of a Linux process may have 128 KiB (MAX_ARG_STRLEN).
+MAX_JSON_BYTES = 120_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One job's payload.
+
+    Attributes:
+        command: argv of one rank, python first.
+        python: argv that starts the environment's python, for `-m torch.distributed.run`.
+        device: cuda or cpu; None lets the node decide.
+        mpirun: argv that starts mpirun, with the site's own arguments.
+    """
+
+    run_dir: str
+    run_id: str
+    executor: str
+    launcher: str
+    nodes: int
+    tasks_per_node: int
+    command: tuple[str, ...]
+    python: tuple[str, ...]
+    device: str | None
+    mpirun: tuple[str, ...] = ("mpirun",)
+    max_requeues: int = 0
+    handles_stop_signal: bool = False
+    sample_interval_s: float = 10.0
+    signal_delay_s: int = 90
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.run_dir)
+
+    def to_json(self) -> str:
+        """Return the JSON text that travels."""
+        return json.dumps(asdict(self))
+
+
+def task_from_json(text: str) -> Task:
+    """Rebuild a task from its JSON text, which hpckit itself wrote."""
+    return rebuild(Task, json.loads(text))

@@ -1,0 +1,191 @@
+"""From a request to a plan."""
+
+import itertools
+from pathlib import Path
+
+from hpckit.documents import Scalar, nearest
+from hpckit.errors import PlanError, RequestError
+from hpckit.launchers import find_launcher
+from hpckit.plan.checks import check_plan, off_switch
+from hpckit.plan.model import Machine, Plan
+from hpckit.plan.request import Request
+from hpckit.sites import Partition, Site
+from hpckit.strategies import Strategy, find_strategy
+from hpckit.workloads import Workload, split_setting
+
+
+def make_plan(
+    request: Request,
+    site: Site,
+    workload: Workload | None,
+    *,
+    python: str,
+    machine: Machine | None = None,
+) -> Plan:
+    """Work a request out. `machine` is given for the local executor, None for Slurm.
+
+    Raises:
+        PlanError: the request does not fit the site. RequestError: a value is wrong.
+    """
+    strategy = find_strategy(workload.strategy if workload else request.target)
+    partition = _partition(request, site) if machine is None else None
+    nodes = request.nodes or 1
+    gpus = _gpus_per_node(request, site, workload, strategy)
+    tasks_per_node = (gpus or request.tasks_per_node or 1) if strategy.rank_per_gpu else 1
+    script = _script(request, workload)
+    environment = site.find_environment(request.env or (workload.environment if workload else None))
+    settings = workload.parse_settings(request.settings) if workload else {}
+    task_settings = _array_settings(request, workload)
+    device, notes = _device(machine, nodes, gpus)
+    plan = Plan(
+        name=request.name or (workload.name if workload else script.stem),
+        executor="slurm" if machine is None else "local",
+        site=site,
+        strategy=strategy,
+        launcher=find_launcher(_launcher_name(request, workload, strategy)),
+        workload=workload,
+        environment=environment,
+        script=script,
+        command=(
+            *environment.command(python),
+            str(script),
+            *_arguments(request, workload, settings),
+        ),
+        tasks=tuple(_task_arguments(values, workload) for values in task_settings),
+        task_settings=task_settings,
+        settings=settings,
+        is_array=bool(request.array),
+        parallel=request.parallel,
+        nodes=nodes,
+        gpus_per_node=gpus,
+        gpu_type=(request.gpu_type or site.gpu_type) if gpus else None,
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=_cpus_per_task(request, site, workload, partition, gpus, tasks_per_node),
+        mem_gb=request.mem_gb or (workload.mem_gb if workload else None),
+        time_min=request.time_min or (workload and workload.time_min) or site.time_min,
+        partition=request.partition or site.partition,
+        account=request.account or site.account,
+        qos=request.qos or site.qos,
+        constraint=request.constraint,
+        reservation=request.reservation,
+        exclude=request.exclude,
+        template=request.template,
+        max_requeues=request.max_requeues,
+        sample_interval_s=request.sample_interval_s,
+        handles_stop_signal=bool(workload and workload.handles_stop_signal),
+        device=device,
+        notes=notes,
+    )
+    check_plan(plan, request, partition)
+    return plan
+
+
+def _launcher_name(request: Request, workload: Workload | None, strategy: Strategy) -> str:
+    chosen = request.launcher or (workload.launcher if workload else None)
+    return chosen or strategy.default_launcher
+
+
+def _partition(request: Request, site: Site) -> Partition | None:
+    name = request.partition or site.partition
+    if name is None or not site.partitions:
+        return None
+    if name in site.partitions:
+        return site.partitions[name]
+    if "," in name or "partition" in request.skip_checks:
+        return None  # a list of partitions: Slurm takes the first that starts
+    raise PlanError(
+        f"Partition {name!r} is not in site {site.name!r}. {nearest(name, site.partitions)} "
+        f"See `hpckit sites show {site.name}`. {off_switch('partition')}"
+    )
+
+
+def _gpus_per_node(
+    request: Request, site: Site, workload: Workload | None, strategy: Strategy
+) -> int:
+    if request.gpus is not None:
+        return request.gpus
+    if request.tasks_per_node and strategy.rank_per_gpu:
+        return 0  # ranks were counted by hand: a CPU job
+    return workload.gpus if workload else 0 if strategy.mpi else 1
+
+
+def _script(request: Request, workload: Workload | None) -> Path:
+    if workload:
+        return workload.script
+    script = Path(request.script or "").expanduser().absolute()
+    if not script.is_file():
+        raise RequestError(f"Script {str(script)!r} does not exist. Give the path of your script.")
+    return script
+
+
+def _arguments(
+    request: Request, workload: Workload | None, settings: dict[str, Scalar]
+) -> tuple[str, ...]:
+    if workload is None:
+        if request.settings:
+            raise RequestError(
+                f"--set {request.settings[0]} is for workloads; "
+                "give your own script its arguments after `--`."
+            )
+        return request.args
+    values = {name: row.default for name, row in workload.parameters.items()} | settings
+    return (*workload.arguments(values), *request.args)
+
+
+def _array_settings(request: Request, workload: Workload | None) -> tuple[dict[str, Scalar], ...]:
+    """Return one mapping per array task: the product of the `--array` lists, last one fastest."""
+    axes: list[list[tuple[str, Scalar]]] = []
+    for text in request.array:
+        key, values = split_setting(text, "--array")
+        words = values.split(",")
+        if "" in words:
+            raise RequestError(f"--array {text!r} has an empty value.")
+        name = workload.parameter(key).name if workload else key
+        if any(name == axis[0][0] for axis in axes):
+            raise RequestError(f"--array {name!r} is given twice; write its values in one list.")
+        parse = workload.parameter(key).parse if workload else str
+        axes.append([(name, parse(word)) for word in words])
+    if request.parallel and not axes:
+        raise RequestError("--parallel limits an array; give --array key=a,b,c too.")
+    return tuple(dict(point) for point in itertools.product(*axes))
+
+
+def _task_arguments(values: dict[str, Scalar], workload: Workload | None) -> tuple[str, ...]:
+    # argparse and its kin let the last one win, so a task's value follows the common arguments.
+    if workload:
+        return workload.arguments(values)
+    return tuple(part for key, value in values.items() for part in (f"--{key}", str(value)))
+
+
+def _cpus_per_task(
+    request: Request,
+    site: Site,
+    workload: Workload | None,
+    partition: Partition | None,
+    gpus: int,
+    tasks_per_node: int,
+) -> int | None:
+    if request.cpus_per_task:
+        return request.cpus_per_task
+    if workload and workload.cpus_per_task:
+        return workload.cpus_per_task
+    if not gpus:
+        return None
+    per_gpu = site.cpus_per_gpu
+    if per_gpu is None and partition and partition.cpus_per_node and partition.gpus_per_node:
+        per_gpu = partition.cpus_per_node // partition.gpus_per_node
+    return per_gpu * gpus // tasks_per_node if per_gpu else None
+
+
+def _device(machine: Machine | None, nodes: int, gpus: int) -> tuple[str | None, tuple[str, ...]]:
+    if gpus == 0:
+        return "cpu", ()
+    if machine is None:
+        return None, ()
+    if len(machine.gpus) >= nodes * gpus:
+        return "cuda", ()
+    has = f"{len(machine.gpus)} GPUs" if machine.gpus else "no GPU"
+    return "cpu", (
+        f"this machine has {has}, the run asks for {nodes} x {gpus}: "
+        "its ranks run on the CPU (gloo)",
+    )

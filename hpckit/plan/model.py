@@ -1,0 +1,85 @@
+"""The plan as a value."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpckit.documents import Scalar
+from hpckit.environments import Environment
+from hpckit.launchers import Launcher, Shape
+from hpckit.sites import Site
+from hpckit.strategies import Strategy
+from hpckit.workloads import Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What the local executor has to work with: GPUs the user's mask leaves visible, and cores."""
+
+    gpus: tuple[str, ...] = ()
+    cpus: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """One job, or one array of jobs, fully worked out.
+
+    Attributes:
+        command: argv that runs the script by hand with its arguments, python first.
+        tasks: one argument tuple per array task; a single empty one when there is no array.
+        device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
+    """
+
+    name: str
+    executor: str
+    site: Site
+    strategy: Strategy
+    launcher: Launcher
+    workload: Workload | None
+    environment: Environment
+    script: Path
+    command: tuple[str, ...]
+    tasks: tuple[tuple[str, ...], ...]
+    task_settings: tuple[dict[str, Scalar], ...]
+    settings: dict[str, Scalar]
+    is_array: bool
+    parallel: int | None
+    nodes: int
+    gpus_per_node: int
+    gpu_type: str | None
+    tasks_per_node: int
+    cpus_per_task: int | None
+    mem_gb: int | None
+    time_min: int
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    reservation: str | None
+    exclude: str | None
+    template: str
+    max_requeues: int
+    sample_interval_s: float
+    handles_stop_signal: bool
+    device: str | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.tasks_per_node
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs in all nodes together."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def shape(self) -> Shape:
+        """What the launcher needs to know."""
+        return Shape(
+            nodes=self.nodes,
+            tasks_per_node=self.tasks_per_node,
+            cpus_per_task=self.cpus_per_task,
+            mpi=self.site.mpi if self.strategy.mpi else None,
+            srun_args=self.site.srun_args,
+        )

@@ -1,0 +1,67 @@
+"""Where a template's expression stands in bash: outside quotes, or where quoting cannot help."""
+
+import re
+
+_TOKEN = re.compile(
+    r"(?P<comment>\{#.*?#\})|(?P<statement>\{%.*?%\})|(?P<expression>\{\{.*?\}\})|(?P<text>.)",
+    re.DOTALL,
+)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_PLACEHOLDER = "\x00"
+
+
+def quoted_expression(source: str) -> tuple[int, str] | None:
+    """Return line and text of the first expression inside quotes, backticks or a here-document.
+
+    Jinja's own statements are taken as transparent: quotes must be balanced within a branch, as
+    any readable template has them.
+    """
+    text, expressions = _flattened(source)
+    for position in _inside_quotes(text):
+        return text.count("\n", 0, position) + 1, expressions[text.count(_PLACEHOLDER, 0, position)]
+    return None
+
+
+def _flattened(source: str) -> tuple[str, list[str]]:
+    parts, expressions = [], []
+    for match in _TOKEN.finditer(source):
+        if match["expression"]:
+            expressions.append(match.group())
+            # Line breaks stay, so that line numbers stay.
+            parts.append(_PLACEHOLDER + "\n" * match.group().count("\n"))
+        elif match["text"]:
+            parts.append(match.group())
+        else:
+            parts.append("\n" * match.group().count("\n"))
+    return "".join(parts), expressions
+
+
+def _inside_quotes(text: str) -> list[int]:
+    """Walk bash text; return the positions of placeholders where a quoted word would not hold."""
+    found, quote, position = [], "", 0
+    while position < len(text):
+        character = text[position]
+        if character == _PLACEHOLDER and quote:
+            found.append(position)
+        if quote:
+            if character == "\\" and quote != "'":
+                position += 1
+            elif character == quote:
+                quote = ""
+        elif character == "\\":
+            position += 1
+        elif character in "'\"`":
+            quote = character
+        elif character == "#" and (position == 0 or text[position - 1] in " \t\n;("):
+            end = text.find("\n", position)
+            position = len(text) if end < 0 else end
+            continue
+        elif heredoc := _HEREDOC.match(text, position):
+            end = text.find(f"\n{heredoc[2]}", heredoc.end())
+            end = len(text) if end < 0 else end
+            body = range(text.find("\n", heredoc.end()), end)
+            found += [place for place in body if text[place] == _PLACEHOLDER]
+            position = end
+            continue
+        position += 1
+    return found

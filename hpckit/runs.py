@@ -1,0 +1,289 @@
+"""The run folder: one submission, one folder, which is the truth; the index is only a cache."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpckit.errors import NotFoundError, OutsideError, RequestError
+
+RECORD = "run.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run's folder and what `run.json` says."""
+
+    dir: Path
+    record: Mapping[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name."""
+        return str(self.record["run_id"])
+
+    @property
+    def job_id(self) -> str:
+        """Slurm's job id (`123_4` for an array task), or the local run's."""
+        return str(self.record["job_id"])
+
+    @property
+    def executor(self) -> str:
+        """Slurm or local."""
+        return str(self.record["executor"])
+
+    @property
+    def array_job_id(self) -> str | None:
+        """The array's own id, for a task of an array."""
+        array = self.record.get("array")
+        return str(array["job_id"]) if array else None
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all, as planned."""
+        return int(self.record["plan"]["ranks"])
+
+    @property
+    def submitted_at(self) -> float:
+        """Epoch seconds."""
+        return float(self.record["submitted_at"])
+
+
+def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, str]) -> Path:
+    """Return where runs live: `--runs`, else `$HPCKIT_RUNS`, else the site's, else `./runs`.
+
+    `~` and `$VARIABLES` in the site's value are those of the user.
+    """
+    if option is not None:
+        return option.expanduser().absolute()
+    if environ.get("HPCKIT_RUNS"):
+        return Path(environ["HPCKIT_RUNS"]).expanduser().absolute()
+    if site_runs:
+        return Path(os.path.expandvars(site_runs)).expanduser().absolute()
+    return Path("runs").absolute()
+
+
+def new_run_id(name: str) -> str:
+    """Return a folder name that sorts by time and says what it is: `ddp-20261121-033512-7f3a1c`."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "run"
+    return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def make_folder(root: Path, run_id: str) -> Path:
+    """Make a run's folder.
+
+    Raises:
+        OutsideError: the place cannot be written.
+    """
+    folder = root / run_id
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise OutsideError(
+            f"Run folder {str(folder)!r} cannot be made: {error.strerror}. "
+            "Choose another place with --runs DIR or HPCKIT_RUNS."
+        ) from error
+    return folder
+
+
+def remove_folders(folders: list[Path]) -> None:
+    """Remove folders of a submission that did not happen, and the root if that leaves it empty."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    if folders and folders[0].parent.is_dir() and not any(folders[0].parent.iterdir()):
+        folders[0].parent.rmdir()
+
+
+def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:
+    """Write a JSON file whole or not at all: readers never see half of it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        NotFoundError: there is no run. OutsideError: it cannot be read. RequestError: it is broken.
+    """
+    path = folder / RECORD
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        run = Run(dir=folder, record=record)
+        _ = (run.run_id, run.job_id, run.executor, run.ranks, run.submitted_at, run.array_job_id)
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"{str(folder)!r} is not a run's folder: it has no {RECORD}."
+        ) from error
+    except OSError as error:
+        raise OutsideError(f"Run {str(folder)!r} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RequestError(
+            f"{path} is damaged ({type(error).__name__}: {error}). Its logs are still in {folder}."
+        ) from error
+    return run
+
+
+def list_runs(root: Path) -> Iterator[Run]:
+    """Yield the readable runs below `root`, newest first; damaged ones are passed over."""
+    for folder in sorted(_folders(root), key=_written_at, reverse=True):
+        try:
+            yield read_run(folder)
+        except (OutsideError, RequestError):
+            continue
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(root) if _is_run(entry)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise OutsideError(f"Runs in {str(root)!r} cannot be read: {error.strerror}.") from error
+
+
+def _is_run(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir() and os.path.exists(os.path.join(entry.path, RECORD))  # noqa: PTH110,PTH118
+    except OSError:
+        return False
+
+
+def _written_at(folder: Path) -> float:
+    try:
+        return (folder / RECORD).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+# --- The index: job id -> folder, for runs anywhere. Append-only; lost lines cost a scan. ---
+
+
+def index_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the user's index file."""
+    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "hpckit" / "runs.jsonl"
+
+
+def add_to_index(runs: list[Run]) -> None:
+    """Remember where runs are. A home directory that cannot be written costs only the shortcut."""
+    lines = [
+        json.dumps({"job_id": run.job_id, "run_id": run.run_id, "dir": str(run.dir)})
+        for run in runs
+    ]
+    path = index_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write("\n".join(lines) + "\n")
+    except OSError:
+        return
+
+
+def _indexed() -> list[dict[str, str]]:
+    """Return the index's entries, newest first."""
+    try:
+        lines = index_path().read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    entries = []
+    for line in reversed(lines):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # a torn line
+        if isinstance(entry, dict) and "dir" in entry:
+            entries.append(entry)
+    return entries
+
+
+def find_runs(word: str, root: Path) -> list[Run]:
+    """Return the run called `word`, or every task of the array called so.
+
+    `word` is a job id, a run id, a run's folder, or `latest`.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    if "/" in word and Path(word).expanduser().is_dir():
+        return [read_run(Path(word).expanduser().absolute())]
+    if word == "latest":
+        return [_latest(root)]
+    if "/" not in word and (root / word / RECORD).exists():
+        return [read_run(root / word)]
+    if matches := _unique(_from_index(word)) or [
+        run for run in list_runs(root) if _names(run, word)
+    ]:
+        newest = max(run.submitted_at for run in matches)
+        # Slurm reuses ids after a while: tasks of one array were submitted together.
+        return sorted(
+            (run for run in matches if run.submitted_at == newest), key=lambda run: _task(run)
+        )
+    raise NotFoundError(
+        f"No run is called {word!r}, here in {root} or in your index. "
+        "See `hpckit jobs`, or name the folder with --runs DIR."
+    )
+
+
+def _task(run: Run) -> int:
+    array = run.record.get("array")
+    return int(array["index"]) if array else 0
+
+
+def _names(run: Run, word: str) -> bool:
+    base = run.run_id.rpartition("_")[0] if run.array_job_id else None
+    return word in (run.job_id, run.run_id, run.array_job_id, base)
+
+
+def _from_index(word: str) -> list[Run]:
+    entries = [
+        entry
+        for entry in _indexed()
+        if word in (entry.get("job_id"), entry.get("run_id"))
+        or word in (_parent(entry.get("job_id")), _parent(entry.get("run_id")))
+    ]
+    return [run for entry in entries if (run := _still_there(entry)) and _names(run, word)]
+
+
+def _parent(identifier: str | None) -> str:
+    return (identifier or "").rpartition("_")[0]
+
+
+def _unique(runs: list[Run]) -> list[Run]:
+    return list({run.dir: run for run in runs}.values())
+
+
+def _still_there(entry: dict[str, str]) -> Run | None:
+    try:
+        return read_run(Path(entry["dir"]))
+    except (OutsideError, RequestError):
+        return None
+
+
+def _latest(root: Path) -> Run:
+    candidates = [run for run in (next(list_runs(root), None), _newest_indexed()) if run]
+    if not candidates:
+        raise NotFoundError(f"There is no run yet in {root}. Start one: hpckit submit ddp")
+    return max(candidates, key=lambda run: run.submitted_at)
+
+
+def _newest_indexed() -> Run | None:
+    for entry in _indexed():
+        if run := _still_there(entry):
+            return run
+    return None
+
+
+def all_runs(root: Path) -> list[Run]:
+    """Return the user's runs, below `root` and in the index, newest first."""
+    indexed = (_still_there(entry) for entry in _indexed())
+    runs = {run.dir: run for run in [*list_runs(root), *(run for run in indexed if run)]}
+    return sorted(runs.values(), key=lambda run: run.submitted_at, reverse=True)

@@ -1,0 +1,219 @@
+"""From a plan to the text of its job script: the template's context, and what may stand in it."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpckit import __version__
+from hpckit.collections import Collection
+from hpckit.interpreter import own_python
+from hpckit.plan.model import Plan
+from hpckit.render import Rendered, ShellCode, find_template, render, template_record
+from hpckit.units import format_minutes
+
+SIGNAL_DELAY_S = 90
+
+# Every variable a template may use, for `hpckit templates vars`. A test keeps it complete.
+VARIABLES = {
+    "provenance": "lines of the comment at the top: versions, templates and their hashes",
+    "header": "list of Slurm options, each with .name and .value (none: a bare flag)",
+    "env": "mapping of variables the site exports",
+    "setup": "the site's own shell lines, printed as they are",
+    "modules": ".template .system, lists .use and .load",
+    "environment": ".template .name .kind .path .conda_init",
+    "python": "argv that starts the environment's python",
+    "rendezvous": "argv that prints MASTER_ADDR and MASTER_PORT",
+    "command": "the command line of one rank, for a comment",
+    "executor": "slurm or local",
+    "launcher": "srun, torchrun or mpirun",
+    "strategy": "serial, dp, ddp, mirrored or mpi",
+    "exec": "true when the launched process takes the script's place (mpirun)",
+    "launch": "argv that starts hpckit's supervisors; end the script with it",
+    "run": ".id .dir .name (.dir without the array task)",
+    "site": ".name .description .contact .url",
+    "nodes": "number of nodes",
+    "tasks_per_node": "ranks per node",
+    "ranks": "ranks in all",
+    "gpus_per_node": "GPUs per node",
+    "gpu_type": "GPU type, or none",
+    "cpus_per_task": "CPUs per rank, or none",
+    "mem_gb": "memory per node in GB, or none",
+    "time_min": "time limit in minutes",
+    "array_size": "number of array tasks, or none",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlace:
+    """Where a submission lives: its id and folder (the array's own, when there is one)."""
+
+    run_id: str
+    dir: Path
+    cwd: str
+    after: tuple[str, ...] = ()
+
+
+def make_script(plan: Plan, place: RunPlace, collections: tuple[Collection, ...]) -> Rendered:
+    """Render the job script of a plan.
+
+    Raises:
+        TemplateError: the template is missing or wrong.
+    """
+    used = [find_template(plan.template, collections)]
+    context = make_context(plan, place, [template_record(found) for found in used])
+    return render(plan.template, context, collections)
+
+
+def make_context(
+    plan: Plan, place: RunPlace, templates: Sequence[dict[str, str]] = ()
+) -> dict[str, Any]:
+    """Return what a template may use."""
+    environment = plan.environment
+    return {
+        "provenance": _provenance(plan, place, templates),
+        "header": header(plan, place) if plan.executor == "slurm" else [],
+        "env": dict(plan.site.env),
+        "setup": [ShellCode(line) for line in plan.site.setup],
+        "modules": {
+            "template": f"modules/{_module_system(plan)}.sh.j2",
+            "system": _module_system(plan),
+            "use": list(environment.use),
+            "load": list(environment.load),
+        },
+        "environment": {
+            "template": f"environments/{environment.kind}.sh.j2",
+            "name": environment.name,
+            "kind": str(environment.kind),
+            "path": environment.path,
+            "conda_init": environment.conda_init,
+        },
+        "python": list(environment.command(own_python()[0])),
+        "rendezvous": [*own_python(), "-m", "hpckit.payload.rendezvous"],
+        "command": one_line(plan.command),
+        "executor": plan.executor,
+        "launcher": plan.launcher.name,
+        "strategy": plan.strategy.name,
+        "exec": plan.launcher.name == "mpirun" and plan.executor == "slurm",
+        "launch": list(launch_argv(plan, place)),
+        "run": {"id": place.run_id, "dir": str(place.dir), "name": plan.name},
+        "site": {key: getattr(plan.site, key) for key in ("name", "description", "contact", "url")},
+        "nodes": plan.nodes,
+        "tasks_per_node": plan.tasks_per_node,
+        "ranks": plan.ranks,
+        "gpus_per_node": plan.gpus_per_node,
+        "gpu_type": plan.gpu_type,
+        "cpus_per_task": plan.cpus_per_task,
+        "mem_gb": plan.mem_gb,
+        "time_min": plan.time_min,
+        "array_size": len(plan.tasks) if plan.is_array else None,
+    }
+
+
+def _module_system(plan: Plan) -> str:
+    """Return the site's module system; its template runs only where modules are wanted."""
+    wanted = plan.environment.load or plan.environment.use
+    return plan.site.modules if wanted else "none"
+
+
+def launch_argv(plan: Plan, place: RunPlace) -> tuple[str, ...]:
+    """Return the argv that starts the supervisors."""
+    in_job = (*own_python(), "-m", "hpckit.submission.in_job", str(submitit_folder(place.dir)))
+    if plan.executor == "slurm":
+        return (*plan.launcher.slurm(plan.shape), *in_job)
+    nodes, tasks = plan.launcher.supervisors(plan.shape)
+    return (*own_python(), "-m", "hpckit.payload.spawn", str(nodes), str(tasks), "--", *in_job)
+
+
+def submitit_folder(run_dir: Path) -> Path:
+    """Return where submitit keeps its pickles; mode 700."""
+    return run_dir / "submitit"
+
+
+def header(plan: Plan, place: RunPlace) -> list[dict[str, str | None]]:
+    """Return the `#SBATCH` options, in the order people read them."""
+    options: dict[str, object] = {
+        "job-name": plan.name,
+        "partition": plan.partition,
+        "account": plan.account,
+        "qos": plan.qos,
+        "nodes": plan.nodes,
+        # Always per node: with --ntasks alone Slurm may place ranks unevenly.
+        "ntasks-per-node": plan.tasks_per_node,
+        "cpus-per-task": plan.cpus_per_task,
+        **_gpu_option(plan),
+        "mem": f"{plan.mem_gb}G" if plan.mem_gb else None,
+        "time": format_minutes(plan.time_min),
+        "constraint": plan.constraint,
+        "reservation": plan.reservation,
+        "exclude": plan.exclude,
+        "array": _array(plan),
+        "dependency": ",".join(place.after) or None,
+        # Where it was submitted from, so that the script does the same again from anywhere.
+        "chdir": place.cwd,
+        "output": _log_pattern(plan, place),
+        "open-mode": "append",
+        "signal": _signal(plan),
+    }
+    lines: list[dict[str, str | None]] = [
+        {"name": key, "value": str(value)} for key, value in options.items() if value
+    ]
+    return [*lines, {"name": "requeue" if plan.max_requeues else "no-requeue", "value": None}]
+
+
+def _gpu_option(plan: Plan) -> dict[str, str]:
+    if not plan.gpus_per_node:
+        return {}
+    count = f"{plan.gpu_type}:{plan.gpus_per_node}" if plan.gpu_type else str(plan.gpus_per_node)
+    # Per node, never per task: --gpus-per-task hides a rank's neighbours from NCCL.
+    if plan.site.gpu_request == "gres":
+        return {"gres": f"gpu:{count}"}
+    return {"gpus-per-node": count}
+
+
+def _array(plan: Plan) -> str | None:
+    if not plan.is_array:
+        return None
+    return f"0-{len(plan.tasks) - 1}" + (f"%{plan.parallel}" if plan.parallel else "")
+
+
+def _signal(plan: Plan) -> str | None:
+    """Return the warning before the time limit; under mpirun the batch shell is the supervisor."""
+    if not plan.max_requeues:
+        return None
+    shell = "B:" if plan.launcher.name == "mpirun" else ""
+    return f"{shell}USR2@{SIGNAL_DELAY_S}"
+
+
+def _log_pattern(plan: Plan, place: RunPlace) -> str:
+    """Return the batch script's log; `%` in a folder's name is not a pattern of Slurm's."""
+    folder = str(place.dir).replace("%", "%%")
+    return f"{folder}_%a/job.out" if plan.is_array else f"{folder}/job.out"
+
+
+def one_line(command: Sequence[str]) -> ShellCode:
+    """Return a command line that stays on one line whatever its arguments hold."""
+    text = shlex.join(command)
+    return ShellCode(
+        "".join(
+            character if character.isprintable() else character.encode("unicode_escape").decode()
+            for character in text
+        )
+    )
+
+
+def _provenance(
+    plan: Plan, place: RunPlace, templates: Sequence[dict[str, str]]
+) -> list[ShellCode]:
+    what = f"workload {plan.workload.name}" if plan.workload else f"script {plan.script}"
+    lines = [
+        f"hpckit {__version__}: {what}, strategy {plan.strategy.name}, run {place.run_id}",
+        f"{plan.nodes} node(s) x {plan.tasks_per_node} rank(s), {plan.total_gpus} GPU(s) in all, "
+        f"site {plan.site.name}, launcher {plan.launcher.name}",
+    ]
+    lines += [
+        f"template {row['name']} of {row['collection']}, {row['hash']}, {row['path']}"
+        for row in templates
+    ]
+    return [one_line([line]) if not line.isprintable() else ShellCode(line) for line in lines]

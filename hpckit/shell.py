@@ -1,0 +1,158 @@
+"""The only door to subprocess: every program hpckit starts, starts here.
+
+Programs are asked in the C locale, because their words are parsed, and never through a shell,
+because job names and paths are users' own text.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from hpckit.errors import CommandError
+
+Stream = IO[bytes] | int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completed:
+    """What a finished program said."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_s: float = 60,
+    env: Mapping[str, str] | None = None,
+    check: bool = True,
+    input: str | None = None,
+) -> Completed:
+    """Run a program to its end and return what it said.
+
+    `env` is the whole environment, None this process's; LC_ALL is set to C either way. `input` is
+    text for its standard input, None an empty one, so that nothing waits for a user. `check` makes
+    a non-zero exit status an error.
+
+    Raises:
+        CommandError: The program is missing or cannot be started, runs longer than `timeout_s`,
+            or (with `check`) exits non-zero.
+    """
+    try:
+        done = subprocess.run(
+            argv,
+            env={**(os.environ if env is None else env), "LC_ALL": "C"},
+            input=input or "",
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise _cannot_start(argv, error) from error
+    except subprocess.TimeoutExpired as error:
+        raise _too_slow(argv, timeout_s, error) from error
+    result = Completed(
+        argv=tuple(argv), returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
+    )
+    if check and done.returncode != 0:
+        raise failed(result)
+    return result
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: Stream = subprocess.DEVNULL,
+    stdout: Stream = None,
+    stderr: Stream = None,
+    new_session: bool = False,
+    close_fds: bool = True,
+    prepare: Callable[[], None] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a program and return at once; the caller waits for it and ends it.
+
+    `env` is the whole environment, locale included, None this process's. The streams are files or
+    descriptors as for subprocess, and None inherits ours. `new_session` gives the child a session
+    of its own, so that our Ctrl-C does not reach it. `prepare` runs in the child before the
+    program.
+
+    Raises:
+        CommandError: The program is missing or cannot be started.
+    """
+    try:
+        return subprocess.Popen(
+            argv,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=new_session,
+            close_fds=close_fds,
+            preexec_fn=prepare,
+        )
+    except OSError as error:
+        raise _cannot_start(argv, error) from error
+
+
+def which(name: str) -> str | None:
+    """Return the path of a program on PATH, or None."""
+    return shutil.which(name)
+
+
+def failed(result: Completed) -> CommandError:
+    """Describe a program that exited non-zero, with the line in which it says why."""
+    ending = f"exited with status {result.returncode}"
+    if result.returncode < 0:
+        ending = f"was ended by signal {-result.returncode}"
+    why = first_meaningful_line(result.stderr) or first_meaningful_line(result.stdout)
+    return CommandError(
+        f"'{result.argv[0]}' {ending}: {why or 'it gave no reason'}",
+        argv=result.argv,
+        returncode=result.returncode,
+        stderr=result.stderr,
+    )
+
+
+def first_meaningful_line(text: str) -> str:
+    """Return the line that says most about a failure: a fatal one, an error, else the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for word in ("fatal", "error", ""):
+        for line in lines:
+            if word in line.lower():
+                return line
+    return ""
+
+
+def _cannot_start(argv: Sequence[str], error: OSError) -> CommandError:
+    if isinstance(error, FileNotFoundError) and error.filename in (argv[0], None):
+        message = (
+            f"Program '{argv[0]}' was not found on PATH. Install it, load the module that "
+            "provides it, or run this where it exists."
+        )
+    else:
+        message = f"'{argv[0]}' cannot be started: {error.strerror or error} ({error.filename})."
+    return CommandError(message, argv=argv)
+
+
+def _too_slow(
+    argv: Sequence[str], timeout_s: float, error: subprocess.TimeoutExpired
+) -> CommandError:
+    said: bytes = error.stderr or b""  # bytes even in text mode: Python's issue 87597
+    return CommandError(
+        f"'{argv[0]}' gave no answer within {timeout_s:g} s and was stopped. "
+        "The service behind it may be busy: try again in a minute.",
+        argv=argv,
+        stderr=said.decode("utf-8", "replace"),
+    )

@@ -1,0 +1,218 @@
+"""Sites: one cluster each, as data in `templates/sites/NAME.yaml`."""
+
+import fnmatch
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpckit.collections import Collection, Found, find_all
+from hpckit.documents import Fields, nearest, read_document
+from hpckit.environments import BARE, Environment, ad_hoc_environment, read_environment
+from hpckit.errors import ConfigError, RequestError
+from hpckit.units import parse_minutes
+
+GENERIC = "generic"
+MODULE_SYSTEMS = ("none", "lmod", "tmod", "spack")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Partition:
+    """Limits of one partition; None means the site does not say."""
+
+    name: str
+    max_time_min: int | None = None
+    max_nodes: int | None = None
+    gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
+    mem_gb_per_node: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """One cluster: its limits, how it starts ranks, where a python comes from, where runs live."""
+
+    name: str
+    description: str = ""
+    contact: str = ""
+    url: str = ""
+    identify: Mapping[str, str] = field(default_factory=dict)
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    time_min: int = 60
+    gpu_request: str = "gpus-per-node"
+    gpu_types: Mapping[str, int] = field(default_factory=dict)
+    gpu_type: str | None = None
+    gpus_per_node: int | None = None
+    cpus_per_gpu: int | None = None
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    modules: str = "none"
+    environment: str = "none"
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    mpi: str | None = None
+    srun_args: tuple[str, ...] = ()
+    mpirun: str = "mpirun"
+    mpirun_args: tuple[str, ...] = ()
+    sbatch_args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    runs: str | None = None
+    grafana: str | None = None
+    prometheus: str | None = None
+
+    def find_environment(self, word: str | None) -> Environment:
+        """Return the environment a request names, or the site's default.
+
+        Raises:
+            RequestError: the word names none of the site's environments and is no venv, conda,
+                module, apptainer or python path.
+        """
+        name = word or self.environment
+        if name in self.environments:
+            return self.environments[name]
+        if name == BARE.name:
+            return BARE
+        if found := ad_hoc_environment(name):
+            return found
+        raise RequestError(
+            f"Environment {name!r} is not one of site {self.name!r} and no such folder or python "
+            f"exists. {nearest(name, [*self.environments, BARE.name])} "
+            "Or write venv:PATH, conda:NAME, module:NAME, apptainer:IMAGE."
+        )
+
+
+def list_sites(collections: tuple[Collection, ...]) -> dict[str, Found]:
+    """Return the site files on the search path by site name."""
+    found = find_all("sites/*.yaml", "templates", collections)
+    return {Path(name).stem: place for name, place in found.items()}
+
+
+def load_site(name: str, collections: tuple[Collection, ...]) -> Site:
+    """Read the site `name`, the first on the search path.
+
+    Raises:
+        RequestError: no such site. ConfigError: its file is wrong.
+    """
+    known = list_sites(collections)
+    if name not in known:
+        raise RequestError(
+            f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
+        )
+    return read_site(known[name].path)
+
+
+def detect_site(
+    collections: tuple[Collection, ...], environ: Mapping[str, str] = os.environ
+) -> str:
+    """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
+    if environ.get("HPCKIT_SITE"):
+        return environ["HPCKIT_SITE"]
+    for name, found in list_sites(collections).items():
+        if _identifies(read_site(found.path).identify, environ):
+            return name
+    return GENERIC
+
+
+def _identifies(identify: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+    checks = [
+        fnmatch.fnmatch(socket.getfqdn() if key == "hostname" else environ.get(key, ""), pattern)
+        for key, pattern in identify.items()
+    ]
+    return bool(checks) and all(checks)
+
+
+def read_site(path: Path) -> Site:
+    """Read one site file.
+
+    Raises:
+        ConfigError: unknown key, wrong type, missing description; with file and line.
+    """
+    fields = read_document(path, "a site")
+    defaults = fields.mapping("defaults", "defaults")
+    gpus = fields.mapping("gpus", "gpus")
+    launch = fields.mapping("launch", "launch")
+    types = gpus.mapping("types", "gpus.types")
+    site = Site(
+        name=path.stem,
+        description=fields.required_text("description"),
+        contact=fields.text("contact") or "",
+        url=fields.text("url") or "",
+        identify=fields.text_mapping("identify"),
+        account=defaults.text("account"),
+        partition=defaults.text("partition"),
+        qos=defaults.text("qos"),
+        time_min=_minutes(defaults, "time") or 60,
+        environment=defaults.text("environment") or BARE.name,
+        gpu_request=gpus.choice("request", ("gpus-per-node", "gres"), "gpus-per-node"),
+        gpu_types={name: types.integer(name, minimum=1) or 1 for name in types.values},
+        gpu_type=gpus.text("default_type"),
+        gpus_per_node=gpus.integer("per_node", minimum=1),
+        cpus_per_gpu=gpus.integer("cpus_per_gpu", minimum=1),
+        partitions=_partitions(fields),
+        modules=fields.choice("modules", MODULE_SYSTEMS, "none"),
+        environments=_environments(fields),
+        mpi=launch.text("mpi"),
+        srun_args=launch.texts("srun_args"),
+        mpirun=launch.text("mpirun") or "mpirun",
+        mpirun_args=launch.texts("mpirun_args"),
+        sbatch_args=launch.texts("sbatch_args"),
+        env=fields.text_mapping("env"),
+        setup=fields.texts("setup"),
+        runs=fields.text("runs"),
+        grafana=fields.text("grafana"),
+        prometheus=fields.text("prometheus"),
+    )
+    for part in (defaults, gpus, launch, types, fields):
+        part.done()
+    return _checked(site, fields)
+
+
+def _checked(site: Site, fields: Fields) -> Site:
+    if site.partitions and site.partition and site.partition not in site.partitions:
+        raise ConfigError(
+            f"{fields.at('defaults')}: default partition {site.partition!r} is not under "
+            f"'partitions:'. {nearest(site.partition, site.partitions)}"
+        )
+    if site.environment not in {*site.environments, BARE.name}:
+        raise ConfigError(
+            f"{fields.at('defaults')}: default environment {site.environment!r} is not under "
+            f"'environments:'. {nearest(site.environment, [*site.environments, BARE.name])}"
+        )
+    if site.gpu_type and site.gpu_type not in site.gpu_types:
+        raise ConfigError(
+            f"{fields.at('gpus')}: default_type {site.gpu_type!r} is not under 'types:'. "
+            f"{nearest(site.gpu_type, site.gpu_types)}"
+        )
+    return site
+
+
+def _partitions(fields: Fields) -> dict[str, Partition]:
+    partitions = {}
+    for name, entry in fields.mappings("partitions", "partition").items():
+        partitions[name] = Partition(
+            name=name,
+            max_time_min=_minutes(entry, "max_time"),
+            max_nodes=entry.integer("max_nodes", minimum=1),
+            gpus_per_node=entry.integer("gpus_per_node"),
+            cpus_per_node=entry.integer("cpus_per_node", minimum=1),
+            mem_gb_per_node=entry.integer("mem_gb_per_node", minimum=1),
+        )
+        entry.done()
+    return partitions
+
+
+def _environments(fields: Fields) -> dict[str, Environment]:
+    entries = fields.mappings("environments", "environment")
+    return {name: read_environment(name, entry) for name, entry in entries.items()}
+
+
+def _minutes(fields: Fields, key: str) -> int | None:
+    text = fields.text(key)
+    if text is None:
+        return None
+    try:
+        return parse_minutes(text)
+    except RequestError as error:
+        raise ConfigError(f"{fields.at(key)}: {error}") from error

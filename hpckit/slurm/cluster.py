@@ -1,0 +1,195 @@
+"""What the cluster has: partitions, nodes, GPUs, versions, and how srun starts MPI."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from hpckit.slurm.client import ask
+from hpckit.slurm.hostlist import nodes_or_none
+from hpckit.slurm.times import parse_limit_min
+
+_SINFO_COLUMNS = "%R|%a|%T|%c|%m|%G|%N"
+_GRES = re.compile(
+    r"(?P<name>[^:]+)(?::(?!\d+[kK]?$)(?P<type>[^:]+))?(?::(?P<count>\d+)(?P<kilo>[kK]?))?"
+)
+_VERSION = re.compile(r"\b(\d\d)\.(\d{1,2})\.(\d+)")
+_STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NODE STATE CODES"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gres:
+    """Countable things on one node: `gpu`, of type `h200`, four of them."""
+
+    name: str
+    type: str | None
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeGroup:
+    """Nodes of one partition that are alike; `cpus`, `memory_mb` and `gres` are of each node."""
+
+    partition: str
+    nodes: tuple[str, ...]
+    state: str
+    available: bool
+    cpus: int | None
+    memory_mb: int | None
+    gres: tuple[Gres, ...]
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of one node, of any type; MIG slices and shards are not among them."""
+        return sum(gres.count for gres in self.gres if gres.name == "gpu")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Partition:
+    """One partition; None is no limit, or not known. `node_groups` come from sinfo alone."""
+
+    name: str
+    default: bool
+    state: str
+    max_time_min: int | None
+    default_time_min: int | None
+    max_nodes: int | None
+    nodes: tuple[str, ...]
+    total_cpus: int | None
+    node_groups: tuple[NodeGroup, ...] = ()
+
+    @property
+    def gpus_per_node(self) -> int | None:
+        """The GPUs of its best equipped node; None before sinfo was asked."""
+        return max((group.gpus for group in self.node_groups), default=None)
+
+
+def partitions() -> tuple[Partition, ...]:
+    """Ask Slurm for its partitions and what their nodes have.
+
+    Raises:
+        CommandError: The controller does not answer, or there is no scontrol or sinfo.
+    """
+    found = parse_scontrol_partitions(ask(["scontrol", "show", "partition"]).stdout)
+    argv = ["sinfo", "--noheader", "--exact", "--all", f"--format={_SINFO_COLUMNS}"]
+    groups = parse_sinfo(ask(argv).stdout)
+    return tuple(
+        replace(one, node_groups=tuple(group for group in groups if group.partition == one.name))
+        for one in found
+    )
+
+
+def config() -> dict[str, str]:
+    """Ask Slurm for its configuration, in slurm.conf's words.
+
+    Raises:
+        CommandError: The controller does not answer, or there is no scontrol.
+    """
+    return parse_scontrol_config(ask(["scontrol", "show", "config"]).stdout)
+
+
+def version() -> tuple[int, int, int] | None:
+    """Ask for Slurm's version, as (22, 5, 8).
+
+    Raises:
+        CommandError: There is no sinfo, or it finds no cluster.
+    """
+    return slurm_version(ask(["sinfo", "--version"]).stdout)
+
+
+def mpi_types() -> tuple[str, ...]:
+    """Ask srun which kinds of MPI it can start.
+
+    Raises:
+        CommandError: There is no srun, or it finds no cluster.
+    """
+    result = ask(["srun", "--mpi=list"])
+    return srun_mpi_types(result.stdout + "\n" + result.stderr)
+
+
+def parse_scontrol_partitions(text: str) -> tuple[Partition, ...]:
+    """Read the output of `scontrol show partition`, one line or several for each."""
+    blocks = re.split(r"(?m)^(?=PartitionName=)", text)
+    return tuple(_partition(dict(_pairs(block))) for block in blocks if "PartitionName=" in block)
+
+
+def parse_scontrol_config(text: str) -> dict[str, str]:
+    """Read the `Name = value` lines of `scontrol show config`; None of them is interpreted."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, sign, value in pairs if sign and name.strip()}
+
+
+def parse_sinfo(text: str) -> tuple[NodeGroup, ...]:
+    """Read what sinfo printed in our format; a row that cannot be read is left out."""
+    rows = (line.split("|") for line in text.splitlines())
+    return tuple(_node_group(row) for row in rows if len(row) == _SINFO_COLUMNS.count("|") + 1)
+
+
+def parse_gres(text: str) -> tuple[Gres, ...]:
+    """Read `gpu:h200:4(S:0-1),shard:8`, without the sockets and slots in brackets."""
+    found = []
+    for item in re.sub(r"\([^)]*\)", "", text).split(","):
+        match = _GRES.fullmatch(item.strip())
+        if match is None:
+            continue
+        count = int(match["count"] or 1) * (1024 if match["kilo"] else 1)
+        found.append(Gres(name=match["name"], type=match["type"], count=count))
+    return tuple(found)
+
+
+def srun_mpi_types(text: str) -> tuple[str, ...]:
+    """Read the output of `srun --mpi=list`, on whichever stream this version prints it.
+
+    22.05 puts one type on each indented line; before 21.08 each line began with `srun: `; some
+    versions add `specific pmix plugin versions available: pmix_v4`.
+    """
+    types: list[str] = []
+    for line in text.splitlines():
+        words = line.removeprefix("srun:").strip()
+        _, listed, versions = words.partition("versions available:")
+        types += [word.strip() for word in versions.split(",")] if listed else [words]
+    return tuple(dict.fromkeys(word for word in types if re.fullmatch(r"[\w/-]+", word)))
+
+
+def slurm_version(text: str) -> tuple[int, int, int] | None:
+    """Read `slurm 22.05.8` or Debian's `slurm-wlm 22.05.8`."""
+    match = _VERSION.search(text)
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
+
+
+def _pairs(block: str) -> Iterator[tuple[str, str]]:
+    for word in block.split():
+        name, sign, value = word.partition("=")
+        if sign:
+            yield name, value
+
+
+def _partition(fields: dict[str, str]) -> Partition:
+    return Partition(
+        name=fields["PartitionName"],
+        default=fields.get("Default") == "YES",
+        state=fields.get("State", "UNKNOWN"),
+        max_time_min=parse_limit_min(fields.get("MaxTime", "")),
+        default_time_min=parse_limit_min(fields.get("DefaultTime", "")),
+        max_nodes=_number(fields.get("MaxNodes", "")),
+        nodes=nodes_or_none(fields.get("Nodes", "")) or (),
+        total_cpus=_number(fields.get("TotalCPUs", "")),
+    )
+
+
+def _node_group(row: Iterable[str]) -> NodeGroup:
+    partition, available, state, cpus, memory_mb, gres, nodes = (cell.strip() for cell in row)
+    return NodeGroup(
+        partition=partition,
+        nodes=nodes_or_none(nodes) or (),
+        state=state.rstrip(_STATE_MARKS),
+        available=available == "up",
+        cpus=_number(cpus),
+        memory_mb=_number(memory_mb),
+        gres=() if gres == "(null)" else parse_gres(gres),
+    )
+
+
+def _number(text: str) -> int | None:
+    """Read a count; `8+` is the least of nodes that differ."""
+    digits = text.rstrip("+")
+    return int(digits) if digits.isdecimal() else None

@@ -1,0 +1,103 @@
+"""What ends a job, or says whether one could run: scancel, sbatch --test-only, sbatch's answer."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpckit import shell
+from hpckit.errors import SubmissionError
+from hpckit.slurm.client import ask, id_lists, refusal
+from hpckit.slurm.hostlist import nodes_or_none
+from hpckit.slurm.times import parse_moment
+
+_SUBMITTED = re.compile(r"^\s*(?:sbatch:\s*)?Submitted batch job (\d+)\b", re.MULTILINE)
+_PARSABLE = re.compile(r"^[ \t]*(\d+)(?:;[\w.-]+)?[ \t]*$", re.MULTILINE)
+# 20.11: `... on c1`; since 21.08: `... on nodes c1 in partition gpu`.
+_WOULD_START = re.compile(
+    r"Job \d+ to start at (?P<start>\S+) using (?P<processors>\d+) processors on "
+    r"(?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
+)
+_SERVICE_DOWN = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Connection refused|"
+    r"Could not establish a configuration source|Protocol authentication error|Zero Bytes were"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TestOnly:
+    """Whether Slurm would take a job, and when and where it would start.
+
+    `start_time` is in epoch seconds, and like `nodes` None where the job was refused or Slurm did
+    not say. `message` is Slurm's own text, whatever the outcome.
+    """
+
+    accepted: bool
+    start_time: float | None
+    nodes: tuple[str, ...] | None
+    partition: str | None
+    message: str
+
+
+def cancel(job_ids: Sequence[str]) -> None:
+    """End jobs, or take them out of the queue; a job that is over stays as it was.
+
+    Slurm does not say when a job is unknown (22.05 exits 0 in silence): ask squeue for the effect.
+
+    Raises:
+        RequestError: Something in `job_ids` is not a job id.
+        CommandError: The controller does not answer or refuses, or there is no scancel.
+    """
+    for ids in id_lists(job_ids):
+        # scancel takes its ids apart: a comma-separated list is newer than 20.11.
+        result = ask(["scancel", *ids.split(",")], check=False)
+        if result.returncode != 0 and "Invalid job id" not in result.stderr:
+            raise refusal(result)
+
+
+def test_only(script_path: Path, env: Mapping[str, str] | None) -> TestOnly:
+    """Ask Slurm whether it would take a script, without submitting it.
+
+    Without `EnforcePartLimits` Slurm accepts here, as when submitting, also a job that asks for
+    more than its partition allows; such a job then waits for ever.
+
+    `env` is the environment sbatch would get, None this process's.
+
+    Raises:
+        CommandError: The controller does not answer, or there is no sbatch.
+    """
+    result = ask(["sbatch", "--test-only", str(script_path)], env=env, check=False)
+    if result.returncode != 0 and _SERVICE_DOWN.search(result.stderr):
+        raise refusal(result)
+    return parse_test_only(result.stderr or result.stdout, returncode=result.returncode)
+
+
+def parse_test_only(text: str, *, returncode: int) -> TestOnly:
+    """Read what `sbatch --test-only` said, also amid a submit filter's own lines."""
+    lines = (line.strip().removeprefix("sbatch: ") for line in text.splitlines())
+    match = _WOULD_START.search(text)
+    return TestOnly(
+        accepted=returncode == 0,
+        start_time=parse_moment(match["start"]) if match else None,
+        nodes=nodes_or_none(match["nodes"]) if match else None,
+        partition=match["partition"] if match else None,
+        message="\n".join(line for line in lines if line),
+    )
+
+
+def parse_job_id(stdout: str) -> str:
+    """Find the job id in sbatch's answer, plain or `--parsable`.
+
+    Sites print banners around it (NERSC, `row` pull request 197), so the whole sentence counts,
+    or else a line that is nothing but the id; the last one, as banners come first.
+
+    Raises:
+        SubmissionError: There is none.
+    """
+    found: list[str] = _SUBMITTED.findall(stdout) or _PARSABLE.findall(stdout)
+    if found:
+        return found[-1]
+    said = shell.first_meaningful_line(stdout) or "nothing"
+    raise SubmissionError(
+        f"sbatch gave no job id; it said: {said}. See 'squeue --me' for whether the job is there."
+    )

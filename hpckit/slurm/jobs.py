@@ -1,0 +1,147 @@
+"""Where jobs stand: squeue for what the controller remembers, sacct for what accounting does.
+
+squeue is fresh, and answers without accounting; it forgets a job some minutes after its end
+(slurm.conf(5), MinJobAge). sacct remembers, every attempt, but may lag or be switched off. Each
+reads any number of jobs in one process, because controllers are shared and easily overloaded.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from hpckit.slurm.client import ask, checked_id, id_lists, refusal
+from hpckit.slurm.record import JobRecord
+from hpckit.slurm.rows import (
+    COLUMN,
+    SACCT_FORMAT,
+    SQUEUE_FORMAT,
+    parse_sacct,
+    parse_squeue,
+)
+from hpckit.slurm.states import JobState
+from hpckit.slurm.times import parse_moment
+
+_UNKNOWN_JOB = "Invalid job id specified"
+
+
+def squeue(job_ids: Sequence[str]) -> dict[str, JobRecord]:
+    """Ask the controller about jobs; those it does not know are left out.
+
+    The keys are as users type them; an array's id brings all its tasks, `123_0`, `123_1`...
+
+    Raises:
+        RequestError: Something in `job_ids` is not a job id.
+        CommandError: The controller does not answer, or there is no squeue.
+    """
+    wanted = frozenset(job_ids)
+    rows = [row for ids in id_lists(job_ids) for row in parse_squeue(_ask_squeue(ids))]
+    # What is left of an array whose last waiting tasks were cancelled is a row of the bare id.
+    arrays = {row.array_job_id for row in rows}
+    return {row.job_id: row for row in rows if row.job_id not in arrays and _asked(row, wanted)}
+
+
+def sacct(job_ids: Sequence[str]) -> dict[str, JobRecord]:
+    """Ask accounting about jobs: the latest attempt of each, with the number of restarts.
+
+    Right after a requeue the latest row is REQUEUED: the next attempt gets its row when it starts.
+
+    Raises:
+        RequestError: Something in `job_ids` is not a job id.
+        CommandError: There is no accounting, or it does not answer.
+    """
+    return {job_id: _latest(rows) for job_id, rows in sacct_attempts(job_ids).items()}
+
+
+def sacct_attempts(job_ids: Sequence[str]) -> dict[str, tuple[JobRecord, ...]]:
+    """Ask accounting for every attempt of jobs, oldest first; `restarts` counts them from 0.
+
+    Raises:
+        RequestError: Something in `job_ids` is not a job id.
+        CommandError: There is no accounting, or it does not answer.
+    """
+    wanted = frozenset(job_ids)
+    # sacct does not find a task in the row that all tasks share which never ran: ask for the array.
+    whole = [checked_id(job_id).partition("_")[0] for job_id in job_ids]
+    rows = (row for ids in id_lists(whole) for row in parse_sacct(_ask_sacct(ids)))
+    return by_job(row for row in rows if _asked(row, wanted))
+
+
+def expected_start(job_id: str) -> float | None:
+    """Ask when a waiting job should start, in epoch seconds; None while Slurm has no estimate.
+
+    For an array it is the first of its tasks. The estimate assumes that running jobs use all of
+    their time limits: squeue(1), --start.
+
+    Raises:
+        RequestError: `job_id` is not a job id.
+        CommandError: The controller does not answer, or there is no squeue.
+    """
+    argv = ["squeue", "--noheader", "--start", "--format=%S", f"--jobs={checked_id(job_id)}"]
+    result = ask(argv, check=False)
+    if result.returncode != 0 and _UNKNOWN_JOB not in result.stderr:
+        raise refusal(result)
+    moments = (parse_moment(line) for line in result.stdout.splitlines())
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def by_job(records: Iterable[JobRecord]) -> dict[str, tuple[JobRecord, ...]]:
+    """Group attempts by job, oldest first, and number them in `restarts`.
+
+    Ids are used again after the highest, or after a controller lost its state: an earlier row of
+    another user or name is another job's.
+    """
+    groups: dict[str, list[JobRecord]] = {}
+    for record in records:
+        groups.setdefault(record.job_id, []).append(record)
+    return {job_id: tuple(_attempts(rows)) for job_id, rows in groups.items()}
+
+
+def _attempts(rows: list[JobRecord]) -> Iterator[JobRecord]:
+    """Number a job's rows; a task still listed in its waiting array has no row of its own yet."""
+    known = [row for row in rows if row.raw_id is not None] or rows[-1:]
+    ordered = sorted(known, key=lambda row: row.submit_time or 0)
+    last = ordered[-1]
+    same = [row for row in ordered if row.user == last.user and _agree(row.name, last.name)]
+    for number, row in enumerate(same):
+        yield dataclasses.replace(row, restarts=number)
+
+
+def _agree(one: str | None, other: str | None) -> bool:
+    return one is None or other is None or one == other
+
+
+def _latest(rows: tuple[JobRecord, ...]) -> JobRecord:
+    last = rows[-1]
+    if last.state is JobState.REQUEUED:
+        return dataclasses.replace(last, restarts=len(rows))
+    return last
+
+
+def _ask_squeue(ids: str) -> str:
+    """Print jobs in any state; when one unknown id spoils the answer, ask by halves."""
+    argv = ["squeue", "--noheader", "--states=all", f"--format={SQUEUE_FORMAT}", f"--jobs={ids}"]
+    result = ask(argv, check=False)
+    if result.returncode == 0:
+        return result.stdout
+    if _UNKNOWN_JOB not in result.stderr:
+        raise refusal(result)
+    each = ids.split(",")
+    middle = len(each) // 2
+    if result.stdout or not middle:
+        return result.stdout
+    return _ask_squeue(",".join(each[:middle])) + _ask_squeue(",".join(each[middle:]))
+
+
+def _ask_sacct(ids: str) -> str:
+    argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2"]
+    argv += [f"--delimiter={COLUMN}", f"--format={SACCT_FORMAT}", f"--jobs={ids}"]
+    return ask(argv).stdout
+
+
+def _asked(record: JobRecord, wanted: frozenset[str]) -> bool:
+    """Say whether a job, or the array or heterogeneous job it is of, was asked for.
+
+    squeue answers for `23+1` with all of job 23.
+    """
+    whole = re.split(r"[_+]", record.job_id)[0]
+    return not wanted.isdisjoint({record.job_id, record.raw_id, whole})

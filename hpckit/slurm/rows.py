@@ -1,0 +1,120 @@
+"""The rows squeue and sacct print for us, as records: pure functions of text."""
+
+from collections.abc import Iterator
+
+from hpckit.slurm.hostlist import nodes_or_none
+from hpckit.slurm.record import JobRecord, Source, each_task, parse_exit, text_or_none
+from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
+from hpckit.slurm.times import parse_duration_s, parse_limit_min, parse_moment
+
+# A job's name is its user's own text and may hold `|`, spaces or a newline. So columns are parted
+# by ASCII's separators, made for this, and the name stands last.
+ROW = "\x1e"
+COLUMN = "\x1f"
+SQUEUE_FORMAT = ROW + "%i %A %u %a %P %q %T %M %l %V %S %e %N %r %j".replace(" ", COLUMN)
+SACCT_FORMAT = (
+    "JobID,JobIDRaw,User,Account,Partition,QOS,State,Reason,NodeList,ElapsedRaw,TimelimitRaw,"
+    "Submit,Start,End,ExitCode,JobName"
+)
+_SQUEUE_CUTS = SQUEUE_FORMAT.count(COLUMN)
+_SACCT_CUTS = SACCT_FORMAT.count(",")
+
+
+def parse_squeue(text: str) -> list[JobRecord]:
+    """Read what squeue printed in our format; waiting tasks of an array become a record each."""
+    records: list[JobRecord] = []
+    for row in text.split(ROW)[1:]:
+        cells = row.removesuffix("\n").split(COLUMN, _SQUEUE_CUTS)
+        if len(cells) == _SQUEUE_CUTS + 1:
+            records += each_task(_squeue_record(cells))
+    return records
+
+
+def parse_sacct(text: str) -> list[JobRecord]:
+    """Read what sacct printed in our format: one record an attempt, in sacct's order."""
+    records: list[JobRecord] = []
+    for cells in _sacct_rows(text):
+        if "." not in cells[0].partition("[")[0]:  # 123.batch, 123.0: a step, not a job
+            records += each_task(_sacct_record(cells))
+    return records
+
+
+def _sacct_rows(text: str) -> Iterator[list[str]]:
+    """Cut into rows; a line with too few columns goes on with the name before it."""
+    cells: list[str] = []
+    for line in text.split("\n"):
+        here = line.split(COLUMN, _SACCT_CUTS)
+        if len(here) == _SACCT_CUTS + 1:
+            if cells:
+                yield cells
+            cells = here
+        elif cells and line:
+            cells[-1] += "\n" + line
+    if cells:
+        yield cells
+
+
+def _squeue_record(cells: list[str]) -> JobRecord:
+    job_id, raw_id, user, account, partition, qos, word, elapsed, limit = cells[:9]
+    submit, start, end, node_list, reason, name = cells[9:]
+    state, nodes = parse_state(word), nodes_or_none(node_list)
+    return JobRecord(
+        job_id=job_id,
+        # All waiting tasks of an array show the array's own id here.
+        raw_id=None if is_waiting(state) and "_" in job_id else raw_id,
+        state=state,
+        source=Source.SQUEUE,
+        name=name,
+        user=text_or_none(user),
+        account=text_or_none(account),
+        partition=text_or_none(partition),
+        qos=text_or_none(qos),
+        reason=None if state is JobState.CANCELLED and _is_stale(reason) else text_or_none(reason),
+        nodes=nodes,
+        elapsed_s=parse_duration_s(elapsed),
+        time_limit_min=parse_limit_min(limit),
+        submit_time=parse_moment(submit),
+        start_time=_start(start, state, nodes),
+        end_time=parse_moment(end) if is_finished(state) else None,
+    )
+
+
+def _sacct_record(cells: list[str]) -> JobRecord:
+    job_id, raw_id, user, account, partition, qos, word, reason, node_list, elapsed = cells[:10]
+    limit, submit, start, end, status, name = cells[10:]
+    state, nodes = parse_state(word), nodes_or_none(node_list)
+    exit_code, signal = parse_exit(status, state)
+    return JobRecord(
+        job_id=job_id,
+        raw_id=raw_id,
+        state=state,
+        source=Source.SACCT,
+        # Until the controller has sent the rest, a new job's row has no partition and this name.
+        name=None if name == "allocation" and not partition else name,
+        user=text_or_none(user),
+        account=text_or_none(account),
+        partition=text_or_none(partition),
+        qos=text_or_none(qos),
+        reason=None if not is_waiting(state) and _is_stale(reason) else text_or_none(reason),
+        nodes=nodes,
+        elapsed_s=int(elapsed) if elapsed.isdecimal() else None,
+        time_limit_min=int(limit) if limit.isdecimal() else None,
+        submit_time=parse_moment(submit),
+        start_time=_start(start, state, nodes),
+        end_time=parse_moment(end),
+        exit_code=exit_code,
+        signal=signal,
+    )
+
+
+def _is_stale(reason: str) -> bool:
+    """Say whether a reason to wait lost its meaning when the wait ended.
+
+    sacct goes on to show it while the job runs, squeue when the job was cancelled.
+    """
+    return reason != "DependencyNeverSatisfied"
+
+
+def _start(text: str, state: JobState, nodes: tuple[str, ...] | None) -> float | None:
+    """Read when a job started; of one cancelled in the queue Slurm shows when that was."""
+    return None if is_finished(state) and nodes is None else parse_moment(text)

@@ -1,0 +1,1 @@
+"""The only place that knows submitit: executors, local backend, states, cancel."""

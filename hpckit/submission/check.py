@@ -1,0 +1,37 @@
+"""`--check`: what Slurm itself says of a job, without submitting it."""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from hpckit.environ import scrubbed_environment
+from hpckit.errors import RequestError
+from hpckit.script import make_script
+from hpckit.slurm import control
+from hpckit.submission.slurm import refused
+from hpckit.submission.submit import Submission
+
+
+def check_with_slurm(submission: Submission) -> str:
+    """Return one line that says whether and when the job would start.
+
+    Raises:
+        SubmissionError: Slurm would refuse it. RequestError: the job is for this machine.
+    """
+    if submission.plan.executor != "slurm":
+        raise RequestError("--check asks Slurm, and this run is for this machine (no sbatch here).")
+    rendered = make_script(submission.plan, submission.place, submission.collections)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.sh"
+        path.write_text(rendered.text, encoding="utf-8")
+        answer = control.test_only(path, scrubbed_environment(os.environ))
+    if not answer.accepted:
+        raise refused(answer.message)
+    if answer.start_time is None:
+        return f"Slurm would take it: {answer.message}"
+    seconds = answer.start_time - time.time()
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.start_time))
+    soon = "at once" if seconds < 60 else f"at {when} at the latest"
+    nodes = f" on {', '.join(answer.nodes)}" if answer.nodes else ""
+    return f"Slurm would take it and start it {soon}{nodes}."

@@ -1,0 +1,121 @@
+"""What submitit starts in the job: `python -m hpckit.submission.in_job FOLDER`.
+
+submitit loads the callable below from FOLDER and runs it; this module adds what submitit leaves
+out: it refuses a folder others could write, and ends with the script's own exit status.
+"""
+
+import logging
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from hpckit.errors import HpckitError, JobError
+from hpckit.payload.rank import restart_count
+from hpckit.payload.supervisor import Supervised, supervised
+from hpckit.payload.task import Task, task_from_json
+
+if TYPE_CHECKING:
+    from submitit.helpers import DelayedSubmission
+
+
+class ScriptFailedError(JobError):
+    """The script of a rank ended with a status that is not 0."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"exit status {code}")
+        self.code = code
+
+
+class Payload:
+    """The callable a job runs: small, importable, with its arguments as JSON."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._running: Supervised | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Pickle the text alone."""
+        return {"text": self.text, "_running": None}
+
+    def __call__(self) -> dict[str, int]:
+        """Run this process's part of the job.
+
+        Raises:
+            ScriptFailedError: the script did not end with 0.
+        """
+        task = task_from_json(self.text)
+        self._running = supervised(task)
+        _handle_signals(task, self._running)
+        code = self._running.run()
+        if code:
+            raise ScriptFailedError(code)
+        return {"exit_code": 0}
+
+    def checkpoint(self) -> "DelayedSubmission | None":
+        """Say how the job goes on after a time-out or preemption: the same again, or not at all.
+
+        submitit calls this on rank zero when Slurm announces the end; None means no requeue.
+        """
+        from submitit.helpers import DelayedSubmission
+
+        if restart_count() >= task_from_json(self.text).max_requeues:
+            return None
+        return DelayedSubmission(Payload(self.text))
+
+
+def _handle_signals(task: Task, running: Supervised) -> None:
+    """Take SIGTERM over from submitit, which ignores it, and pass SIGUSR2 on before submitit acts.
+
+    submitit's own SIGUSR2 handler requeues the job at once; a script that handles the signal first
+    gets the time until shortly before Slurm kills it to save its state.
+    """
+    signal.signal(signal.SIGTERM, running.stop)
+    signal.signal(signal.SIGINT, running.stop)
+    requeue = signal.getsignal(signal.SIGUSR2)
+
+    def stop_signal(signum: int, frame: FrameType | None) -> None:
+        if task.handles_stop_signal:
+            running.forward(signum)
+            running.settle(max(task.signal_delay_s - 30, 5))
+        if callable(requeue):
+            requeue(signum, frame)
+
+    signal.signal(signal.SIGUSR2, stop_signal)
+
+
+def refuse_shared_folder(folder: Path) -> None:
+    """Refuse to unpickle from a folder that others can write.
+
+    Raises:
+        JobError: the folder is not the user's own, or its mode lets others in.
+    """
+    status = folder.stat()
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
+        raise JobError(
+            f"{folder} can be written by others, so nothing is loaded from it. "
+            f"Make it yours alone: chmod 700 {folder}"
+        )
+
+
+def main() -> None:
+    """Run submitit's part of the job with quiet logs; exit with the script's status."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # until submitit's handler stands
+    folder = Path(sys.argv[1])
+    try:
+        refuse_shared_folder(folder)
+        from submitit.core.submission import process_job
+
+        logging.getLogger("submitit").setLevel(logging.CRITICAL)
+        process_job(folder)
+    except ScriptFailedError as failure:
+        sys.exit(failure.code)
+    except HpckitError as error:
+        sys.exit(f"hpckit: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""This machine through submitit: the same script, run under a controller of ours.
+
+submitit's own local executor knows one node, hides GPUs, waits for ranks after one has failed, and
+loses its jobs to other processes; so `_submit_command` starts `hpckit.payload.controller` instead.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpckit import shell
+from hpckit.interpreter import own_python
+from hpckit.payload.controller import ControllerSpec
+from hpckit.plan.model import Machine
+from hpckit.runs import write_json
+
+if TYPE_CHECKING:
+    from submitit import LocalExecutor
+
+
+def local_executor(
+    folder: Path, script: str, spec: ControllerSpec, environ: Mapping[str, str], *, array: bool
+) -> "LocalExecutor":
+    """Return a submitit executor that runs `script` on this machine."""
+    from submitit.core import core
+    from submitit.local import local
+
+    class HpckitExecutor(local.LocalExecutor):
+        def __init__(self) -> None:
+            core.PicklingExecutor.__init__(self, folder, max_num_timeout=spec.max_requeues)
+            self.parameters = {"timeout_min": spec.time_min}
+
+        def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[Any]:
+            job = f"local-{secrets.token_hex(3)}"
+            numbers = range(len(delayed_submissions))
+            job_ids = [f"{job}_{index}" for index in numbers] if array else [job]
+            jobs = [self.job_class(folder=folder, job_id=name, tasks=[0]) for name in job_ids]
+            for delayed, submitted in zip(delayed_submissions, jobs, strict=True):
+                delayed.set_timeout(spec.time_min, self.max_num_timeout)
+                delayed.dump(submitted.paths.submitted_pickle)
+            path = folder.parent / "job.sh"
+            path.write_text(script, encoding="utf-8")
+            _start(folder, replace(spec, script=str(path), job_ids=tuple(job_ids)), environ)
+            return jobs
+
+    return HpckitExecutor()
+
+
+def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str]) -> None:
+    """Start the controller, in a session of its own: it outlives the terminal."""
+    path = folder / "controller.json"
+    write_json(path, asdict(spec))
+    with (folder / "controller.log").open("ab") as log:
+        shell.spawn(
+            [*own_python(), "-m", "hpckit.payload.controller", str(path)],
+            env=environ,
+            stdout=log,
+            stderr=log,
+            new_session=True,
+        )
+
+
+def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
+    """Return the GPUs the user's mask leaves visible here, and the cores this process may use."""
+    return Machine(gpus=_visible_gpus(environ), cpus=len(os.sched_getaffinity(0)))
+
+
+def _visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
+    mask = environ.get("CUDA_VISIBLE_DEVICES")
+    present = _present_gpus()
+    if mask is None or not present:
+        return present
+    # CUDA reads the mask up to the first entry that is no device; entries may be UUIDs.
+    words = [word.strip() for word in mask.split(",")]
+    valid = []
+    for word in words:
+        if not word or (word.isdigit() and word not in present) or word.startswith("-"):
+            break
+        valid.append(word)
+    return tuple(valid)
+
+
+def _present_gpus() -> tuple[str, ...]:
+    if shell.which("nvidia-smi") is None:
+        return ()
+    answer = shell.run(["nvidia-smi", "-L"], timeout_s=20, check=False)
+    if answer.returncode != 0:
+        return ()  # a driver without a device, or none loaded: there is no GPU to use
+    count = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+    return tuple(str(index) for index in range(count))

@@ -1,0 +1,95 @@
+"""Slurm through submitit: an executor that submits *our* script, for single jobs and for arrays."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpckit.errors import SubmissionError
+from hpckit.slurm.control import parse_job_id
+
+if TYPE_CHECKING:
+    from submitit import SlurmExecutor
+
+
+def slurm_executor(
+    folder: Path,
+    script: str,
+    sbatch_args: tuple[str, ...],
+    run: Callable[[list[str]], str],
+    *,
+    time_min: int,
+    max_requeues: int,
+    array: bool,
+) -> "SlurmExecutor":
+    """Return a submitit executor whose script is `script`.
+
+    `run` starts sbatch in a clean environment and returns its stdout. `time_min` is what submitit
+    tells time-outs from preemptions by.
+    """
+    from submitit.core import core, utils
+    from submitit.slurm import slurm
+
+    class HpckitExecutor(slurm.SlurmExecutor):
+        def __init__(self) -> None:
+            # Not SlurmExecutor's own, which refuses machines without srun on PATH.
+            core.PicklingExecutor.__init__(self, folder, max_num_timeout=max_requeues)
+            self.parameters = {"time": time_min}
+            self.python = ""
+
+        @classmethod
+        def affinity(cls) -> int:
+            return 0  # never picked by other people's AutoExecutor
+
+        def _make_submission_file_text(self, command: str, uid: str) -> str:
+            del command, uid  # the script holds its own launch line
+            return script
+
+        def _submit_command(self, command: str) -> Any:  # noqa: ANN401
+            del command
+            path = folder.parent / "job.sh"
+            path.write_text(script, encoding="utf-8")
+            output = run(["sbatch", "--parsable", *sbatch_args, str(path)])
+            return self.job_class(folder=self.folder, job_id=parse_job_id(output), tasks=[0])
+
+        def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[Any]:
+            if array:
+                return self._submit_array(delayed_submissions)
+            return core.PicklingExecutor._internal_process_submissions(self, delayed_submissions)
+
+        def _submit_array(self, delayed_submissions: list[Any]) -> list[Any]:
+            # submitit's own array path builds a stock SlurmExecutor by name, losing our script.
+            pickles = []
+            for number, delayed in enumerate(delayed_submissions):
+                path = self.folder / f"{number}.pkl"
+                delayed.set_timeout(time_min, self.max_num_timeout)
+                delayed.dump(path)
+                pickles.append(path)
+            first = self._submit_command("")
+            names = [f"{first.job_id}_{index}" for index in range(len(pickles))]
+            paths = [utils.JobPaths(self.folder, name) for name in names]
+            for pickle, place in zip(pickles, paths, strict=True):
+                pickle.replace(place.submitted_pickle)
+            return [self.job_class(folder=self.folder, job_id=name, tasks=[0]) for name in names]
+
+    return HpckitExecutor()
+
+
+def refused(message: str) -> SubmissionError:
+    """Return the error of a submission that sbatch refused, in its own words."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    reason = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+    hint = _HINTS.get(next((word for word in _HINTS if word in message), ""), "")
+    return SubmissionError(f"sbatch refused the job: {reason}. {hint}".replace("..", ".").strip())
+
+
+_HINTS = {
+    "Invalid partition": "See `sinfo -s` for partitions; give one with --partition.",
+    "Invalid account": "See `sacctmgr show assoc user=$USER` for yours; give one with --account.",
+    "Invalid qos": "See `sacctmgr show qos` for QOS names; give one with --qos.",
+    "Invalid feature": "See `sinfo -o '%n %f'` for node features; correct --constraint.",
+    "Invalid generic resource": "See `sinfo -o '%n %G'` for GPUs per node; correct --gpus.",
+    "Requested node configuration is not available": "No node is like that: lower --gpus, "
+    "--cpus-per-task or --mem-gb.",
+    "time limit": "Lower --time, or choose a partition with a longer limit.",
+    "Unable to contact slurm controller": "The controller does not answer; try again in a minute.",
+}

@@ -1,0 +1,263 @@
+"""From a plan to a submitted job: folder, script, submitit, record. All of it or nothing."""
+
+import getpass
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hpckit import __version__, shell
+from hpckit.collections import Collection, content_hash
+from hpckit.environ import scrubbed_environment
+from hpckit.errors import CommandError, RequestError
+from hpckit.interpreter import own_python
+from hpckit.payload.controller import ControllerSpec
+from hpckit.payload.task import MAX_JSON_BYTES, Task
+from hpckit.plan.model import Plan
+from hpckit.plan.request import Request
+from hpckit.provenance import code_version
+from hpckit.render import Rendered, template_record
+from hpckit.runs import (
+    RECORD,
+    SCHEMA,
+    Run,
+    add_to_index,
+    make_folder,
+    read_run,
+    remove_folders,
+    write_json,
+)
+from hpckit.script import SIGNAL_DELAY_S, RunPlace, make_script, submitit_folder
+from hpckit.slurm import control
+from hpckit.submission.in_job import Payload
+from hpckit.submission.local import local_executor, this_machine
+from hpckit.submission.slurm import refused, slurm_executor
+
+ARRAY_RECORD = "array.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """What is about to be submitted, and what its record will say."""
+
+    request: Request
+    plan: Plan
+    place: RunPlace
+    collections: tuple[Collection, ...]
+    site_path: Path | None = None
+    site_collection: str = ""
+    after_dirs: tuple[str, ...] = ()
+
+
+def submit(submission: Submission) -> list[Run]:
+    """Submit a plan; return one run per job, or per array task.
+
+    Raises:
+        SubmissionError: sbatch refused. OutsideError: the run folder cannot be made. Nothing is
+        left behind in either case.
+    """
+    plan, base = submission.plan, submission.place.dir
+    rendered = make_script(plan, submission.place, submission.collections)
+    tasks = [_task(submission, index) for index in range(len(plan.tasks))]
+    _refuse_long(tasks)
+    folders: list[Path] = []
+    job_ids: list[str] = []
+    try:
+        for folder in dict.fromkeys([base, *(task.folder for task in tasks)]):
+            folders.append(make_folder(folder.parent, folder.name))
+        submitit_folder(base).mkdir(mode=0o700)
+        job_ids += _hand_over(submission, rendered.text, tasks)
+        runs = _write_records(submission, rendered, tasks, job_ids)
+    except BaseException:
+        _undo(plan, job_ids, folders)
+        raise
+    add_to_index(runs)
+    return runs
+
+
+def _undo(plan: Plan, job_ids: list[str], folders: list[Path]) -> None:
+    if job_ids and plan.executor == "slurm":
+        control.cancel(job_ids)
+    remove_folders(folders)
+
+
+def _task(submission: Submission, index: int) -> Task:
+    plan, place = submission.plan, submission.place
+    run_id = f"{place.run_id}_{index}" if plan.is_array else place.run_id
+    site = plan.site
+    return Task(
+        run_dir=str(place.dir.parent / run_id),
+        run_id=run_id,
+        executor=plan.executor,
+        launcher=plan.launcher.name,
+        nodes=plan.nodes,
+        tasks_per_node=plan.tasks_per_node,
+        command=(*plan.command, *plan.tasks[index]),
+        python=plan.environment.command(own_python()[0]),
+        device=plan.device,
+        mpirun=(*site.mpirun.split(), *site.mpirun_args),
+        max_requeues=plan.max_requeues,
+        handles_stop_signal=plan.handles_stop_signal,
+        sample_interval_s=plan.sample_interval_s,
+        signal_delay_s=SIGNAL_DELAY_S,
+    )
+
+
+def _refuse_long(tasks: list[Task]) -> None:
+    longest = max(len(task.to_json().encode()) for task in tasks)
+    if longest > MAX_JSON_BYTES:
+        raise RequestError(
+            f"The script's arguments take {longest} bytes, over the {MAX_JSON_BYTES} Linux passes "
+            "to a program. Put them in a file and pass its name."
+        )
+
+
+def _hand_over(submission: Submission, script: str, tasks: list[Task]) -> list[str]:
+    """Give the script and the callables to submitit; return the job ids, one per task."""
+    plan = submission.plan
+    folder = submitit_folder(submission.place.dir)
+    environ = scrubbed_environment(os.environ)
+    executor: Any
+    if plan.executor == "slurm":
+        executor = slurm_executor(
+            folder,
+            script,
+            plan.site.sbatch_args,
+            lambda argv: _sbatch(argv, environ),
+            time_min=plan.time_min,
+            max_requeues=plan.max_requeues,
+            array=plan.is_array,
+        )
+    else:
+        executor = local_executor(
+            folder,
+            script,
+            _controller_spec(submission, tasks),
+            _local_environ(plan, environ),
+            array=plan.is_array,
+        )
+    return [str(job.job_id) for job in executor.submit_array([Payload(t.to_json()) for t in tasks])]
+
+
+def _sbatch(argv: list[str], environ: dict[str, str]) -> str:
+    try:
+        return shell.run(argv, env=environ, timeout_s=120).stdout
+    except CommandError as error:
+        if error.returncode is None:
+            raise
+        raise refused(error.stderr) from error
+
+
+def _controller_spec(submission: Submission, tasks: list[Task]) -> ControllerSpec:
+    plan = submission.plan
+    return ControllerSpec(
+        script="",
+        run_dirs=tuple(task.run_dir for task in tasks),
+        job_ids=(),
+        time_min=plan.time_min,
+        parallel=plan.parallel or 1,
+        max_requeues=plan.max_requeues,
+        signal_delay_s=SIGNAL_DELAY_S,
+        after=submission.after_dirs,
+    )
+
+
+def _local_environ(plan: Plan, environ: dict[str, str]) -> dict[str, str]:
+    gpus = this_machine(environ).gpus if plan.device == "cuda" else ()
+    return {**environ, "HPCKIT_NODE_GPUS": ",".join(gpus[: plan.total_gpus])}
+
+
+def _write_records(
+    submission: Submission, rendered: Rendered, tasks: list[Task], job_ids: Sequence[str]
+) -> list[Run]:
+    plan, base = submission.plan, submission.place.dir
+    common = make_record(submission, rendered)
+    array_id = job_ids[0].rpartition("_")[0] if plan.is_array else None
+    if array_id:
+        write_json(base / ARRAY_RECORD, {"job_id": array_id, "runs": [t.run_id for t in tasks]})
+    runs = []
+    for index, (task, job_id) in enumerate(zip(tasks, job_ids, strict=True)):
+        if plan.is_array:
+            (task.folder / "job.sh").write_text(rendered.text, encoding="utf-8")
+        record = {
+            **common,
+            "run_id": task.run_id,
+            "job_id": job_id,
+            "array": {"job_id": array_id, "index": index} if array_id else None,
+            "parameters": {**common["parameters"], **plan.task_settings[index]},
+            "command": list(task.command),
+        }
+        write_json(task.folder / RECORD, record)
+        runs.append(Run(dir=task.folder, record=record))
+    return runs
+
+
+def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
+    """Return what `run.json` says of a submission: everything needed to do it again."""
+    plan, workload = submission.plan, submission.plan.workload
+    defaults = {name: row.default for name, row in workload.parameters.items()} if workload else {}
+    return {
+        "schema": SCHEMA,
+        "hpckit_version": __version__,
+        "submitted_at": time.time(),
+        "user": getpass.getuser(),
+        "host": socket.gethostname(),
+        "cwd": submission.place.cwd,
+        "command_line": sys.argv,
+        "executor": plan.executor,
+        "name": plan.name,
+        "request": asdict(submission.request),
+        "parameters": {**defaults, **plan.settings},
+        "plan": plan_record(plan),
+        "site": {
+            "name": plan.site.name,
+            "collection": submission.site_collection,
+            "hash": content_hash(submission.site_path) if submission.site_path else None,
+        },
+        "workload": _workload_record(plan),
+        "templates": [template_record(found) for found in rendered.templates],
+        "collections": [
+            {"name": row.name, "origin": row.origin, "path": str(row.path)}
+            for row in submission.collections
+        ],
+        "code": code_version(plan.script),
+        "script_hash": content_hash(plan.script),
+    }
+
+
+def _workload_record(plan: Plan) -> dict[str, Any] | None:
+    if plan.workload is None or plan.workload.found is None:
+        return None
+    folder = plan.workload.found.path.parent
+    return {
+        "name": plan.workload.name,
+        "collection": plan.workload.found.collection.label(),
+        "path": str(folder),
+        "hash": content_hash(folder),
+    }
+
+
+def plan_record(plan: Plan) -> dict[str, Any]:
+    """Return the plan as plain values, for `run.json`."""
+    names = (
+        "nodes", "gpus_per_node", "total_gpus", "gpu_type", "tasks_per_node", "ranks",
+        "cpus_per_task", "mem_gb", "time_min", "partition", "account", "qos", "constraint",
+        "reservation", "exclude", "template", "max_requeues", "sample_interval_s", "device",
+    )  # fmt: skip
+    return {
+        **{name: getattr(plan, name) for name in names},
+        "strategy": plan.strategy.name,
+        "launcher": plan.launcher.name,
+        "environment": plan.environment.name,
+        "array_size": len(plan.tasks) if plan.is_array else None,
+        "parallel": plan.parallel,
+    }
+
+
+def reread(run: Run) -> Run:
+    """Read a run again, to see what has been written since."""
+    return replace(run, record=read_run(run.dir).record)

@@ -1,0 +1,233 @@
+"""Workloads: folders `workloads/NAME/` with a `workload.yaml` and a script; their parameters."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpckit.collections import Collection, Found, find_all
+from hpckit.documents import Fields, Scalar, nearest, read_document
+from hpckit.errors import ConfigError, RequestError
+from hpckit.strategies import STRATEGIES
+
+TYPES = ("int", "float", "str", "bool", "path")
+_TRUE = {"true": True, "yes": True, "on": True, "1": True}
+_FALSE = {"false": False, "no": False, "off": False, "0": False}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parameter:
+    """One parameter of a workload, as `--set name=value` and the script's `--name value`."""
+
+    name: str
+    type: str
+    default: Scalar
+    help: str
+    choices: tuple[Scalar, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def parse(self, text: str) -> Scalar:
+        """Turn command-line text into a value of the parameter's type.
+
+        Raises:
+            RequestError: not of the type, not among the choices, or out of range.
+        """
+        try:
+            value = _CONVERT[self.type](text)
+        except (ValueError, KeyError) as error:
+            raise RequestError(
+                f"Parameter {self.name}={text!r} is not of type {self.type}. ({self.help})"
+            ) from error
+        self._check(value)
+        return value
+
+    def _check(self, value: Scalar) -> None:
+        if self.choices and value not in self.choices:
+            raise RequestError(
+                f"Parameter {self.name}={value!r} is not one of "
+                f"{', '.join(str(choice) for choice in self.choices)}."
+            )
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low, high = self.minimum, self.maximum
+            if (low is not None and not value >= low) or (high is not None and not value <= high):
+                raise RequestError(f"Parameter {self.name}={value} {self._range()}.")
+
+    def _range(self) -> str:
+        if self.minimum is not None and self.maximum is not None:
+            return f"must lie between {self.minimum:g} and {self.maximum:g}"
+        if self.minimum is not None:
+            return f"must be at least {self.minimum:g}"
+        return f"must be at most {self.maximum:g}"
+
+    def as_arguments(self, value: Scalar) -> tuple[str, ...]:
+        """Return the script's arguments for a value: a flag for true, nothing for false or null."""
+        if value is None or value is False:
+            return ()
+        if value is True:
+            return (f"--{self.name}",)
+        return (f"--{self.name}", str(value))
+
+
+_CONVERT: Mapping[str, Callable[[str], Scalar]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "path": lambda text: str(Path(text).expanduser().absolute()),
+    "bool": lambda text: (_TRUE | _FALSE)[text.lower()],
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """A program hpckit can submit: what it is, how its ranks share the work, its parameters."""
+
+    name: str
+    description: str
+    strategy: str
+    script: Path
+    environment: str | None = None
+    launcher: str | None = None
+    handles_stop_signal: bool = False
+    gpus: int = 1
+    cpus_per_task: int | None = None
+    mem_gb: int | None = None
+    time_min: int | None = None
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    found: Found | None = None
+
+    def parse_settings(self, settings: Iterable[str]) -> dict[str, Scalar]:
+        """Turn `key=value` texts into typed values; `-` and `_` are the same in keys.
+
+        Raises:
+            RequestError: no `=`, unknown key, a key twice, or a value that does not fit.
+        """
+        values: dict[str, Scalar] = {}
+        for setting in settings:
+            key, text = split_setting(setting, "--set")
+            parameter = self.parameter(key)
+            if parameter.name in values:
+                raise RequestError(f"Parameter {parameter.name!r} is set twice.")
+            values[parameter.name] = parameter.parse(text)
+        return values
+
+    def parameter(self, key: str) -> Parameter:
+        """Return the parameter called `key`.
+
+        Raises:
+            RequestError: the workload has none of that name.
+        """
+        name = key.replace("_", "-")
+        if name not in self.parameters:
+            raise RequestError(
+                f"Workload {self.name!r} has no parameter {key!r}. "
+                f"{nearest(name, self.parameters)} See `hpckit workloads show {self.name}`."
+            )
+        return self.parameters[name]
+
+    def arguments(self, values: Mapping[str, Scalar]) -> tuple[str, ...]:
+        """Return the script's arguments for the given values, in the file's order."""
+        given = (self.parameters[name] for name in self.parameters if name in values)
+        return tuple(part for row in given for part in row.as_arguments(values[row.name]))
+
+
+def split_setting(setting: str, option: str) -> tuple[str, str]:
+    """Split `key=value`.
+
+    Raises:
+        RequestError: there is no `=` or no key.
+    """
+    key, equals, text = setting.partition("=")
+    if not equals or not key:
+        raise RequestError(f"{option} {setting!r} must be written key=value.")
+    return key, text
+
+
+def list_workloads(collections: tuple[Collection, ...]) -> dict[str, Found]:
+    """Return the workload files on the search path by workload name."""
+    found = find_all("*/workload.yaml", "workloads", collections)
+    return {Path(name).parent.name: place for name, place in found.items()}
+
+
+def load_workload(name: str, collections: tuple[Collection, ...]) -> Workload:
+    """Read the workload `name`, the first on the search path; `-` and `_` are the same.
+
+    Raises:
+        RequestError: no such workload. ConfigError: its file is wrong.
+    """
+    known = list_workloads(collections)
+    by_key = {folder.replace("-", "_"): folder for folder in known}
+    key = name.replace("-", "_")
+    if key not in by_key:
+        raise RequestError(
+            f"Unknown workload {name!r}. {nearest(name, known)} "
+            f"See `hpckit workloads list`; for your own script: hpckit submit ddp {name}.py"
+        )
+    return read_workload(known[by_key[key]])
+
+
+def read_workload(found: Found) -> Workload:
+    """Read one workload file.
+
+    Raises:
+        ConfigError: unknown key, wrong type, unknown strategy, missing script; with file and line.
+    """
+    path = found.path
+    fields = read_document(path, "a workload")
+    resources = fields.mapping("resources", "resources")
+    strategy = fields.required_text("strategy")
+    if strategy not in STRATEGIES:
+        raise ConfigError(
+            f"{fields.at('strategy')}: unknown strategy {strategy!r}. "
+            f"{nearest(strategy, STRATEGIES)}"
+        )
+    script = path.parent / fields.required_text("script")
+    if not script.is_file():
+        raise ConfigError(f"{fields.at('script')}: script {script} does not exist.")
+    gpus = resources.integer("gpus")
+    workload = Workload(
+        name=path.parent.name,
+        description=fields.required_text("description"),
+        strategy=strategy,
+        script=script,
+        environment=fields.text("environment"),
+        launcher=fields.text("launcher"),
+        handles_stop_signal=fields.flag("handles_stop_signal"),
+        gpus=1 if gpus is None else gpus,
+        cpus_per_task=resources.integer("cpus_per_task", minimum=1),
+        mem_gb=resources.integer("mem_gb", minimum=1),
+        time_min=resources.integer("time_min", minimum=1),
+        parameters=_parameters(fields),
+        found=found,
+    )
+    resources.done()
+    fields.done()
+    return workload
+
+
+def _parameters(fields: Fields) -> dict[str, Parameter]:
+    parameters = {}
+    for key, entry in fields.mappings("parameters", "parameter").items():
+        name = key.replace("_", "-")
+        parameters[name] = _parameter(name, entry)
+        entry.done()
+    return parameters
+
+
+def _parameter(name: str, entry: Fields) -> Parameter:
+    low, high = entry.scalar("minimum"), entry.scalar("maximum")
+    default = entry.scalar("default")
+    parameter = Parameter(
+        name=name,
+        type=entry.choice("type", TYPES, "str"),
+        default=default,
+        help=entry.required_text("help"),
+        choices=entry.scalars("choices"),
+        minimum=None if low is None else float(str(low)),
+        maximum=None if high is None else float(str(high)),
+    )
+    if default is not None and parameter.type != "path":
+        try:
+            parameter.parse(str(default))
+        except RequestError as error:
+            raise ConfigError(f"{entry.at('default')}: default of {name!r}: {error}") from error
+    return parameter

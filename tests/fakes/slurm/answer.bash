@@ -1,0 +1,54 @@
+# Sourced by each fake program: records the call, then answers from files or by default.
+# FAKE_SLURM_DIR holds calls.jsonl (one JSON list per call: program and arguments) and, for a
+# program P, P.out, P.err and P.rc: what it prints, and its exit status.
+# shellcheck shell=bash
+
+: "${FAKE_SLURM_DIR:?must name the folder of answers for the fake Slurm}"
+PATH=$PATH:/usr/bin:/bin
+
+# Print one argument as a JSON string; JSON allows no raw control characters.
+json_string() {
+  local text=$1 code raw escaped
+  text=${text//\\/\\\\}
+  text=${text//\"/\\\"}
+  for code in {1..31}; do
+    printf -v escaped '\\u%04x' "$code"
+    printf -v raw '%b' "\\x${escaped: -2}"
+    text=${text//"$raw"/"$escaped"}
+  done
+  printf '"%s"' "$text"
+}
+
+# Append one line for a call in a single write, so that parallel calls do not mix.
+record() {
+  local line argument
+  line=$(json_string "$1")
+  for argument in "${@:2}"; do
+    line+=", $(json_string "$argument")"
+  done
+  printf '[%s]\n' "$line" >>"$FAKE_SLURM_DIR/calls.jsonl"
+}
+
+# Print what P.out and P.err say, or the default text $2, and exit as P.rc says.
+answer() {
+  local files=$FAKE_SLURM_DIR/$1 status=0
+  [[ ! -f $files.rc ]] || status=$(<"$files.rc")
+  [[ ! -f $files.err ]] || cat "$files.err" >&2
+  if [[ -f $files.out ]]; then
+    cat "$files.out"
+  elif [[ $status -eq 0 && -n ${2-} ]]; then
+    printf '%s\n' "$2"
+  fi
+  exit "$status"
+}
+
+# Say whether one of the options $1 (words) is among the other arguments.
+has_option() {
+  local option argument
+  for option in $1; do
+    for argument in "${@:2}"; do
+      [[ $argument != "$option" ]] || return 0
+    done
+  done
+  return 1
+}

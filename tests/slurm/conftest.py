@@ -1,0 +1,5 @@
+"""Gives the tests of this folder a real Slurm."""
+
+from tests.slurmbox.fixture import slurm
+
+__all__ = ["slurm"]

@@ -1,0 +1,60 @@
+import pytest
+
+from hpckit.environ import scrubbed_environment
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SLURM_JOB_ID",
+        "SLURM_CPU_BIND",
+        "SLURM_TIME_FORMAT",
+        "SLURMD_NODENAME",
+        "SBATCH_PARTITION",
+        "SRUN_CPUS_PER_TASK",
+        "SALLOC_PARTITION",
+        "PMI_RANK",
+        "PMI2_RANK",
+        "PMIX_NAMESPACE",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_MCA_orte_hnp_uri",
+        "OMPI_MCA_ess_base_jobid",
+        "PRTE_MCA_prte_base_jobid",
+        "MPI_LOCALRANKID",
+        "MPI_LOCALNRANKS",
+        "SUBMITIT_EXECUTOR",
+        "TORCHELASTIC_RUN_ID",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "NODE_RANK",
+        "GROUP_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "HPCKIT_RUN_DIR",
+        "HPCKIT_RESTART",
+        "HPCKIT_DEVICE",
+    ],
+)
+def test_what_belongs_to_a_job_is_dropped(name: str) -> None:
+    assert scrubbed_environment({name: "1"}) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "HOME",
+        "SLURM_CONF",  # submitit issue 1814: without it sbatch finds no cluster
+        "SLURM_CLUSTERS",
+        "OMPI_ALLOW_RUN_AS_ROOT",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+        "OMPI_MCA_btl",
+        "HPCKIT_RUNS",
+        "HPCKIT_SITE",
+        "RANKING",
+    ],
+)
+def test_what_belongs_to_the_user_is_kept(name: str) -> None:
+    assert scrubbed_environment({name: "1"}) == {name: "1"}

@@ -1,0 +1,104 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hpckit import shell
+from hpckit.errors import CommandError
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_a_program_is_heard_on_both_streams() -> None:
+    done = shell.run(["sh", "-c", "echo out; echo err >&2"])
+    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 0)
+
+
+def test_arguments_are_not_read_by_a_shell() -> None:
+    assert shell.run(["echo", "$HOME; rm *"]).stdout == "$HOME; rm *\n"
+
+
+def test_input_is_given_and_otherwise_empty() -> None:
+    assert shell.run(["cat"], input="häl\n").stdout == "häl\n"
+    assert shell.run(["cat"]).stdout == ""
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert shell.run(["printf", r"a\377b"]).stdout == "a\ufffdb"
+
+
+def test_programs_speak_the_c_locale_also_in_a_given_environment() -> None:
+    env = {"PATH": os.environ["PATH"], "LC_ALL": "de_DE.UTF-8"}
+    assert shell.run(["sh", "-c", "echo $LC_ALL"], env=env).stdout == "C\n"
+
+
+def test_a_missing_program_is_named() -> None:
+    with pytest.raises(CommandError, match=r"'no-such-program' was not found on PATH\. Install"):
+        shell.run(["no-such-program"])
+
+
+def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(CommandError, match="cannot be started: Permission denied"):
+        shell.run([str(tmp_path / "data")])
+
+
+def test_a_failure_says_the_line_that_says_why() -> None:
+    script = "echo banner >&2; echo 'x: error: disk full' >&2; exit 4"
+    with pytest.raises(CommandError, match="'sh' exited with status 4: x: error: disk full") as it:
+        shell.run(["sh", "-c", script])
+    assert it.value.returncode == 4
+    assert it.value.stderr.startswith("banner")
+
+
+def test_a_failure_without_words_is_still_a_sentence() -> None:
+    with pytest.raises(CommandError, match="'false' exited with status 1: it gave no reason"):
+        shell.run(["false"])
+
+
+def test_a_program_ended_by_a_signal_is_told_apart() -> None:
+    with pytest.raises(CommandError, match="was ended by signal 9"):
+        shell.run(["sh", "-c", "kill -9 $$"])
+
+
+def test_a_failure_may_be_left_to_the_caller() -> None:
+    assert shell.run(["false"], check=False).returncode == 1
+
+
+def test_a_program_that_hangs_is_stopped() -> None:
+    start = time.monotonic()
+    with pytest.raises(CommandError, match=r"no answer within 0\.5 s") as it:
+        shell.run(["sh", "-c", "echo waiting >&2; exec sleep 60"], timeout_s=0.5)
+    assert time.monotonic() - start < 5
+    assert it.value.returncode is None
+    assert it.value.stderr == "waiting\n"
+
+
+def test_a_child_runs_beside_us_where_it_was_told(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        child = shell.spawn(["pwd"], env=os.environ, cwd=tmp_path, stdout=out)
+        assert child.wait(timeout=10) == 0
+    assert (tmp_path / "out").read_text().strip() == str(tmp_path.resolve())
+
+
+def test_a_child_may_have_a_session_of_its_own() -> None:
+    code = "import os; print(os.getsid(0) == os.getpid())"
+    child = shell.spawn(python(code), new_session=True, stdout=subprocess.PIPE)
+    assert child.communicate(timeout=10)[0] == b"True\n"
+
+
+def test_a_child_that_cannot_start_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="not found on PATH"):
+        shell.spawn(["no-such-program"])
+    with pytest.raises(CommandError, match="No such file or directory"):
+        shell.spawn(["true"], cwd=tmp_path / "absent")
+
+
+def test_which_finds_programs() -> None:
+    assert shell.which("sh") is not None
+    assert shell.which("no-such-program") is None

@@ -1,0 +1,189 @@
+"""The edges, against programs of the same names that answer from recordings."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpckit.errors import CommandError, RequestError
+from hpckit.slurm import cluster, control, jobs
+from hpckit.slurm.client import id_lists
+from hpckit.slurm.details import scontrol_job
+from hpckit.slurm.states import JobState
+from tests.unit.recorded import RECORDED
+
+Fake = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Puts a program first on PATH; every call of it is a line in the file given back."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def program(name: str, body: str) -> Path:
+        log = tmp_path / f"{name}.log"
+        path = tmp_path / name
+        path.write_text(f'#!/bin/sh\necho "$SLURM_TIME_FORMAT $*" >> {log}\n{body}\n')
+        path.chmod(0o755)
+        return log
+
+    return program
+
+
+def recorded(name: str) -> str:
+    return f"cat '{RECORDED / 'slurm' / name}'"
+
+
+def test_many_jobs_are_one_squeue_that_is_asked_for_epoch_seconds(fake: Fake) -> None:
+    log = fake("squeue", recorded("squeue-22.05.8.txt"))
+    assert list(jobs.squeue(["1", "3_9", "999"])) == ["3_9", "1"]
+    (call,) = log.read_text().rstrip().split("\n")
+    assert call.startswith("%s --noheader --states=all --format=")
+    assert call.endswith("--jobs=1,3_9,999")
+
+
+def test_an_array_brings_its_tasks_and_an_id_inside_finds_its_task(fake: Fake) -> None:
+    fake("squeue", recorded("squeue-22.05.8.txt"))
+    assert len(jobs.squeue(["3"])) == 10
+    assert list(jobs.squeue(["16"])) == ["3_1"]
+    assert list(jobs.squeue(["12"])) == ["12+0", "12+1"]
+    assert list(jobs.squeue(["12+1"])) == ["12+1"]
+
+
+def test_the_bare_row_of_a_cancelled_array_is_not_a_job(fake: Fake) -> None:
+    fake("squeue", recorded("squeue-after-22.05.8.txt"))
+    assert list(jobs.squeue(["3"])) == ["3_0", "3_1"]
+
+
+def test_sacct_is_asked_for_the_array_of_a_task(fake: Fake) -> None:
+    log = fake("sacct", recorded("sacct-after-22.05.8.txt"))
+    assert jobs.sacct(["14_3"])["14_3"].state is JobState.CANCELLED
+    assert log.read_text().splitlines()[0].endswith("--jobs=14")
+
+
+def test_the_latest_attempt_has_the_number_of_restarts(fake: Fake) -> None:
+    fake("sacct", recorded("sacct-requeued-22.05.8.txt"))
+    assert jobs.sacct(["11"])["11"].restarts == 1
+    assert [row.restarts for row in jobs.sacct_attempts(["11"])["11"]] == [0, 1]
+
+
+def test_a_job_on_its_way_back_counts_the_restart_to_come(fake: Fake) -> None:
+    fake("sacct", recorded("sacct-requeued-22.05.8.txt") + " | head -n 1")
+    record = jobs.sacct(["11"])["11"]
+    assert (record.state, record.restarts) == (JobState.REQUEUED, 1)
+
+
+def test_a_job_that_squeue_does_not_know_is_left_out(fake: Fake) -> None:
+    fake("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert jobs.squeue(["99"]) == {}
+    assert jobs.expected_start("99") is None
+
+
+def test_one_unknown_job_does_not_lose_the_others(fake: Fake) -> None:
+    fake(
+        "squeue",
+        'case "$*" in *99*) echo "error: Invalid job id specified" >&2; exit 1;; esac\n'
+        + recorded("squeue-22.05.8.txt"),
+    )
+    assert sorted(jobs.squeue(["1", "2", "99", "10"])) == ["1", "10", "2"]
+
+
+def test_a_controller_that_is_down_is_an_error_with_advice(fake: Fake) -> None:
+    say = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+    fake("squeue", say)
+    fake("scontrol", say)
+    with pytest.raises(CommandError, match="down or restarting: try again"):
+        jobs.squeue(["1"])
+    with pytest.raises(CommandError, match="Unable to contact slurm controller"):
+        jobs.expected_start("1")
+    with pytest.raises(CommandError, match="Unable to contact slurm controller"):
+        scontrol_job("1")
+
+
+def test_switched_off_accounting_is_an_error_with_advice(fake: Fake) -> None:
+    fake("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    with pytest.raises(CommandError, match="only squeue can answer"):
+        jobs.sacct(["1"])
+
+
+@pytest.mark.parametrize("job_id", ["", "latest", "1;rm", "-1", "1,2", "1_", "²"])
+def test_what_is_no_job_id_is_not_asked(job_id: str) -> None:
+    with pytest.raises(RequestError, match="is not a Slurm job id"):
+        jobs.squeue(["1", job_id])
+    with pytest.raises(RequestError, match="is not a Slurm job id"):
+        jobs.sacct([job_id])
+
+
+def test_no_jobs_ask_nothing(fake: Fake) -> None:
+    log = fake("squeue", "exit 1")
+    assert jobs.squeue([]) == {}
+    assert not log.exists()
+
+
+def test_more_ids_than_one_argument_holds_are_parted() -> None:
+    ids = [str(number) for number in range(1_000_000, 1_030_000)]
+    lists = list(id_lists(ids))
+    assert ",".join(lists).split(",") == ids
+    assert len(lists) == 3
+    assert max(map(len, lists)) <= 100_000
+
+
+def test_a_users_own_filters_do_not_apply(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SQUEUE_PARTITION", "other")
+    monkeypatch.setenv("SLURM_CONF", "/etc/here")
+    fake("squeue", f"env > {tmp_path}/env")
+    jobs.squeue(["1"])
+    seen = (tmp_path / "env").read_text()
+    assert "SQUEUE_PARTITION" not in seen
+    assert "SLURM_CONF=/etc/here" in seen
+    assert "SLURM_BITSTR_LEN=0" in seen
+
+
+def test_the_first_task_to_start_is_the_arrays_start(fake: Fake) -> None:
+    fake("squeue", r"printf 'N/A\n1700000020\n1700000010\n'")
+    assert jobs.expected_start("5") == 1700000010.0
+
+
+def test_a_refused_script_is_a_verdict_and_a_controller_that_is_down_an_error(fake: Fake) -> None:
+    log = fake("sbatch", "echo 'allocation failure: Invalid account' >&2; exit 1")
+    verdict = control.test_only(Path("a job.sh"), None)
+    assert (verdict.accepted, verdict.message) == (False, "allocation failure: Invalid account")
+    assert log.read_text() == "%s --test-only a job.sh\n"
+    fake("sbatch", "echo 'allocation failure: Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(CommandError, match="try again soon"):
+        control.test_only(Path("job.sh"), None)
+
+
+def test_a_script_is_tried_in_the_environment_given(fake: Fake) -> None:
+    fake("sbatch", 'echo "$SLURM_CONF-$HOME" >&2')
+    env = {"PATH": os.environ["PATH"], "SLURM_CONF": "/etc/there"}
+    assert control.test_only(Path("job.sh"), env).message == "/etc/there-"
+
+
+def test_cancelling_names_each_job_and_forgives_those_that_are_over(fake: Fake) -> None:
+    log = fake("scancel", "echo 'error: Invalid job id specified' >&2; exit 1")
+    control.cancel(["1", "2_3", "1"])
+    assert log.read_text() == "%s 1 2_3\n"
+    fake("scancel", "echo 'error: Access/permission denied' >&2; exit 1")
+    with pytest.raises(CommandError, match="permission denied"):
+        control.cancel(["1"])
+
+
+def test_partitions_know_their_nodes_from_sinfo(fake: Fake) -> None:
+    fake("scontrol", recorded("scontrol-partition-22.05.8.txt"))
+    fake("sinfo", recorded("sinfo-22.05.8.txt"))
+    assert [(one.name, one.gpus_per_node) for one in cluster.partitions()] == [
+        ("gpu", 4),
+        ("short", 4),
+        ("urgent", 4),
+    ]
+
+
+def test_mpi_types_are_heard_on_either_stream(fake: Fake) -> None:
+    fake("srun", recorded("srun-mpi-20.11-documented.txt") + " >&2")
+    assert "openmpi" in cluster.mpi_types()
+    fake("srun", recorded("srun-mpi-22.05.8.txt"))
+    assert "pmi2" in cluster.mpi_types()

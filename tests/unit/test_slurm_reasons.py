@@ -1,0 +1,51 @@
+import pytest
+
+from hpckit.slurm.reasons import explain
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("Priority", "higher priority"),
+        ("Resources", "next in line"),
+        ("(Resources)", "next in line"),
+        ("DependencyNeverSatisfied", "never start"),
+        ("JobHeldUser", "scontrol release"),
+        ("PartitionTimeLimit", "lower --time"),
+        ("QOSMaxGRESPerUser", "all the GPUs its QOS allows one user"),
+        ("AssocGrpGRES", "The account uses all the GPUs"),
+        ("AssocGrpCPUMinutesLimit", "The account's budget of CPUs x time"),
+        ("AssocGrpGRESRunMinutes", "The account's budget of GPUs x time"),
+        ("QOSMaxWallDurationPerJobLimit", "more time per job than its QOS allows"),
+        ("QOSMaxCpuPerNode", "more CPUs per node"),
+        ("AssocMaxEnergyPerNode", "more energy per node"),
+        ("QOSMinGRES", "fewer GPUs than its QOS wants"),
+        ("QOSMaxJobsPerUserLimit", "all the jobs"),
+        ("QOSGrpSubmitJobsLimit", "submitted jobs"),
+        ("MaxGRESPerAccount", "The account uses all the GPUs"),
+        ("AssociationJobLimit", "The account uses all the jobs"),
+        ("QOSResourceLimit", "The QOS uses all the resources"),
+        ("QOSNotAllowed", "does not accept its QOS"),
+    ],
+)
+def test_a_code_becomes_a_sentence(code: str, words: str) -> None:
+    sentence = explain(code)
+    assert sentence is not None
+    assert words in sentence
+    assert "  " not in sentence
+
+
+def test_what_follows_the_comma_is_kept() -> None:
+    sentence = explain("ReqNodeNotAvail, UnavailableNodes:c1")
+    assert sentence is not None
+    assert sentence.startswith("A node it needs is down")
+    assert sentence.endswith("(UnavailableNodes: c1)")
+
+
+@pytest.mark.parametrize("code", ["SomethingNew", "FooLimit", "", "MaxFoo", "some words, and more"])
+def test_an_unknown_code_is_returned_as_it_is(code: str) -> None:
+    assert explain(code) == code
+
+
+def test_no_reason_stays_none() -> None:
+    assert explain(None) is None

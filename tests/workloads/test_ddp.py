@@ -1,0 +1,422 @@
+"""The ddp workload, run as users run it: real processes, real images, gloo on this machine."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+pytestmark = pytest.mark.torch
+
+WORKLOAD = Path(__file__).parents[2] / "workloads" / "ddp"
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+TRAINING, HELD_OUT, BATCH = 601, 361, 100  # 601 = 6 * 100 + 1: some ranks get nothing of the last
+
+
+def environment(**changes: object) -> dict[str, str]:
+    """This environment without traces of a job, and with some variables set."""
+    unwanted = (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_",
+        "MASTER_",
+        "SLURM",
+        "HPCKIT_",
+        "OMP_",
+        "TORCHELASTIC",
+    )
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+    return clean | {"HPCKIT_DEVICE": "cpu"} | {k: str(v) for k, v in changes.items()}
+
+
+def start(*arguments: object, **changes: object) -> subprocess.Popen[str]:
+    """Start the script with every warning an error."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(WORKLOAD / "train.py"), *map(str, arguments)],
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_ranks(world: int, *arguments: object) -> list[subprocess.Popen[str]]:
+    """Start the script once per rank, with the variables hpckit sets."""
+    meeting = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return [start(*arguments, RANK=r, LOCAL_RANK=r, **meeting) for r in range(world)]
+
+
+def finish(*processes: subprocess.Popen[str]) -> str:
+    """Wait for ranks that must succeed in silence on stderr; return all they printed."""
+    ends = [process.communicate(timeout=120) for process in processes]
+    assert [error for _, error in ends] == [""] * len(processes)
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return "".join(out for out, _ in ends)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def records(out: Path, key: str) -> list[dict[str, float]]:
+    """The lines of metrics.jsonl that have this key."""
+    path = out / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [record for record in found if key in record]
+
+
+def losses(out: Path) -> list[tuple[float, float]]:
+    return [(record["step"], record["loss"]) for record in records(out, "loss")]
+
+
+def close(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> bool:
+    """Whether two curves have the same steps and losses equal to 1 in 10,000."""
+    return [step for step, _ in one] == [step for step, _ in other] and [
+        loss for _, loss in one
+    ] == pytest.approx([loss for _, loss in other], rel=1e-4)
+
+
+def wait_for_steps(out: Path, steps: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(records(out, "loss")) < steps:
+        assert time.monotonic() < deadline, f"no {steps} steps within a minute"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def idx_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits as IDX files, in sizes that no number of ranks divides."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    folder = tmp_path_factory.mktemp("idx")
+    for part, first, count in [("train", 0, TRAINING), ("t10k", TRAINING, HELD_OUT)]:
+        header = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (count, 8, 8))
+        images = (pixels[first : first + count] * 15).astype("uint8").tobytes()
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(header + images)
+        header = b"\0\0\x08\x01" + count.to_bytes(4, "big")
+        targets = labels[first : first + count].astype("uint8").tobytes()
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(header + targets)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def short(idx_folder: Path) -> list[object]:
+    """The arguments of 28 steps, the last of each epoch with a single image."""
+    return ["--data", idx_folder, "--batch-size", BATCH, "--epochs", 4, "--log-every", 1]
+
+
+@pytest.fixture(scope="module")
+def alone(short: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short run of one process."""
+    out = tmp_path_factory.mktemp("alone")
+    finish(start(*short, "--out", out))
+    return out
+
+
+LONG = ["--epochs", 12, "--log-every", 1]  # 276 steps of the digits
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a long run of one process that nothing interrupted."""
+    out = tmp_path_factory.mktemp("whole")
+    finish(start(*LONG, "--out", out))
+    return out
+
+
+def test_by_hand_it_learns_the_digits_and_leaves_a_whole_record(tmp_path: Path) -> None:
+    printed = finish(start(HPCKIT_RUN_DIR=tmp_path))
+    last = printed.splitlines()[-1]
+    accuracy = re.fullmatch(
+        r"held-out accuracy (\S+) after 10 epochs, 1 rank on 1 host \(cpu, one process\)", last
+    )
+    assert accuracy, last
+    assert float(accuracy[1]) >= 0.95
+    assert "1437 training and 360 held-out images of 8x8" in printed
+    assert re.search(
+        r"^epoch 3/10  loss \d\.\d{3}  train acc 0\.\d{3}  held-out acc 0\.\d{3}  \d+ samples/s$",
+        printed,
+        re.MULTILINE,
+    )
+    step = records(tmp_path, "loss")[-1]
+    assert step.keys() == {
+        "step",
+        "epoch",
+        "loss",
+        "samples_per_s",
+        "total_steps",
+        "epochs",
+        "lr",
+        "time",
+    }
+    assert (step["step"], step["epoch"], step["total_steps"]) == (230, 10, 230)
+    assert len(records(tmp_path, "test_accuracy")) == 10
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"last.pt", "best.pt"}
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_any_number_of_ranks_gives_the_curve_of_one(
+    world: int, short: list[object], alone: Path, tmp_path: Path
+) -> None:
+    printed = finish(*start_ranks(world, *short, "--out", tmp_path))
+    assert len(losses(alone)) == 28
+    assert close(losses(tmp_path), losses(alone))
+    assert f"{world} ranks on 1 host (cpu, gloo)" in printed.splitlines()[-1]
+    # Training and held-out figures count every image once, whoever saw it.
+    for mine, single in zip(
+        records(tmp_path, "test_loss"), records(alone, "test_loss"), strict=True
+    ):
+        assert mine["test_loss"] == pytest.approx(single["test_loss"], rel=1e-4)
+        assert mine["train_loss"] == pytest.approx(single["train_loss"], rel=1e-4)
+        assert mine["test_accuracy"] * HELD_OUT == pytest.approx(single["test_accuracy"] * HELD_OUT)
+        assert mine["train_accuracy"] == pytest.approx(single["train_accuracy"])
+
+
+def test_torchrun_starts_it(short: list[object], alone: Path, tmp_path: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    script = [WORKLOAD / "train.py", *short, "--out", tmp_path]
+    subprocess.run(
+        [*torchrun, *map(str, script)],
+        env=environment(OMP_NUM_THREADS=1),
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    assert close(losses(tmp_path), losses(alone))
+
+
+def test_bare_srun_starts_it_on_two_hosts(tmp_path: Path) -> None:
+    meeting = {"SLURM_NTASKS": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    tasks = [
+        start(
+            *("--limit", 64, "--epochs", 1, "--out", tmp_path),
+            SLURM_PROCID=task,
+            SLURM_LOCALID=0,
+            SLURMD_NODENAME=f"c{task + 1}",
+            **meeting,
+        )
+        for task in range(2)
+    ]
+    assert "after 1 epoch, 2 ranks on 2 hosts (cpu, gloo)" in finish(*tasks)
+
+
+def test_a_killed_run_goes_on_to_the_same_curve(whole: Path, tmp_path: Path) -> None:
+    process = start(*LONG, "--checkpoint-every", 5, "--out", tmp_path)
+    wait_for_steps(tmp_path, 5 * 23 + 5)
+    process.kill()
+    process.communicate()
+    with (tmp_path / "metrics.jsonl").open("a") as torn:
+        torn.write('{"step": 9')
+    assert losses(tmp_path)[-1][0] < 276
+
+    printed = finish(start(*LONG, "--out", tmp_path, HPCKIT_RESTART=1))
+    assert re.search(r"^resuming after step (115|230) of 276$", printed, re.MULTILINE)
+    assert losses(tmp_path) == losses(whole)
+    figures = ["step", "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy"]
+    assert [[r[f] for f in figures] for r in records(tmp_path, "test_loss")] == [
+        [r[f] for f in figures] for r in records(whole, "test_loss")
+    ]
+
+
+def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(whole: Path, tmp_path: Path) -> None:
+    ranks = start_ranks(2, *LONG, "--checkpoint-every", 0, "--out", tmp_path)
+    wait_for_steps(tmp_path, 30)
+    ranks[1].send_signal(signal.SIGUSR2)
+    said = re.search(r"^stopped at step (\d+), checkpoint saved$", finish(*ranks), re.MULTILINE)
+    assert said
+    assert losses(tmp_path)[-1][0] == int(said[1]) < 276
+
+    # A different number of ranks may go on, in the middle of an epoch.
+    assert f"resuming after step {said[1]} of 276" in finish(start(*LONG, "--out", tmp_path))
+    assert close(losses(tmp_path), losses(whole))
+    assert [r["train_accuracy"] for r in records(tmp_path, "train_accuracy")] == pytest.approx(
+        [r["train_accuracy"] for r in records(whole, "train_accuracy")], abs=0.002
+    )
+
+
+def test_no_thread_of_the_process_group_outlives_it(tmp_path: Path) -> None:
+    # Such a thread aborted one run in ten, after its work was done.
+    program = f"""if True:
+        import pathlib, sys, torch.distributed as dist
+        sys.path.insert(0, {str(WORKLOAD)!r})
+        import train
+        destroy = dist.destroy_process_group
+        def threads():
+            return [p.read_text().strip() for p in pathlib.Path("/proc/self/task").glob("*/comm")]
+        def watched():
+            before = [name for name in threads() if "gloo" in name]
+            destroy()
+            after = [name for name in threads() if "gloo" in name]
+            train.say(f"threads {{bool(before)}} then {{after}}")
+        dist.destroy_process_group = watched
+        train.main()
+    """
+    arguments = ["--limit", "64", "--epochs", "1", "--out", str(tmp_path)]
+    meeting = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env=environment(RANK=rank, LOCAL_RANK=rank, **meeting),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert finish(*ranks).count("threads True then []\n") == 2
+
+
+def test_a_finished_run_has_nothing_left_to_do(short: list[object], alone: Path) -> None:
+    before = (alone / "metrics.jsonl").read_text()
+    printed = finish(start(*short, "--out", alone))
+    assert "resuming after step 28 of 28" in printed
+    assert "after 4 epochs" in printed.splitlines()[-1]
+    assert (alone / "metrics.jsonl").read_text() == before
+
+
+def test_every_rank_prints_the_shapes_of_its_inputs(tmp_path: Path) -> None:
+    shapes = ["--limit", 65, "--epochs", 1, "--verbose-shapes", "--out", tmp_path]
+    printed = finish(*start_ranks(3, *shapes))
+    seen = sorted(re.findall(r"^rank (\d) of 3 on \S+ cpu: input (\(.*\))$", printed, re.MULTILINE))
+    # 64 images are dealt out as 22, 21, 21, and the 65th goes to one rank alone.
+    assert seen == sorted(
+        [
+            ("0", "(22, 1, 8, 8)"),
+            ("1", "(21, 1, 8, 8)"),
+            ("2", "(21, 1, 8, 8)"),
+            ("0", "(0, 1, 8, 8)"),
+            ("1", "(1, 1, 8, 8)"),
+            ("2", "(0, 1, 8, 8)"),
+        ]
+    )
+    assert "each rank sees 21 or 22 samples per epoch" in printed
+
+
+def test_without_the_sampler_every_rank_works_on_all_images(
+    short: list[object], alone: Path, tmp_path: Path
+) -> None:
+    exercise = ["--no-sampler", "--verbose-shapes", "--out", tmp_path]
+    printed = finish(*start_ranks(2, *short, *exercise))
+    assert "each rank sees 601 samples per epoch" in printed
+    assert printed.count("rank 1 of 2 ") == 4 * 2
+    assert printed.count("input (100, 1, 8, 8)\n") == 4 * 2
+    assert close(losses(tmp_path), losses(alone))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "complaint"),
+    [
+        (["--data", "/nowhere"], {}, "--data /nowhere: there is no folder /nowhere"),
+        (
+            ["--data", "{empty}"],
+            {},
+            "neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz",
+        ),
+        (["--data", "{torn}"], {}, "train-images-idx3-ubyte.gz cannot be read"),
+        (["--data", "{wrong}"], {}, "train-images-idx3-ubyte is not a whole IDX file"),
+        (["--batch-size", "0"], {}, "--batch-size: must be at least 1, not 0"),
+        (["--batch-size", "many"], {}, "--batch-size: invalid int value: 'many'"),
+        (["--lr", "1e30"], {}, "the loss is nan at step 2: try a smaller --lr"),
+        ([], {"HPCKIT_DEVICE": "tpu"}, "HPCKIT_DEVICE is 'tpu'"),
+        (
+            [],
+            {"SLURM_NTASKS": 2, "SLURM_STEP_NUM_TASKS": 2, "SLURM_PROCID": 0},
+            "set MASTER_ADDR",
+        ),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    arguments: list[str], variables: dict[str, object], complaint: str, tmp_path: Path
+) -> None:
+    for name, content in [("empty", None), ("torn", b"\x1f\x8b\x08"), ("wrong", b"\0\0\x08\x03")]:
+        (tmp_path / name).mkdir()
+        if content:
+            ending = ".gz" if name == "torn" else ""
+            (tmp_path / name / f"train-images-idx3-ubyte{ending}").write_bytes(content)
+    filled = [x.replace("{", f"{tmp_path}/").replace("}", "") for x in arguments]
+    process = start(*filled, "--out", tmp_path / "out", **variables)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert said.startswith("train.py: error: ")
+    assert said.count("\n") == 1
+    assert complaint in said
+
+
+def test_a_run_does_not_go_on_with_another_learning_rate(short: list[object], alone: Path) -> None:
+    process = start(*short, "--lr", 0.1, "--out", alone)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said.startswith("train.py: error: checkpoints/last.pt was made with --lr 0.005, not 0.1")
+
+
+@pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason="needs Debian's dataset-fashion-mnist")
+def test_fashion_mnist_is_read_whole_and_fast() -> None:
+    program = (
+        "import time; import data; began = time.perf_counter(); a, b = data.load('fashion-mnist');"
+        "print(len(a), len(b), tuple(a.images.shape), time.perf_counter() - began)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=WORKLOAD,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    size, _, seconds = done.stdout.rpartition(" ")
+    assert size == "60000 10000 (60000, 1, 28, 28)"
+    assert float(seconds) < 2
+
+
+def test_workload_yaml_and_the_command_line_agree() -> None:
+    described = yaml.safe_load((WORKLOAD / "workload.yaml").read_text())
+    assert described.keys() == {
+        *("description", "strategy", "script", "handles_stop_signal", "resources", "parameters")
+    }
+    # Ask the parser itself: what it takes, and what it makes of a number below each minimum.
+    program = """if True:
+        import json, arguments
+        known = {}
+        for action in arguments.make_parser()._actions:
+            name = action.option_strings[-1].removeprefix("--")
+            kind = "bool" if action.const is True else getattr(action.type, "__name__", "str")
+            known[name] = [kind, action.default, action.choices]
+        for name in ("help", "out"):
+            del known[name]
+        print(json.dumps(known))
+    """
+    known = json.loads(_in_workload(program))
+    assert known == {
+        name: [p["type"], p["default"], p.get("choices")]
+        for name, p in described["parameters"].items()
+    }
+    minima = {n: p["minimum"] for n, p in described["parameters"].items() if "minimum" in p}
+    program = f"""if True:
+        import arguments
+        for name, minimum in {minima}.items():
+            arguments.make_parser().parse_args(["--" + name, str(minimum)])
+            try:
+                arguments.make_parser().parse_args(["--" + name, str(minimum - 1)])
+            except SystemExit:
+                print(name)
+    """
+    assert _in_workload(program).split() == list(minima)
+
+
+def _in_workload(program: str) -> str:
+    """Run a program where the workload's modules can be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=WORKLOAD, capture_output=True, text=True, check=True
+    ).stdout

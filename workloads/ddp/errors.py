@@ -1,0 +1,5 @@
+"""The one error that a user can mend."""
+
+
+class SetupError(Exception):
+    """Something given to the script or missing around it; the message is one line."""

@@ -1,0 +1,104 @@
+"""Which rank this process is, which device it gets, and how ranks add up numbers."""
+
+import os
+import socket
+import sys
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from errors import SetupError
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process among all those that train together."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    host: str
+
+    @property
+    def backend(self) -> str:
+        """The library that carries tensors between ranks."""
+        return "nccl" if self.device.type == "cuda" else "gloo"
+
+
+def find_place() -> Place:
+    """Read this process's place from the environment and choose its device.
+
+    Raises:
+        SetupError: A GPU is asked for but there is none, or srun's ranks cannot find each other.
+    """
+    rank, world_size, local_rank = _ranks()
+    wanted = os.environ.get("HPCKIT_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    if wanted not in ("cuda", "cpu"):
+        raise SetupError(f"HPCKIT_DEVICE is {wanted!r}: it must be cuda or cpu")
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise SetupError(
+            "HPCKIT_DEVICE is cuda but torch sees no GPU: "
+            "ask for a GPU, install a CUDA build of torch, or set HPCKIT_DEVICE=cpu"
+        )
+    device = torch.device("cpu")
+    if wanted == "cuda":
+        # The remainder is for launchers that show each rank only its own GPU, as number 0.
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    return Place(
+        rank=rank,
+        world_size=world_size,
+        device=device,
+        host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+    )
+
+
+def _ranks() -> tuple[int, int, int]:
+    """Return rank, world size and local rank as hpckit, torchrun or bare srun gave them."""
+    env = os.environ
+    if "RANK" not in env and int(env.get("SLURM_NTASKS", "1")) > 1 and "SLURM_PROCID" in env:
+        if "MASTER_ADDR" in env and "MASTER_PORT" in env:
+            # torch.distributed reads these two names itself when the group is made.
+            env["RANK"], env["WORLD_SIZE"] = env["SLURM_PROCID"], env["SLURM_NTASKS"]
+            env["LOCAL_RANK"] = env.get("SLURM_LOCALID", "0")
+        elif int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+            # Without this, each task would train alone and overwrite the files of the others.
+            raise SetupError(
+                "srun started several tasks, but they do not know where to meet: "
+                "set MASTER_ADDR (host of the first task) and MASTER_PORT (a free port)"
+            )
+    rank, world_size = int(env.get("RANK", "0")), int(env.get("WORLD_SIZE", "1"))
+    return rank, world_size, int(env.get("LOCAL_RANK", "0"))
+
+
+def share_cores(place: Place) -> int:
+    """Divide the cores among the ranks that share them; return the number of hosts.
+
+    By default each process uses a thread per core, so the ranks of a host get in each other's way.
+    A launcher that sets OMP_NUM_THREADS, as torchrun does, has decided already.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    here = (place.host, cores or list(range(os.cpu_count() or 1)))
+    everywhere = [here]
+    if place.world_size > 1:
+        everywhere = [here] * place.world_size
+        dist.all_gather_object(everywhere, here)
+    if place.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(here[1]) // everywhere.count(here)))
+    return len({host for host, _ in everywhere})
+
+
+def add_over_ranks(place: Place, *numbers: float | torch.Tensor) -> list[float]:
+    """Return each number summed over all ranks, in double precision and one message."""
+    total = torch.stack(
+        [torch.as_tensor(number, device=place.device).detach().double() for number in numbers]
+    )
+    if place.world_size > 1:
+        dist.all_reduce(total)
+    return [float(number) for number in total.tolist()]
+
+
+def say(line: str) -> None:
+    """Print a line in one write, so that lines of different ranks do not mix."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

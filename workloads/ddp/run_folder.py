@@ -1,0 +1,67 @@
+"""What a run leaves behind: metrics.jsonl and checkpoints/."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from errors import SetupError
+
+
+class Metrics:
+    """The file metrics.jsonl: one JSON object per line, readable as soon as it is written."""
+
+    def __init__(self, folder: Path | None, step: int, constants: Mapping[str, float]) -> None:
+        """Begin the file, or keep its lines up to the step after which training goes on.
+
+        Later steps come again, and a line that was cut off when the job was killed is no line.
+        Without a folder nothing is written: all ranks but the first are like this.
+        """
+        self._path = folder / "metrics.jsonl" if folder else None
+        self._constants = constants
+        if self._path:
+            lines = self._path.read_text().splitlines(keepends=True) if self._path.exists() else []
+            whole = [line for line in lines if line.endswith("\n")]
+            beside = self._path.with_suffix(".part")
+            beside.write_text("".join(x for x in whole if json.loads(x)["step"] <= step))
+            beside.replace(self._path)
+
+    def write(self, step: int, epoch: int, **figures: float) -> None:
+        """Append one line."""
+        if self._path:
+            record = {"step": step, "epoch": epoch, **figures, **self._constants}
+            with self._path.open("a") as file:
+                file.write(json.dumps({**record, "time": time.time()}) + "\n")
+
+
+def make_folder(folder: Path) -> None:
+    """Make the run's folder.
+
+    Raises:
+        SetupError: It cannot be made.
+    """
+    try:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(f"the run folder {folder} cannot be made: {error.strerror}") from error
+
+
+def save_checkpoint(folder: Path, checkpoint: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Write a checkpoint under each name, whole or not at all, also if the job dies meanwhile."""
+    for name in names:
+        path = folder / "checkpoints" / name
+        beside = path.with_suffix(".part")
+        torch.save(checkpoint, beside)
+        beside.replace(path)
+
+
+def load_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """Return checkpoints/last.pt, or None if there is none."""
+    path = folder / "checkpoints" / "last.pt"
+    if not path.exists():
+        return None
+    # weights_only: tensors, numbers and strings; a pickle could also carry code.
+    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return checkpoint
