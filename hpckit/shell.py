@@ -149,7 +149,7 @@ def _cannot_start(argv: Sequence[str], error: OSError) -> CommandError:
 def _too_slow(
     argv: Sequence[str], timeout_s: float, error: subprocess.TimeoutExpired
 ) -> CommandError:
-    said: bytes = error.stderr or b""  # bytes even in text mode: Python's issue 87597
+    said: bytes = error.stderr or b""  # bytes even in text mode: subprocess's manual
     return CommandError(
         f"'{argv[0]}' gave no answer within {timeout_s:g} s and was stopped. "
         "The service behind it may be busy: try again in a minute.",

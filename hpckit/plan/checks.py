@@ -103,7 +103,7 @@ def _limit_refusals(plan: Plan, limits: Partition) -> list[tuple[str, str]]:
         found.append(
             (
                 "mem",
-                f"--mem-gb {plan.mem_gb} is over the {limits.mem_gb_per_node} GB per node of {where}.",
+                f"--mem-gb {plan.mem_gb} is over the {limits.mem_gb_per_node} GB a node has in {where}.",
             )
         )
     return found

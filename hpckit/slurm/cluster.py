@@ -139,7 +139,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 def srun_mpi_types(text: str) -> tuple[str, ...]:
     """Read the output of `srun --mpi=list`, on whichever stream this version prints it.
 
-    22.05 puts one type on each indented line; before 21.08 each line began with `srun: `; some
+    22.05 puts one type on each indented line; older ones begin each line with `srun: `; some
     versions add `specific pmix plugin versions available: pmix_v4`.
     """
     types: list[str] = []

@@ -13,7 +13,7 @@ from hpckit.slurm.times import parse_moment
 
 _SUBMITTED = re.compile(r"^\s*(?:sbatch:\s*)?Submitted batch job (\d+)\b", re.MULTILINE)
 _PARSABLE = re.compile(r"^[ \t]*(\d+)(?:;[\w.-]+)?[ \t]*$", re.MULTILINE)
-# 20.11: `... on c1`; since 21.08: `... on nodes c1 in partition gpu`.
+# 22.05 says `on nodes c1 in partition gpu`, older ones only `on c1`.
 _WOULD_START = re.compile(
     r"Job \d+ to start at (?P<start>\S+) using (?P<processors>\d+) processors on "
     r"(?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
@@ -49,9 +49,9 @@ def cancel(job_ids: Sequence[str]) -> None:
         CommandError: The controller does not answer or refuses, or there is no scancel.
     """
     for ids in id_lists(job_ids):
-        # scancel takes its ids apart: a comma-separated list is newer than 20.11.
         result = ask(["scancel", *ids.split(",")], check=False)
-        if result.returncode != 0 and "Invalid job id" not in result.stderr:
+        said = [line for line in result.stderr.splitlines() if line.strip()]
+        if result.returncode != 0 and not (said and all("Invalid job id" in line for line in said)):
             raise refusal(result)
 
 
@@ -88,7 +88,7 @@ def parse_test_only(text: str, *, returncode: int) -> TestOnly:
 def parse_job_id(stdout: str) -> str:
     """Find the job id in sbatch's answer, plain or `--parsable`.
 
-    Sites print banners around it (NERSC, `row` pull request 197), so the whole sentence counts,
+    Sites print banners around it (`row`, pull request 197), so the whole sentence counts,
     or else a line that is nothing but the id; the last one, as banners come first.
 
     Raises:

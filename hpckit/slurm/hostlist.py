@@ -9,7 +9,7 @@ from hpckit.errors import RequestError
 _NAME = re.compile(r"(?:[^\s,\[\]]|\[[^\[\]]*\])+")
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
-_MOST = 65_536  # Slurm's own limit of nodes
+_MOST = 65_536  # slurm.h, MAX_SLURM_NODES
 _NO_NODES = frozenset({"", "(null)", "none", "none assigned", "n/a", "unknown", "(none)"})
 
 

@@ -1,7 +1,6 @@
 """Why a job waits or ended, in plain words, and what its user can do.
 
-The codes are Slurm's own, src/common/job_state_reason.c up to 25.05, described in
-https://slurm.schedmd.com/job_reason_codes.html.
+The codes are Slurm's own: src/common/job_state_reason.c of SchedMD/slurm, commit 00cd61fa0d59.
 """
 
 import re

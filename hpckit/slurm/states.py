@@ -1,7 +1,7 @@
 """Job states in Slurm's words, and what each means for someone who waits.
 
-The words and their two-letter codes are those of squeue(1) and sacct(1), "JOB STATE CODES", and of
-slurm.h up to 25.05. A later Slurm may know more: those are UNKNOWN, never an error.
+The words are those of slurm.h up to 25.11, the short codes those squeue prints for %t (SchedMD's
+src/common/slurm_protocol_defs.c). A later Slurm may know more: those are UNKNOWN, never an error.
 """
 
 import re
@@ -26,6 +26,7 @@ class JobState(StrEnum):
     COMPLETING = "COMPLETING"
     CONFIGURING = "CONFIGURING"
     EXPEDITING = "EXPEDITING"
+    GETENV_FAILED = "GETENV_FAILED"
     LAUNCH_FAILED = "LAUNCH_FAILED"
     POWER_UP_NODE = "POWER_UP_NODE"
     RECONFIG_FAIL = "RECONFIG_FAIL"
@@ -50,7 +51,6 @@ _CODES = {
     "CF": JobState.CONFIGURING,
     "CG": JobState.COMPLETING,
     "DL": JobState.DEADLINE,
-    "EX": JobState.EXPEDITING,
     "F": JobState.FAILED,
     "NF": JobState.NODE_FAIL,
     "OOM": JobState.OUT_OF_MEMORY,
@@ -95,6 +95,16 @@ _WAITING = frozenset(
         JobState.SPECIAL_EXIT,
         JobState.LAUNCH_FAILED,
         JobState.RECONFIG_FAIL,
+        JobState.GETENV_FAILED,
+    }
+)
+# How a job came to its state; beside another state they do not say where it stands.
+_REMARKS = frozenset(
+    {
+        JobState.LAUNCH_FAILED,
+        JobState.RECONFIG_FAIL,
+        JobState.GETENV_FAILED,
+        JobState.UPDATE_DB,
     }
 )
 
@@ -107,6 +117,7 @@ def parse_state(text: str) -> JobState:
     """
     before_by = re.split(r"\s+by\s+", text.strip(), maxsplit=1, flags=re.IGNORECASE)[0]
     states = [_parse_word(word) for word in re.split(r"[|,&\s]+", before_by) if word]
+    states = [state for state in states if state not in _REMARKS] or states
     unfinished = (state for state in states if not is_finished(state))
     return next(unfinished, states[0] if states else JobState.UNKNOWN)
 

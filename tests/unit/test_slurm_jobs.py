@@ -167,7 +167,10 @@ def test_cancelling_names_each_job_and_forgives_those_that_are_over(fake: Fake) 
     log = fake("scancel", "echo 'error: Invalid job id specified' >&2; exit 1")
     control.cancel(["1", "2_3", "1"])
     assert log.read_text() == "%s 1 2_3\n"
-    fake("scancel", "echo 'error: Access/permission denied' >&2; exit 1")
+    fake(
+        "scancel",
+        "echo 'Invalid job id'; printf 'Invalid job id\\nerror: permission denied\\n' >&2; exit 1",
+    )
     with pytest.raises(CommandError, match="permission denied"):
         control.cancel(["1"])
 

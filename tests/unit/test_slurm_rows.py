@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from hpckit.slurm.details import parse_scontrol_jobs
 from hpckit.slurm.jobs import by_job
-from hpckit.slurm.record import JobRecord, expand_array, parse_exit
+from hpckit.slurm.record import JobRecord, Source, expand_array, parse_exit
 from hpckit.slurm.rows import COLUMN, ROW, parse_sacct, parse_squeue
 from hpckit.slurm.states import JobState
 from tests.unit.recorded import slurm_said
@@ -28,7 +28,7 @@ def test_squeue_gives_all_of_a_running_job() -> None:
         job_id="1",
         raw_id="1",
         state=JobState.RUNNING,
-        source="squeue",
+        source=Source.SQUEUE,
         name="we|ird name",
         user="root",
         account="lab",

@@ -24,6 +24,8 @@ from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting, pars
         ("NF", JobState.NODE_FAIL),
         ("FAILED|REQUEUED", JobState.REQUEUED),
         ("COMPLETED,COMPLETING", JobState.COMPLETING),
+        ("FAILED,LAUNCH_FAILED", JobState.FAILED),
+        ("LAUNCH_FAILED", JobState.LAUNCH_FAILED),
         ("SOMETHING_NEW", JobState.UNKNOWN),
         ("", JobState.UNKNOWN),
         ("+", JobState.UNKNOWN),
