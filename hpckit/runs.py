@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -282,8 +283,9 @@ def _newest_indexed() -> Run | None:
     return None
 
 
-def all_runs(root: Path) -> list[Run]:
-    """Return the user's runs, below `root` and in the index, newest first."""
-    indexed = (_still_there(entry) for entry in _indexed())
-    runs = {run.dir: run for run in [*list_runs(root), *(run for run in indexed if run)]}
-    return sorted(runs.values(), key=lambda run: run.submitted_at, reverse=True)
+def newest_runs(root: Path, limit: int | None) -> list[Run]:
+    """Return the user's newest runs, below `root` and in the index; all of them without a limit."""
+    indexed = (run for run in map(_still_there, _indexed()) if run)
+    candidates = [*islice(list_runs(root), limit), *islice(indexed, limit)]
+    runs = {run.dir: run for run in candidates}.values()
+    return sorted(runs, key=lambda run: run.submitted_at, reverse=True)[:limit]

@@ -2,22 +2,21 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hpckit import __version__
-from hpckit.collections import Collection
+from hpckit.collections import Collection, Found
 from hpckit.interpreter import own_python
 from hpckit.plan.model import Plan
-from hpckit.render import Rendered, ShellCode, find_template, render, template_record
+from hpckit.render import Rendered, ShellCode, render, template_record
 from hpckit.units import format_minutes
 
 SIGNAL_DELAY_S = 90
 
 # Every variable a template may use, for `hpckit templates vars`. A test keeps it complete.
 VARIABLES = {
-    "provenance": "lines of the comment at the top: versions, templates and their hashes",
     "header": "list of Slurm options, each with .name and .value (none: a bare flag)",
     "env": "mapping of variables the site exports",
     "setup": "the site's own shell lines, printed as they are",
@@ -61,18 +60,16 @@ def make_script(plan: Plan, place: RunPlace, collections: tuple[Collection, ...]
     Raises:
         TemplateError: the template is missing or wrong.
     """
-    used = [find_template(plan.template, collections)]
-    context = make_context(plan, place, [template_record(found) for found in used])
-    return render(plan.template, context, collections)
+    rendered = render(plan.template, make_context(plan, place), collections)
+    shebang, _, body = rendered.text.partition("\n")
+    comment = "".join(f"# {line}\n" for line in _provenance(plan, place, rendered.templates))
+    return replace(rendered, text=f"{shebang}\n{comment}{body.rstrip()}\n")
 
 
-def make_context(
-    plan: Plan, place: RunPlace, templates: Sequence[dict[str, str]] = ()
-) -> dict[str, Any]:
+def make_context(plan: Plan, place: RunPlace) -> dict[str, Any]:
     """Return what a template may use."""
     environment = plan.environment
     return {
-        "provenance": _provenance(plan, place, templates),
         "header": header(plan, place) if plan.executor == "slurm" else [],
         "env": dict(plan.site.env),
         "setup": [ShellCode(line) for line in plan.site.setup],
@@ -194,18 +191,19 @@ def _log_pattern(plan: Plan, place: RunPlace) -> str:
 
 def one_line(command: Sequence[str]) -> ShellCode:
     """Return a command line that stays on one line whatever its arguments hold."""
-    text = shlex.join(command)
-    return ShellCode(
-        "".join(
-            character if character.isprintable() else character.encode("unicode_escape").decode()
-            for character in text
-        )
+    return ShellCode(escaped(shlex.join(command)))
+
+
+def escaped(text: str) -> str:
+    """Return text whose line breaks and control characters are spelt out."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
-def _provenance(
-    plan: Plan, place: RunPlace, templates: Sequence[dict[str, str]]
-) -> list[ShellCode]:
+def _provenance(plan: Plan, place: RunPlace, templates: Sequence[Found]) -> list[str]:
+    """Return the comment at a script's top: what it is, and every template file that made it."""
     what = f"workload {plan.workload.name}" if plan.workload else f"script {plan.script}"
     lines = [
         f"hpckit {__version__}: {what}, strategy {plan.strategy.name}, run {place.run_id}",
@@ -214,6 +212,6 @@ def _provenance(
     ]
     lines += [
         f"template {row['name']} of {row['collection']}, {row['hash']}, {row['path']}"
-        for row in templates
+        for row in map(template_record, templates)
     ]
-    return [one_line([line]) if not line.isprintable() else ShellCode(line) for line in lines]
+    return [escaped(line) for line in lines]

@@ -45,6 +45,7 @@ class Site:
     gpu_request: str = "gpus-per-node"
     gpu_types: Mapping[str, int] = field(default_factory=dict)
     gpu_type: str | None = None
+    gpu_type_required: bool = False
     gpus_per_node: int | None = None
     cpus_per_gpu: int | None = None
     partitions: Mapping[str, Partition] = field(default_factory=dict)
@@ -148,6 +149,7 @@ def read_site(path: Path) -> Site:
         gpu_request=gpus.choice("request", ("gpus-per-node", "gres"), "gpus-per-node"),
         gpu_types={name: types.integer(name, minimum=1) or 1 for name in types.values},
         gpu_type=gpus.text("default_type"),
+        gpu_type_required=gpus.flag("type_required"),
         gpus_per_node=gpus.integer("per_node", minimum=1),
         cpus_per_gpu=gpus.integer("cpus_per_gpu", minimum=1),
         partitions=_partitions(fields),

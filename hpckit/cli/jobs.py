@@ -8,7 +8,7 @@ import typer
 from hpckit.cli.arguments import JsonOption, RunsOption, default_root
 from hpckit.cli.output import note, print_json, table
 from hpckit.cli.view import status_record
-from hpckit.runs import all_runs
+from hpckit.runs import newest_runs
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.units import format_seconds
 
@@ -25,19 +25,18 @@ def jobs(
     json: JsonOption = False,
 ) -> None:
     """List your runs, newest first, with their states."""
-    known = all_runs(default_root(runs))
-    shown = known[: limit or None]
+    shown = newest_runs(default_root(runs), limit or None)
     found = [status for status in statuses(shown) if not (active and status.finished)]
     if json:
         print_json({"jobs": [status_record(status) for status in found]})
         return
-    if not known:
+    if not shown:
         note("No runs yet. Start one: hpckit submit ddp")
         return
     heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")
     print(table(heads, [_row(status) for status in found]))
-    if len(shown) < len(known):
-        note(f"{len(known) - len(shown)} older runs; --limit 0 shows all.")
+    if len(shown) == limit:
+        note(f"The newest {limit}; --limit 0 shows all.")
 
 
 def _row(status: RunStatus) -> tuple[object, ...]:

@@ -217,6 +217,9 @@ def _say_plan(submission: Submission) -> None:
         f"{plan.name}: {count}{shape}, {plan.ranks} rank(s) by {plan.launcher.name}, "
         f"limit {format_minutes(plan.time_min)}, on {where}"
     )
+    found = plan.workload.found if plan.workload else None
+    if found and found.collection.origin != "built-in":
+        note(f"workload {found.path.parent} of collection {found.collection.label()}")
     for line in plan.notes:
         note(f"note: {line}")
 

@@ -103,7 +103,7 @@ def _limit_refusals(plan: Plan, limits: Partition) -> list[tuple[str, str]]:
         found.append(
             (
                 "mem",
-                f"--mem-gb {plan.mem_gb} is over the {limits.mem_gb_per_node} GB a node has in {where}.",
+                f"--mem-gb {plan.mem_gb} is over a node's {limits.mem_gb_per_node} GB in {where}.",
             )
         )
     return found
@@ -111,6 +111,15 @@ def _limit_refusals(plan: Plan, limits: Partition) -> list[tuple[str, str]]:
 
 def _gpu_refusals(plan: Plan, limits: Partition) -> list[tuple[str, str]]:
     types = plan.site.gpu_types
+    if plan.site.gpu_type_required and plan.gpus_per_node and not plan.gpu_type:
+        first = next(iter(types), "TYPE")
+        return [
+            (
+                "gpu-type",
+                f"Site {plan.site.name!r} wants the GPU type named: --gpus "
+                f"{first}:{plan.gpus_per_node}. Types: {', '.join(types)}.",
+            )
+        ]
     if plan.gpu_type and types and plan.gpu_type not in types:
         return [
             (

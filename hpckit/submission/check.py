@@ -6,11 +6,13 @@ import time
 from pathlib import Path
 
 from hpckit.environ import scrubbed_environment
-from hpckit.errors import RequestError
+from hpckit.errors import RequestError, SubmissionError
+from hpckit.plan.model import Plan
 from hpckit.script import make_script
-from hpckit.slurm import control
+from hpckit.slurm import cluster, control
 from hpckit.submission.slurm import refused
 from hpckit.submission.submit import Submission
+from hpckit.units import format_minutes
 
 
 def check_with_slurm(submission: Submission) -> str:
@@ -28,6 +30,7 @@ def check_with_slurm(submission: Submission) -> str:
         answer = control.test_only(path, scrubbed_environment(os.environ))
     if not answer.accepted:
         raise refused(answer.message)
+    _refuse_endless_wait(submission.plan)
     if answer.start_time is None:
         return f"Slurm would take it: {answer.message}"
     seconds = answer.start_time - time.time()
@@ -35,3 +38,19 @@ def check_with_slurm(submission: Submission) -> str:
     soon = "at once" if seconds < 60 else f"at {when} at the latest"
     nodes = f" on {', '.join(answer.nodes)}" if answer.nodes else ""
     return f"Slurm would take it and start it {soon}{nodes}."
+
+
+def _refuse_endless_wait(plan: Plan) -> None:
+    """Refuse a time over the partition's limit.
+
+    Slurm itself takes such a job, unless EnforcePartLimits is set, and lets it wait for ever.
+    """
+    known = cluster.partitions()
+    for row in known:
+        chosen = row.name == plan.partition if plan.partition else row.default
+        if chosen and row.max_time_min and plan.time_min > row.max_time_min:
+            raise SubmissionError(
+                f"Slurm would take it, but it would wait for ever: --time "
+                f"{format_minutes(plan.time_min)} is over the limit "
+                f"{format_minutes(row.max_time_min)} of partition {row.name!r}."
+            )

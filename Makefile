@@ -1,0 +1,73 @@
+# hpckit's commands for people who work on it. `make demo` and `make test` need nothing but Python
+# 3.11 or newer and make; on a Debian-like system as root, `make test` installs real Slurm as well.
+PYTHON ?= python3
+VENV := .venv
+CLIENTS := .venv-clients
+BIN := $(VENV)/bin
+SETUP := pyproject.toml constraints.txt
+
+.PHONY: demo test check pytest lint format slurm-up slurm-down bench clean
+
+# One line from nothing to a trained model: 8 ranks, on this machine (no Slurm needed).
+demo: $(VENV)/.demo
+	$(BIN)/hpckit submit ddp --nodes 2 --gpus 4 --executor local --wait
+	@echo
+	$(BIN)/hpckit logs latest
+	@echo
+	$(BIN)/hpckit status latest
+
+# Everything: system packages (as root), virtual environments, lint, all tests.
+test: system $(VENV)/.dev $(CLIENTS)/.done
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory pytest
+
+pytest: $(VENV)/.dev
+	HPCKIT_CLIENTS_VENV=$(CURDIR)/$(CLIENTS) $(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/hpckit templates lint
+	$(BIN)/shellcheck tests/setup_system.sh .ci/run
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: system
+system:
+	tests/setup_system.sh
+
+# Two nodes x four (pretended) GPUs with accounting, as root:  eval "$$(make -s slurm-up)"
+slurm-up:
+	@$(PYTHON) -m tests.slurmbox up
+
+slurm-down:
+	@$(PYTHON) -m tests.slurmbox down
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/cli.py
+
+$(VENV)/.pip:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.pip $(SETUP)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.pip $(SETUP)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch,mpi]' --group dev
+	touch $@
+
+# Lightning and accelerate live apart: hpckit's own python and a script's need not be the same.
+$(CLIENTS)/.done: tests/clients/requirements.txt constraints.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet -c constraints.txt -r tests/clients/requirements.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(CLIENTS) .venv-torchx .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs
