@@ -10,7 +10,7 @@ SETUP := pyproject.toml constraints.txt
 
 # One line from nothing to a trained model: 8 ranks, on this machine (no Slurm needed).
 demo: $(VENV)/.demo
-	$(BIN)/hpckit submit ddp --nodes 2 --gpus 4 --executor local --wait
+	$(BIN)/hpckit submit ddp --nodes 2 --gpus 4 --wait
 	@echo
 	$(BIN)/hpckit logs latest
 	@echo

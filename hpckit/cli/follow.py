@@ -1,8 +1,10 @@
 """`--follow`: a live view of runs on stderr: state, why it waits, expected start, then progress."""
 
+import shutil
 import sys
+from dataclasses import replace
 
-from hpckit.cli.view import status_line
+from hpckit.cli.view import clock, status_line
 from hpckit.errors import CommandError
 from hpckit.slurm import jobs
 from hpckit.slurm.states import JobState, is_waiting
@@ -19,7 +21,11 @@ class LiveView:
 
     def __call__(self, statuses: list[RunStatus]) -> None:
         """Show a round of statuses."""
-        lines = {status.run.job_id: _line(status) for status in statuses}
+        # The seconds alone are no news: a log gets a line when something else has changed.
+        lines = {
+            status.run.job_id: _line(status, seconds=self._terminal or status.finished)
+            for status in statuses
+        }
         if self._terminal:
             self._redraw([*lines.values()])
         else:
@@ -38,13 +44,11 @@ class LiveView:
 
 
 def _width() -> int:
-    import shutil  # noqa: PLC0415  # 5 ms that only a terminal pays
-
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def _line(status: RunStatus) -> str:
-    line = status_line(status)
+def _line(status: RunStatus, *, seconds: bool) -> str:
+    line = status_line(status if seconds else replace(status, elapsed_s=None))
     if status.state is JobState.PENDING and status.expected_start is None:
         return line + _expected(status)
     return line
@@ -58,6 +62,4 @@ def _expected(status: RunStatus) -> str:
         moment = jobs.expected_start(status.run.job_id)
     except CommandError:
         return ""
-    from hpckit.cli.view import clock  # noqa: PLC0415
-
     return f", expected start {clock(moment)}" if moment else ""

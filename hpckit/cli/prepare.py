@@ -68,22 +68,33 @@ def _workload(request: Request, collections: tuple[Collection, ...]) -> Workload
 
 
 def choose_executor(word: str, *, preview: bool) -> str:
-    """Return slurm or local. `auto` means Slurm where there is an sbatch, else this machine.
+    """Return slurm or local. `auto` means Slurm where sbatch answers, else this machine.
 
     Raises:
-        RequestError: unknown word. OutsideError: Slurm was asked for, and there is no sbatch.
+        RequestError: unknown word. OutsideError: Slurm was asked for, and sbatch does not answer.
     """
     if word not in EXECUTORS:
         raise RequestError(f"--executor {word!r} must be one of {', '.join(EXECUTORS)}.")
-    has_slurm = shell.which("sbatch") is not None
+    if preview:
+        return "local" if word == "local" else "slurm"
     if word == "auto":
-        return "slurm" if has_slurm or preview else "local"
-    if word == "slurm" and not has_slurm and not preview:
+        return "slurm" if sbatch_answers() else "local"
+    if word == "slurm" and not sbatch_answers():
         raise OutsideError(
-            "There is no sbatch on PATH, so Slurm cannot be reached from here. "
+            "There is no sbatch here that knows a cluster, so Slurm cannot be reached. "
             "Log in to the cluster, or use --executor local for this machine."
         )
     return word
+
+
+def sbatch_answers() -> bool:
+    """Say whether there is an sbatch that finds its cluster's configuration.
+
+    Without one (a client installed on a workstation) even `--version` fails.
+    """
+    if shell.which("sbatch") is None:
+        return False
+    return shell.run(["sbatch", "--version"], timeout_s=30, check=False).returncode == 0
 
 
 def _dependencies(

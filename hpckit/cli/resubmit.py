@@ -1,5 +1,6 @@
 """`hpckit resubmit JOBID [OPTIONS]`: the same request again, saying what differs since."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -109,8 +110,6 @@ def with_settings(request: Request, settings: tuple[str, ...]) -> Request:
 
 def _go_there(run: Run) -> None:
     """Go to where the run was submitted from: relative paths in its arguments mean that place."""
-    import os  # noqa: PLC0415
-
     try:
         os.chdir(Path(run.record["cwd"]))
     except OSError as error:

@@ -176,8 +176,8 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
-    _say_plan(submission)
     found = submit_plan(submission)
+    _say_plan(submission)
     _say_submitted(submission, found, json=json)
     if not (wait or follow):
         if json:

@@ -66,10 +66,10 @@ def run_all(command: list[str], environments: list[dict[str, str]]) -> int:
         children.append(
             shell.spawn(command, env=environment, new_session=True, prepare=prepare_child)
         )
-    while any(child.poll() is None for child in children):
-        if failed := [child for child in children if child.returncode]:
+    while None in (codes := [child.poll() for child in children]):
+        if failed := next((code for code in codes if code), None):
             stop_all(children, _GRACE_S)
-            return shell_status(failed[0].returncode)
+            return shell_status(failed)
         time.sleep(_POLL_S)
     return max(shell_status(child.returncode) for child in children)
 

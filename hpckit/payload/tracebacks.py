@@ -4,7 +4,12 @@ from pathlib import Path
 
 _TAIL_BYTES = 64_000
 _START = "Traceback (most recent call last):"
-_MAX_LINES = 60
+_MAX_LINES = 80
+# How Python joins the tracebacks of one chain (traceback module).
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
 
 
 def last_error(path: Path, start: int = 0) -> str | None:
@@ -22,20 +27,28 @@ def last_error(path: Path, start: int = 0) -> str | None:
     starts = [number for number, line in enumerate(lines) if _START in line]
     if not starts:
         return lines[-1].strip()
-    block = lines[starts[-1] :]
-    return "\n".join(_until_error_line(block)[-_MAX_LINES:])
+    return "\n".join(lines[_chain_start(lines, starts) :][-_MAX_LINES:])
 
 
-def _until_error_line(block: list[str]) -> list[str]:
-    """Cut what follows a traceback: its last line is the first one that is not indented."""
-    prefix = block[0][: block[0].index(_START)]
-    for number, line in enumerate(block[1:], start=1):
-        body = line.removeprefix(prefix)
-        if body and not body[0].isspace():
-            return block[: number + 1]
-    return block
+def _chain_start(lines: list[str], starts: list[int]) -> int:
+    """Return where the last traceback begins, or the one it came from: the cause stands first."""
+    first = starts[-1]
+    for number in reversed(starts[:-1]):
+        between = "\n".join(lines[number:first])
+        if not any(word in between for word in _CHAINED):
+            break
+        first = number
+    return first
 
 
 def error_line(error: str) -> str:
-    """Return the one line of an error that says what it was."""
-    return error.rstrip().splitlines()[-1].strip()
+    """Return the one line of an error that says what it was: the first after the last traceback."""
+    lines = error.rstrip().splitlines()
+    starts = [number for number, line in enumerate(lines) if _START in line]
+    if starts:
+        prefix = lines[starts[-1]].partition(_START)[0]
+        for line in lines[starts[-1] + 1 :]:
+            body = line.removeprefix(prefix)
+            if body and not body[0].isspace():
+                return body.strip()
+    return lines[-1].strip()

@@ -79,7 +79,9 @@ def refused(message: str) -> SubmissionError:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     reason = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
     hint = _HINTS.get(next((word for word in _HINTS if word in message), ""), "")
-    return SubmissionError(f"sbatch refused the job: {reason}. {hint}".replace("..", ".").strip())
+    for prefix in ("sbatch:", "error:", "Batch job submission failed:", "allocation failure:"):
+        reason = reason.removeprefix(prefix).strip()
+    return SubmissionError(f"sbatch refused the job: {reason.rstrip('.')}. {hint}".strip())
 
 
 _HINTS = {
