@@ -11,6 +11,7 @@ from hpckit.cli.output import note, print_json
 from hpckit.cli.prepare import prepare
 from hpckit.cli.view import status_line, submit_record
 from hpckit.errors import RequestError
+from hpckit.plan.model import Plan
 from hpckit.plan.request import Request
 from hpckit.runs import Run
 from hpckit.script import make_script
@@ -214,7 +215,7 @@ def _say_plan(submission: Submission) -> None:
         shape = f"{plan.nodes} node(s), no GPU"
     where = "this machine" if plan.executor == "local" else f"Slurm, site {plan.site.name}"
     note(
-        f"{plan.name}: {count}{shape}, {plan.ranks} rank(s) by {plan.launcher.name}, "
+        f"{plan.name}: {count}{shape}, {plan.ranks} rank(s){launched_by(plan)}, "
         f"limit {format_minutes(plan.time_min)}, on {where}"
     )
     found = plan.workload.found if plan.workload else None
@@ -222,6 +223,12 @@ def _say_plan(submission: Submission) -> None:
         note(f"workload {found.path.parent} of collection {found.collection.label()}")
     for line in plan.notes:
         note(f"note: {line}")
+
+
+def launched_by(plan: Plan) -> str:
+    """Name the launcher, unless it is the local stand-in for srun."""
+    local = plan.executor == "local" and plan.launcher.name == "srun"
+    return "" if local else f" by {plan.launcher.name}"
 
 
 def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> None:

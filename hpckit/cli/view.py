@@ -91,12 +91,14 @@ def progress_text(progress: Progress, *, over: bool = False) -> str:
 def status_page(status: RunStatus) -> str:
     """Return what `hpckit status` shows of one run."""
     plan = status.run.record["plan"]
+    local = status.run.executor == "local" and plan["launcher"] == "srun"
     lines = [
         status_line(status),
         f"  run      {status.run.run_id}",
         f"  folder   {status.run.dir}",
         f"  shape    {plan['nodes']} node(s) x {plan['tasks_per_node']} rank(s), "
-        f"{plan['total_gpus']} GPU(s), {plan['strategy']} by {plan['launcher']}",
+        f"{plan['total_gpus']} GPU(s), {plan['strategy']}"
+        + ("" if local else f" by {plan['launcher']}"),
     ]
     if status.nodes:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
