@@ -8,6 +8,7 @@ from typing import Any
 
 from hpckit import __version__
 from hpckit.collections import Collection, Found
+from hpckit.errors import TemplateError
 from hpckit.interpreter import own_python
 from hpckit.plan.model import Plan
 from hpckit.render import Rendered, ShellCode, render, template_record
@@ -62,6 +63,11 @@ def make_script(plan: Plan, place: RunPlace, collections: tuple[Collection, ...]
     """
     rendered = render(plan.template, make_context(plan, place), collections)
     shebang, _, body = rendered.text.partition("\n")
+    if not shebang.startswith("#!"):
+        raise TemplateError(
+            f"Template {rendered.templates[0].path} gives a script whose first line is "
+            f"{shebang!r}; Slurm wants it to start with #!, as in #!/bin/bash."
+        )
     comment = "".join(f"# {line}\n" for line in _provenance(plan, place, rendered.templates))
     return replace(rendered, text=f"{shebang}\n{comment}{body.rstrip()}\n")
 

@@ -41,6 +41,7 @@ class Site:
     account: str | None = None
     partition: str | None = None
     qos: str | None = None
+    constraint: str | None = None
     time_min: int = 60
     gpu_request: str = "gpus-per-node"
     gpu_types: Mapping[str, int] = field(default_factory=dict)
@@ -144,6 +145,7 @@ def read_site(path: Path) -> Site:
         account=defaults.text("account"),
         partition=defaults.text("partition"),
         qos=defaults.text("qos"),
+        constraint=defaults.text("constraint"),
         time_min=_minutes(defaults, "time") or 60,
         environment=defaults.text("environment") or BARE.name,
         gpu_request=gpus.choice("request", ("gpus-per-node", "gres"), "gpus-per-node"),

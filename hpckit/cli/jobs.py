@@ -19,7 +19,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def jobs(
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many; 0 shows all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many; 0 shows all.")] = 20,
     active: Annotated[bool, typer.Option("--active", help="Only runs that are not over.")] = False,
     runs: RunsOption = None,
     json: JsonOption = False,

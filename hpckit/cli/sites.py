@@ -66,7 +66,7 @@ def show(
 
 
 def _record(site: Site) -> dict[str, object]:
-    names = ("name", "description", "contact", "url", "account", "partition", "qos", "time_min",
+    names = ("name", "description", "contact", "url", "account", "partition", "qos", "constraint", "time_min",
              "gpu_request", "gpu_type", "gpus_per_node", "cpus_per_gpu", "modules", "environment",
              "mpi", "runs", "grafana", "prometheus")  # fmt: skip
     record: dict[str, object] = {name: getattr(site, name) for name in names}
@@ -96,6 +96,8 @@ def _page(site: Site, path: str) -> str:
         ),
         "account": site.account,
         "partition": site.partition,
+        "QOS": site.qos,
+        "constraint": site.constraint,
         "time": format_minutes(site.time_min),
         "environment": site.environment,
         "MPI": site.mpi and f"srun --mpi={site.mpi}",
@@ -113,6 +115,6 @@ def _page(site: Site, path: str) -> str:
         text = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
         lines.append(f"  partition    {row.name}: {text or 'no limits given'}")
     for environment in site.environments.values():
-        what = ", ".join(environment.load) or environment.path or ""
+        what = ", ".join([*environment.load, *([environment.path] if environment.path else [])])
         lines.append(f"  environment  {environment.name} ({environment.kind}): {what}")
     return "\n".join(lines)

@@ -58,7 +58,7 @@ def status_line(status: RunStatus) -> str:
     if status.elapsed_s is not None and not is_waiting(status.state):
         parts.append(format_seconds(status.elapsed_s))
     if status.reason_text:
-        parts.append(status.reason_text)
+        parts.append(status.reason_text.rstrip("."))
     if is_waiting(status.state) and status.expected_start:
         parts.append(f"expected start {clock(status.expected_start)}")
     if status.restarts:

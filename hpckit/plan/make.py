@@ -66,7 +66,7 @@ def make_plan(
         partition=request.partition or site.partition,
         account=request.account or site.account,
         qos=request.qos or site.qos,
-        constraint=request.constraint,
+        constraint=request.constraint or site.constraint,
         reservation=request.reservation,
         exclude=request.exclude,
         template=request.template,
@@ -114,7 +114,8 @@ def _script(request: Request, workload: Workload | None) -> Path:
         return workload.script
     script = Path(request.script or "").expanduser().absolute()
     if not script.is_file():
-        raise RequestError(f"Script {str(script)!r} does not exist. Give the path of your script.")
+        fault = "is a folder" if script.is_dir() else "does not exist"
+        raise RequestError(f"Script {str(script)!r} {fault}. Give the path of your script.")
     return script
 
 
@@ -140,7 +141,7 @@ def _array_settings(request: Request, workload: Workload | None) -> tuple[dict[s
         words = values.split(",")
         if "" in words:
             raise RequestError(f"--array {text!r} has an empty value.")
-        name = workload.parameter(key).name if workload else key
+        name = workload.parameter(key).name if workload else _option_name(key)
         if any(name == axis[0][0] for axis in axes):
             raise RequestError(f"--array {name!r} is given twice; write its values in one list.")
         parse = workload.parameter(key).parse if workload else str
@@ -148,6 +149,15 @@ def _array_settings(request: Request, workload: Workload | None) -> tuple[dict[s
     if request.parallel and not axes:
         raise RequestError("--parallel limits an array; give --array key=a,b,c too.")
     return tuple(dict(point) for point in itertools.product(*axes))
+
+
+def _option_name(key: str) -> str:
+    """Return a key that a user's own script gets as `--key`."""
+    if key.startswith("-") or not key.isprintable() or " " in key:
+        raise RequestError(
+            f"--array {key!r} is not the name of an option: your script gets it as --NAME VALUE."
+        )
+    return key
 
 
 def _task_arguments(values: dict[str, Scalar], workload: Workload | None) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The request: what a user asked for, as it was asked. `make.py` turns it into numbers."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +66,7 @@ class Request:
             raise RequestError(f"--name {self.name!r} must be printable text on one line.")
         for field, least in _LEAST.items():
             value = getattr(self, field)
-            if value is not None and value < least:
+            if value is not None and not least <= value < math.inf:
                 option = field.removesuffix("_min").removesuffix("_s").replace("_", "-")
                 raise RequestError(f"--{option} {value} must be at least {least}.")
 
