@@ -7,7 +7,7 @@ project (`./`) → user (`~/.config/hpckit`) → `$HPCKIT_COLLECTIONS` (colon-se
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit import __version__
@@ -73,7 +73,18 @@ def search_path(environ: Mapping[str, str] = os.environ) -> tuple[Collection, ..
         # The checkout's root is both the project and the built-in collection: it is built-in.
         if _holds_collection(folder) and (origin == "built-in" or folder != builtin_folder()):
             found.setdefault(folder.resolve(), _collection(folder.resolve(), origin))
-    return tuple(found.values())
+    return _distinct(tuple(found.values()))
+
+
+def _distinct(collections: tuple[Collection, ...]) -> tuple[Collection, ...]:
+    """Number collections of the same name: `extends "NAME:…"` must mean one of them."""
+    seen: dict[str, int] = {}
+    named = []
+    for row in collections:
+        seen[row.name] = seen.get(row.name, 0) + 1
+        count = seen[row.name]
+        named.append(replace(row, name=f"{row.name}-{count}") if count > 1 else row)
+    return tuple(named)
 
 
 def _named_folders(environ: Mapping[str, str]) -> list[Path]:

@@ -26,10 +26,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value stands: file and line (counted from 1), for error messages."""
+    """Where a value stands: file and line (counted from 1), for error messages.
+
+    `written` is a single value's text as it stands there: YAML reads `3.10` as 3.1 and `12:00:00`
+    as 43200 (base 60), which is not what someone who wants a text has written.
+    """
 
     path: Path
     line: int
+    written: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"
@@ -47,7 +52,7 @@ class Fields:
     def text(self, key: str, default: str | None = None) -> str | None:
         """Take a string; numbers are accepted as written (`python: 3.11` is a name, not 3.11)."""
         value = self._take(key, (str, int, float), "a text")
-        return default if value is None else str(value)
+        return default if value is None else _text(value, self.at(key))
 
     def required_text(self, key: str) -> str:
         """Take a string that must be there and not empty."""
@@ -76,13 +81,15 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         """Take a list of texts; a single text stands for a list of one."""
         value = self._take(key, (list, str, int, float), "a list")
-        items = value if isinstance(value, list) else [] if value is None else [(value, self.place)]
+        items = value if isinstance(value, list) else []
+        if value is not None and not isinstance(value, list):
+            items = [(value, self.at(key))]
         for item, place in items:
             if isinstance(item, bool) or not isinstance(item, str | int | float):
                 raise ConfigError(
                     f"{place}: '{key}' holds {_shown(item)}, must be a list of texts."
                 )
-        return tuple(str(item) for item, _ in items)
+        return tuple(_text(item, place) for item, place in items)
 
     def scalars(self, key: str) -> tuple[Scalar, ...]:
         """Take a list of single values."""
@@ -159,6 +166,8 @@ def read_document(path: Path, what: str) -> Fields:
         raise ConfigError(f"{path}:{line}: is not valid YAML: {error.problem}.") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not valid YAML: {str(error).splitlines()[0]}.") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: is nested too deeply.") from error
     if not isinstance(values[0], dict):
         raise ConfigError(f"{path}:1: must be a mapping (key: value) that describes {what}.")
     return Fields(place=values[1], values=values[0], what=what)
@@ -175,7 +184,20 @@ def _build(node: Any, path: Path, seen: set[int]) -> tuple[Any, Place]:  # noqa:
         return _build_mapping(node, path, seen), place
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, path, seen) for item in node.value], place
-    return yaml.SafeLoader("").construct_object(node), place
+    return _scalar(node, place), Place(path, place.line, node.value)
+
+
+def _scalar(node: Any, place: Place) -> Scalar:  # noqa: ANN401
+    import yaml
+
+    if node.tag.endswith(":timestamp"):  # a date is a text here
+        return str(node.value)
+    try:
+        value: Scalar = yaml.SafeLoader("").construct_object(node)
+    except (ValueError, LookupError, AttributeError) as error:  # `0x_`, `!!bool maybe`
+        kind = node.tag.rpartition(":")[2]
+        raise ConfigError(f"{place}: {node.value!r} cannot be read as {kind}.") from error
+    return value
 
 
 def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any, Place]]:  # noqa: ANN401
@@ -185,9 +207,13 @@ def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any
         key = str(key_node.value)
         if key in built:
             raise ConfigError(f"{path}:{line}: key {key!r} stands twice.")
-        value, _ = _build(value_node, path, seen)
-        built[key] = (value, Place(path, line))
+        value, place = _build(value_node, path, seen)
+        built[key] = (value, Place(path, line, place.written))
     return built
+
+
+def _text(value: str | int | float, place: Place) -> str:
+    return value if isinstance(value, str) else place.written
 
 
 def _shown(value: object) -> str:

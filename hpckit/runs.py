@@ -16,6 +16,10 @@ from hpckit.errors import NotFoundError, OutsideError, RequestError
 
 RECORD = "run.json"
 SCHEMA = 1
+# What commands read of a record without asking whether it is there.
+_KEYS = ("run_id", "job_id", "executor", "submitted_at", "name", "cwd", "request", "parameters",
+         "command", "hpckit_version")  # fmt: skip
+_PLAN_KEYS = ("nodes", "tasks_per_node", "ranks", "total_gpus", "time_min", "strategy", "launcher")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +123,8 @@ def read_run(folder: Path) -> Run:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         run = Run(dir=folder, record=record)
-        _ = (run.run_id, run.job_id, run.executor, run.ranks, run.submitted_at, run.array_job_id)
+        _ = [record[key] for key in _KEYS], [record["plan"][key] for key in _PLAN_KEYS]
+        _ = (run.ranks, run.submitted_at, run.array_job_id, _task(run))
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{str(folder)!r} is not a run's folder: it has no {RECORD}."

@@ -2,6 +2,8 @@
 
 import fnmatch
 import os
+import re
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from hpckit.errors import ConfigError, RequestError
 from hpckit.units import parse_minutes
 
 GENERIC = "generic"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MODULE_SYSTEMS = ("none", "lmod", "tmod", "spack")
 
 
@@ -162,7 +165,7 @@ def read_site(path: Path) -> Site:
         mpirun=launch.text("mpirun") or "mpirun",
         mpirun_args=launch.texts("mpirun_args"),
         sbatch_args=launch.texts("sbatch_args"),
-        env=fields.text_mapping("env"),
+        env=_variables(fields),
         setup=fields.texts("setup"),
         runs=fields.text("runs"),
         grafana=fields.text("grafana"),
@@ -184,6 +187,9 @@ def _checked(site: Site, fields: Fields) -> Site:
             f"{fields.at('defaults')}: default environment {site.environment!r} is not under "
             f"'environments:'. {nearest(site.environment, [*site.environments, BARE.name])}"
         )
+    for name in site.env:
+        if not _VARIABLE.fullmatch(name):
+            raise ConfigError(f"{fields.at('env')}: {name!r} is not a variable's name.")
     if site.gpu_type and site.gpu_type not in site.gpu_types:
         raise ConfigError(
             f"{fields.at('gpus')}: default_type {site.gpu_type!r} is not under 'types:'. "
@@ -205,6 +211,17 @@ def _partitions(fields: Fields) -> dict[str, Partition]:
         )
         entry.done()
     return partitions
+
+
+def _variables(fields: Fields) -> dict[str, str]:
+    variables = fields.text_mapping("env")
+    for name in variables:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ConfigError(
+                f"{fields.mapping('env', 'env').at(name)}: {name!r} cannot be the name of an "
+                "environment variable."
+            )
+    return variables
 
 
 def _environments(fields: Fields) -> dict[str, Environment]:

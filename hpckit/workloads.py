@@ -1,5 +1,6 @@
 """Workloads: folders `workloads/NAME/` with a `workload.yaml` and a script; their parameters."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.strategies import STRATEGIES
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 TYPES = ("int", "float", "str", "bool", "path")
 _TRUE = {"true": True, "yes": True, "on": True, "1": True}
 _FALSE = {"false": False, "no": False, "off": False, "0": False}
@@ -208,13 +210,25 @@ def _parameters(fields: Fields) -> dict[str, Parameter]:
     parameters = {}
     for key, entry in fields.mappings("parameters", "parameter").items():
         name = key.replace("_", "-")
+        if name in parameters:
+            raise ConfigError(f"{entry.place}: parameter {name!r} stands twice (- and _ are one).")
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{entry.place}: parameter {key!r} cannot be an option: use letters, digits and -."
+            )
         parameters[name] = _parameter(name, entry)
         entry.done()
     return parameters
 
 
+def _limit(entry: Fields, key: str) -> float | None:
+    value = entry.scalar(key)
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{entry.at(key)}: '{key}' is {value!r}, must be a number.")
+
+
 def _parameter(name: str, entry: Fields) -> Parameter:
-    low, high = entry.scalar("minimum"), entry.scalar("maximum")
     default = entry.scalar("default")
     parameter = Parameter(
         name=name,
@@ -222,8 +236,8 @@ def _parameter(name: str, entry: Fields) -> Parameter:
         default=default,
         help=entry.required_text("help"),
         choices=entry.scalars("choices"),
-        minimum=None if low is None else float(str(low)),
-        maximum=None if high is None else float(str(high)),
+        minimum=_limit(entry, "minimum"),
+        maximum=_limit(entry, "maximum"),
     )
     if default is not None and parameter.type != "path":
         try:

@@ -81,7 +81,8 @@ def refused(message: str) -> SubmissionError:
     hint = _HINTS.get(next((word for word in _HINTS if word in message), ""), "")
     for prefix in ("sbatch:", "error:", "Batch job submission failed:", "allocation failure:"):
         reason = reason.removeprefix(prefix).strip()
-    return SubmissionError(f"sbatch refused the job: {reason.rstrip('.')}. {hint}".strip())
+    why = reason.rstrip(".") or "it gave no reason"
+    return SubmissionError(f"sbatch refused the job: {why}. {hint}".strip())
 
 
 _HINTS = {

@@ -13,7 +13,7 @@ from typing import Any
 from hpckit import __version__, shell
 from hpckit.collections import Collection, content_hash
 from hpckit.environ import scrubbed_environment
-from hpckit.errors import CommandError, RequestError
+from hpckit.errors import RequestError
 from hpckit.interpreter import own_python
 from hpckit.payload.controller import ControllerSpec
 from hpckit.payload.task import MAX_JSON_BYTES, Task
@@ -144,12 +144,10 @@ def _hand_over(submission: Submission, script: str, tasks: list[Task]) -> list[s
 
 
 def _sbatch(argv: list[str], environ: dict[str, str]) -> str:
-    try:
-        return shell.run(argv, env=environ, timeout_s=120).stdout
-    except CommandError as error:
-        if error.returncode is None:
-            raise
-        raise refused(error.stderr) from error
+    result = shell.run(argv, env=environ, timeout_s=120, check=False)
+    if result.returncode:
+        raise refused(result.stderr if result.stderr.strip() else result.stdout)
+    return result.stdout
 
 
 def _controller_spec(submission: Submission, tasks: list[Task]) -> ControllerSpec:
