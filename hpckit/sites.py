@@ -3,7 +3,6 @@
 import fnmatch
 import os
 import re
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -187,9 +186,6 @@ def _checked(site: Site, fields: Fields) -> Site:
             f"{fields.at('defaults')}: default environment {site.environment!r} is not under "
             f"'environments:'. {nearest(site.environment, [*site.environments, BARE.name])}"
         )
-    for name in site.env:
-        if not _VARIABLE.fullmatch(name):
-            raise ConfigError(f"{fields.at('env')}: {name!r} is not a variable's name.")
     if site.gpu_type and site.gpu_type not in site.gpu_types:
         raise ConfigError(
             f"{fields.at('gpus')}: default_type {site.gpu_type!r} is not under 'types:'. "
@@ -216,7 +212,7 @@ def _partitions(fields: Fields) -> dict[str, Partition]:
 def _variables(fields: Fields) -> dict[str, str]:
     variables = fields.text_mapping("env")
     for name in variables:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        if not _VARIABLE.fullmatch(name):
             raise ConfigError(
                 f"{fields.mapping('env', 'env').at(name)}: {name!r} cannot be the name of an "
                 "environment variable."

@@ -1,39 +1,59 @@
-"""The command line: one small file per command; `main()` is the only catch of HpckitError."""
+"""The command line: one small file per command; `main()` is the only catch of HpckitError.
 
+Only the module of the command that was called is imported: the others are lines in a table, so
+that `hpckit --help` starts in a tenth of a second.
+"""
+
+import importlib
+import os
 import sys
 from typing import Any
 
 import typer
 
 from hpckit import __version__
-from hpckit.cli import (
-    cancel,
-    collections,
-    jobs,
-    logs,
-    resubmit,
-    sites,
-    status,
-    submit,
-    templates,
-    wait,
-    workloads,
-)
-from hpckit.cli.arguments import split_dashes
-from hpckit.errors import HpckitError
+from hpckit.errors import HpckitError, RequestError
 
-app = typer.Typer(
-    name="hpckit",
-    help="Submit multi-GPU work to Slurm with one line, and see what became of it.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for module in (submit, jobs, status, logs, wait, cancel, resubmit):
-    module.add_to(app)
-for module in (workloads, templates, sites, collections):
-    module.add_to(app)
+# Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`.
+COMMANDS = {
+    "submit": "Submit a workload, or your own script, as one job or an array; return at once.",
+    "jobs": "List your runs, newest first, with their states.",
+    "status": "Show what became of a job: state, why it waits, its ranks.",
+    "logs": "Print what a job's ranks wrote: rank 0 unless told otherwise.",
+    "wait": "Wait until all jobs are over.",
+    "cancel": "End jobs, or take them out of the queue.",
+    "resubmit": "Submit a run's request again, with options changed.",
+    "workloads": "Programs hpckit can submit.",
+    "templates": "Job script templates.",
+    "sites": "Clusters, as data.",
+    "collections": "Folders of templates, workloads and sites.",
+}
+# Commands that take the user's own words after `--`.
+_TAKE_REST = ("submit",)
+
+
+def make_app(words: list[str]) -> typer.Typer:
+    """Return the app with the command that `words` calls; the rest as names with a line of help."""
+    app = typer.Typer(
+        name="hpckit",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    everything = any(name.endswith("_COMPLETE") for name in os.environ)  # the shell's completion
+    for name, line in COMMANDS.items():
+        if everything or words[:1] == [name]:
+            importlib.import_module(f"hpckit.cli.{name}").add_to(app)
+        else:
+            app.command(name, help=line)(_not_loaded)
+    return app
+
+
+def _not_loaded() -> None:
+    """Stand for a command whose name was not the first word."""
+    raise RequestError("Write the command first: hpckit COMMAND [OPTIONS].")
 
 
 def _show_version(asked: bool) -> None:
@@ -42,20 +62,27 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def options(
-    version: bool = typer.Option(  # the callback does it
+def _options(
+    version: bool = typer.Option(
         False, "--version", callback=_show_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
     """Submit multi-GPU work to Slurm with one line, and see what became of it."""
 
 
+def split_dashes(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Split the words for the user's own script off, at the first `--`."""
+    if "--" not in argv or argv[0] not in _TAKE_REST:
+        return argv, ()
+    at = argv.index("--")
+    return argv[:at], tuple(argv[at + 1 :])
+
+
 def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
     """Run the command line; turn an error of ours into one line on stderr and an exit status."""
     words, rest = split_dashes(sys.argv[1:] if argv is None else argv)
     try:
-        app(args=words, obj=rest, prog_name="hpckit")
+        make_app(words)(args=words, obj=rest, prog_name="hpckit")
     except HpckitError as error:
         print(f"hpckit: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

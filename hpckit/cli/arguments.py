@@ -10,9 +10,6 @@ from hpckit import collections as places
 from hpckit.runs import Run, find_runs, runs_root
 from hpckit.sites import Site, detect_site, load_site
 
-# Commands that take the user's own words after `--`.
-_TAKE_REST = ("submit", "scale", "sample")
-
 RunsOption = Annotated[
     Path | None,
     typer.Option(
@@ -28,14 +25,6 @@ JobsArgument = Annotated[
     list[str],
     typer.Argument(metavar="JOBID...", help="Job ids, run ids, or latest."),
 ]
-
-
-def split_dashes(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Split the words for the user's own script off, at the first `--`."""
-    if "--" not in argv or not argv or argv[0] not in _TAKE_REST:
-        return argv, ()
-    at = argv.index("--")
-    return argv[:at], tuple(argv[at + 1 :])
 
 
 def default_root(option: Path | None, site_name: str | None = None) -> Path:

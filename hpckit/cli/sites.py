@@ -66,9 +66,9 @@ def show(
 
 
 def _record(site: Site) -> dict[str, object]:
-    names = ("name", "description", "contact", "url", "account", "partition", "qos", "constraint", "time_min",
-             "gpu_request", "gpu_type", "gpus_per_node", "cpus_per_gpu", "modules", "environment",
-             "mpi", "runs", "grafana", "prometheus")  # fmt: skip
+    names = ("name", "description", "contact", "url", "account", "partition", "qos", "constraint",
+             "time_min", "gpu_request", "gpu_type", "gpus_per_node", "cpus_per_gpu", "modules",
+             "environment", "mpi", "runs", "grafana", "prometheus")  # fmt: skip
     record: dict[str, object] = {name: getattr(site, name) for name in names}
     record["gpu_types"] = dict(site.gpu_types)
     record["partitions"] = {
@@ -86,7 +86,7 @@ _PARTITION = ("max_time_min", "max_nodes", "gpus_per_node", "cpus_per_node", "me
 
 
 def _page(site: Site, path: str) -> str:
-    lines = [f"{site.name}: {site.description}", f"  file         {path}"]
+    lines = [f"{site.name}: {site.description}", f"  file          {path}"]
     facts = {
         "contact": site.contact,
         "url": site.url,
@@ -94,6 +94,7 @@ def _page(site: Site, path: str) -> str:
         "GPU types": ", ".join(
             f"{name} ({count} per node)" for name, count in site.gpu_types.items()
         ),
+        "GPUs per node": site.gpus_per_node,
         "account": site.account,
         "partition": site.partition,
         "QOS": site.qos,
@@ -103,7 +104,7 @@ def _page(site: Site, path: str) -> str:
         "MPI": site.mpi and f"srun --mpi={site.mpi}",
         "runs": site.runs,
     }
-    lines += [f"  {key:<12} {value}" for key, value in facts.items() if value]
+    lines += [f"  {key:<13} {value}" for key, value in facts.items() if value]
     for row in site.partitions.values():
         limits = {
             "time": row.max_time_min and format_minutes(row.max_time_min),
@@ -113,8 +114,8 @@ def _page(site: Site, path: str) -> str:
             "GB per node": row.mem_gb_per_node,
         }
         text = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
-        lines.append(f"  partition    {row.name}: {text or 'no limits given'}")
+        lines.append(f"  partition     {row.name}: {text or 'no limits given'}")
     for environment in site.environments.values():
         what = ", ".join([*environment.load, *([environment.path] if environment.path else [])])
-        lines.append(f"  environment  {environment.name} ({environment.kind}): {what}")
+        lines.append(f"  environment   {environment.name} ({environment.kind}): {what}")
     return "\n".join(lines)
