@@ -57,6 +57,20 @@ _MPIRUN_OWN = (
     "OMPI_MCA_orte_top_session_dir",
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
 )
+# What a launcher writes for its ranks beside its own words (seen with Open MPI 4.1.4, torch 2.13).
+# A user may set these too, so they go only where such a launcher is known by its mark.
+_LAUNCHER_SETS = {
+    "OMPI_COMM_WORLD_RANK": (
+        "OMPI_MCA_pmix",
+        "OMPI_MCA_rmaps_base_mapping_policy",
+        "OMPI_MCA_rmaps_base_oversubscribe",
+        "OMPI_MCA_mpi_oversubscribe",
+        "OMPI_MCA_hwloc_base_binding_policy",
+        "IPATH_NO_BACKTRACE",
+        "HFI_NO_BACKTRACE",
+    ),
+    "TORCHELASTIC_RUN_ID": ("TORCH_NCCL_ASYNC_ERROR_HANDLING",),
+}
 # Where the cluster is, and a consent the user gave; neither belongs to a job.
 _KEPT = frozenset(
     {
@@ -70,7 +84,14 @@ _KEPT = frozenset(
 
 def scrubbed_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the part of an environment that belongs to the user and not to a job."""
-    return {name: value for name, value in environ.items() if _belongs_to_user(name)}
+    of_launcher = {
+        name for mark, names in _LAUNCHER_SETS.items() if mark in environ for name in names
+    }
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in of_launcher and _belongs_to_user(name)
+    }
 
 
 def _belongs_to_user(name: str) -> bool:

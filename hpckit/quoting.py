@@ -1,6 +1,7 @@
-"""Where a template's expression stands in bash: outside quotes, or where quoting cannot help."""
+"""Values quoted for bash, and where a template's expression stands: outside quotes or inside."""
 
 import re
+import shlex
 
 _TOKEN = re.compile(
     r"(?P<comment>\{#.*?#\})|(?P<statement>\{%.*?%\})|(?P<expression>\{\{.*?\}\})|(?P<text>.)",
@@ -8,6 +9,29 @@ _TOKEN = re.compile(
 )
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _PLACEHOLDER = "\x00"
+
+
+class ShellCode(str):
+    """Text a site's or collection's author wrote as shell code; it is printed as it is."""
+
+    __slots__ = ()
+
+
+def shell_word(value: object) -> str:
+    """Quote one value for bash; lists become several words.
+
+    Raises:
+        ValueError: the value holds a control character, which no quoting makes safe in a comment
+            or an #SBATCH line.
+    """
+    if isinstance(value, ShellCode):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return " ".join(shell_word(item) for item in value)
+    text = str(value)
+    if not all(character.isprintable() or character == "\t" for character in text):
+        raise ValueError(f"value {text!r} holds a control character, which a script cannot hold")
+    return shlex.quote(text)
 
 
 def quoted_expression(source: str) -> tuple[int, str] | None:

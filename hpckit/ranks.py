@@ -45,9 +45,9 @@ def read_attempts(path: Path) -> list[dict[str, Any]]:
     """Return a rank file's attempts; none when it is absent or damaged."""
     try:
         attempts = json.loads(path.read_text(encoding="utf-8"))["attempts"]
+        return [row for row in attempts if isinstance(row, dict) and "restart" in row]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return [row for row in attempts if isinstance(row, dict)]
 
 
 def read_ranks(run_dir: Path) -> list[RankRecord]:

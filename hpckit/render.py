@@ -5,7 +5,7 @@ An author who writes quotes round an expression would undo that (`"{{ x }}"` let
 such a template is refused when it is loaded.
 """
 
-import shlex
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit.collections import Collection, Found, content_hash, find_all
 from hpckit.documents import nearest
 from hpckit.errors import TemplateError
-from hpckit.quoting import quoted_expression
+from hpckit.quoting import quoted_expression, shell_word
 
 if TYPE_CHECKING:  # jinja2 costs 50 ms, so it is imported where it is used
     from jinja2.sandbox import SandboxedEnvironment
@@ -23,12 +23,6 @@ if TYPE_CHECKING:  # jinja2 costs 50 ms, so it is imported where it is used
 MAX_OUTPUT_BYTES = 1_000_000
 _FILTERS = ("length", "first", "last", "sort", "unique", "replace", "lower", "upper", "default",
             "join", "trim", "reject", "select", "list", "int")  # fmt: skip
-
-
-class ShellCode(str):
-    """Text a site's or collection's author wrote as shell code; it is printed as it is."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,23 +97,6 @@ def _limited(chunks: Any, found: Found) -> str:  # noqa: ANN401
     return "".join(parts)
 
 
-def shell_word(value: object) -> str:
-    """Quote one value for bash; lists become several words.
-
-    Raises:
-        ValueError: the value holds a control character, which no quoting makes safe in a comment
-            or an #SBATCH line.
-    """
-    if isinstance(value, ShellCode):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return " ".join(shell_word(item) for item in value)
-    text = str(value)
-    if not all(character.isprintable() or character == "\t" for character in text):
-        raise ValueError(f"value {text!r} holds a control character, which a script cannot hold")
-    return shlex.quote(text)
-
-
 def _finalize(value: Any) -> Any:  # noqa: ANN401
     from jinja2 import StrictUndefined
     from markupsafe import Markup  # noqa: PLC0415  # comes with jinja2
@@ -135,26 +112,93 @@ def _finalize(value: Any) -> Any:  # noqa: ANN401
 
 
 def _environment(loader: "_Loader") -> "SandboxedEnvironment":
-    from jinja2 import StrictUndefined
+    from jinja2 import StrictUndefined, nodes, pass_context
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.visitor import NodeTransformer
+
+    class PlainValues(NodeTransformer):
+        """Rewrites the two operations that ask nobody: `a ~ b` and slices."""
+
+        def visit_Concat(self, node: Any) -> Any:  # noqa: ANN401, N802
+            return _filtered(nodes, nodes.List(node.nodes), "join", node.lineno)
+
+        def visit_Getitem(self, node: Any) -> Any:  # noqa: ANN401, N802
+            if isinstance(node.arg, nodes.Slice):
+                node.node = _filtered(nodes, node.node, "plain", node.lineno)
+            return self.generic_visit(node)
 
     class Environment(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset({"+", "*", "**", "%"})
+
         def join_path(self, template: str, parent: str) -> str:
             return loader.resolve(template, parent)
+
+        def _parse(self, source: str, name: str | None, filename: str | None) -> Any:  # noqa: ANN401
+            return PlainValues().visit(super()._parse(source, name, filename))
+
+        def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401
+            return super().getattr(_plain(obj), attribute)
+
+        def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401
+            return super().getitem(_plain(obj), argument)
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
+            _refuse_huge(operator, left, right)
+            return super().call_binop(context, operator, _plain(left), _plain(right))
 
     environment = Environment(
         loader=loader.as_jinja(),
         undefined=StrictUndefined,
         autoescape=True,  # so that super() and macros give Markup
-        finalize=_finalize,
+        # With the context Jinja does not print constants by itself, by the rules of HTML.
+        finalize=pass_context(lambda _, value: _finalize(value)),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     # Only filters that give plain values: `safe` and the HTML ones would step round the quoting.
-    environment.filters = {name: environment.filters[name] for name in _FILTERS}
+    environment.filters = {name: _of_plain(environment.filters[name]) for name in _FILTERS}
+    environment.filters["plain"] = _plain
     environment.globals = {"refuse": _refuse}
     return environment
+
+
+def _filtered(nodes: Any, value: Any, name: str, line: int) -> Any:  # noqa: ANN401
+    return nodes.Filter(value, name, [], [], None, None, lineno=line)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a value that may be worked on: not text quoted already, alone or in a list.
+
+    Cutting or joining quoted text would open its quotes, or let an unquoted value through.
+    """
+    from markupsafe import Markup  # noqa: PLC0415  # comes with jinja2
+
+    items = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(item, Markup) for item in items):
+        raise ValueError(
+            "what a macro, a block or super() gives is quoted already: print it, do not change it"
+        )
+    return value
+
+
+def _of_plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)  # with the marks that tell Jinja what to pass
+    def checked(*args: Any, **named: Any) -> Any:  # noqa: ANN401
+        for value in (*args, *named.values()):
+            _plain(value)
+        return function(*args, **named)
+
+    return checked
+
+
+def _refuse_huge(operator: str, left: object, right: object) -> None:
+    """Refuse `'x' * 10 ** 10` before it takes the login node's memory."""
+    sizes = [len(side) if isinstance(side, str | list | tuple) else side for side in (left, right)]
+    if operator in ("*", "**") and any(
+        isinstance(size, int) and size > MAX_OUTPUT_BYTES for size in sizes
+    ):
+        raise OverflowError(f"a number or text over {MAX_OUTPUT_BYTES} in a product")
 
 
 def _refuse(message: str) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -78,7 +77,7 @@ def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, 
 def new_run_id(name: str) -> str:
     """Return a folder name that sorts by time and says what it is: `ddp-20261121-033512-7f3a1c`."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "run"
-    return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
 
 
 def make_folder(root: Path, run_id: str) -> Path:

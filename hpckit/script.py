@@ -11,7 +11,8 @@ from hpckit.collections import Collection, Found
 from hpckit.errors import TemplateError
 from hpckit.interpreter import own_python
 from hpckit.plan.model import Plan
-from hpckit.render import Rendered, ShellCode, render, template_record
+from hpckit.quoting import ShellCode
+from hpckit.render import Rendered, render, template_record
 from hpckit.units import format_minutes
 
 SIGNAL_DELAY_S = 90
@@ -159,8 +160,11 @@ def header(plan: Plan, place: RunPlace) -> list[dict[str, str | None]]:
         "open-mode": "append",
         "signal": _signal(plan),
     }
+    # sbatch takes a backslash for an escape even between single quotes, unlike the shell.
     lines: list[dict[str, str | None]] = [
-        {"name": key, "value": str(value)} for key, value in options.items() if value
+        {"name": key, "value": str(value).replace("\\", "\\\\")}
+        for key, value in options.items()
+        if value
     ]
     return [*lines, {"name": "requeue" if plan.max_requeues else "no-requeue", "value": None}]
 

@@ -15,6 +15,7 @@ from typing import IO
 from hpckit.errors import CommandError
 
 Stream = IO[bytes] | int | None
+_C_LOCALE = {"LC_ALL": "C"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,12 +35,14 @@ def run(
     env: Mapping[str, str] | None = None,
     check: bool = True,
     input: str | None = None,
+    own_locale: bool = False,
 ) -> Completed:
     """Run a program to its end and return what it said.
 
-    `env` is the whole environment, None this process's; LC_ALL is set to C either way. `input` is
-    text for its standard input, None an empty one, so that nothing waits for a user. `check` makes
-    a non-zero exit status an error.
+    `env` is the whole environment, None this process's; LC_ALL is set to C either way, unless
+    `own_locale` says that the program hands its environment on, as sbatch does. `input` is text
+    for its standard input, None an empty one, so that nothing waits for a user. `check` makes a
+    non-zero exit status an error.
 
     Raises:
         CommandError: The program is missing or cannot be started, runs longer than `timeout_s`,
@@ -48,7 +51,7 @@ def run(
     try:
         done = subprocess.run(
             argv,
-            env={**(os.environ if env is None else env), "LC_ALL": "C"},
+            env={**(os.environ if env is None else env), **({} if own_locale else _C_LOCALE)},
             input=input or "",
             capture_output=True,
             timeout=timeout_s,

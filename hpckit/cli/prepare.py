@@ -5,10 +5,12 @@ from pathlib import Path
 
 from hpckit import shell
 from hpckit.cli.arguments import find_site
+from hpckit.cli.output import note
 from hpckit.collections import Collection, search_path
 from hpckit.errors import OutsideError, RequestError
 from hpckit.interpreter import own_python
 from hpckit.plan.make import make_plan
+from hpckit.plan.model import Plan
 from hpckit.plan.request import Request
 from hpckit.runs import find_runs, new_run_id, runs_root
 from hpckit.script import RunPlace
@@ -16,6 +18,7 @@ from hpckit.sites import list_sites
 from hpckit.strategies import STRATEGIES
 from hpckit.submission.local import this_machine
 from hpckit.submission.submit import Submission
+from hpckit.units import format_minutes
 from hpckit.workloads import Workload, list_workloads, load_workload
 
 EXECUTORS = ("auto", "slurm", "local")
@@ -121,3 +124,28 @@ def _dependencies(
         after.append(f"{kind}:{found[0].array_job_id if len(found) > 1 else found[0].job_id}")
         folders += [str(run.dir) for run in found]
     return tuple(after), tuple(folders)
+
+
+def say_plan(submission: Submission) -> None:
+    """Say on stderr what a submission comes to."""
+    plan = submission.plan
+    count = f"{len(plan.tasks)} x " if plan.is_array else ""
+    shape = f"{plan.nodes} node(s) x {plan.gpus_per_node} GPU(s) = {plan.total_gpus} GPU(s)"
+    if not plan.gpus_per_node:
+        shape = f"{plan.nodes} node(s), no GPU"
+    where = "this machine" if plan.executor == "local" else f"Slurm, site {plan.site.name}"
+    note(
+        f"{plan.name}: {count}{shape}, {plan.ranks} rank(s){launched_by(plan)}, "
+        f"limit {format_minutes(plan.time_min)}, on {where}"
+    )
+    found = plan.workload.found if plan.workload else None
+    if found and found.collection.origin != "built-in":
+        note(f"workload {found.path.parent} of collection {found.collection.label()}")
+    for line in plan.notes:
+        note(f"note: {line}")
+
+
+def launched_by(plan: Plan) -> str:
+    """Name the launcher, unless it is the local stand-in for srun."""
+    local = plan.executor == "local" and plan.launcher.name == "srun"
+    return "" if local else f" by {plan.launcher.name}"

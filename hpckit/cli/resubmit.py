@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, default_root
+from hpckit.cli.carry_out import carry_out
 from hpckit.cli.output import note
 from hpckit.cli.prepare import prepare
-from hpckit.cli.submit import carry_out, parse_gpus
+from hpckit.cli.submit import parse_gpus
 from hpckit.errors import OutsideError
 from hpckit.plan.request import Request, request_from_record
 from hpckit.runs import Run, find_runs

@@ -1,26 +1,18 @@
 """`hpckit submit`: a workload, or one's own script under a strategy."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from hpckit.cli.arguments import JsonOption, RunsOption
-from hpckit.cli.follow import LiveView
-from hpckit.cli.output import note, print_json
-from hpckit.cli.prepare import prepare
-from hpckit.cli.view import status_line, submit_record
+from hpckit.cli.output import print_json
+from hpckit.cli.prepare import prepare, say_plan
 from hpckit.errors import RequestError
-from hpckit.plan.model import Plan
 from hpckit.plan.request import Request
-from hpckit.runs import Run
 from hpckit.script import make_script
-from hpckit.submission.check import check_with_slurm
-from hpckit.submission.states import RunStatus, statuses
 from hpckit.submission.submit import Submission
-from hpckit.submission.submit import submit as submit_plan
-from hpckit.submission.waiting import wait as wait_for
-from hpckit.units import format_minutes, parse_minutes
+from hpckit.units import parse_minutes
 
 
 def add_to(app: typer.Typer) -> None:
@@ -143,8 +135,13 @@ def submit(
     if dry_run:
         _preview(submission, json=json)
     elif check:
+        from hpckit.submission.check import check_with_slurm  # noqa: PLC0415  # see carry_out
+
         print(check_with_slurm(submission))
     else:
+        # A dry run needs none of it, and would take a tenth longer.
+        from hpckit.cli.carry_out import carry_out  # noqa: PLC0415
+
         carry_out(submission, wait=wait, follow=follow, json=json)
 
 
@@ -164,80 +161,8 @@ def parse_gpus(text: str | None) -> tuple[str | None, int | None]:
 
 def _preview(submission: Submission, *, json: bool) -> None:
     script = make_script(submission.plan, submission.place, submission.collections).text
-    _say_plan(submission)
+    say_plan(submission)
     if json:
         print_json({"run_id": submission.place.run_id, "script": script})
     else:
         print(script, end="")
-
-
-def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -> None:
-    """Submit, say so, and wait if asked to.
-
-    Raises:
-        typer.Exit: status 1 when a job that was waited for did not end well.
-    """
-    found = submit_plan(submission)
-    _say_plan(submission)
-    _say_submitted(submission, found, json=json)
-    if not (wait or follow):
-        if json:
-            print_json(_document(submission, statuses(found)))
-        return
-    try:
-        ended = wait_for(found, look=LiveView() if follow else None)
-    except KeyboardInterrupt:
-        note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
-        raise
-    if json:
-        print_json(_document(submission, ended))
-    else:
-        print("\n".join(status_line(status) for status in ended))
-    if not all(status.good for status in ended):
-        note(f"Why: hpckit logs {_first_bad(ended).run.job_id} --errors")
-        raise typer.Exit(1)
-
-
-def _first_bad(ended: list[RunStatus]) -> RunStatus:
-    return next(status for status in ended if not status.good)
-
-
-def _document(submission: Submission, found: list[RunStatus]) -> dict[str, Any]:
-    records = [submit_record(status) for status in found]
-    return {"jobs": records} if submission.plan.is_array else records[0]
-
-
-def _say_plan(submission: Submission) -> None:
-    plan = submission.plan
-    count = f"{len(plan.tasks)} x " if plan.is_array else ""
-    shape = f"{plan.nodes} node(s) x {plan.gpus_per_node} GPU(s) = {plan.total_gpus} GPU(s)"
-    if not plan.gpus_per_node:
-        shape = f"{plan.nodes} node(s), no GPU"
-    where = "this machine" if plan.executor == "local" else f"Slurm, site {plan.site.name}"
-    note(
-        f"{plan.name}: {count}{shape}, {plan.ranks} rank(s){launched_by(plan)}, "
-        f"limit {format_minutes(plan.time_min)}, on {where}"
-    )
-    found = plan.workload.found if plan.workload else None
-    if found and found.collection.origin != "built-in":
-        note(f"workload {found.path.parent} of collection {found.collection.label()}")
-    for line in plan.notes:
-        note(f"note: {line}")
-
-
-def launched_by(plan: Plan) -> str:
-    """Name the launcher, unless it is the local stand-in for srun."""
-    local = plan.executor == "local" and plan.launcher.name == "srun"
-    return "" if local else f" by {plan.launcher.name}"
-
-
-def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> None:
-    first = found[0]
-    if submission.plan.is_array:
-        text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1})"
-    else:
-        text = f"Submitted {first.job_id}"
-    if not json:
-        print(text, flush=True)
-    note(f"  run     {submission.place.dir}")
-    note(f"  follow  hpckit logs {first.job_id} -f")

@@ -25,6 +25,11 @@ def prepare_child() -> None:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
 
+def die_with_parent(signum: int) -> None:
+    """Let the kernel send this process `signum` when its parent ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signum)
+
+
 def signal_group(child: "Popen[bytes]", signum: int) -> None:
     """Signal a child's whole process group (it was started in a session of its own)."""
     with contextlib.suppress(ProcessLookupError):

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from hpckit import shell
-from hpckit.payload.children import prepare_child, shell_status, stop_all
+from hpckit.payload.children import die_with_parent, prepare_child, shell_status, stop_all
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -79,6 +79,8 @@ def main() -> None:
     nodes, tasks, dashes, *command = sys.argv[1:]
     if dashes != "--" or not command:
         sys.exit("usage: python -m hpckit.payload.spawn NODES TASKS -- COMMAND...")
+    # The job script's shell started this, and cannot end it when the controller is killed.
+    die_with_parent(signal.SIGTERM)
     sys.exit(run_all(command, task_environments(int(nodes), int(tasks), os.environ)))
 
 

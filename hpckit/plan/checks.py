@@ -28,7 +28,8 @@ def check_plan(plan: Plan, request: Request, partition: Partition | None) -> Non
     refusals = dict(_shape_refusals(plan, request))
     if plan.executor == "slurm":
         limits = partition or Partition(name="")
-        refusals |= dict(_limit_refusals(plan, limits)) | dict(_gpu_refusals(plan, limits))
+        # GPUs first: too many of them also ask for too many CPUs, which nobody typed.
+        refusals |= dict(_gpu_refusals(plan, limits)) | dict(_limit_refusals(plan, limits))
     for check, message in refusals.items():
         if check not in request.skip_checks:
             raise PlanError(f"{message} {off_switch(check)}")

@@ -77,7 +77,7 @@ def _visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
     words = [word.strip() for word in mask.split(",")]
     valid = []
     for word in words:
-        if not word or (word.isdigit() and word not in present) or word.startswith("-"):
+        if word not in present and not word.startswith(("GPU-", "MIG-")):
             break
         valid.append(word)
     return tuple(valid)

@@ -9,9 +9,10 @@ from hpckit.localjob import read_local_state
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.slurm import jobs
+from hpckit.slurm.details import scontrol_job
 from hpckit.slurm.reasons import explain
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState, is_finished, is_waiting
+from hpckit.slurm.record import JobRecord, Source
+from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +49,10 @@ class RunStatus:
 
 def statuses(runs: Sequence[Run]) -> list[RunStatus]:
     """Return the status of every run, with one query of squeue, and one of sacct for the rest."""
-    records, trouble = _ask_slurm([run.job_id for run in runs if run.executor == "slurm"])
+    job_ids = [run.job_id for run in runs if run.executor == "slurm"]
+    records, trouble = _ask_slurm(job_ids)
+    if len(job_ids) == 1:  # more would cost a process each
+        records = {job_id: _in_full(record) for job_id, record in records.items()}
     return [
         _local_status(run)
         if run.executor == "local"
@@ -66,18 +70,51 @@ def _ask_slurm(job_ids: list[str]) -> tuple[dict[str, JobRecord], list[str]]:
         if not missing:
             break
         try:
-            records |= ask(_by_array(missing))
+            records = ask(_arrays(missing)) | records
         except CommandError as error:
             trouble.append(f"{name}: {error}")
-    return records, trouble
+    return records if trouble else records | _removed(job_ids, records), trouble
 
 
-def _by_array(job_ids: list[str]) -> list[str]:
-    """Ask for a whole array at once rather than for each of many tasks."""
-    arrays = [job_id.partition("_")[0] for job_id in job_ids]
-    whole = {array for array in arrays if arrays.count(array) > 20} if len(arrays) > 20 else set()
-    kept = (job for job, array in zip(job_ids, arrays, strict=True) if array not in whole)
-    return [*whole, *kept]
+def _removed(job_ids: list[str], records: dict[str, JobRecord]) -> dict[str, JobRecord]:
+    """Return the array tasks that were cancelled while they waited.
+
+    Slurm forgets these: squeue lists the rest of their array without them, sacct too, or for a
+    while still shows them in the row of all waiting tasks.
+    """
+    arrays = {row.array_job_id or row.job_id for row in records.values() if not _is_stale(row)}
+    return {
+        job_id: JobRecord(job_id=job_id, state=JobState.CANCELLED, source=Source.SQUEUE)
+        for job_id in job_ids
+        if "_" in job_id
+        and _array(job_id) in arrays
+        and (job_id not in records or _is_stale(records[job_id]))
+    }
+
+
+def _is_stale(record: JobRecord) -> bool:
+    """Say whether accounting calls a task waiting of which squeue no longer knows."""
+    return record.source == "sacct" and is_waiting(record.state) and record.raw_id is None
+
+
+def _array(job_id: str) -> str:
+    return job_id.partition("_")[0]
+
+
+def _arrays(job_ids: list[str]) -> list[str]:
+    """Ask for arrays as a whole: it costs Slurm no more, and tells which tasks are gone."""
+    return list(dict.fromkeys(map(_array, job_ids)))
+
+
+def _in_full(record: JobRecord) -> JobRecord:
+    """Add what squeue leaves out of a job that did not end well: its exit code, its restarts."""
+    if record.source != "squeue" or not is_finished(record.state) or is_good(record.state):
+        return record
+    try:
+        full = scontrol_job(record.job_id).get(record.job_id)
+    except CommandError:
+        return record
+    return replace(record, exit_code=full.exit_code, restarts=full.restarts) if full else record
 
 
 def _slurm_status(run: Run, record: JobRecord | None, trouble: list[str]) -> RunStatus:
@@ -96,13 +133,21 @@ def _slurm_status(run: Run, record: JobRecord | None, trouble: list[str]) -> Run
         elapsed_s=record.elapsed_s,
         time_limit_min=record.time_limit_min,
         expected_start=record.start_time if waiting else None,
-        restarts=record.restarts,
+        restarts=_restarts(record, ranks),
         exit_code=_exit_code(record, ranks),
         ranks=ranks,
     )
     if stale:
         return replace(status, reason_text=f"as accounting last knew it; {trouble[0]}")
     return status
+
+
+def _restarts(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
+    """Count restarts by the ranks' own files where Slurm does not say (squeue)."""
+    if record.restarts is not None or not ranks:
+        return record.restarts
+    # A job that waits though its ranks have run is on its way to the next attempt.
+    return max(rank.restart for rank in ranks) + is_waiting(record.state)
 
 
 def _exit_code(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:

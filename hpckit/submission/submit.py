@@ -64,6 +64,7 @@ def submit(submission: Submission) -> list[Run]:
     rendered = make_script(plan, submission.place, submission.collections)
     tasks = [_task(submission, index) for index in range(len(plan.tasks))]
     _refuse_long(tasks)
+    _refuse_patterns(base, plan.executor)
     folders: list[Path] = []
     job_ids: list[str] = []
     try:
@@ -116,6 +117,22 @@ def _refuse_long(tasks: list[Task]) -> None:
         )
 
 
+def _refuse_patterns(folder: Path, executor: str) -> None:
+    """Refuse a place whose name submitit or Slurm would rewrite.
+
+    See JobPaths in submitit/core/utils.py, and sbatch(1), "FILENAME PATTERN".
+    """
+    why = "in whose place submitit writes an id"
+    found = next((word for word in ("%j", "%t", "%a", "%A") if word in str(folder)), None)
+    if executor == "slurm" and "\\" in str(folder):
+        found, why = "a backslash", "which Slurm takes out of the names of logs"
+    if found:
+        raise RequestError(
+            f"Run folder '{folder}' holds {found}, {why}. "
+            "Choose another place with --runs DIR or HPCKIT_RUNS."
+        )
+
+
 def _hand_over(submission: Submission, script: str, tasks: list[Task]) -> list[str]:
     """Give the script and the callables to submitit; return the job ids, one per task."""
     plan = submission.plan
@@ -144,7 +161,8 @@ def _hand_over(submission: Submission, script: str, tasks: list[Task]) -> list[s
 
 
 def _sbatch(argv: list[str], environ: dict[str, str]) -> str:
-    result = shell.run(argv, env=environ, timeout_s=120, check=False)
+    # The job inherits sbatch's environment: the user's own locale, not the one for parsing.
+    result = shell.run(argv, env=environ, timeout_s=120, check=False, own_locale=True)
     if result.returncode:
         raise refused(result.stderr if result.stderr.strip() else result.stdout)
     return result.stdout

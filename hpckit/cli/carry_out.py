@@ -1,0 +1,63 @@
+"""From a submission to a job: send it, say so, and stay with it to its end if asked to."""
+
+from typing import Any
+
+import typer
+
+from hpckit.cli.follow import LiveView
+from hpckit.cli.output import note, print_json
+from hpckit.cli.prepare import say_plan
+from hpckit.cli.view import status_line, submit_record
+from hpckit.runs import Run
+from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.submit import Submission
+from hpckit.submission.submit import submit as submit_plan
+from hpckit.submission.waiting import wait as wait_for
+
+
+def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -> None:
+    """Submit, say so, and wait if asked to.
+
+    Raises:
+        typer.Exit: status 1 when a job that was waited for did not end well.
+    """
+    found = submit_plan(submission)
+    say_plan(submission)
+    _say_submitted(submission, found, json=json)
+    if not (wait or follow):
+        if json:
+            print_json(_document(submission, statuses(found)))
+        return
+    try:
+        ended = wait_for(found, look=LiveView() if follow else None)
+    except KeyboardInterrupt:
+        note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
+        raise
+    if json:
+        print_json(_document(submission, ended))
+    else:
+        print("\n".join(status_line(status) for status in ended))
+    if not all(status.good for status in ended):
+        note(f"Why: hpckit logs {_first_bad(ended).run.job_id} --errors")
+        raise typer.Exit(1)
+
+
+def _first_bad(ended: list[RunStatus]) -> RunStatus:
+    return next(status for status in ended if not status.good)
+
+
+def _document(submission: Submission, found: list[RunStatus]) -> dict[str, Any]:
+    records = [submit_record(status) for status in found]
+    return {"jobs": records} if submission.plan.is_array else records[0]
+
+
+def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> None:
+    first = found[0]
+    if submission.plan.is_array:
+        text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1})"
+    else:
+        text = f"Submitted {first.job_id}"
+    if not json:
+        print(text, flush=True)
+    note(f"  run     {submission.place.dir}")
+    note(f"  follow  hpckit logs {first.job_id} -f")

@@ -1,0 +1,113 @@
+"""Fixtures: a clean place to work in, no Slurm or a fake one, and the command line in-process."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hpckit.cli import main
+
+FAKES = Path(__file__).parent / "fakes" / "slurm"
+# The fake sbatch answers every call alike; `--version` is how hpckit asks whether Slurm is there.
+_SBATCH = f"""#!/bin/bash
+if [ "${{1-}}" = --version ]; then echo "slurm-wlm 22.05.8"; exit 0; fi
+exec {FAKES}/sbatch "$@"
+"""
+# An sbatch without a cluster, as Debian's client without slurm.conf.
+_NO_SLURM = (
+    "#!/bin/sh\necho 'sbatch: fatal: Could not establish a configuration source' >&2\nexit 1\n"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder with an empty home; nothing of the developer's own is seen."""
+    for name in ("work", "home", "tmp", "bin"):
+        (tmp_path / name).mkdir()
+    for name in list(os.environ):
+        if name.startswith(("HPCKIT_", "SLURM", "SBATCH", "SUBMITIT", "XDG_", "CUDA_VISIBLE")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    add_program(tmp_path / "bin" / "sbatch", _NO_SLURM)
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def fake_slurm(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the fake Slurm on PATH; return its folder of answers and calls."""
+    answers = here.parent / "slurm"
+    answers.mkdir()
+    monkeypatch.setenv("FAKE_SLURM_DIR", str(answers))
+    monkeypatch.setenv("PATH", f"{here.parent / 'bin'}:{FAKES}:{os.environ['PATH']}")
+    add_program(here.parent / "bin" / "sbatch", _SBATCH)
+    return answers
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Run hpckit's command line in this process."""
+
+    def call(*argv: str) -> Answer:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(list(argv))
+        said = capsys.readouterr()
+        return Answer(status=int(ended.value.code or 0), out=said.out, err=said.err)
+
+    return call
+
+
+def add_program(path: Path, text: str) -> None:
+    """Write a program for a PATH."""
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes | None]) -> None:
+    """Write files below a folder; None makes a folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            path.mkdir()
+        elif isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content, encoding="utf-8")
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return command lines of living processes that name a folder, or work or log in it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        if entry.name == str(os.getpid()):
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            places = [
+                words,
+                *(str(link.readlink()) for link in (entry / "cwd", entry / "fd" / "1")),
+            ]
+        except OSError:
+            continue  # gone, or a zombie
+        if words and any(str(folder) in place for place in places):
+            found.append(words)
+    return found
+
+
+HPCKIT = (sys.executable, "-m", "hpckit")

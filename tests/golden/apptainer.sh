@@ -1,0 +1,52 @@
+#!/bin/bash
+# hpckit VERSION: workload ddp, strategy ddp, run RUN
+# 1 node(s) x 2 rank(s), 2 GPU(s) in all, site box, launcher srun
+# template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2
+# template modules/none.sh.j2 of built-in, sha256:HASH, /hpckit/templates/modules/none.sh.j2
+# template environments/apptainer.sh.j2 of built-in, sha256:HASH, /hpckit/templates/environments/apptainer.sh.j2
+#SBATCH --job-name=ddp
+#SBATCH --partition=gpu
+#SBATCH --account=proj-1
+#SBATCH --qos=normal
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=2
+#SBATCH --cpus-per-task=16
+#SBATCH --gres=gpu:2
+#SBATCH --time=01:00:00
+#SBATCH --dependency=afterok:9
+#SBATCH --chdir=/proj/code
+#SBATCH --output=/proj/runs/RUN/job.out
+#SBATCH --open-mode=append
+#SBATCH --no-requeue
+export OMP_NUM_THREADS=4
+export NOTE='two words'
+umask 027
+
+# No modules.
+
+# Container
+hpckit_image=/proj/torch.sif
+if ! command -v apptainer >/dev/null 2>&1; then
+    echo "hpckit: no 'apptainer' on $(hostname). Load its module in the site's environment, under load:" >&2
+    exit 1
+fi
+case "$hpckit_image" in
+    *://*) ;;
+    *)
+        if [ ! -e "$hpckit_image" ]; then
+            echo "hpckit: no container image $hpckit_image on $(hostname)." >&2
+            exit 1
+        fi
+        ;;
+esac
+
+set -euo pipefail
+
+# One host and port for all ranks, tried on this node just now.
+hpckit_rendezvous=$(PYTHON -E -P -u -m hpckit.payload.rendezvous)
+export MASTER_ADDR=${hpckit_rendezvous% *} MASTER_PORT=${hpckit_rendezvous#* }
+
+# Each process started here is hpckit's supervisor of one or more ranks. It starts:
+#   apptainer exec --nv --bind /proj --bind /data /proj/torch.sif python /hpckit/workloads/ddp/train.py --data digits --epochs 10 --batch-size 64 --lr 0.005 --optimizer adam --seed 0 --checkpoint-every 1 --resume auto --log-every 10 --note 'a\nb'
+export SUBMITIT_EXECUTOR=slurm
+srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --distribution=block --kill-on-bad-exit=1 --wait=60 --unbuffered --cpus-per-task=16 PYTHON -E -P -u -m hpckit.submission.in_job /proj/runs/RUN/submitit

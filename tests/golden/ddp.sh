@@ -1,0 +1,31 @@
+#!/bin/bash
+# hpckit VERSION: workload ddp, strategy ddp, run RUN
+# 2 node(s) x 4 rank(s), 8 GPU(s) in all, site generic, launcher srun
+# template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2
+# template modules/none.sh.j2 of built-in, sha256:HASH, /hpckit/templates/modules/none.sh.j2
+# template environments/none.sh.j2 of built-in, sha256:HASH, /hpckit/templates/environments/none.sh.j2
+#SBATCH --job-name=ddp
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --gpus-per-node=4
+#SBATCH --time=01:00:00
+#SBATCH --dependency=afterok:9
+#SBATCH --chdir=/proj/code
+#SBATCH --output=/proj/runs/RUN/job.out
+#SBATCH --open-mode=append
+#SBATCH --no-requeue
+
+# No modules.
+
+# Python: PYTHON
+
+set -euo pipefail
+
+# One host and port for all ranks, tried on this node just now.
+hpckit_rendezvous=$(PYTHON -E -P -u -m hpckit.payload.rendezvous)
+export MASTER_ADDR=${hpckit_rendezvous% *} MASTER_PORT=${hpckit_rendezvous#* }
+
+# Each process started here is hpckit's supervisor of one or more ranks. It starts:
+#   PYTHON /hpckit/workloads/ddp/train.py --data digits --epochs 10 --batch-size 64 --lr 0.005 --optimizer adam --seed 0 --checkpoint-every 1 --resume auto --log-every 10
+export SUBMITIT_EXECUTOR=slurm
+srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --distribution=block --kill-on-bad-exit=1 --wait=60 --unbuffered PYTHON -E -P -u -m hpckit.submission.in_job /proj/runs/RUN/submitit

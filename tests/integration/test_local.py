@@ -1,0 +1,354 @@
+"""This machine as the cluster: real processes, tiny scripts."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import HPCKIT, processes_of
+
+HOST = socket.gethostname()
+ENVIRONMENT = """\
+import json, os, sys
+folder, rank = os.environ["HPCKIT_RUN_DIR"], os.environ["RANK"]
+with open(f"{folder}/seen-{rank}.json", "w") as stream:
+    json.dump({"env": dict(os.environ), "argv": sys.argv[1:], "cwd": os.getcwd()}, stream)
+print("hello from", rank)
+"""
+SLEEP = "import time\nprint('here', flush=True)\ntime.sleep(60)\n"
+STUBBORN = """\
+import os, signal, sys, time
+if os.environ["RANK"] == "1":
+    time.sleep(1)
+    raise ValueError("boom in one")
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(60)
+"""
+SPAN = """\
+import json, os, sys, time
+begun = time.time()
+time.sleep(0.5)
+with open(os.environ["HPCKIT_RUN_DIR"] + "/span.json", "w") as stream:
+    json.dump([begun, time.time(), os.environ["MASTER_PORT"], sys.argv[1:]], stream)
+"""
+
+
+def hpckit(
+    *words: str | Path, status: int | None = 0, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*HPCKIT, *map(str, words)], capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert status is None or done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def submit(
+    script: str, *words: str, args: Sequence[str] = (), name: str = "script.py", **how: Any
+) -> dict[str, Any]:
+    """Submit a script of this text; return the JSON document."""
+    path = Path(name)
+    path.write_text(script)
+    strategy = "ddp" if "--tasks-per-node" in words else "serial"
+    tail = ["--", *args] if args else []
+    how = {"status": None} | how
+    done = hpckit("submit", strategy, path, "--json", "--executor", "local", *words, *tail, **how)
+    assert done.stdout, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def state(job: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(hpckit("status", job, "--json").stdout)
+    return found
+
+
+def until(check: Callable[[], object], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def nothing_runs(folder: Path) -> None:
+    until(lambda: not processes_of(folder), 10)
+
+
+def started(run: dict[str, Any], rank: int = 0) -> Callable[[], bool]:
+    return (Path(run["run_dir"]) / "ranks" / f"{rank}.json").exists
+
+
+def seen(run: dict[str, Any], rank: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(run["run_dir"]) / f"seen-{rank}.json").read_text())
+    return found
+
+
+def test_every_rank_gets_its_place_and_the_run(here: Path) -> None:
+    run = submit(ENVIRONMENT, "--nodes", "2", "--gpus", "0", "--tasks-per-node", "2", "--wait")
+    assert run["state"] == "COMPLETED"
+    ranks = [seen(run, rank)["env"] for rank in range(4)]
+    for rank, env in enumerate(ranks):
+        wanted = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2,
+                  "NODE_RANK": rank // 2, "MASTER_ADDR": "127.0.0.1", "HPCKIT_RESTART": 0,
+                  "HPCKIT_DEVICE": "cpu", "HPCKIT_RUN_DIR": run["run_dir"],
+                  "HPCKIT_RUN_ID": run["run_id"]}  # fmt: skip
+        assert {key: env[key] for key in wanted} == {k: str(v) for k, v in wanted.items()}
+        assert "HPCKIT_TASK" not in env
+    assert len({env["MASTER_PORT"] for env in ranks}) == 1
+
+
+def test_the_folder_is_as_the_contract_says(here: Path) -> None:
+    run = submit(ENVIRONMENT, "--gpus", "0", "--tasks-per-node", "2", "--wait")
+    folder = Path(run["run_dir"])
+    assert folder.parent == here / "runs"
+    assert (folder / "logs" / "1.out").read_text() == "hello from 1\n"
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["job_id"], record["plan"]["ranks"]) == (run["job_id"], 2)
+    attempt = json.loads((folder / "ranks" / "1.json").read_text())["attempts"][0]
+    assert (attempt["exit_code"], attempt["host"], attempt["error"]) == (0, HOST, None)
+    assert (folder / "job.sh").read_text().startswith("#!/bin/bash\n")
+    assert (folder / "submitit").stat().st_mode & 0o777 == 0o700
+    nothing_runs(here)
+
+
+def test_wait_and_json_give_one_document(here: Path) -> None:
+    run = submit("raise SystemExit(3)\n", "--wait", status=1)
+    assert set(run) == {"job_id", "run_id", "run_dir", "executor", "state", "exit_code"}
+    assert (run["executor"], run["state"], run["exit_code"]) == ("local", "FAILED", 3)
+    assert hpckit("wait", run["job_id"], status=1).stdout.startswith(f"{run['job_id']} FAILED")
+    assert state("latest")["job_id"] == run["job_id"]
+
+
+ODD = ["a b", "it's", '"q"', "two\nlines", "", "$(touch pwned)", "`id`", "--", "-x=1", "é*?", "%j"]
+
+
+def test_arguments_arrive_exactly_as_they_were_given(here: Path) -> None:
+    run = submit(ENVIRONMENT, "--wait", args=ODD)
+    assert seen(run, 0)["argv"] == ODD
+    assert not list(here.rglob("pwned"))
+
+
+def test_any_path_works(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = here / 'it\'s 100% $(touch pwned) "x" `y` %x {{ z }}'
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    run = submit(ENVIRONMENT, "--wait", name="my script's $HOME %x.py")
+    assert run["state"] == "COMPLETED"
+    assert seen(run, 0)["cwd"] == str(odd)
+    assert Path(run["run_dir"]).parent == odd / "runs"
+    assert "hello from 0" in hpckit("logs", run["job_id"]).stdout
+    assert not list(here.rglob("pwned"))
+
+
+def test_an_array_in_an_odd_path_works_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = here / "a 100% b"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    found = submit(ENVIRONMENT, "--array", "x=it's,$(id)", "--wait")["jobs"]
+    assert [seen(run, 0)["argv"] for run in found] == [["--x", "it's"], ["--x", "$(id)"]]
+
+
+def test_one_failing_rank_ends_the_run_within_seconds(here: Path) -> None:
+    begun = time.monotonic()
+    run = submit(STUBBORN, "--nodes", "2", "--gpus", "0", "--tasks-per-node", "2", "--wait")
+    assert time.monotonic() - begun < 12  # a second of start-up, one before the failure, ten after
+    assert (run["state"], run["exit_code"]) == ("FAILED", 1)
+    said = hpckit("logs", run["job_id"], "--errors").stdout
+    assert said.startswith(f"rank 1 on {HOST} failed first, exit status 1")
+    assert "ValueError: boom in one" in said
+    assert "stopped after that: rank(s) 0, 2, 3" in said
+    ranks = {row["rank"]: row["exit_code"] for row in state(run["job_id"])["ranks"]}
+    assert ranks[1] == 1
+    assert all(code and code > 128 for rank, code in ranks.items() if rank != 1)
+    nothing_runs(here)
+
+
+def test_cancel_works_from_another_process(here: Path) -> None:
+    run = submit(SLEEP, "--gpus", "0", "--tasks-per-node", "2")
+    until(started(run, 1))
+    assert "CANCELLED" in hpckit("cancel", run["job_id"]).stdout
+    assert state(run["job_id"])["state"] == "CANCELLED"
+    nothing_runs(here)
+    hpckit("cancel", run["job_id"])
+    assert state(run["job_id"])["state"] == "CANCELLED"
+
+
+def test_submission_returns_at_once_and_outlives_its_terminal(here: Path) -> None:
+    Path("slow.py").write_text("import time; time.sleep(4); print('done')\n")
+    line = f"{sys.executable} -m hpckit submit serial slow.py --executor local; sleep 60"
+    begun = time.monotonic()
+    shell = subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE, start_new_session=True)
+    assert shell.stdout is not None
+    with shell.stdout:
+        job = shell.stdout.readline().decode().split()[1]
+    assert time.monotonic() - begun < 3  # idle 0.6 s; the script itself takes 4
+    os.killpg(shell.pid, signal.SIGHUP)
+    os.killpg(shell.pid, signal.SIGKILL)
+    shell.wait()
+    assert hpckit("wait", job).stdout.startswith(f"{job} COMPLETED")
+    assert hpckit("logs", job).stdout == "done\n"
+
+
+def test_a_killed_controller_is_a_failed_node_and_not_a_good_end(here: Path) -> None:
+    run = submit(SLEEP)
+    until(started(run))
+    local = json.loads((Path(run["run_dir"]) / "local.json").read_text())
+    os.kill(local["pid"], signal.SIGKILL)
+    until(lambda: state(run["job_id"])["state"] != "RUNNING", 5)
+    assert state(run["job_id"])["state"] == "NODE_FAIL"
+    hpckit("wait", run["job_id"], status=1)
+    nothing_runs(here)
+
+
+def test_an_array_runs_so_many_at_once_and_all_of_it(here: Path) -> None:
+    words = ("--array", "x=1,2,3,4", "--array", "y=a b", "--parallel", "2", "--wait")
+    found = submit(SPAN, *words)["jobs"]
+    assert [run["state"] for run in found] == ["COMPLETED"] * 4
+    spans = [json.loads((Path(run["run_dir"]) / "span.json").read_text()) for run in found]
+    assert [span[3] for span in spans] == [["--x", str(n), "--y", "a b"] for n in (1, 2, 3, 4)]
+    assert len({span[2] for span in spans}) == 4  # a port each
+    together = [sum(one[0] < two[1] and two[0] < one[1] for two in spans) for one in spans]
+    assert max(together) <= 3  # itself, one beside it, and one more that took its place
+    array = found[0]["job_id"].rpartition("_")[0]
+    assert len(json.loads(hpckit("status", array, "--json").stdout)["jobs"]) == 4
+    assert hpckit("status", array).stdout.count("COMPLETED") == 4
+
+
+def test_one_task_of_an_array_is_cancelled_alone(here: Path) -> None:
+    found = submit(SLEEP, "--array", "x=1,2", "--parallel", "2")["jobs"]
+    until(started(found[0]))
+    until(started(found[1]))
+    hpckit("cancel", found[1]["job_id"])
+    states = [state(run["job_id"])["state"] for run in found]
+    assert states == ["RUNNING", "CANCELLED"]
+    hpckit("cancel", found[0]["job_id"].rpartition("_")[0])
+    nothing_runs(here)
+
+
+def test_resubmitting_one_task_runs_that_task_alone(here: Path) -> None:
+    found = submit(ENVIRONMENT, "--array", "x=1,2", "--wait", args=["--common", "a b"])["jobs"]
+    done = hpckit("resubmit", found[1]["job_id"], "--wait", "--json")
+    again = json.loads(done.stdout)
+    assert seen(again, 0)["argv"] == ["--common", "a b", "--x", "2"]
+    assert again["run_id"] != found[1]["run_id"]
+    assert f"Again {found[1]['run_id']}" in done.stderr
+
+
+def test_resubmitting_says_what_differs(here: Path) -> None:
+    run = submit(ENVIRONMENT, "--gpus", "0", "--tasks-per-node", "2", "--wait")
+    Path("script.py").write_text(ENVIRONMENT + "# changed\n")
+    done = hpckit("resubmit", run["run_id"], "--nodes", "2", "--wait", "--json")
+    assert "nodes: 1 -> 2" in done.stderr
+    assert "ranks: 2 -> 4" in done.stderr
+    assert "the script itself has changed" in done.stderr
+    assert seen(json.loads(done.stdout), 3)["env"]["WORLD_SIZE"] == "4"
+
+
+def test_a_job_waits_for_the_one_before(here: Path) -> None:
+    first = submit(SPAN, name="first.py")
+    second = submit(SPAN, "--after", first["job_id"], "--wait", name="second.py")
+    assert second["state"] == "COMPLETED"
+    one, two = (
+        json.loads((Path(run["run_dir"]) / "span.json").read_text()) for run in (first, second)
+    )
+    assert one[1] < two[0]
+
+
+def test_a_job_after_one_that_failed_never_starts(here: Path) -> None:
+    first = submit("raise SystemExit(1)\n", name="first.py")
+    second = submit(ENVIRONMENT, "--after", first["job_id"], "--wait", status=1)
+    assert second["state"] == "CANCELLED"
+    assert not (Path(second["run_dir"]) / "ranks").exists()
+
+
+def test_a_requeued_run_starts_again_and_counts(here: Path) -> None:
+    script = """\
+import os, sys, time
+print("restart", os.environ["HPCKIT_RESTART"], os.environ["MASTER_PORT"], flush=True)
+if os.environ["HPCKIT_RESTART"] == "0":
+    time.sleep(60)
+"""
+    run = submit(script, "--max-requeues", "1")
+    until(started(run))
+    until(lambda: "restart 0" in (Path(run["run_dir"]) / "logs" / "0.out").read_text())
+    os.killpg(job_script(Path(run["run_dir"])), signal.SIGUSR2)  # as the controller does
+    assert hpckit("wait", run["job_id"]).returncode == 0
+    found = state(run["job_id"])
+    assert (found["state"], found["restarts"], found["exit_code"]) == ("COMPLETED", 1, 0)
+    log = (Path(run["run_dir"]) / "logs" / "0.out").read_text()
+    assert re.findall(r"restart (\d)", log) == ["0", "1"]
+    ports = re.findall(r"restart \d (\d+)", log)
+    assert ports[0] != ports[1]
+    nothing_runs(here)
+
+
+def job_script(run_dir: Path) -> int:
+    """Return the process group of a run's job script."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [b"/bin/bash", str(run_dir / "job.sh").encode()]:
+            return os.getpgid(int(entry.name))
+    raise AssertionError("the job script does not run")
+
+
+def test_nothing_is_loaded_from_a_folder_that_others_can_write(here: Path) -> None:
+    first = submit(SPAN, name="first.py")
+    second = submit(ENVIRONMENT, "--after", first["job_id"])
+    folder = Path(second["run_dir"]) / "submitit"
+    folder.chmod(0o777)
+    assert "FAILED" in hpckit("wait", second["job_id"], status=1).stdout
+    assert f"chmod 700 {folder}" in hpckit("logs", second["job_id"], "--errors").stdout
+    assert not (Path(second["run_dir"]) / "ranks").exists()
+
+
+# --- The controller by itself: what would take minutes through the command line ---
+
+
+def control(here: Path, script: str, **spec: Any) -> dict[str, Any]:
+    """Run a controller over one job script to its end; return its `local.json`."""
+    folder = here / "run"
+    folder.mkdir(exist_ok=True)
+    (folder / "job.sh").write_text(script)
+    given = {"script": str(folder / "job.sh"), "run_dirs": [str(folder)], "job_ids": ["local-1"],
+             "time_min": 1, **spec}  # fmt: skip
+    (folder / "spec.json").write_text(json.dumps(given))
+    subprocess.run(
+        [sys.executable, "-m", "hpckit.payload.controller", str(folder / "spec.json")],
+        check=True,
+        timeout=60,
+    )
+    found: dict[str, Any] = json.loads((folder / "local.json").read_text())
+    return found
+
+
+def test_a_job_over_its_time_is_ended_with_all_it_started(here: Path) -> None:
+    found = control(here, "trap '' TERM\nsleep 50 &\nsleep 60\n", time_min=0.02)
+    assert found["state"] == "TIMEOUT"
+    assert found["ended"] - found["started"] < 12
+    assert not [line for line in processes_of(here) if "sleep" in line]
+
+
+def test_before_its_time_is_up_a_requeueing_job_is_warned(here: Path) -> None:
+    # Jobs start with the signal ignored, which bash cannot undo, so Python takes it.
+    program = "import signal,sys,time\nsignal.signal(signal.SIGUSR2, lambda *_: sys.exit(7))\n"
+    script = f"exec {sys.executable} -c '{program}time.sleep(30)'\n"
+    found = control(here, script, time_min=0.05, max_requeues=1, signal_delay_s=1.5)
+    assert (found["state"], found["exit_code"]) == ("FAILED", 7)
+
+
+def test_status_144_asks_for_another_start_so_many_times(here: Path) -> None:
+    found = control(here, 'echo "start $HPCKIT_RESTART"; exit 144\n', max_requeues=2)
+    assert (found["state"], found["exit_code"], found["restarts"]) == ("FAILED", 144, 2)
+    assert (here / "run" / "job.out").read_text() == "start 0\nstart 1\nstart 2\n"

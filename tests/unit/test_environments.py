@@ -1,0 +1,67 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpckit.environments import BARE, Environment, EnvironmentKind, ad_hoc_environment
+from tests.conftest import write_files
+
+K = EnvironmentKind
+
+
+@pytest.mark.parametrize(
+    ("environment", "argv"),
+    [
+        (BARE, ("/hp/python",)),
+        (Environment(name="p", kind=K.NONE, python="/opt/python"), ("/opt/python",)),
+        (Environment(name="v", kind=K.VENV, path="/a b/venv"), ("/a b/venv/bin/python",)),
+        (Environment(name="v", kind=K.VENV, path="/v", python="python3.9"), ("python3.9",)),
+        (
+            Environment(name="a", kind=K.APPTAINER, path="/i.sif", binds=("/x", "/y")),
+            ("apptainer", "exec", "--nv", "--bind", "/x", "--bind", "/y", "/i.sif", "python"),
+        ),
+    ],
+)
+def test_each_kind_gives_its_python(environment: Environment, argv: tuple[str, ...]) -> None:
+    assert environment.command("/hp/python") == argv
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "path"),
+    [
+        ("venv:env", K.VENV, "{here}/env"),
+        ("conda:torch", K.CONDA, "torch"),
+        ("apptainer:i.sif", K.APPTAINER, "{here}/i.sif"),
+        ("module:A/1,B/2", K.MODULES, None),
+        ("modules:A/1", K.MODULES, None),
+        ("env", K.VENV, "{here}/env"),
+    ],
+)
+def test_an_environment_can_be_spelt_out(word, kind, path, here: Path) -> None:
+    write_files(here, {"env/bin/python": ""})
+    found = ad_hoc_environment(word)
+    assert found is not None
+    assert found.kind is kind
+    assert found.path == (path and path.format(here=here))
+
+
+def test_modules_are_loaded_in_the_order_given() -> None:
+    found = ad_hoc_environment("module:A/1,,B/2")
+    assert found is not None
+    assert found.load == ("A/1", "B/2")
+
+
+def test_a_pythons_path_is_an_environment() -> None:
+    found = ad_hoc_environment(sys.executable)
+    assert found is not None
+    assert found.command("x") == (sys.executable,)
+
+
+@pytest.mark.parametrize("word", ["torch", "venv:", "docker:x", "/no/such/python", ""])
+def test_other_words_are_no_environment(word: str, here: Path) -> None:
+    assert ad_hoc_environment(word) is None
+
+
+@pytest.mark.parametrize("kind", [K.MODULES, K.CONDA])
+def test_a_module_or_conda_environment_brings_the_python_of_its_path(kind: K) -> None:
+    assert Environment(name="m", kind=kind, path="p").command("/hp/python") == ("python",)

@@ -1,0 +1,89 @@
+import pytest
+
+from hpckit.errors import RequestError
+from hpckit.launchers import LAUNCHERS, Shape, find_launcher, mpirun_argv
+from hpckit.strategies import STRATEGIES, find_strategy
+
+TWO_BY_FOUR = Shape(nodes=2, tasks_per_node=4)
+OPEN_MPI = "mpirun (Open MPI) 4.1.4"
+HYDRA = "HYDRA build details:\n    Version: 4.0.2"
+
+
+def test_srun_starts_one_task_per_rank() -> None:
+    assert LAUNCHERS["srun"].slurm(TWO_BY_FOUR) == (
+        "srun",
+        "--nodes=2",
+        "--ntasks=8",
+        "--ntasks-per-node=4",
+        "--distribution=block",
+        "--kill-on-bad-exit=1",
+        "--wait=60",
+        "--unbuffered",
+    )
+
+
+def test_srun_is_told_cpus_mpi_and_the_sites_own_arguments() -> None:
+    shape = Shape(nodes=1, tasks_per_node=2, cpus_per_task=8, mpi="pmix", srun_args=("-v",))
+    assert LAUNCHERS["srun"].slurm(shape)[-3:] == ("--cpus-per-task=8", "--mpi=pmix", "-v")
+
+
+def test_torchrun_gets_one_agent_per_node_with_all_of_its_cpus() -> None:
+    argv = LAUNCHERS["torchrun"].slurm(Shape(nodes=2, tasks_per_node=4, cpus_per_task=8))
+    assert "--ntasks=2" in argv
+    assert "--ntasks-per-node=1" in argv
+    assert "--cpus-per-task=32" in argv
+
+
+def test_mpirun_is_started_by_the_supervisor_alone() -> None:
+    assert LAUNCHERS["mpirun"].slurm(TWO_BY_FOUR) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "supervisors"), [("srun", (2, 4)), ("torchrun", (2, 1)), ("mpirun", (1, 1))]
+)
+def test_each_launcher_has_its_supervisors(name: str, supervisors: tuple[int, int]) -> None:
+    assert find_launcher(name).supervisors(TWO_BY_FOUR) == supervisors
+
+
+@pytest.mark.parametrize(
+    ("version", "oversubscribe", "argv"),
+    [
+        (OPEN_MPI, False, "mpirun -np 8 --map-by ppr:4:node --bind-to none"),
+        (OPEN_MPI, True, "mpirun -np 8 --bind-to none --oversubscribe"),
+        ("mpirun (OpenRTE) 2.1", False, "mpirun -np 8 --map-by ppr:4:node --bind-to none"),
+        (HYDRA, False, "mpirun -n 8 -ppn 4"),
+        (HYDRA, True, "mpirun -n 8"),
+    ],
+)
+def test_mpirun_speaks_the_words_of_its_mpi(version: str, oversubscribe: bool, argv: str) -> None:
+    found = mpirun_argv(["mpirun"], version, TWO_BY_FOUR, oversubscribe=oversubscribe)
+    assert " ".join(found) == argv
+
+
+def test_the_sites_mpirun_keeps_its_arguments_in_front() -> None:
+    argv = mpirun_argv(["mpiexec", "-v"], HYDRA, TWO_BY_FOUR, oversubscribe=False)
+    assert argv[:4] == ("mpiexec", "-v", "-n", "8")
+
+
+@pytest.mark.parametrize(
+    ("name", "rank_per_gpu", "multi_node"),
+    [
+        ("serial", False, False),
+        ("dp", False, False),
+        ("ddp", True, True),
+        ("mirrored", False, False),
+        ("mpi", True, True),
+    ],
+)
+def test_each_strategy_shares_work_in_its_way(
+    name: str, rank_per_gpu: bool, multi_node: bool
+) -> None:
+    row = STRATEGIES[name]
+    assert (row.rank_per_gpu, row.multi_node, row.mpi) == (rank_per_gpu, multi_node, name == "mpi")
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"Unknown launcher 'srn'. Did you mean 'srun'"):
+        find_launcher("srn")
+    with pytest.raises(RequestError, match=r"Unknown strategy 'zero'. Known: ddp, dp,"):
+        find_strategy("zero")

@@ -1,0 +1,115 @@
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.localjob import (
+    LocalState,
+    ask_cancel,
+    cancel_asked,
+    my_start_ticks,
+    read_local_state,
+    start_ticks,
+    write_local_state,
+)
+from hpckit.slurm.states import JobState
+from hpckit.submission.local import this_machine
+from tests.conftest import add_program
+
+GPUS = "".join(f"GPU {n}: NVIDIA A100 (UUID: GPU-{n})\n" for n in range(4))
+
+
+def local(**changes: Any) -> LocalState:
+    values = {
+        "job_id": "local-1",
+        "state": JobState.RUNNING,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "pid_started": my_start_ticks(),
+        **changes,
+    }
+    return LocalState(**values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "reason"),
+    [
+        ({}, JobState.RUNNING, ""),
+        ({"state": JobState.PENDING, "reason": "Resources"}, JobState.PENDING, "Resources"),
+        ({"pid_started": 1}, JobState.NODE_FAIL, "its controlling process is gone"),
+        ({"pid": 2**22 + 1}, JobState.NODE_FAIL, "its controlling process is gone"),
+        ({"host": "elsewhere"}, JobState.UNKNOWN, "it runs on elsewhere; ask there"),
+        ({"pid": 2**22 + 1, "ended": 5.0, "state": JobState.FAILED}, JobState.FAILED, ""),
+        ({"host": "elsewhere", "ended": 5.0, "state": JobState.COMPLETED}, JobState.COMPLETED, ""),
+    ],
+)
+def test_a_local_state_is_believed_only_while_its_controller_lives(
+    tmp_path: Path, changes: dict, state: JobState, reason: str
+) -> None:
+    write_local_state(tmp_path, local(**changes))
+    found = read_local_state(tmp_path)
+    assert found is not None
+    assert (found.state, found.reason) == (state, reason)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"state": "DREAMING"}'])
+def test_a_state_file_that_is_absent_or_damaged_says_nothing(tmp_path: Path, text: str) -> None:
+    assert read_local_state(tmp_path) is None
+    (tmp_path / "local.json").write_text(text)
+    assert read_local_state(tmp_path) is None
+
+
+def test_a_process_is_known_by_its_start_and_a_dead_one_not_at_all() -> None:
+    assert start_ticks(os.getpid()) == my_start_ticks() > 0
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert start_ticks(child) is None  # a zombie
+    os.waitpid(child, 0)
+    assert start_ticks(child) is None
+
+
+def test_cancelling_is_a_file(tmp_path: Path) -> None:
+    assert not cancel_asked(tmp_path)
+    ask_cancel(tmp_path)
+    ask_cancel(tmp_path)
+    assert cancel_asked(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mask", "gpus"),
+    [
+        (None, ("0", "1", "2", "3")),
+        ("2,0", ("2", "0")),
+        (" 1 , 3 ", ("1", "3")),
+        ("", ()),
+        ("-1", ()),
+        ("NoDevFiles", ()),
+        ("0,9,1", ("0",)),
+        ("0,-1,1", ("0",)),
+        ("GPU-1,GPU-2", ("GPU-1", "GPU-2")),
+        ("MIG-12ab", ("MIG-12ab",)),
+    ],
+)
+def test_the_users_mask_decides_which_gpus_there_are(here: Path, mask, gpus) -> None:
+    add_program(here.parent / "bin" / "nvidia-smi", f"#!/bin/sh\nprintf '%s' '{GPUS}'\n")
+    environ = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
+    assert this_machine(environ).gpus == gpus
+
+
+@pytest.mark.parametrize("program", ["exit 9", "echo 'No devices were found'; exit 6", "echo"])
+def test_a_driver_without_devices_means_no_gpu(here: Path, program: str) -> None:
+    add_program(here.parent / "bin" / "nvidia-smi", f"#!/bin/sh\n{program}\n")
+    assert this_machine({"CUDA_VISIBLE_DEVICES": "0"}).gpus == ()
+    assert this_machine({}).cpus >= 1
+
+
+def test_a_state_written_by_another_version_says_nothing(tmp_path: Path) -> None:
+    write_local_state(tmp_path, local())
+    record = json.loads((tmp_path / "local.json").read_text())
+    (tmp_path / "local.json").write_text(json.dumps({**record, "colour": "red"}))
+    assert read_local_state(tmp_path) is None

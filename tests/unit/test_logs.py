@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from hpckit.errors import NotFoundError
+from hpckit.logs import error_report, follow, log_files, read_all
+from hpckit.ranks import write_rank
+from hpckit.runs import Run
+from tests.conftest import write_files
+from tests.unit.made import make_run, rank
+
+
+def logged(tmp_path: Path, **logs: str) -> Run:
+    run = make_run(tmp_path)
+    write_files(
+        run.dir, {f"logs/{name.replace('_', '.')[1:]}": text for name, text in logs.items()}
+    )
+    return run
+
+
+def names(files: list[Path]) -> list[str]:
+    return [path.name for path in files]
+
+
+def test_rank_zero_is_shown_unless_told_otherwise(tmp_path: Path) -> None:
+    run = logged(tmp_path, _0_out="a", _0_err="", _1_out="b", _1_err="c", _10_out="d")
+    assert names(log_files(run)) == ["0.out"]
+    assert names(log_files(run, 1)) == ["1.out", "1.err"]
+    assert names(log_files(run, 3)) == []
+    assert names(log_files(run, every=True)) == ["0.out", "1.out", "1.err", "10.out"]
+
+
+def test_before_any_rank_the_job_script_is_shown(tmp_path: Path) -> None:
+    run = logged(tmp_path)
+    assert log_files(run) == []
+    (run.dir / "job.out").write_text("module: not found")
+    assert names(log_files(run)) == ["job.out"]
+
+
+@pytest.mark.parametrize("number", [-1, 4])
+def test_a_rank_the_run_has_not_is_refused(tmp_path: Path, number: int) -> None:
+    with pytest.raises(NotFoundError, match=f"Rank {number} is none of this run's 0 to 3"):
+        log_files(logged(tmp_path), number)
+
+
+def test_reading_gives_everything_also_what_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"a\xff" + b"b" * 200_000)
+    assert "".join(text for _, text in read_all([path])) == "a\ufffd" + "b" * 200_000
+
+
+def test_following_goes_on_until_over_and_sees_files_that_appear(tmp_path: Path) -> None:
+    first, second = tmp_path / "0.out", tmp_path / "0.err"
+    first.write_text("one\n")
+    steps = iter(
+        [
+            lambda: False,
+            lambda: bool(second.write_text("late\n")) and False,
+            lambda: first.write_text("one\ntwo\n") > 0,
+            lambda: True,
+        ]
+    )
+    found = [
+        (path.name, text)
+        for path, text in follow(
+            lambda: [path for path in (first, second) if path.exists()], lambda: next(steps)()
+        )
+    ]
+    assert found == [("0.out", "one\n"), ("0.err", "late\n"), ("0.out", "two\n")]
+
+
+def test_the_report_names_the_rank_that_failed_first_and_what_followed(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    write_rank(run.dir, rank(0, exit_code=143, ended=21.0, consequence=True, error="ended"))
+    write_rank(run.dir, rank(1, exit_code=0, ended=19.0))
+    write_rank(run.dir, rank(2, exit_code=1, ended=20.0, error="Traceback\nValueError: no"))
+    write_rank(run.dir, rank(3, exit_code=9, ended=22.5))
+    assert error_report(run).splitlines() == [
+        "rank 2 on n1 failed first, exit status 1, 10.0 s after its start:",
+        "Traceback",
+        "ValueError: no",
+        "also failed: rank(s) 3 (n1, 9)",
+        "stopped after that: rank(s) 0",
+    ]
+
+
+def test_a_rank_without_words_points_to_its_log(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    write_rank(run.dir, rank(2, exit_code=1, ended=20.0))
+    assert f"it wrote no error; see {run.dir}/logs/2.out" in error_report(run)
+
+
+def test_without_ranks_the_end_of_the_job_scripts_log_is_the_report(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    assert error_report(run) == ""
+    (run.dir / "job.out").write_text("".join(f"line {number}\n" for number in range(50)))
+    assert error_report(run).splitlines() == [f"line {number}" for number in range(30, 50)]

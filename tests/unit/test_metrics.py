@@ -1,0 +1,65 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.cli.view import progress_text
+from hpckit.metrics import Progress, read_progress, tail_rows
+
+
+def write(tmp_path: Path, *rows: dict[str, Any], torn: str = "") -> Path:
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "metrics.jsonl").write_text(lines + torn)
+    return tmp_path
+
+
+def test_progress_is_read_from_the_last_rows(tmp_path: Path) -> None:
+    rows = [{"step": step, "time": 100.0 + step, "loss": 1 / step} for step in (1, 2, 10)]
+    run = write(tmp_path, {"total_steps": 20, "epochs": 2}, *rows, {"epoch": 1}, torn='{"step": 11')
+    found = read_progress(run)
+    assert found is not None
+    assert (found.step, found.total_steps, found.epoch, found.loss) == (10, 20, 1, 0.1)
+    assert found.steps_per_s == 1.0
+    assert found.seconds_left == 10.0
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [{"loss": 1}], [{"step": "x"}], [{"step": None}]], ids=lambda rows: str(rows)
+)
+def test_without_steps_there_is_no_progress(tmp_path: Path, rows: list) -> None:
+    assert read_progress(write(tmp_path, *rows)) is None
+    assert read_progress(tmp_path / "gone") is None
+
+
+def test_what_cannot_be_told_is_none(tmp_path: Path) -> None:
+    found = read_progress(write(tmp_path, {"step": 1}, {"step": 2, "time": 5}))
+    assert found == Progress(step=2)
+    assert found.seconds_left is None
+
+
+def test_steps_that_went_back_after_a_restart_give_no_rate(tmp_path: Path) -> None:
+    found = read_progress(write(tmp_path, {"step": 9, "time": 1}, {"step": 2, "time": 5}))
+    assert found is not None
+    assert found.steps_per_s is None
+
+
+def test_only_the_tail_of_a_long_file_is_read(tmp_path: Path) -> None:
+    run = write(tmp_path, *({"step": step, "pad": "x" * 100} for step in range(5000)))
+    rows = tail_rows(run / "metrics.jsonl")
+    assert len(rows) < 500
+    assert rows[-1]["step"] == 4999
+
+
+def test_rows_that_are_no_objects_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(b'[1]\nnull\n\xff\n{"step": 3}\n')
+    assert tail_rows(tmp_path / "m") == [{"step": 3}]
+
+
+def test_progress_reads_as_one_line() -> None:
+    found = Progress(
+        step=5, total_steps=10, epoch=1, epochs=2, loss=0.12345, samples_per_s=1234.5, steps_per_s=1
+    )
+    text = "step 5/10 epoch 1/2 loss 0.1235 1,234 samples/s 5 s left"
+    assert progress_text(found) == text
+    assert progress_text(found, over=True) == text.removesuffix(" 5 s left")

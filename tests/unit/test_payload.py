@@ -1,0 +1,246 @@
+import errno
+import socket
+from pathlib import Path
+
+import pytest
+
+from hpckit.errors import JobError
+from hpckit.payload import rendezvous
+from hpckit.payload.device import choose_device
+from hpckit.payload.place import Place, find_place, mpi_source
+from hpckit.payload.spawn import task_environments
+from hpckit.payload.task import Task, task_from_json
+from hpckit.payload.tracebacks import error_line, last_error
+
+THIRD_OF_FOUR = Place(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
+
+
+# --- place ---
+
+
+@pytest.mark.parametrize(
+    ("source", "environ"),
+    [
+        ("srun", {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}),
+        (
+            "local",
+            {
+                "SUBMITIT_LOCAL_GLOBALID": "3",
+                "SUBMITIT_LOCAL_NTASKS": "4",
+                "SUBMITIT_LOCAL_LOCALID": "1",
+            },
+        ),
+        (
+            "torchrun",
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+        ),
+        (
+            "openmpi",
+            {
+                "OMPI_COMM_WORLD_RANK": "3",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            },
+        ),
+        (
+            "hydra",
+            {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
+        ),
+    ],
+)
+def test_each_launcher_says_the_place_in_its_own_words(source: str, environ: dict) -> None:
+    assert find_place(source, 2, environ) == THIRD_OF_FOUR
+    for name in list(environ)[:3]:
+        less = {key: value for key, value in environ.items() if key != name}
+        with pytest.raises(JobError, match=f"launcher {source} did not set {name}"):
+            find_place(source, 2, less)
+
+
+def test_a_place_is_told_in_torchruns_words() -> None:
+    assert THIRD_OF_FOUR.environment() == {
+        "RANK": "3",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "NODE_RANK": "1",
+    }
+
+
+def test_the_mpi_is_known_by_what_it_sets() -> None:
+    assert mpi_source({"OMPI_COMM_WORLD_RANK": "0", "PMI_RANK": "0"}) == "openmpi"
+    assert mpi_source({"PMI_RANK": "0"}) == "hydra"
+    with pytest.raises(JobError, match="neither OMPI_COMM_WORLD_RANK nor PMI_RANK"):
+        mpi_source({})
+
+
+# --- rendezvous ---
+
+
+def test_ports_lie_outside_the_range_the_kernel_hands_out() -> None:
+    low, high = rendezvous.ephemeral_range()
+    for job in range(40):
+        for port in rendezvous.candidate_ports(f"{job}.0"):
+            assert 1024 <= port <= 65535
+            assert not low <= port <= high
+
+
+def test_a_kernel_that_hands_out_every_port_leaves_the_low_ones(monkeypatch) -> None:
+    monkeypatch.setattr(rendezvous, "ephemeral_range", lambda: (1024, 65535))
+    assert all(1024 <= port < 10_000 for port in rendezvous.candidate_ports("1.0"))
+
+
+def test_the_same_job_tries_the_same_ports_and_others_others() -> None:
+    first = list(rendezvous.candidate_ports("1.0"))
+    assert first == list(rendezvous.candidate_ports("1.0"))
+    starts = {next(rendezvous.candidate_ports(f"{job}.{n}")) for job in range(50) for n in (0, 1)}
+    assert len(starts) > 95  # of 100, over some 27,000 ports
+
+
+def test_an_occupied_port_is_skipped(monkeypatch) -> None:
+    first, second = list(rendezvous.candidate_ports("7.0"))[:2]
+    with socket.socket() as other:
+        other.bind(("", first))
+        other.listen()
+        assert rendezvous.free_port("7.0") == second
+    assert rendezvous.free_port("7.0") == first
+
+
+def test_no_free_port_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(rendezvous, "_is_free", lambda port: False)
+    with pytest.raises(SystemExit, match="none of 50 ports is free on "):
+        rendezvous.free_port("7.0")
+
+
+@pytest.mark.parametrize(
+    ("environ", "salt"),
+    [
+        ({"SLURM_JOB_ID": "12"}, "12.0"),
+        ({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"}, "12.2"),
+        ({"SUBMITIT_LOCAL_JOB_ID": "local-a_1", "HPCKIT_RESTART": "1"}, "local-a_1.1"),
+    ],
+)
+def test_the_salt_differs_per_job_task_and_restart(environ: dict, salt: str) -> None:
+    assert rendezvous.job_salt(environ) == salt
+
+
+@pytest.mark.parametrize(
+    ("environ", "host"),
+    [({"SLURM_JOB_NODELIST": "n[07-09,12]"}, "n07"), ({"SLURM_JOB_NODELIST": "a,b"}, "a"),
+     ({}, "127.0.0.1")],
+)  # fmt: skip
+def test_rank_zeros_host_is_the_first_of_the_job(environ: dict, host: str) -> None:
+    assert rendezvous.master_host(environ) == host
+
+
+def test_an_address_is_in_use_says_the_system() -> None:
+    with socket.socket() as one, socket.socket() as two:
+        one.bind(("", 0))
+        one.listen()
+        with pytest.raises(OSError) as error:
+            two.bind(("", one.getsockname()[1]))
+    assert error.value.errno == errno.EADDRINUSE
+
+
+# --- device, spawn, task ---
+
+
+def test_the_device_is_the_plans_or_what_the_node_has(tmp_path: Path) -> None:
+    (tmp_path / "driver").touch()
+    here, gone = str(tmp_path / "driver"), str(tmp_path / "gone")
+    assert choose_device("cpu", (here,)) == ("cpu", "")
+    assert choose_device(None, (gone, here)) == ("cuda", "")
+    device, warning = choose_device(None, (gone,))
+    assert device == "cpu"
+    assert "no GPU driver" in warning
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "tasks", "shares"),
+    [
+        ("0,1,2,3", 2, 2, ["0,1", "0,1", "2,3", "2,3"]),
+        ("3,1", 2, 1, ["3", "1"]),
+        ("GPU-a,GPU-b", 1, 2, ["GPU-a,GPU-b", "GPU-a,GPU-b"]),
+        ("", 2, 1, [None, None]),
+    ],
+)
+def test_each_simulated_node_gets_its_share_of_gpus(gpus, nodes, tasks, shares) -> None:
+    made = task_environments(nodes, tasks, {"HPCKIT_NODE_GPUS": gpus, "KEPT": "x"})
+    assert [env.get("CUDA_VISIBLE_DEVICES") for env in made] == shares
+    assert {env["KEPT"] for env in made} == {"x"}
+
+
+def test_the_users_mask_stays_where_no_gpus_are_shared_out() -> None:
+    [made] = task_environments(1, 1, {"CUDA_VISIBLE_DEVICES": ""})
+    assert made["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_each_process_is_told_its_place() -> None:
+    made = task_environments(2, 2, {})
+    places = [find_place("local", 2, env) for env in made]
+    assert [(row.rank, row.local_rank, row.node_rank) for row in places] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (2, 0, 1),
+        (3, 1, 1),
+    ]
+
+
+def test_a_task_survives_its_json() -> None:
+    task = Task(run_dir="/r", run_id="r", executor="local", launcher="srun", nodes=1,
+                tasks_per_node=2, command=("a b", "é\n"), python=("p",), device=None)  # fmt: skip
+    assert task_from_json(task.to_json()) == task
+
+
+# --- tracebacks ---
+
+ONE = 'Traceback (most recent call last):\n  File "a.py", line 1\n    x\nValueError: one\n'
+CHAIN = ONE + (
+    "\nThe above exception was the direct cause of the following exception:\n\n"
+    'Traceback (most recent call last):\n  File "b.py", line 2\n    y\nRuntimeError: two\n'
+)
+
+
+def prefixed(text: str) -> str:
+    return "".join(f"[rank0]: {line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("log", "error", "line"),
+    [
+        (ONE, ONE, "ValueError: one"),
+        ("noise\n" + ONE, ONE, "ValueError: one"),
+        (ONE + "W torch: process group not destroyed\n", None, "ValueError: one"),
+        (CHAIN, CHAIN, "RuntimeError: two"),
+        (ONE + "later\n" + ONE.replace("one", "new"), ONE.replace("one", "new"), "ValueError: new"),
+        (prefixed(ONE), prefixed(ONE), "ValueError: one"),
+        (prefixed(CHAIN), prefixed(CHAIN), "RuntimeError: two"),
+        ("a\nsegfault\n\n", "segfault", "segfault"),
+        ("train.py: error: no such option\n", None, "train.py: error: no such option"),
+        ("", None, None),
+        ("\n\n", None, None),
+    ],
+)
+def test_the_last_error_of_a_log_is_found(tmp_path: Path, log: str, error, line) -> None:
+    path = tmp_path / "0.err"
+    path.write_text(log)
+    found = last_error(path)
+    if line is None:
+        assert found is None
+        return
+    assert found is not None
+    assert error is None or found == error.rstrip()
+    assert error_line(found) == line
+
+
+def test_only_this_attempts_part_of_a_log_counts(tmp_path: Path) -> None:
+    path = tmp_path / "0.err"
+    path.write_text(ONE)
+    assert last_error(path, start=len(ONE)) is None
+    assert last_error(tmp_path / "gone") is None
+
+
+def test_a_huge_log_is_read_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "0.err"
+    path.write_text("x" * 10**6 + "\n" + ONE)
+    assert last_error(path) == ONE.rstrip()

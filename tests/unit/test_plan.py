@@ -1,0 +1,255 @@
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpckit.environments import Environment, EnvironmentKind
+from hpckit.errors import PlanError, RequestError
+from hpckit.plan.checks import CHECKS
+from hpckit.plan.make import make_plan
+from hpckit.plan.model import Machine, Plan
+from hpckit.plan.request import Request, request_from_record
+from hpckit.sites import Partition, Site
+from hpckit.workloads import Parameter, Workload
+
+SCRIPT = str(Path(__file__))
+BOX = Site(
+    name="box",
+    partition="gpu",
+    account="acc",
+    time_min=45,
+    gpus_per_node=4,
+    gpu_types={"A100": 4, "T4": 8},
+    partitions={
+        "gpu": Partition(
+            name="gpu",
+            max_time_min=120,
+            max_nodes=8,
+            gpus_per_node=4,
+            cpus_per_node=64,
+            mem_gb_per_node=256,
+        ),
+        "cpu": Partition(name="cpu", gpus_per_node=0),
+    },
+    environments={"v": Environment(name="v", kind=EnvironmentKind.VENV, path="/v")},
+)
+PLAIN = Site(name="plain")
+WORK = Workload(
+    name="work",
+    description="d",
+    strategy="ddp",
+    script=Path("/w/run.py"),
+    mem_gb=16,
+    time_min=20,
+    cpus_per_task=3,
+    parameters={
+        "lr": Parameter(name="lr", type="float", default=0.1, help="h"),
+        "seed": Parameter(name="seed", type="int", default=None, help="h"),
+    },
+)
+
+
+def plan(
+    target: str = "ddp",
+    *,
+    site: Site = BOX,
+    workload: Workload | None = None,
+    machine: Machine | None = None,
+    **asked: object,
+) -> Plan:
+    script = None if workload else SCRIPT
+    request = Request(target=target, script=script, **asked)  # type: ignore[arg-type]
+    return make_plan(request, site, workload, python="/py", machine=machine)
+
+
+NUMBERS = [
+    ("ddp", {}, {"nodes": 1, "gpus_per_node": 1, "tasks_per_node": 1, "ranks": 1}),
+    ("ddp", {"gpus": 4}, {"tasks_per_node": 4, "ranks": 4, "total_gpus": 4, "cpus_per_task": 16}),
+    ("ddp", {"nodes": 2, "gpus": 4}, {"ranks": 8, "total_gpus": 8, "time_min": 45}),
+    ("ddp", {"gpus": 0}, {"tasks_per_node": 1, "device": "cpu", "cpus_per_task": None}),
+    ("ddp", {"tasks_per_node": 6}, {"gpus_per_node": 0, "ranks": 6, "device": "cpu"}),
+    ("serial", {}, {"gpus_per_node": 1, "tasks_per_node": 1}),
+    ("serial", {"gpus": 4}, {"tasks_per_node": 1, "total_gpus": 4, "cpus_per_task": 64}),
+    ("dp", {"gpus": 4}, {"tasks_per_node": 1, "cpus_per_task": 64}),
+    ("mirrored", {"gpus": 2}, {"tasks_per_node": 1, "cpus_per_task": 32}),
+    ("mpi", {}, {"gpus_per_node": 0, "tasks_per_node": 1}),
+    ("mpi", {"nodes": 3, "tasks_per_node": 5}, {"ranks": 15, "total_gpus": 0}),
+    ("mpi", {"gpus": 2}, {"tasks_per_node": 2, "gpus_per_node": 2}),
+    ("ddp", {"gpus": 2, "cpus_per_task": 7}, {"cpus_per_task": 7}),
+    ("ddp", {"gpus": 2, "gpu_type": "A100"}, {"gpu_type": "A100"}),
+    ("ddp", {"time_min": 120, "partition": "gpu"}, {"time_min": 120, "partition": "gpu"}),
+    ("ddp", {"launcher": "torchrun"}, {"partition": "gpu", "account": "acc", "qos": None}),
+    ("ddp", {"partition": "gpu,cpu"}, {"partition": "gpu,cpu"}),
+]
+
+
+@pytest.mark.parametrize(("target", "asked", "wanted"), NUMBERS)
+def test_a_request_becomes_these_numbers(target: str, asked: dict, wanted: dict) -> None:
+    made = plan(target, **asked)
+    assert {key: getattr(made, key) for key in wanted} == wanted
+
+
+def test_what_was_asked_wins_over_the_workload_and_that_over_the_site() -> None:
+    made = plan("work", workload=WORK)
+    assert (made.time_min, made.mem_gb, made.cpus_per_task) == (20, 16, 3)
+    made = plan("work", workload=WORK, time_min=5, mem_gb=1, cpus_per_task=1, env="v")
+    assert (made.time_min, made.mem_gb, made.cpus_per_task) == (5, 1, 1)
+    assert made.command[0] == "/v/bin/python"
+
+
+def test_a_workloads_command_has_every_parameter_that_has_a_value() -> None:
+    made = plan("work", workload=WORK, settings=("seed=3",), args=("--more", "a b"))
+    assert made.command == ("/py", "/w/run.py", "--lr", "0.1", "--seed", "3", "--more", "a b")
+    assert made.name == "work"
+    assert made.settings == {"seed": 3}
+
+
+def test_a_users_script_gets_its_arguments_and_nothing_else() -> None:
+    made = plan(args=("--lr", "0.1", "it's"))
+    assert made.command == ("/py", SCRIPT, "--lr", "0.1", "it's")
+    assert made.name == "test_plan"
+    assert plan(name="other").name == "other"
+
+
+def test_arrays_are_products_with_the_last_list_fastest() -> None:
+    made = plan("work", workload=WORK, array=("lr=0.1,0.2", "seed=1,2"), parallel=3)
+    assert made.is_array
+    assert made.parallel == 3
+    assert [tuple(point.values()) for point in made.task_settings] == [
+        (0.1, 1),
+        (0.1, 2),
+        (0.2, 1),
+        (0.2, 2),
+    ]
+    assert made.tasks[3] == ("--lr", "0.2", "--seed", "2")
+
+
+def test_an_array_over_a_users_script_passes_options() -> None:
+    made = plan(array=("size=a b,c", "x.y=1"))
+    assert made.tasks == (("--size", "a b", "--x.y", "1"), ("--size", "c", "--x.y", "1"))
+
+
+def test_a_plan_without_an_array_has_one_empty_task() -> None:
+    assert plan().tasks == ((),)
+    assert not plan().is_array
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked", "device", "notes"),
+    [
+        (("0", "1"), {"gpus": 2}, "cuda", 0),
+        (("0", "1"), {"nodes": 2, "gpus": 1}, "cuda", 0),
+        (("0",), {"gpus": 2}, "cpu", 1),
+        ((), {"gpus": 4, "nodes": 2}, "cpu", 1),
+        (("0",), {"gpus": 0}, "cpu", 0),
+    ],
+)
+def test_this_machine_computes_on_what_it_has_and_says_so(gpus, asked, device, notes) -> None:
+    made = plan(machine=Machine(gpus=gpus), **asked)
+    assert (made.executor, made.device, len(made.notes)) == ("local", device, notes)
+
+
+def test_this_machine_knows_no_partition_limits() -> None:
+    made = plan(machine=Machine(), gpus=64, time_min=9999, partition="nowhere")
+    assert made.ranks == 64
+
+
+REFUSED = [
+    ("partition", {"partition": "gpux"}, "Partition 'gpux' is not in site 'box'"),
+    ("gpus", {"gpus": 6}, "--gpus 6 per node is more than the 4 .* --nodes 2 --gpus 4"),
+    ("gpus", {"gpus": 9, "gpu_type": "T4"}, "the 8 of a node with T4"),
+    ("gpus", {"partition": "cpu"}, "more than the 0 of a node at site 'box'[.] "),
+    ("gpu-type", {"gpu_type": "H100"}, "no GPU type 'H100'"),
+    ("time", {"time_min": 121}, "02:01:00 is over the limit 02:00:00 of partition 'gpu'"),
+    ("nodes", {"nodes": 9}, "--nodes 9 is over the 8 nodes"),
+    ("cpus", {"gpus": 4, "cpus_per_task": 17}, "4 tasks x 17 CPUs = 68 per node; .* has 64"),
+    ("mem", {"mem_gb": 257}, "--mem-gb 257 is over a node's 256 GB"),
+    ("multi-node", {"target": "dp", "nodes": 2}, "'dp' is one process on one node; --nodes 2"),
+    ("launcher", {"launcher": "mpirun"}, "strategy 'ddp' is not mpi"),
+    ("launcher", {"target": "mpi", "launcher": "torchrun"}, "cannot start MPI ranks"),
+    ("launcher", {"gpus": 2, "tasks_per_node": 3}, "--tasks-per-node 3 does not go with --gpus 2"),
+]
+
+
+@pytest.mark.parametrize(("check", "asked", "says"), REFUSED)
+def test_what_cannot_run_is_refused_and_each_check_has_its_switch(check, asked, says) -> None:
+    with pytest.raises(PlanError, match=says) as error:
+        plan(**asked)
+    assert f"--skip-check {check}" in str(error.value)
+    plan(**{"cpus_per_task": 1, **asked}, skip_checks=(check,))
+
+
+def test_every_check_has_a_case_here() -> None:
+    assert {row[0] for row in REFUSED} | {"gpu-type"} == set(CHECKS)
+
+
+def test_a_type_that_the_site_wants_named_is_asked_for() -> None:
+    site = replace(BOX, gpu_type_required=True)
+    with pytest.raises(PlanError, match=r"wants the GPU type named: --gpus A100:2\. Types: A100, "):
+        plan(site=site, gpus=2)
+    assert plan(site=site, gpus=2, skip_checks=("gpu-type",)).gpu_type is None
+    assert plan(site=replace(site, gpu_type="T4"), gpus=2).gpu_type == "T4"
+    assert plan("mpi", site=site).gpu_type is None
+
+
+def test_one_switch_does_not_switch_another_check_off() -> None:
+    with pytest.raises(PlanError, match="--gpus 6"):
+        plan(gpus=6, nodes=9, skip_checks=("nodes",))
+
+
+def test_too_many_gpus_are_not_refused_for_cpus_that_nobody_asked_for() -> None:
+    with pytest.raises(PlanError, match="--gpus 6 per node is more than the 4"):
+        plan(gpus=6)
+
+
+def test_a_plain_site_limits_nothing() -> None:
+    made = plan(site=PLAIN, gpus=64, nodes=500, time_min=10**5, partition="any")
+    assert (made.ranks, made.partition) == (32000, "any")
+
+
+@given(
+    nodes=st.integers(1, 40),
+    gpus=st.integers(0, 16),
+    target=st.sampled_from(["ddp", "serial", "mpi", "dp", "mirrored"]),
+)
+def test_the_sums_always_add_up(nodes: int, gpus: int, target: str) -> None:
+    try:
+        made = plan(target, site=PLAIN, nodes=nodes, gpus=gpus)
+    except PlanError:
+        assert nodes > 1
+        assert target not in ("ddp", "mpi")
+        return
+    assert made.total_gpus == nodes * gpus
+    assert made.ranks == nodes * made.tasks_per_node
+    assert made.tasks_per_node == (max(gpus, 1) if target in ("ddp", "mpi") else 1)
+
+
+@pytest.mark.parametrize(
+    "value", ["a b", "a'b", 'a"b', "$(id)", "a;b", "a\nb", "", "a`b", "a\\b", "ä", "a>b"]
+)
+def test_words_for_slurm_hold_nothing_a_shell_would_read(value: str) -> None:
+    with pytest.raises(RequestError, match="--account"):
+        Request(target="ddp", account=value)
+
+
+@pytest.mark.parametrize("value", ["gpu", "a&b", "[a|b]*2", "n[1-3,7]", "x:y@z", "a_b-c.d", "100%"])
+def test_words_that_slurm_takes_pass(value: str) -> None:
+    assert Request(target="ddp", constraint=value).constraint == value
+
+
+@pytest.mark.parametrize(
+    "option", ["nodes", "tasks_per_node", "cpus_per_task", "mem_gb", "time_min", "parallel"]
+)
+def test_counts_start_at_one(option: str) -> None:
+    word = option.removesuffix("_min").replace("_", "-")
+    with pytest.raises(RequestError, match=f"--{word} 0 must be at least 1"):
+        Request(target="ddp", **{option: 0})
+
+
+def test_a_request_survives_its_record() -> None:
+    request = Request(target="ddp", args=("a", "b"), array=("lr=1,2",), gpus=4, after=("1",))
+    assert request_from_record(asdict(request)) == request
+    with pytest.raises(RequestError, match="another version of hpckit"):
+        request_from_record({"target": "ddp", "gpu": 4})

@@ -1,0 +1,139 @@
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.errors import TemplateError
+from hpckit.plan.make import make_plan
+from hpckit.plan.model import Machine, Plan
+from hpckit.plan.request import Request
+from hpckit.quoting import ShellCode
+from hpckit.script import (
+    VARIABLES,
+    RunPlace,
+    header,
+    launch_argv,
+    make_context,
+    make_script,
+    one_line,
+)
+from hpckit.sites import Site
+from tests.unit.made import BUILTIN, collection
+
+PLACE = RunPlace(run_id="r1", dir=Path("/runs/50%/r1"), cwd="/home/a b")
+SITE = Site(name="box", partition="gpu", account="acc", qos="high")
+
+
+def plan(site: Site = SITE, machine: Machine | None = None, **asked: Any) -> Plan:
+    request = Request(**{"target": "ddp", "script": __file__, **asked})
+    return make_plan(request, site, None, python="/py", machine=machine)
+
+
+def options(made: Plan, place: RunPlace = PLACE) -> dict[str, str | None]:
+    return {str(row["name"]): row["value"] for row in header(made, place)}
+
+
+def test_the_header_says_what_was_asked_and_nothing_else() -> None:
+    assert options(plan(nodes=2, gpus=4, time_min=90)) == {
+        "job-name": "test_script",
+        "partition": "gpu",
+        "account": "acc",
+        "qos": "high",
+        "nodes": "2",
+        "ntasks-per-node": "4",
+        "gpus-per-node": "4",
+        "time": "01:30:00",
+        "chdir": "/home/a b",
+        "output": "/runs/50%%/r1/job.out",
+        "open-mode": "append",
+        "no-requeue": None,
+    }
+
+
+GRES = replace(SITE, gpu_request="gres")
+
+
+@pytest.mark.parametrize(
+    ("site", "asked", "wanted"),
+    [
+        (SITE, {"gpus": 2, "gpu_type": "A100"}, {"gpus-per-node": "A100:2", "gres": ""}),
+        (GRES, {"gpus": 2}, {"gres": "gpu:2", "gpus-per-node": ""}),
+        (GRES, {"gpus": 2, "gpu_type": "A100"}, {"gres": "gpu:A100:2"}),
+        (SITE, {"gpus": 0}, {"gres": "", "gpus-per-node": ""}),
+        (SITE, {"array": ("x=1,2,3",)}, {"array": "0-2", "output": "/runs/50%%/r1_%a/job.out"}),
+        (SITE, {"array": ("x=1,2",), "parallel": 4}, {"array": "0-1%4"}),
+        (SITE, {"mem_gb": 8, "cpus_per_task": 3}, {"mem": "8G", "cpus-per-task": "3"}),
+        (SITE, {"constraint": "a&b", "exclude": "n[1-2]"}, {"constraint": "a&b"}),
+        (SITE, {"max_requeues": 1}, {"signal": "USR2@90", "requeue": None, "no-requeue": ""}),
+        (SITE, {"target": "mpi", "launcher": "mpirun", "max_requeues": 1}, {"signal": "B:USR2@90"}),
+        (SITE, {"target": "mpi", "launcher": "srun", "max_requeues": 1}, {"signal": "USR2@90"}),
+        (SITE, {"launcher": "torchrun", "gpus": 4}, {"ntasks-per-node": "4"}),
+        (SITE, {"partition": "a,b", "account": "other"}, {"partition": "a,b", "account": "other"}),
+    ],
+)
+def test_each_wish_has_its_option(site: Site, asked: dict, wanted: dict) -> None:
+    found = options(plan(site, **asked))
+    assert {key: found.get(key, "") for key in wanted} == wanted
+
+
+def test_dependencies_come_from_the_place() -> None:
+    place = replace(PLACE, after=("afterok:12", "afterany:13"))
+    assert options(plan(), place)["dependency"] == "afterok:12,afterany:13"
+
+
+def test_the_local_script_has_no_header() -> None:
+    assert make_context(plan(machine=Machine()), PLACE)["header"] == []
+
+
+def test_templates_vars_lists_exactly_what_there_is() -> None:
+    assert set(VARIABLES) == set(make_context(plan(), PLACE))
+
+
+def test_supervisors_are_started_by_the_plans_launcher() -> None:
+    argv = launch_argv(plan(nodes=2, gpus=2), PLACE)
+    assert argv[:3] == ("srun", "--nodes=2", "--ntasks=4")
+    assert argv[-2:] == ("hpckit.submission.in_job", "/runs/50%/r1/submitit")
+    argv = launch_argv(plan(machine=Machine(), nodes=2, gpus=2), PLACE)
+    assert argv[argv.index("hpckit.payload.spawn") :][:4] == (
+        "hpckit.payload.spawn",
+        "2",
+        "2",
+        "--",
+    )
+
+
+@pytest.mark.parametrize("text", ["a b", "two\nlines", "\x1b[31m", "it's", "\u2028", "é", "\0"])
+def test_a_command_stays_on_one_line_and_readable(text: str) -> None:
+    line = one_line(["python", text])
+    assert isinstance(line, ShellCode)
+    assert line.isprintable()
+    if text.isprintable():
+        assert shlex.split(line) == ["python", text]
+
+
+def test_the_script_says_what_made_it() -> None:
+    made = make_script(plan(nodes=2, gpus=4), PLACE, (BUILTIN,))
+    lines = made.text.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert lines[1].endswith("strategy ddp, run r1")
+    assert "2 node(s) x 4 rank(s), 8 GPU(s) in all, site box, launcher srun" in lines[2]
+    assert [row.name for row in made.templates] == [
+        "slurm/base.sh.j2",
+        "modules/none.sh.j2",
+        "environments/none.sh.j2",
+    ]
+    assert all(f"template {row.name} of built-in, sha256:" in made.text for row in made.templates)
+
+
+def test_preview_and_submission_are_one_text() -> None:
+    first, second = (make_script(plan(gpus=4), PLACE, (BUILTIN,)).text for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("source", ["", "echo {{ nodes }}\n", "\n#!/bin/bash\n"])
+def test_a_script_needs_its_first_line(tmp_path: Path, source: str) -> None:
+    lab = collection(tmp_path, "lab", {"templates/slurm/base.sh.j2": source})
+    with pytest.raises(TemplateError, match=r"base.sh.j2 gives a script whose first line is"):
+        make_script(plan(), PLACE, (lab, BUILTIN))

@@ -1,0 +1,110 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from hpckit.collections import search_path
+from hpckit.environments import EnvironmentKind
+from hpckit.errors import ConfigError, RequestError
+from hpckit.sites import Partition, detect_site, list_sites, load_site, read_site
+from tests.conftest import write_files
+
+FULL = """\
+description: Box
+contact: me@box
+url: https://box
+identify: {hostname: "box*", CLUSTER: "b?x"}
+defaults: {account: acc, partition: gpu, qos: high, time: 12:00:00, environment: torch}
+gpus: {request: gres, per_node: 4, cpus_per_gpu: 16, default_type: A100, types: {A100: 4}}
+partitions:
+  gpu: {max_time: 2-00:00:00, max_nodes: 8, gpus_per_node: 4, cpus_per_node: 64}
+  cpu: {max_time: 30, gpus_per_node: 0, mem_gb_per_node: 512}
+modules: lmod
+environments:
+  torch: {load: [PyTorch/2.10], use: /apps/modules, python: python3}
+launch: {mpi: pmix, srun_args: [--cpu-bind=cores], mpirun: mpiexec, mpirun_args: [-v],
+         sbatch_args: [--clusters=c]}
+env: {OMP_NUM_THREADS: 4, VERSION: 3.10}
+setup: [umask 027]
+runs: $SCRATCH/runs
+"""
+
+
+def site(tmp_path: Path, text: str):
+    path = tmp_path / "box.yaml"
+    path.write_text(text)
+    return read_site(path)
+
+
+def test_a_site_file_is_read_whole(tmp_path: Path) -> None:
+    box = site(tmp_path, FULL)
+    assert (box.name, box.account, box.partition, box.qos) == ("box", "acc", "gpu", "high")
+    assert box.partitions["gpu"] == Partition(
+        name="gpu", max_time_min=2880, max_nodes=8, gpus_per_node=4, cpus_per_node=64
+    )
+    assert box.partitions["cpu"].gpus_per_node == 0
+    assert (box.gpu_request, box.gpu_type, box.gpus_per_node) == ("gres", "A100", 4)
+    assert box.environments["torch"].load == ("PyTorch/2.10",)
+    assert box.environments["torch"].use == ("/apps/modules",)
+    assert (box.mpi, box.mpirun, box.sbatch_args) == ("pmix", "mpiexec", ("--clusters=c",))
+    assert box.runs == "$SCRATCH/runs"
+
+
+def test_a_time_without_quotes_is_not_read_in_base_60(tmp_path: Path) -> None:
+    assert site(tmp_path, FULL).time_min == 720
+
+
+def test_versions_in_variables_keep_their_zero(tmp_path: Path) -> None:
+    assert site(tmp_path, FULL).env == {"OMP_NUM_THREADS": "4", "VERSION": "3.10"}
+
+
+def test_a_site_needs_only_a_description(tmp_path: Path) -> None:
+    box = site(tmp_path, "description: d\n")
+    assert (box.time_min, box.modules, box.environment, box.partitions) == (60, "none", "none", {})
+    with pytest.raises(ConfigError, match=r"box.yaml:1: a site needs 'description:'"):
+        site(tmp_path, "contact: c\n")
+
+
+@pytest.mark.parametrize("name", ["alvis", "generic"])
+def test_the_sites_that_are_shipped_can_be_read(name: str, here: Path) -> None:
+    found = load_site(name, search_path())
+    assert found.name == name
+    assert found.description
+
+
+def test_alvis_knows_its_gpus_and_bundles(here: Path) -> None:
+    alvis = load_site("alvis", search_path())
+    assert alvis.gpu_type_required
+    assert alvis.gpu_types["A100"] == 4
+    assert alvis.partitions["alvis"].max_time_min == 7 * 24 * 60
+    load = alvis.environments["pytorch"].load
+    assert load[0] == "PyTorch-bundle/2.1.2-foss-2023a-CUDA-12.1.1"
+
+
+def test_a_site_is_detected_by_host_and_variables(here: Path, monkeypatch) -> None:
+    write_files(here, {"templates/sites/box.yaml": FULL})
+    assert detect_site(search_path()) == "generic"
+    monkeypatch.setenv("CLUSTER", "bax")
+    assert detect_site(search_path()) == "generic"
+    monkeypatch.setattr(socket, "getfqdn", lambda: "box17.example.org")
+    assert detect_site(search_path()) == "box"
+
+
+def test_the_environment_names_the_site_over_detection(here: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HPCKIT_SITE", "alvis")
+    assert detect_site(search_path()) == "alvis"
+
+
+def test_a_site_of_the_project_shadows_the_built_in_one(here: Path) -> None:
+    write_files(here, {"templates/sites/alvis.yaml": "description: mine\n"})
+    assert load_site("alvis", search_path()).description == "mine"
+    assert list_sites(search_path())["alvis"].shadows[0].name == "built-in"
+
+
+def test_an_environment_is_the_sites_or_the_users_own(tmp_path: Path, here: Path) -> None:
+    box = site(tmp_path, FULL)
+    assert box.find_environment(None).name == "torch"
+    assert box.find_environment("none").kind is EnvironmentKind.NONE
+    assert box.find_environment("conda:x").path == "x"
+    with pytest.raises(RequestError, match=r"'trch' is not one of site 'box' .* 'torch'\?"):
+        box.find_environment("trch")

@@ -1,0 +1,64 @@
+"""Start-up is a feature: what each command loads, told by a fresh interpreter."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"torch", "numpy", "mpi4py", "pandas", "sklearn", "scipy", "matplotlib"}
+# What only some commands need, and --help never.
+LAZY = {"jinja2", "submitit", "yaml", "rich", "asyncio"}
+PROGRAM = """\
+import sys
+from hpckit.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    code = ended.code
+print("\\nLOADED", *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+sys.exit(code)
+"""
+HELP = [
+    "--help",
+    *(f"{name} --help" for name in (
+        "submit", "jobs", "status", "logs", "cancel", "wait", "resubmit", "workloads",
+        "workloads list", "workloads show", "templates", "templates list", "templates show",
+        "templates vars", "templates lint", "templates diff", "sites", "sites list", "sites show",
+        "collections", "collections list",
+    )),
+]  # fmt: skip
+WORK = [
+    "--version",
+    "templates list",
+    "templates vars",
+    "workloads show ddp",
+    "sites list",
+    "collections list",
+    "submit ddp --dry-run",
+    "jobs",
+]
+
+
+def loaded(line: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *line.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout or line == "jobs"
+    return set(done.stderr.rpartition("LOADED")[2].split())
+
+
+@pytest.mark.parametrize("line", HELP)
+def test_help_loads_nothing_heavy_and_nothing_it_does_not_print_with(line: str, here: Path) -> None:
+    assert loaded(line) & (HEAVY | LAZY) == set()
+
+
+@pytest.mark.parametrize("line", WORK)
+def test_the_login_node_side_loads_nothing_heavy(line: str, here: Path) -> None:
+    found = loaded(line)
+    assert found & HEAVY == set()
+    assert "submitit" not in found  # only a real submission needs it

@@ -1,0 +1,288 @@
+from pathlib import Path
+
+import pytest
+
+from hpckit.cli.follow import LiveView
+from hpckit.cli.view import status_line, status_page, status_record
+from hpckit.localjob import LocalState, write_local_state
+from hpckit.ranks import write_rank
+from hpckit.runs import Run
+from hpckit.slurm.rows import COLUMN, ROW
+from hpckit.slurm.states import JobState, is_finished
+from hpckit.submission.compare import differences
+from hpckit.submission.states import RunStatus, statuses
+from tests.unit.made import PLAN, make_run, rank, run_record
+
+DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+OFF = "sacct: error: Slurm accounting storage is disabled"
+
+
+def squeue_row(job: str, state: str, **cells: str) -> str:
+    row = {"raw": job.replace("_", ""), "user": "u", "account": "a", "partition": "p", "qos": "q",
+           "elapsed": "1:00", "limit": "1:00:00", "submit": "100", "start": "110", "end": "N/A",
+           "nodes": "n[1-2]", "reason": "None", "name": "x"} | cells  # fmt: skip
+    order = ("raw", "user", "account", "partition", "qos", "state", "elapsed", "limit", "submit",
+             "start", "end", "nodes", "reason", "name")  # fmt: skip
+    row["state"] = state
+    return ROW + COLUMN.join([job, *(row[key] for key in order)]) + "\n"
+
+
+def sacct_row(job: str, state: str, code: str = "0:0", reason: str = "None") -> str:
+    cells = [job, job, "u", "a", "p", "q", state, reason, "n[1-2]", "60", "60", "100", "110",
+             "170", code, "x"]  # fmt: skip
+    return COLUMN.join(cells) + "\n"
+
+
+def answers(folder: Path, **said: str) -> None:
+    for name, text in said.items():
+        (folder / name.replace("_", ".")).write_text(text)
+
+
+def down(folder: Path, *, accounting: bool = False) -> None:
+    answers(folder, squeue_rc="1", squeue_err=DOWN)
+    if accounting:
+        answers(folder, sacct_rc="1", sacct_err=OFF)
+
+
+def end_ranks(run: Run, *codes: int | None) -> None:
+    for number, code in enumerate(codes):
+        ended = None if code is None else 20.0 + number
+        write_rank(run.dir, rank(number, exit_code=code, ended=ended))
+
+
+def one(run: Run) -> RunStatus:
+    return statuses([run])[0]
+
+
+@pytest.mark.parametrize("word", list(JobState))
+def test_every_word_of_slurm_is_shown_and_only_completed_is_good(
+    fake_slurm: Path, tmp_path: Path, word: JobState
+) -> None:
+    run = make_run(tmp_path)
+    answers(fake_slurm, squeue_out=squeue_row("11", str(word)))
+    found = one(run)
+    assert (found.state, found.source) == (word, "squeue")
+    assert found.good == (word is JobState.COMPLETED)
+    assert found.finished == is_finished(word)
+    assert found.nodes == ("n1", "n2")
+
+
+@pytest.mark.parametrize("word", ["DREAMING", "", "???"])
+def test_a_word_that_nobody_knows_is_never_finished(
+    fake_slurm: Path, tmp_path: Path, word: str
+) -> None:
+    run = make_run(tmp_path)
+    end_ranks(run, 0, 0, 0, 0)
+    answers(fake_slurm, squeue_out=squeue_row("11", word))
+    assert (one(run).state, one(run).finished, one(run).good) == (JobState.UNKNOWN, False, False)
+
+
+def test_a_pending_job_says_why_in_plain_words_and_when(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    answers(
+        fake_slurm, squeue_out=squeue_row("11", "PENDING", reason="Priority", start="4102444800")
+    )
+    found = one(run)
+    assert found.reason == "Priority"
+    assert found.reason_text
+    assert found.reason_text != "Priority"
+    assert found.expected_start == 4102444800
+    assert "expected start 2" in status_line(found)
+
+
+def test_what_squeue_forgot_accounting_remembers(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    answers(fake_slurm, sacct_out=sacct_row("11", "OUT_OF_MEMORY", "0:125"))
+    found = one(run)
+    assert (found.state, found.source) == (JobState.OUT_OF_MEMORY, "sacct")
+    assert (found.finished, found.good, found.exit_code) == (True, False, 253)
+
+
+@pytest.mark.parametrize(
+    ("state", "finished"), [("COMPLETED", True), ("CANCELLED by 1000", True), ("RUNNING", False)]
+)
+def test_with_the_controller_down_accounting_answers_as_far_as_it_knows(
+    fake_slurm: Path, tmp_path: Path, state: str, finished: bool
+) -> None:
+    run = make_run(tmp_path)
+    down(fake_slurm)
+    answers(fake_slurm, sacct_out=sacct_row("11", state))
+    found = one(run)
+    assert (found.source, found.finished) == ("sacct", finished)
+    if not finished:
+        assert found.reason_text is not None
+        assert "as accounting last knew it" in found.reason_text
+        assert "Unable to contact" in found.reason_text
+
+
+@pytest.mark.parametrize(
+    ("codes", "state", "exit_code"),
+    [
+        ((0, 0, 0, 0), JobState.COMPLETED, 0),
+        ((0, 7, 0, 0), JobState.FAILED, 7),
+        ((0, 0, 0, None), JobState.UNKNOWN, None),
+        ((0, 0, 0), JobState.UNKNOWN, None),
+        ((1, None, None, None), JobState.UNKNOWN, None),
+        ((), JobState.UNKNOWN, None),
+    ],
+)
+def test_with_both_failing_the_ranks_own_files_count(
+    fake_slurm: Path, tmp_path: Path, codes: tuple, state: JobState, exit_code: int | None
+) -> None:
+    run = make_run(tmp_path)
+    down(fake_slurm, accounting=True)
+    end_ranks(run, *codes)
+    found = one(run)
+    assert (found.state, found.source, found.exit_code) == (state, "ranks", exit_code)
+    assert found.finished == (state is not JobState.UNKNOWN)
+    assert "squeue" in str(found.reason_text)
+    assert "sacct" in str(found.reason_text)
+
+
+def test_a_job_that_nobody_knows_is_unknown_and_says_so(fake_slurm: Path, tmp_path: Path) -> None:
+    found = one(make_run(tmp_path))
+    assert (found.state, found.finished) == (JobState.UNKNOWN, False)
+    assert "Slurm no longer knows this job" in str(found.reason_text)
+
+
+def test_ranks_of_an_earlier_attempt_do_not_end_the_next(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    down(fake_slurm, accounting=True)
+    end_ranks(run, 0, 0, 0, 0)
+    write_rank(run.dir, rank(2, restart=1))
+    assert one(run).state is JobState.UNKNOWN
+    assert one(run).restarts == 1
+
+
+def test_without_slurms_programs_the_state_is_unknown(here: Path, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(here))
+    found = one(make_run(tmp_path))
+    assert found.state is JobState.UNKNOWN
+    assert "'squeue' was not found on PATH" in str(found.reason_text)
+
+
+def test_a_whole_array_is_asked_for_in_one_query(fake_slurm: Path, tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path, f"a_{n}", job_id=f"20_{n}", array={"job_id": "20", "index": n})
+        for n in range(30)
+    ]
+    rows = (squeue_row(f"20_{n}", "RUNNING" if n % 2 else "COMPLETED") for n in range(30))
+    answers(fake_slurm, squeue_out="".join(rows))
+    found = statuses(runs)
+    assert [row.state for row in found[:2]] == [JobState.COMPLETED, JobState.RUNNING]
+    calls = (fake_slurm / "calls.jsonl").read_text().splitlines()
+    assert len(calls) == 1
+    assert '"--jobs=20"' in calls[0]
+
+
+def test_a_local_run_asks_no_slurm(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path, job_id="local-1", executor="local")
+    assert one(run).state is JobState.PENDING
+    state = LocalState(job_id="local-1", state=JobState.COMPLETED, host="h", pid=1, pid_started=1,
+                       started=10.0, ended=15.0, exit_code=0)  # fmt: skip
+    write_local_state(run.dir, state)
+    assert (one(run).state, one(run).elapsed_s, one(run).exit_code) == (JobState.COMPLETED, 5.0, 0)
+    assert not (fake_slurm / "calls.jsonl").exists()
+
+
+def test_status_json_has_the_words_of_the_contract(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    end_ranks(run, 0, 3, None, None)
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING"))
+    record = status_record(one(run))
+    wanted = {"job_id", "state", "reason", "nodes", "elapsed_s", "restarts", "exit_code", "run_dir"}
+    assert wanted | {"ranks"} <= set(record)
+    assert [row["exit_code"] for row in record["ranks"]] == [0, 3, None, None]
+    assert {"rank", "host", "exit_code", "error"} <= set(record["ranks"][0])
+
+
+def test_the_page_names_the_rank_that_failed(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    error = "Traceback (most recent call last):\n  x\nValueError: boom"
+    write_rank(run.dir, rank(2, exit_code=1, ended=20.0, error=error))
+    write_rank(run.dir, rank(0, exit_code=143, ended=21.0, consequence=True))
+    answers(fake_slurm, squeue_out=squeue_row("11", "FAILED"))
+    page = status_page(one(run))
+    assert "rank 2   n1, exit status 1: ValueError: boom" in page
+    assert "stopped  rank(s) 0, after that" in page
+    assert "hpckit logs 11 --errors" in page
+
+
+# --- the live view ---
+
+
+def test_a_log_gets_a_line_only_when_something_changed(
+    fake_slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, view = make_run(tmp_path), LiveView()
+    for elapsed in ("1:00", "1:30", "2:00"):
+        answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", elapsed=elapsed))
+        view(statuses([run]))
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED", elapsed="2:05"))
+    view(statuses([run]))
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == ["11 RUNNING", "11 COMPLETED: 2 min 05 s"]
+
+
+def test_a_terminal_gets_its_lines_rewritten(
+    fake_slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    run, view = make_run(tmp_path), LiveView()
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING"))
+    view(statuses([run]))
+    view(statuses([run]))
+    lines = capsys.readouterr().err.split("\n")
+    assert lines[0].endswith("11 RUNNING: 1 min 0")  # cut to the width
+    assert lines[1].startswith("\x1b[1A\r\x1b[2K11 RUNNING")
+
+
+def test_a_waiting_job_shows_when_it_should_start(
+    fake_slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = squeue_row("11", "PENDING", reason="Resources", start="4102444800")
+    answers(fake_slurm, squeue_out=row)
+    LiveView()(statuses([make_run(tmp_path)]))
+    line = capsys.readouterr().err
+    assert line.startswith("11 PENDING: ")
+    assert "expected start 2" in line
+
+
+# --- what differs ---
+
+RECORD = {**run_record(), "templates": [{"name": "t", "hash": "1", "collection": "c"}],
+          "site": {"name": "box", "hash": "1"}, "workload": {"name": "ddp", "hash": "1"},
+          "code": {"commit": "a" * 40, "dirty": False}, "script_hash": "1"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, None),
+        ({"plan": {**PLAN, "nodes": 3}}, "nodes: 2 -> 3"),
+        ({"plan": {**PLAN, "time_min": 5}}, "time min: 60 -> 5"),
+        ({"parameters": {"lr": 1}}, "parameter lr: None -> 1"),
+        ({"code": {"commit": "b" * 40}}, "code: commit aaaaaaaaaaaa -> bbbbbbbbbbbb"),
+        ({"code": None}, "code: commit aaaaaaaaaaaa -> none"),
+        ({"code": {"commit": "a" * 40, "dirty": True}}, "code: there are uncommitted changes now"),
+        ({"script_hash": "2"}, "code: the script itself has changed"),
+        ({"templates": [{"name": "t", "hash": "2", "collection": "c"}]},
+         "template t has changed (was 1, is 2)"),
+        ({"templates": [{"name": "t", "hash": "1", "collection": "c"},
+                        {"name": "u", "hash": "3", "collection": "lab"}]},
+         "template u of lab is new"),
+        ({"site": {"name": "box", "hash": "2"}}, "site box has changed"),
+        ({"workload": {"name": "ddp", "hash": "2"}}, "workload ddp has changed"),
+        ({"hpckit_version": "0.2.0"}, "hpckit 0.1.0 -> 0.2.0"),
+    ],
+)  # fmt: skip
+def test_each_difference_has_its_line(changes: dict, line: str | None) -> None:
+    assert differences(RECORD, {**RECORD, **changes}) == ([] if line is None else [line])
+
+
+def test_uncommitted_changes_of_the_recorded_run_are_said() -> None:
+    old = {**RECORD, "code": {"commit": "a" * 40, "dirty": True}}
+    [line] = differences(old, RECORD)
+    assert line.startswith("code: the recorded run had uncommitted changes")

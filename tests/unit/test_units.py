@@ -1,0 +1,69 @@
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpckit.errors import RequestError
+from hpckit.units import format_minutes, format_seconds, parse_minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("90", 90),
+        (90, 90),
+        ("1h30m", 90),
+        ("1H30M", 90),
+        ("2d", 2880),
+        ("1d2h3m4s", 1564),
+        ("45min", 45),
+        ("30s", 1),
+        ("61s", 2),
+        ("00:30:00", 30),
+        ("12:00:00", 720),
+        ("90:00", 90),
+        ("0:30", 1),
+        ("1-00", 1440),
+        ("1-12:30", 2190),
+        ("7-00:00:00", 10080),
+        (" 15 ", 15),
+    ],
+)
+def test_durations_mean_what_slurm_says_they_mean(text: str | int, minutes: int) -> None:
+    assert parse_minutes(text) == minutes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "0", "00:00:00", "0s", "-5", "1.5", "1:2:3:4", "soon", "h", "1-", "-1:00", "1h 30m"],
+)
+def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
+    with pytest.raises(RequestError, match=r"is not a duration: write minutes \(90\)"):
+        parse_minutes(text)
+
+
+@given(st.integers(min_value=1, max_value=10**6))
+def test_minutes_written_as_slurm_does_read_back_the_same(minutes: int) -> None:
+    assert parse_minutes(format_minutes(minutes)) == minutes
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_duration_or_an_error_of_ours(text: str) -> None:
+    with contextlib.suppress(RequestError):
+        assert parse_minutes(text) >= 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (7620, "2 h 07 min"),
+        (273600, "3 d 04 h"),
+    ],
+)
+def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
