@@ -1,5 +1,6 @@
 """A local run's state on disk: `local.json`, written by its controller, read from any process."""
 
+import contextlib
 import json
 import os
 import socket
@@ -36,6 +37,23 @@ class LocalState:
 def write_local_state(run_dir: Path, state: LocalState) -> None:
     """Replace the state file."""
     write_json(run_dir / STATE, asdict(state))
+
+
+def begin_local_state(run_dir: Path, job_id: str, pid: int) -> None:
+    """Write a first state for a controller just started, unless it has written its own by now.
+
+    A controller that dies before its first word would otherwise look as if it were starting.
+    """
+    state = LocalState(
+        job_id=job_id,
+        state=JobState.PENDING,
+        host=socket.gethostname(),
+        pid=pid,
+        pid_started=start_ticks(pid) or 0,
+        reason="Resources",
+    )
+    with contextlib.suppress(FileExistsError), (run_dir / STATE).open("x") as stream:
+        json.dump(asdict(state), stream)
 
 
 def read_local_state(run_dir: Path) -> LocalState | None:

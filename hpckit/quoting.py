@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import unicodedata
 
 _TOKEN = re.compile(
     r"(?P<comment>\{#.*?#\})|(?P<statement>\{%.*?%\})|(?P<expression>\{\{.*?\}\})|(?P<text>.)",
@@ -9,6 +10,7 @@ _TOKEN = re.compile(
 )
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _PLACEHOLDER = "\x00"
+_UNSAFE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 class ShellCode(str):
@@ -29,7 +31,8 @@ def shell_word(value: object) -> str:
     if isinstance(value, list | tuple):
         return " ".join(shell_word(item) for item in value)
     text = str(value)
-    if not all(character.isprintable() or character == "\t" for character in text):
+    # C*: control and the like; Zl and Zp: Unicode's own line breaks.
+    if any(unicodedata.category(c) in _UNSAFE and c != "\t" for c in text):
         raise ValueError(f"value {text!r} holds a control character, which a script cannot hold")
     return shlex.quote(text)
 

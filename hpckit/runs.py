@@ -1,4 +1,4 @@
-"""The run folder: one submission, one folder, which is the truth; the index is only a cache."""
+"""The run folder: one submission, one folder, which is the truth."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,12 @@ class Run:
         """The array's own id, for a task of an array."""
         array = self.record.get("array")
         return str(array["job_id"]) if array else None
+
+    @property
+    def task(self) -> int:
+        """The number of an array's task; 0 for a run that is none."""
+        array = self.record.get("array")
+        return int(array["index"]) if array else 0
 
     @property
     def ranks(self) -> int:
@@ -123,7 +128,7 @@ def read_run(folder: Path) -> Run:
         record = json.loads(path.read_text(encoding="utf-8"))
         run = Run(dir=folder, record=record)
         _ = [record[key] for key in _KEYS], [record["plan"][key] for key in _PLAN_KEYS]
-        _ = (run.ranks, run.submitted_at, run.array_job_id, _task(run))
+        _ = (run.ranks, run.submitted_at, run.array_job_id, run.task)
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{str(folder)!r} is not a run's folder: it has no {RECORD}."
@@ -167,129 +172,3 @@ def _written_at(folder: Path) -> float:
         return (folder / RECORD).stat().st_mtime
     except OSError:
         return 0.0
-
-
-# --- The index: job id -> folder, for runs anywhere. Append-only; lost lines cost a scan. ---
-
-
-def index_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the user's index file."""
-    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "hpckit" / "runs.jsonl"
-
-
-def add_to_index(runs: list[Run]) -> None:
-    """Remember where runs are. A home directory that cannot be written costs only the shortcut."""
-    lines = [
-        json.dumps({"job_id": run.job_id, "run_id": run.run_id, "dir": str(run.dir)})
-        for run in runs
-    ]
-    path = index_path()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write("\n".join(lines) + "\n")
-    except OSError:
-        return
-
-
-def _indexed() -> list[dict[str, str]]:
-    """Return the index's entries, newest first."""
-    try:
-        lines = index_path().read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    entries = []
-    for line in reversed(lines):
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue  # a torn line
-        if isinstance(entry, dict) and "dir" in entry:
-            entries.append(entry)
-    return entries
-
-
-def find_runs(word: str, root: Path) -> list[Run]:
-    """Return the run called `word`, or every task of the array called so.
-
-    `word` is a job id, a run id, a run's folder, or `latest`.
-
-    Raises:
-        NotFoundError: there is none.
-    """
-    if "/" in word and Path(word).expanduser().is_dir():
-        return [read_run(Path(word).expanduser().absolute())]
-    if word == "latest":
-        return [_latest(root)]
-    if "/" not in word and (root / word / RECORD).exists():
-        return [read_run(root / word)]
-    if matches := _unique(_from_index(word)) or [
-        run for run in list_runs(root) if _names(run, word)
-    ]:
-        newest = max(run.submitted_at for run in matches)
-        # Slurm reuses ids after a while: tasks of one array were submitted together.
-        return sorted(
-            (run for run in matches if run.submitted_at == newest), key=lambda run: _task(run)
-        )
-    raise NotFoundError(
-        f"No run is called {word!r}, here in {root} or in your index. "
-        "See `hpckit jobs`, or name the folder with --runs DIR."
-    )
-
-
-def _task(run: Run) -> int:
-    array = run.record.get("array")
-    return int(array["index"]) if array else 0
-
-
-def _names(run: Run, word: str) -> bool:
-    base = run.run_id.rpartition("_")[0] if run.array_job_id else None
-    return word in (run.job_id, run.run_id, run.array_job_id, base)
-
-
-def _from_index(word: str) -> list[Run]:
-    entries = [
-        entry
-        for entry in _indexed()
-        if word in (entry.get("job_id"), entry.get("run_id"))
-        or word in (_parent(entry.get("job_id")), _parent(entry.get("run_id")))
-    ]
-    return [run for entry in entries if (run := _still_there(entry)) and _names(run, word)]
-
-
-def _parent(identifier: str | None) -> str:
-    return (identifier or "").rpartition("_")[0]
-
-
-def _unique(runs: list[Run]) -> list[Run]:
-    return list({run.dir: run for run in runs}.values())
-
-
-def _still_there(entry: dict[str, str]) -> Run | None:
-    try:
-        return read_run(Path(entry["dir"]))
-    except (OutsideError, RequestError):
-        return None
-
-
-def _latest(root: Path) -> Run:
-    candidates = [run for run in (next(list_runs(root), None), _newest_indexed()) if run]
-    if not candidates:
-        raise NotFoundError(f"There is no run yet in {root}. Start one: hpckit submit ddp")
-    return max(candidates, key=lambda run: run.submitted_at)
-
-
-def _newest_indexed() -> Run | None:
-    for entry in _indexed():
-        if run := _still_there(entry):
-            return run
-    return None
-
-
-def newest_runs(root: Path, limit: int | None) -> list[Run]:
-    """Return the user's newest runs, below `root` and in the index; all of them without a limit."""
-    indexed = (run for run in map(_still_there, _indexed()) if run)
-    candidates = [*islice(list_runs(root), limit), *islice(indexed, limit)]
-    runs = {run.dir: run for run in candidates}.values()
-    return sorted(runs, key=lambda run: run.submitted_at, reverse=True)[:limit]

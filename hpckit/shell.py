@@ -153,9 +153,12 @@ def _too_slow(
     argv: Sequence[str], timeout_s: float, error: subprocess.TimeoutExpired
 ) -> CommandError:
     said: bytes = error.stderr or b""  # bytes even in text mode: subprocess's manual
+    stderr = said.decode("utf-8", "replace")
+    words = first_meaningful_line(stderr)
     return CommandError(
         f"'{argv[0]}' gave no answer within {timeout_s:g} s and was stopped. "
-        "The service behind it may be busy: try again in a minute.",
+        + (f"It said: {words} " if words else "")
+        + "The service behind it may be busy: try again in a minute.",
         argv=argv,
-        stderr=said.decode("utf-8", "replace"),
+        stderr=stderr,
     )

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from hpckit import collections as places
-from hpckit.runs import Run, find_runs, runs_root
+from hpckit.find import find_runs
+from hpckit.runs import Run, runs_root
 from hpckit.sites import Site, detect_site, load_site
 
 RunsOption = Annotated[

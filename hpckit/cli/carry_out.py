@@ -9,8 +9,8 @@ from hpckit.cli.output import note, print_json
 from hpckit.cli.prepare import say_plan
 from hpckit.cli.view import status_line, submit_record
 from hpckit.runs import Run
+from hpckit.submission.model import Submission
 from hpckit.submission.states import RunStatus, statuses
-from hpckit.submission.submit import Submission
 from hpckit.submission.submit import submit as submit_plan
 from hpckit.submission.waiting import wait as wait_for
 

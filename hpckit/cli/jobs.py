@@ -8,7 +8,7 @@ import typer
 from hpckit.cli.arguments import JsonOption, RunsOption, default_root
 from hpckit.cli.output import note, print_json, table
 from hpckit.cli.view import status_record
-from hpckit.runs import newest_runs
+from hpckit.find import newest_runs
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.units import format_seconds
 

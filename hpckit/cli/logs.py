@@ -10,8 +10,9 @@ import typer
 from hpckit.cli.arguments import JobArgument, RunsOption, default_root
 from hpckit.cli.output import note
 from hpckit.errors import RequestError
+from hpckit.find import find_runs
 from hpckit.logs import error_report, follow, log_files, read_all
-from hpckit.runs import Run, find_runs
+from hpckit.runs import Run
 from hpckit.submission.states import statuses
 
 

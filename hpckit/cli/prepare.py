@@ -8,16 +8,16 @@ from hpckit.cli.arguments import find_site
 from hpckit.cli.output import note
 from hpckit.collections import Collection, search_path
 from hpckit.errors import OutsideError, RequestError
+from hpckit.find import find_runs
 from hpckit.interpreter import own_python
 from hpckit.plan.make import make_plan
-from hpckit.plan.model import Plan
+from hpckit.plan.model import Machine, Plan
 from hpckit.plan.request import Request
-from hpckit.runs import find_runs, new_run_id, runs_root
+from hpckit.runs import new_run_id, runs_root
 from hpckit.script import RunPlace
 from hpckit.sites import list_sites
 from hpckit.strategies import STRATEGIES
-from hpckit.submission.local import this_machine
-from hpckit.submission.submit import Submission
+from hpckit.submission.model import Submission
 from hpckit.units import format_minutes
 from hpckit.workloads import Workload, list_workloads, load_workload
 
@@ -35,7 +35,7 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
     site = find_site(request.site, collections)
     workload = _workload(request, collections)
     executor = choose_executor(request.executor, preview=preview)
-    machine = this_machine() if executor == "local" else None
+    machine = _this_machine() if executor == "local" else None
     plan = make_plan(request, site, workload, python=own_python()[0], machine=machine)
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(plan.name)
@@ -50,6 +50,13 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
         site_collection=site_file.collection.label() if site_file else "",
         after_dirs=after_dirs,
     )
+
+
+def _this_machine() -> Machine:
+    # With it comes all that runs a job here, which submitting to Slurm does not need.
+    from hpckit.submission.local import this_machine  # noqa: PLC0415
+
+    return this_machine()
 
 
 def _workload(request: Request, collections: tuple[Collection, ...]) -> Workload | None:

@@ -13,11 +13,12 @@ from hpckit.cli.output import note
 from hpckit.cli.prepare import prepare
 from hpckit.cli.submit import parse_gpus
 from hpckit.errors import OutsideError
+from hpckit.find import find_runs
 from hpckit.plan.request import Request, request_from_record
-from hpckit.runs import Run, find_runs
+from hpckit.runs import Run
 from hpckit.script import make_script
 from hpckit.submission.compare import differences
-from hpckit.submission.submit import make_record
+from hpckit.submission.record import make_record
 from hpckit.units import parse_minutes
 
 

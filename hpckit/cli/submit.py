@@ -11,7 +11,7 @@ from hpckit.cli.prepare import prepare, say_plan
 from hpckit.errors import RequestError
 from hpckit.plan.request import Request
 from hpckit.script import make_script
-from hpckit.submission.submit import Submission
+from hpckit.submission.model import Submission
 from hpckit.units import parse_minutes
 
 

@@ -1,6 +1,7 @@
 """What refuses a plan, with the numbers. Each check has a name and `--skip-check NAME`."""
 
 from hpckit.documents import nearest
+from hpckit.environments import EnvironmentKind
 from hpckit.errors import PlanError, RequestError
 from hpckit.plan.model import Plan
 from hpckit.plan.request import Request
@@ -71,6 +72,14 @@ def _shape_refusals(plan: Plan, request: Request) -> list[tuple[str, str]]:
     if plan.launcher.name == "torchrun" and plan.strategy.mpi:
         found.append(
             ("launcher", "--launcher torchrun cannot start MPI ranks. Use srun or mpirun.")
+        )
+    if plan.launcher.name == "torchrun" and plan.environment.kind is EnvironmentKind.APPTAINER:
+        found.append(
+            (
+                "launcher",
+                "--launcher torchrun would start its agent in the container, where hpckit is not. "
+                "Use --launcher srun: each rank then gets a container of its own.",
+            )
         )
     return found
 

@@ -10,8 +10,8 @@ from hpckit.errors import RequestError, SubmissionError
 from hpckit.plan.model import Plan
 from hpckit.script import make_script
 from hpckit.slurm import cluster, control
+from hpckit.submission.model import Submission
 from hpckit.submission.slurm import refused
-from hpckit.submission.submit import Submission
 from hpckit.units import format_minutes
 
 

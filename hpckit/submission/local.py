@@ -6,18 +6,21 @@ loses its jobs to other processes; so `_submit_command` starts `hpckit.payload.c
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit import shell
 from hpckit.interpreter import own_python
+from hpckit.localjob import ask_cancel, begin_local_state, read_local_state
 from hpckit.payload.controller import ControllerSpec
 from hpckit.plan.model import Machine
 from hpckit.runs import write_json
 
 if TYPE_CHECKING:
+    from subprocess import Popen  # noqa: TID251  # the type only
+
     from submitit import LocalExecutor
 
 
@@ -49,18 +52,35 @@ def local_executor(
     return HpckitExecutor()
 
 
+# Held, not waited for: a controller outlives this process.
+_CONTROLLERS: "list[Popen[bytes]]" = []
+
+
 def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     """Start the controller, in a session of its own: it outlives the terminal."""
     path = folder / "controller.json"
     write_json(path, asdict(spec))
     with (folder / "controller.log").open("ab") as log:
-        shell.spawn(
+        controller = shell.spawn(
             [*own_python(), "-m", "hpckit.payload.controller", str(path)],
             env=environ,
             stdout=log,
             stderr=log,
             new_session=True,
         )
+    _CONTROLLERS.append(controller)
+    for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True):
+        begin_local_state(Path(run_dir), job_id, controller.pid)
+
+
+def end_local(run_dirs: Sequence[Path]) -> None:
+    """End runs that were started, and wait until their controller is gone."""
+    for run_dir in run_dirs:
+        state = read_local_state(run_dir)
+        if state is not None and state.ended is None:
+            ask_cancel(run_dir)
+    if _CONTROLLERS:
+        _CONTROLLERS.pop().wait(timeout=30)
 
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:

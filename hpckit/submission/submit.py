@@ -1,56 +1,29 @@
 """From a plan to a submitted job: folder, script, submitit, record. All of it or nothing."""
 
-import getpass
 import os
-import socket
-import sys
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpckit import __version__, shell
-from hpckit.collections import Collection, content_hash
+from hpckit import shell
 from hpckit.environ import scrubbed_environment
 from hpckit.errors import RequestError
+from hpckit.find import add_to_index
 from hpckit.interpreter import own_python
 from hpckit.payload.controller import ControllerSpec
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.plan.model import Plan
-from hpckit.plan.request import Request
-from hpckit.provenance import code_version
-from hpckit.render import Rendered, template_record
-from hpckit.runs import (
-    RECORD,
-    SCHEMA,
-    Run,
-    add_to_index,
-    make_folder,
-    read_run,
-    remove_folders,
-    write_json,
-)
-from hpckit.script import SIGNAL_DELAY_S, RunPlace, make_script, submitit_folder
+from hpckit.render import Rendered
+from hpckit.runs import RECORD, Run, make_folder, remove_folders, write_json
+from hpckit.script import SIGNAL_DELAY_S, make_script, submitit_folder
 from hpckit.slurm import control
 from hpckit.submission.in_job import Payload
-from hpckit.submission.local import local_executor, this_machine
+from hpckit.submission.local import end_local, local_executor, this_machine
+from hpckit.submission.model import Submission
+from hpckit.submission.record import make_record
 from hpckit.submission.slurm import refused, slurm_executor
 
 ARRAY_RECORD = "array.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Submission:
-    """What is about to be submitted, and what its record will say."""
-
-    request: Request
-    plan: Plan
-    place: RunPlace
-    collections: tuple[Collection, ...]
-    site_path: Path | None = None
-    site_collection: str = ""
-    after_dirs: tuple[str, ...] = ()
 
 
 def submit(submission: Submission) -> list[Run]:
@@ -81,8 +54,11 @@ def submit(submission: Submission) -> list[Run]:
 
 
 def _undo(plan: Plan, job_ids: list[str], folders: list[Path]) -> None:
+    """End what was handed over, then remove its folders."""
     if job_ids and plan.executor == "slurm":
         control.cancel(job_ids)
+    elif job_ids:
+        end_local(folders)
     remove_folders(folders)
 
 
@@ -210,70 +186,3 @@ def _write_records(
         write_json(task.folder / RECORD, record)
         runs.append(Run(dir=task.folder, record=record))
     return runs
-
-
-def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
-    """Return what `run.json` says of a submission: everything needed to do it again."""
-    plan, workload = submission.plan, submission.plan.workload
-    defaults = {name: row.default for name, row in workload.parameters.items()} if workload else {}
-    return {
-        "schema": SCHEMA,
-        "hpckit_version": __version__,
-        "submitted_at": time.time(),
-        "user": getpass.getuser(),
-        "host": socket.gethostname(),
-        "cwd": submission.place.cwd,
-        "command_line": sys.argv,
-        "executor": plan.executor,
-        "name": plan.name,
-        "request": asdict(submission.request),
-        "parameters": {**defaults, **plan.settings},
-        "plan": plan_record(plan),
-        "site": {
-            "name": plan.site.name,
-            "collection": submission.site_collection,
-            "hash": content_hash(submission.site_path) if submission.site_path else None,
-        },
-        "workload": _workload_record(plan),
-        "templates": [template_record(found) for found in rendered.templates],
-        "collections": [
-            {"name": row.name, "origin": row.origin, "path": str(row.path)}
-            for row in submission.collections
-        ],
-        "code": code_version(plan.script),
-        "script_hash": content_hash(plan.script),
-    }
-
-
-def _workload_record(plan: Plan) -> dict[str, Any] | None:
-    if plan.workload is None or plan.workload.found is None:
-        return None
-    folder = plan.workload.found.path.parent
-    return {
-        "name": plan.workload.name,
-        "collection": plan.workload.found.collection.label(),
-        "path": str(folder),
-        "hash": content_hash(folder),
-    }
-
-
-def plan_record(plan: Plan) -> dict[str, Any]:
-    """Return the plan as plain values, for `run.json`."""
-    names = (
-        "nodes", "gpus_per_node", "total_gpus", "gpu_type", "tasks_per_node", "ranks",
-        "cpus_per_task", "mem_gb", "time_min", "partition", "account", "qos", "constraint",
-        "reservation", "exclude", "template", "max_requeues", "sample_interval_s", "device",
-    )  # fmt: skip
-    return {
-        **{name: getattr(plan, name) for name in names},
-        "strategy": plan.strategy.name,
-        "launcher": plan.launcher.name,
-        "environment": plan.environment.name,
-        "array_size": len(plan.tasks) if plan.is_array else None,
-        "parallel": plan.parallel,
-    }
-
-
-def reread(run: Run) -> Run:
-    """Read a run again, to see what has been written since."""
-    return replace(run, record=read_run(run.dir).record)

@@ -8,13 +8,11 @@ import pytest
 
 from hpckit import runs
 from hpckit.errors import NotFoundError, OutsideError, RequestError
+from hpckit.find import add_to_index, find_runs, index_path, newest_runs
 from hpckit.runs import (
-    add_to_index,
-    find_runs,
     list_runs,
     make_folder,
     new_run_id,
-    newest_runs,
     read_run,
     remove_folders,
     runs_root,
@@ -159,7 +157,7 @@ def test_the_index_finds_runs_anywhere_and_only_them(here: Path) -> None:
 
 def test_a_lost_or_torn_index_costs_only_a_scan(here: Path) -> None:
     run = make_run(here / "runs", "ddp-1", job_id="77")
-    path = runs.index_path()
+    path = index_path()
     assert find_runs("77", here / "runs")[0].dir == run.dir
     path.parent.mkdir(parents=True)
     path.write_text('{"dir": 5}\n[1]\n{"job_id": "77", "dir": "/gone"}\n{"job_id": "7\n\0\n')

@@ -1,0 +1,18 @@
+"""The only module that knows Jinja: strict, sandboxed, and values quoted for the shell by itself.
+
+Every `{{ value }}` is quoted as the environment prints it, so a template's author cannot forget it.
+An author who writes quotes round an expression would undo that (`"{{ x }}"` lets `$(…)` run), so
+such a template is refused when it is loaded.
+"""
+
+from hpckit.render.engine import Rendered, render
+from hpckit.render.sources import find_template, list_templates, read_template, template_record
+
+__all__ = [
+    "Rendered",
+    "find_template",
+    "list_templates",
+    "read_template",
+    "render",
+    "template_record",
+]

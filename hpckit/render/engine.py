@@ -1,0 +1,76 @@
+"""Rendering: a template and a context to text, or to one error with template and line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpckit.collections import Collection, Found
+from hpckit.errors import TemplateError
+from hpckit.render.sandbox import MAX_OUTPUT_BYTES, make_environment
+from hpckit.render.sources import Loader, find_template
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendered:
+    """A script, and every template file that went into it."""
+
+    text: str
+    templates: tuple[Found, ...]
+
+
+def render(name: str, context: Mapping[str, Any], collections: tuple[Collection, ...]) -> Rendered:
+    """Render the template `name` with `context`.
+
+    Raises:
+        TemplateError: unknown template or variable, a syntax error, a value that cannot be quoted,
+            or a forbidden operation; with template and line.
+    """
+    import jinja2
+
+    loader = Loader(collections)
+    environment = make_environment(loader)
+    found = find_template(name, collections)
+    try:
+        template = environment.get_template(found.name)
+        text = _limited(template.generate(dict(context)), found)
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateError(f"{_shown(error.name)}:{error.lineno}: {error.message}.") from error
+    except jinja2.TemplateNotFound as error:
+        raise TemplateError(
+            f"Template {found.path} needs {error.name!r}, which no collection has. "
+            "See `hpckit templates list`."
+        ) from error
+    except jinja2.UndefinedError as error:
+        raise TemplateError(
+            f"{_place(error, found)}: {error.message}. See `hpckit templates vars`."
+        ) from error
+    except jinja2.TemplateRuntimeError as error:  # the sandbox's SecurityError is one
+        raise TemplateError(f"{_place(error, found)}: {error}.") from error
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError, RecursionError) as error:
+        raise TemplateError(f"{_place(error, found)}: {error}.") from error
+    return Rendered(text=text, templates=tuple(loader.used.values()))
+
+
+def _limited(chunks: Any, found: Found) -> str:  # noqa: ANN401
+    parts, size = [], 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > MAX_OUTPUT_BYTES:
+            raise TemplateError(f"{found.path}: the script grows over {MAX_OUTPUT_BYTES} bytes.")
+        parts.append(chunk)
+    return "".join(parts)
+
+
+def _place(error: Exception, found: Found) -> str:
+    """Return file:line of the innermost template frame of an error."""
+    place, frame = str(found.path), error.__traceback__
+    while frame:
+        filename = frame.tb_frame.f_code.co_filename
+        if filename.endswith(".j2"):
+            place = f"{filename}:{frame.tb_lineno}"
+        frame = frame.tb_next
+    return place
+
+
+def _shown(name: str | None) -> str:
+    return name or "template"

@@ -1,0 +1,109 @@
+"""Templates on the search path: listing, finding, reading, and Jinja's way to ask for one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from hpckit.collections import Collection, Found, content_hash, find_all
+from hpckit.documents import nearest
+from hpckit.errors import TemplateError
+from hpckit.quoting import quoted_expression
+
+
+def list_templates(collections: tuple[Collection, ...]) -> dict[str, Found]:
+    """Return every template on the search path by its name under `templates/`."""
+    return find_all("**/*.j2", "templates", collections)
+
+
+def find_template(name: str, collections: tuple[Collection, ...]) -> Found:
+    """Return the template `name`: a full name, or the short one of `--template` (`base`).
+
+    Raises:
+        TemplateError: there is no such template.
+    """
+    known = list_templates(collections)
+    for candidate in (name, f"slurm/{name}.sh.j2", f"{name}.sh.j2"):
+        if candidate in known:
+            return known[candidate]
+    short = [key.removeprefix("slurm/").removesuffix(".sh.j2") for key in known]
+    raise TemplateError(
+        f"Unknown template {name!r}. {nearest(name, short)} See `hpckit templates list`."
+    )
+
+
+@dataclass(slots=True)
+class Loader:
+    """Finds templates on the search path, and remembers which were used.
+
+    A template that extends its own name gets the next one down the path; `NAME:path` reaches into
+    the collection called NAME. Inside Jinja such a template is called `NAME:path`.
+    """
+
+    collections: tuple[Collection, ...]
+    used: dict[str, Found] = field(default_factory=dict)
+
+    def as_jinja(self) -> Any:  # noqa: ANN401
+        """Return the loader as Jinja wants it."""
+        from jinja2 import FunctionLoader
+
+        return FunctionLoader(self._load)
+
+    def resolve(self, template: str, parent: str) -> str:
+        """Return the name `template` stands for when `parent` extends or includes it."""
+        if ":" in template:
+            return template
+        _, _, parent_path = parent.rpartition(":")
+        if template != parent_path or parent not in self.used:
+            return template
+        shadowed = self.used[parent].shadows
+        if not shadowed:
+            raise TemplateError(
+                f"{self.used[parent].path}: extends itself, and no collection further down the "
+                f"search path has {template!r}."
+            )
+        return f"{shadowed[0].name}:{template}"
+
+    def _load(self, name: str) -> tuple[str, str, Callable[[], bool]] | None:
+        owner, _, path = name.rpartition(":")
+        if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            raise TemplateError(f"Template name {path!r} leads out of the collections.")
+        names = [collection.name for collection in self.collections]
+        if owner and owner not in names:
+            raise TemplateError(f"Unknown collection {owner!r}. {nearest(owner, names)}")
+        start = names.index(owner) if owner else 0
+        found = list_templates(self.collections[start:]).get(path)
+        if found is None or (owner and found.collection.name != owner):
+            return None
+        source = read_template(found)
+        self.used[name] = found
+        return source, str(found.path), lambda: True
+
+
+def read_template(found: Found) -> str:
+    """Read a template's source, and refuse expressions inside quotes.
+
+    Raises:
+        TemplateError: unreadable, or an expression inside quotes or a here-document.
+    """
+    try:
+        source = found.path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"{found.path}: cannot be read: {error}.") from error
+    if fault := quoted_expression(source):
+        line, expression = fault
+        raise TemplateError(
+            f"{found.path}:{line}: {expression} stands inside quotes or a here-document. "
+            "Take the quotes away: hpckit quotes every value."
+        )
+    return source
+
+
+def template_record(found: Found) -> dict[str, str]:
+    """Describe a template for `run.json` and the script's first lines."""
+    return {
+        "name": found.name,
+        "collection": found.collection.name,
+        "path": str(Path(found.path)),
+        "hash": content_hash(found.path),
+    }

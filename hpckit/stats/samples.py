@@ -1,0 +1,251 @@
+"""The samples of one node of one job, as values: what the sampler writes and the summary reads.
+
+A file `<host>.r<restart>.<pid>.jsonl` has one writer and is only appended to. Its first record is a
+`Header`; then `Sample`s, a `Slow` once a minute, a `State` when one changed, `Note`s, and an `End`
+unless the sampler was killed. `encoding` turns records into lines, `reading` reads whole files.
+
+None is "unknown" everywhere, and never 0. Counters (`_us` of CPU, `_mj`, `io_*`, `oom_kills`) only
+grow, except that a driver reload sets an energy counter back to 0; take differences.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCHEMA = 1
+_NAME = re.compile(r"(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl", re.ASCII)
+
+# How sure it is that a GPU is this job's (facts 7.1): its processes are all the job's; none was
+# seen, or they cannot be told; others' processes are on it too.
+VERIFIED, UNVERIFIED, SHARED = "verified", "unverified", "shared"
+# What `GpuSample.utilization_permille` is: the mean over the interval from the driver's own
+# buffer, or the driver's last window (1/6 to 1 s) alone.
+MEAN, SPOT = "mean", "spot"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuInfo:
+    """One GPU, or one MIG slice, that is this job's.
+
+    Attributes:
+        index: NVML's index on this node (PCI order); a slice has its parent's.
+        minor: N of /dev/nvidiaN.
+        pci: bus id, as `00000000:18:00.0`.
+        memory_total_bytes: the slice's own for a slice.
+        power_limit_mw: the enforced limit of the whole GPU.
+        mig_parent: UUID of the GPU a MIG slice is part of; None for a whole GPU.
+        gpm: whether SM, tensor and DRAM activity can be read (Hopper and newer).
+    """
+
+    index: int
+    uuid: str
+    name: str | None = None
+    minor: int | None = None
+    pci: str | None = None
+    memory_total_bytes: int | None = None
+    power_limit_mw: int | None = None
+    mig_parent: str | None = None
+    gpm: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """What holds for a whole file.
+
+    Attributes:
+        ids: job, array and run ids, where known: `job_id`, `array_job_id`, `array_task_id`,
+            `het_job_id`, `het_offset`, `step_id`, `cluster`, `run_id`, `restart`.
+        epoch_us: wall clock at `mono_us`, which gives every sample's wall time.
+        mono_us: CLOCK_BOOTTIME, comparable within one `boot_id`.
+        interval_us: what was asked for; the first minutes are finer.
+        gpu_method: how the job's GPUs were found (`hpckit.stats.gpus`).
+        gpu_confidence: VERIFIED, UNVERIFIED or SHARED at the start; `State` has it later.
+        cores: how many this job may use here.
+        memory_limit_bytes: what this job may use here; None if unlimited or unknown.
+        cgroup: `v1`, `v2`, or `proc` where /proc was summed over the job's processes.
+    """
+
+    host: str
+    boot_id: str | None
+    pid: int
+    epoch_us: int
+    mono_us: int
+    interval_us: int
+    ids: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[GpuInfo, ...] = ()
+    gpu_method: str | None = None
+    gpu_confidence: str = UNVERIFIED
+    cores: int | None = None
+    memory_limit_bytes: int | None = None
+    cgroup: str | None = None
+    driver: str | None = None
+    schema: int = SCHEMA
+
+    def epoch_at(self, mono_us: int) -> int:
+        """Return the wall clock, in microseconds since 1970, at a record's time."""
+        return self.epoch_us + mono_us - self.mono_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuSample:
+    """One GPU at one time. Permilles are of the time since the last sample.
+
+    Attributes:
+        energy_mj: the counter since the driver was loaded; whole GPU, absent on a MIG slice.
+        power_mw: over about the last second; the mean between samples is in `energy_mj`.
+        utilization_permille: time in which a kernel ran; see MEAN and SPOT.
+        sm_permille: SMs busy, mean over all of them (GPM).
+        occupancy_permille: warps resident of those possible (GPM).
+        tensor_permille: tensor cores busy (GPM).
+        dram_permille: memory bandwidth used (GPM).
+    """
+
+    energy_mj: int | None = None
+    memory_bytes: int | None = None
+    power_mw: int | None = None
+    utilization_permille: int | None = None
+    sm_permille: int | None = None
+    occupancy_permille: int | None = None
+    tensor_permille: int | None = None
+    dram_permille: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One node at one time.
+
+    Attributes:
+        mono_us: when, on the header's clock.
+        cpu_us: CPU time of the job on this node so far.
+        memory_bytes: anonymous and shared memory: what the job needs, without page cache.
+        memory_peak_bytes: the kernel's high-water mark, which counts page cache too.
+        cache_bytes: page cache charged to the job.
+        own_cpu_us: CPU time of the sampler itself so far.
+        own_rss_bytes: memory of the sampler itself.
+        took_us: how long this sample took to take.
+        gpus: in the header's order.
+    """
+
+    mono_us: int
+    cpu_us: int | None = None
+    memory_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+    cache_bytes: int | None = None
+    swap_bytes: int | None = None
+    io_read_bytes: int | None = None
+    io_write_bytes: int | None = None
+    oom_kills: int | None = None
+    own_cpu_us: int | None = None
+    own_rss_bytes: int | None = None
+    took_us: int | None = None
+    gpus: tuple[GpuSample, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuSlow:
+    """What is read of a GPU once a minute.
+
+    Attributes:
+        throttle_reasons: NVML's bits of why clocks are low (`nvmlClocksEventReason*`).
+        utilization_source: MEAN or SPOT.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    throttle_reasons: int | None = None
+    temperature_c: int | None = None
+    memory_temperature_c: int | None = None
+    utilization_source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slow:
+    """The slow fields of all GPUs, in the header's order, and the wall clock beside ours."""
+
+    mono_us: int
+    epoch_us: int
+    gpus: tuple[GpuSlow, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuState:
+    """What seldom changes about a GPU.
+
+    Attributes:
+        ecc_corrected: volatile, since the driver was loaded.
+        remapped_rows: correctable and uncorrectable.
+        processes: (pid, bytes of GPU memory) on it, anyone's; None if not readable.
+        confidence: VERIFIED, UNVERIFIED or SHARED.
+    """
+
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped_rows: int | None = None
+    processes: tuple[tuple[int, int | None], ...] | None = None
+    confidence: str = UNVERIFIED
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """The state of all GPUs, in the header's order; written when one of them changed."""
+
+    mono_us: int
+    gpus: tuple[GpuState, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """Something the reader of the summary should know.
+
+    Attributes:
+        code: a stable word: `gpu_lost`, `gpu_hang`, `no_nvml`, `not_supported`, `counter_reset`,
+            `disk`, `dropped`, `cgroup`, `gpu_mapping`, `late`.
+        text: one sentence.
+        gpu: UUID of the GPU it is about.
+    """
+
+    mono_us: int
+    code: str
+    text: str
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """The sampler ended by itself: `reason` is `signal`, `parent` (the job's end) or `error`."""
+
+    mono_us: int
+    reason: str
+
+
+Record = Header | Sample | Slow | State | Note | End
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplesPath:
+    """One samples file, and what its name says."""
+
+    path: Path
+    host: str
+    restart: int
+    pid: int
+
+
+def file_name(host: str, restart: int, pid: int) -> str:
+    """Return the name of a samples file."""
+    return f"{host.replace('/', '_')}.r{restart}.{pid}.jsonl"
+
+
+def samples_files(folder: Path) -> tuple[SamplesPath, ...]:
+    """Return the samples files of a folder by restart, host and pid; none if it is not there."""
+    if not folder.is_dir():
+        return ()
+    found = (
+        SamplesPath(
+            path=path, host=name["host"], restart=int(name["restart"]), pid=int(name["pid"])
+        )
+        for path in folder.iterdir()
+        if (name := _NAME.fullmatch(path.name))
+    )
+    return tuple(sorted(found, key=lambda file: (file.restart, file.host, file.pid)))
