@@ -17,7 +17,7 @@ from rich.text import Text
 
 COMMANDS = (
     "hpckit submit ddp --nodes 2 --gpus 4 --wait",
-    "hpckit logs latest | tail -n 3",
+    "hpckit logs latest | head -n 5",
     "hpckit submit ddp train.py --nodes 2 --gpus 2 --wait -- --lr 0.1",
     "hpckit logs latest --errors",
     "hpckit jobs",
