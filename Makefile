@@ -33,7 +33,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hpckit templates lint
-	$(BIN)/shellcheck tests/setup_system.sh .ci/run
+	$(BIN)/shellcheck tests/setup_system.sh tests/clients/setup.sh .ci/run
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -67,10 +67,8 @@ $(VENV)/.dev: $(VENV)/.pip $(SETUP)
 	touch $@
 
 # Lightning and accelerate live apart: hpckit's own python and a script's need not be the same.
-$(CLIENTS)/.done: tests/clients/requirements.txt constraints.txt
-	$(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/pip install --quiet -c constraints.txt -r tests/clients/requirements.txt
-	touch $@
+$(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/setup.sh constraints.txt
+	PYTHON=$(PYTHON) tests/clients/setup.sh $(CURDIR)/$(CLIENTS)
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) .venv-torchx .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs

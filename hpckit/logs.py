@@ -12,6 +12,12 @@ JOB_LOG = "job.out"
 _CHUNK = 1 << 16
 _PAUSE_S = 0.3
 _TAIL_LINES = 20
+# torch issues 179291 and 190489: gloo's threads outlive the script's work.
+_GLOO_EXIT = "terminate called without an active exception"
+_GLOO_HINT = (
+    "hint: a known fault of torch with gloo, after the work is done: delete the model, then call "
+    "torch.distributed.destroy_process_group() at the script's end"
+)
 
 
 def log_files(run: Run, rank: int | None = None, *, every: bool = False) -> list[Path]:
@@ -85,7 +91,7 @@ def error_report(run: Run) -> str:
     ranks = read_ranks(run.dir)
     failed = first_failure(ranks)
     if failed is None:
-        return _job_log_end(run)
+        return "\n".join(part for part in (_never_ended(ranks), _job_log_end(run)) if part)
     lines = [
         f"rank {failed.rank} on {failed.host} failed first, exit status {failed.exit_code}, "
         f"{_after(failed)} after its start:",
@@ -98,7 +104,15 @@ def error_report(run: Run) -> str:
         lines.append(f"also failed: rank(s) {', '.join(also)}")
     if stopped:
         lines.append(f"stopped after that: rank(s) {', '.join(stopped)}")
+    if failed.error and _GLOO_EXIT in failed.error:
+        lines.append(_GLOO_HINT)
     return "\n".join(lines)
+
+
+def _never_ended(ranks: Sequence[RankRecord]) -> str:
+    """Name the ranks that were killed with their supervisors: they wrote no end."""
+    names = [f"{row.rank} ({row.host})" for row in ranks if row.ended is None]
+    return f"no end on record: rank(s) {', '.join(names)}; killed from outside?" if names else ""
 
 
 def _after(record: RankRecord) -> str:

@@ -1,6 +1,7 @@
 """Sites: one cluster each, as data in `templates/sites/NAME.yaml`."""
 
 import fnmatch
+import functools
 import os
 import re
 import socket
@@ -121,10 +122,15 @@ def detect_site(
 
 def _identifies(identify: Mapping[str, str], environ: Mapping[str, str]) -> bool:
     checks = [
-        fnmatch.fnmatch(socket.getfqdn() if key == "hostname" else environ.get(key, ""), pattern)
+        fnmatch.fnmatch(_hostname() if key == "hostname" else environ.get(key, ""), pattern)
         for key, pattern in identify.items()
     ]
     return bool(checks) and all(checks)
+
+
+@functools.cache
+def _hostname() -> str:
+    return socket.getfqdn()  # may ask a name server: once
 
 
 def read_site(path: Path) -> Site:

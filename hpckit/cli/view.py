@@ -106,6 +106,9 @@ def status_page(status: RunStatus) -> str:
         if rank.exit_code and not rank.consequence:
             why = f": {error_line(rank.error)}" if rank.error else ""
             lines.append(f"  rank {rank.rank:<3} {rank.host}, exit status {rank.exit_code}{why}")
+    lost = [f"{rank.rank} ({rank.host})" for rank in status.ranks if rank.ended is None]
+    if lost and status.finished:
+        lines.append(f"  no end   on record of rank(s) {', '.join(lost)}: killed from outside?")
     stopped = [str(rank.rank) for rank in status.ranks if rank.consequence]
     if stopped:
         lines.append(f"  stopped  rank(s) {', '.join(stopped)}, after that")

@@ -15,7 +15,14 @@ from typing import IO, TYPE_CHECKING
 
 from hpckit import shell
 from hpckit.errors import CommandError
-from hpckit.payload.children import prepare_child, shell_status, signal_group, stop_all, wait_for
+from hpckit.payload.children import (
+    die_with_parent,
+    prepare_child,
+    shell_status,
+    signal_group,
+    stop_all,
+    wait_for,
+)
 from hpckit.payload.device import choose_device
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
@@ -164,6 +171,8 @@ def _say(stream: IO[bytes], line: str) -> None:
 
 def main() -> None:
     """Run one rank that torchrun or mpirun started."""
+    # torchrun and mpirun start ranks in sessions of their own, and do not end them when killed.
+    die_with_parent(signal.SIGKILL)
     task = task_from_json(os.environ[TASK_VARIABLE])
     source = "torchrun" if task.launcher == "torchrun" else mpi_source(os.environ)
     rank = RankProcess(task, find_place(source, task.tasks_per_node, os.environ))

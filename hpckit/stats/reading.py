@@ -138,9 +138,12 @@ def _lines(path: Path, damage: Damage) -> Iterator[bytes]:
             rest += first
             if others:
                 yield from _whole(rest, damage)
-                for line in others[:-1]:
-                    yield from _whole(line, damage)
-                rest = others[-1]
+                rest = others.pop()
+                if b"\0" in chunk:
+                    for line in others:
+                        yield from _whole(line, damage)
+                else:
+                    yield from filter(None, others)
             if len(rest) > _LONGEST_LINE:
                 rest = _shortened(rest, damage)
     if rest.strip(b"\0"):
