@@ -5,7 +5,7 @@ import functools
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,23 +114,21 @@ def detect_site(
     """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
     if environ.get("HPCKIT_SITE"):
         return environ["HPCKIT_SITE"]
+    hostname = functools.cache(socket.getfqdn)  # it may ask a name server: once
     for name, found in list_sites(collections).items():
-        if _identifies(read_site(found.path).identify, environ):
+        if _identifies(read_site(found.path).identify, environ, hostname):
             return name
     return GENERIC
 
 
-def _identifies(identify: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+def _identifies(
+    identify: Mapping[str, str], environ: Mapping[str, str], hostname: Callable[[], str]
+) -> bool:
     checks = [
-        fnmatch.fnmatch(_hostname() if key == "hostname" else environ.get(key, ""), pattern)
+        fnmatch.fnmatch(hostname() if key == "hostname" else environ.get(key, ""), pattern)
         for key, pattern in identify.items()
     ]
     return bool(checks) and all(checks)
-
-
-@functools.cache
-def _hostname() -> str:
-    return socket.getfqdn()  # may ask a name server: once
 
 
 def read_site(path: Path) -> Site:
