@@ -4,7 +4,7 @@ import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
 from hpckit.cli.output import note, print_json
-from hpckit.cli.view import status_line, status_record
+from hpckit.cli.view import status_document, status_line
 from hpckit.submission.waiting import cancel as cancel_runs
 
 
@@ -17,8 +17,7 @@ def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
     """End jobs, or take them out of the queue. Jobs that are over stay as they were."""
     found = cancel_runs(runs_called(job_ids, runs))
     if json:
-        records = [status_record(status) for status in found]
-        print_json(records[0] if len(records) == 1 else {"jobs": records})
+        print_json(status_document(found))
     else:
         print("\n".join(status_line(status) for status in found))
     if not all(status.finished for status in found):

@@ -4,7 +4,7 @@ import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
 from hpckit.cli.output import print_json
-from hpckit.cli.view import status_page, status_record
+from hpckit.cli.view import status_document, status_page
 from hpckit.submission.states import statuses
 
 
@@ -17,7 +17,6 @@ def status(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
     """Show what became of a job: state, why it waits, its ranks. An array shows all its tasks."""
     found = statuses(runs_called(job_ids, runs))
     if json:
-        records = [status_record(status) for status in found]
-        print_json(records[0] if len(records) == 1 else {"jobs": records})
+        print_json(status_document(found))
     else:
         print("\n".join(status_page(status) for status in found))

@@ -40,6 +40,12 @@ def status_record(status: RunStatus) -> dict[str, Any]:
     }
 
 
+def status_document(statuses: list[RunStatus]) -> dict[str, Any]:
+    """Return `--json` of one run, or of several under `jobs`."""
+    records = [status_record(status) for status in statuses]
+    return records[0] if len(records) == 1 else {"jobs": records}
+
+
 def submit_record(status: RunStatus) -> dict[str, Any]:
     """Return `submit --json` of one run."""
     return {

@@ -6,7 +6,7 @@ import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
 from hpckit.cli.output import print_json
-from hpckit.cli.view import status_line, status_record
+from hpckit.cli.view import status_document, status_line
 from hpckit.submission.waiting import wait as wait_for
 
 
@@ -26,8 +26,7 @@ def wait(
     """Wait until all jobs are over. Exit status 0 when all COMPLETED, 1 when one did not."""
     found = wait_for(runs_called(job_ids, runs), timeout_s=timeout)
     if json:
-        records = [status_record(status) for status in found]
-        print_json(records[0] if len(records) == 1 else {"jobs": records})
+        print_json(status_document(found))
     else:
         print("\n".join(status_line(status) for status in found))
     if not all(status.good for status in found):
