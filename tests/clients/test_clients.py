@@ -63,7 +63,7 @@ def run_client(
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**_clean_environment(), **env},
+        env={**_clean_environment(), **env, "XDG_STATE_HOME": str(folder / "state")},
         capture_output=True,
         text=True,
         check=False,
