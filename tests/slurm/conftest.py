@@ -1,5 +1,174 @@
-"""Gives the tests of this folder a real Slurm."""
+"""Gives the tests of this folder a real Slurm, and a desk: a user with a home and a shell."""
 
-from tests.slurmbox.fixture import slurm
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-__all__ = ["slurm"]
+import pytest
+
+from tests.slurmbox.fixture import Slurm, slurm
+
+__all__ = ["desk", "slurm"]
+
+HPCKIT = Path(sys.executable).with_name("hpckit")
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")
+# Of the developer's own shell, or of a job that the tests run in: no test may depend on them.
+_NOT_OURS = ("HPCKIT_", "SLURM", "SBATCH", "SUBMITIT", "XDG_", "TORCH", "OMPI_", "PMI", "CUDA_")
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Record:
+        """The one JSON document on stdout."""
+        document: Record = json.loads(self.out)
+        return document
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A user of the box: home, working folder, runs and environment of their own."""
+
+    slurm: Slurm
+    home: Path
+    work: Path
+    env: dict[str, str]
+    submitted: list[str] = field(default_factory=list)
+
+    @property
+    def runs(self) -> Path:
+        """Where this user's runs go."""
+        return Path(self.env["HPCKIT_RUNS"])
+
+    def call(
+        self,
+        *argv: str | Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        expect: int | None = 0,
+        timeout_s: float = 120,
+    ) -> Answer:
+        """Run hpckit as this user does; `expect` is its exit status, None any."""
+        done = subprocess.run(
+            [HPCKIT, *argv],
+            env={**self.env, **(env or {})},
+            cwd=cwd or self.work,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+        )
+        said = f"hpckit {argv}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert expect is None or done.returncode == expect, said
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def submit(self, *argv: str | Path, **options: Any) -> Record:
+        """Submit, and give what `submit --json` says: of the job, or of all tasks as `jobs`."""
+        head = (*argv[: argv.index("--")], "--json") if "--" in argv else (*argv, "--json")
+        tail = argv[argv.index("--") :] if "--" in argv else ()
+        answer = self.call("submit", *head, *tail, **options)
+        record = answer.json
+        self.submitted.extend(row["job_id"] for row in record.get("jobs", [record]))
+        return record
+
+    def status(self, job_id: str, **options: Any) -> Record:
+        """Give `status --json`."""
+        return self.call("status", job_id, "--json", **options).json
+
+    def until(self, job_id: str, *states: str, within_s: float = 60, **options: Any) -> Record:
+        """Ask for the status until the job, or each task of an array, is in one of `states`."""
+        found: Record = {}
+
+        def there() -> bool:
+            found.update(self.status(job_id, **options))
+            return all(row["state"] in states for row in found.get("jobs", [found]))
+
+        assert eventually(there, within_s, pause_s=0.3), f"{job_id} is {found}"
+        return found
+
+    def over(self, job_id: str, within_s: float = 60) -> Record:
+        """Wait until a job is over, and give its status."""
+        return self.until(job_id, *OVER, within_s=within_s)
+
+    def done(self, *argv: str | Path, within_s: float = 60, **options: Any) -> Record:
+        """Submit, and wait until the job has COMPLETED; give its status."""
+        job_id = self.submit(*argv, **options)["job_id"]
+        status = self.over(job_id, within_s)
+        why = self.call("logs", job_id, "--all", expect=None).out
+        assert status["state"] == "COMPLETED", f"{status}\n{why}"
+        return status
+
+    def scontrol(self, job_id: str) -> dict[str, str]:
+        """Give the fields of `scontrol show job`; words after a space in a value are lost."""
+        text = self.slurm.run("scontrol", "-o", "show", "job", job_id).stdout
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+
+@pytest.fixture
+def desk(slurm: Slurm, tmp_path: Path) -> Iterator[Desk]:
+    """Give a user of the box; what is left of their jobs is cancelled in the end."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
+    env |= slurm.env | {
+        "HOME": str(tmp_path / "home"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "HPCKIT_RUNS": str(tmp_path / "runs"),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        # What a rank starts may be many on few cores.
+        "OMP_NUM_THREADS": "1",
+    }
+    for name in ("home", "work"):
+        (tmp_path / name).mkdir()
+    one = Desk(slurm=slurm, home=tmp_path / "home", work=tmp_path / "work", env=env)
+    yield one
+    if one.submitted:
+        slurm.run("scancel", *one.submitted, check=False)
+
+
+def eventually(check: Callable[[], bool], within_s: float = 30, pause_s: float = 0.1) -> bool:
+    """Say whether something comes true in time."""
+    deadline = time.monotonic() + within_s
+    while not (true := check()) and time.monotonic() < deadline:
+        time.sleep(pause_s)
+    return true
+
+
+def rank_files(run_dir: str | Path, stem: str = "seen") -> dict[int, Record]:
+    """Give what each rank wrote into the run's folder, by rank."""
+    files = Path(run_dir).glob(f"{stem}-*.json")
+    return dict(sorted((int(p.stem.split("-")[1]), json.loads(p.read_text())) for p in files))
+
+
+def add_site(desk: Desk, text: str, name: str = "box") -> None:
+    """Write a site file of the user's project."""
+    folder = desk.work / "templates" / "sites"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.yaml").write_text(f"description: the box of the tests\n{text}")
+
+
+def processes_of(run_dir: str | Path) -> list[str]:
+    """Give the command lines of living processes that belong to a run, wherever they went."""
+    mark, found = str(run_dir).encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes()
+            if words and (mark in words or mark in (entry / "environ").read_bytes()):
+                found.append(words.replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue  # it has ended since
+    return found

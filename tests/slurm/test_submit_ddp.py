@@ -1,0 +1,33 @@
+"""The first line of the README on a real Slurm: a model is trained by 8 ranks on two nodes."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import Desk, Record
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+
+
+def trained(desk: Desk, *options: str) -> tuple[Record, float]:
+    """Train the default workload with the default parameters; give status and accuracy."""
+    argv = ("submit", "ddp", "--nodes", "2", "--gpus", "4", *options, "--wait", "--json")
+    record = desk.call(*argv, timeout_s=240).json
+    assert (record["state"], record["exit_code"], record["executor"]) == ("COMPLETED", 0, "slurm")
+    lines = Path(record["run_dir"], "metrics.jsonl").read_text().splitlines()
+    return desk.status(record["job_id"]), float(json.loads(lines[-1])["test_accuracy"])
+
+
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_the_ddp_workload_trains_on_two_nodes(desk: Desk, launcher: str) -> None:
+    status, accuracy = trained(desk, "--launcher", launcher)
+    assert accuracy >= 0.95
+    assert status["nodes"] == ["c1", "c2"]
+    assert [row["rank"] for row in status["ranks"]] == list(range(8))
+    assert [row["host"] for row in status["ranks"]] == ["c1"] * 4 + ["c2"] * 4
+    assert Counter(row["exit_code"] for row in status["ranks"]) == {0: 8}
+    log = desk.call("logs", status["job_id"]).out
+    assert "8 ranks on 2 hosts" in log
+    assert f"held-out accuracy {accuracy:.3f}" in log

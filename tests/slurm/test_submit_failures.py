@@ -1,0 +1,85 @@
+"""One dead rank ends the job within seconds, says where and why, and leaves nothing running."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import SCRIPTS, Desk, Record, eventually, processes_of
+
+pytestmark = pytest.mark.slurm
+FAIL = SCRIPTS / "fail.py"
+TWO_BY_TWO = ("--nodes", "2", "--tasks-per-node", "2")
+
+
+def ended(desk: Desk, *argv: str | Path) -> Record:
+    """Submit, and check that the job is over within ten seconds of its rank's failure."""
+    job = desk.submit("ddp", FAIL, *TWO_BY_TWO, *argv)
+    failed_at = Path(job["run_dir"], "failed-at")
+    assert eventually(failed_at.exists, within_s=60)
+    status = desk.over(job["job_id"])
+    late_s = time.time() - float(failed_at.read_text())
+    assert late_s < 10, f"over {late_s:.1f} s after the failure"
+    assert status["state"] == "FAILED"
+    assert eventually(lambda: processes_of(job["run_dir"]) == [], within_s=5), processes_of(
+        job["run_dir"]
+    )
+    return status
+
+
+@pytest.mark.parametrize("others", ["", "--deaf"])
+def test_a_rank_that_raises_ends_the_job(desk: Desk, others: str) -> None:
+    words = [word for word in (others, "--children") if word]
+    status = ended(desk, "--", "--rank", "3", *words)
+    assert status["exit_code"] == 1
+    (failed,) = [row for row in status["ranks"] if row["exit_code"] == 1]
+    assert (failed["rank"], failed["host"]) == (3, "c2")
+    assert failed["error"].endswith("ValueError: no luck on rank 3")
+    report = desk.call("logs", status["job_id"], "--errors").out
+    assert report.startswith("rank 3 on c2 failed first, exit status 1")
+    assert "Traceback (most recent call last):" in report
+    assert "ValueError: no luck on rank 3" in report
+    assert "stopped after that: rank(s) 0, 1, 2" in report
+    page = desk.call("status", status["job_id"]).out
+    assert "ValueError: no luck on rank 3" in page
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_jobs_exit_code_is_the_scripts(desk: Desk, rank: int) -> None:
+    status = ended(desk, "--", "--rank", str(rank), "--exit", "7")
+    assert status["exit_code"] == 7
+    report = desk.call("logs", status["job_id"], "--errors").out
+    assert report.startswith(f"rank {rank} on c{rank // 2 + 1} failed first, exit status 7")
+    assert "about to leave" in report
+    waited = desk.call("wait", status["job_id"], "--json", expect=1).json
+    assert (waited["state"], waited["exit_code"]) == ("FAILED", 7)
+
+
+@pytest.mark.parametrize("others", ["", "--deaf"])
+def test_under_torchrun_too(desk: Desk, others: str) -> None:
+    words = [word for word in (others, "--children") if word]
+    status = ended(desk, "--launcher", "torchrun", "--", "--rank", "3", "--exit", "7", *words)
+    assert status["exit_code"] == 7
+    report = desk.call("logs", status["job_id"], "--errors").out
+    assert report.startswith("rank 3 on c2 failed first, exit status 7")
+
+
+def test_under_mpirun_too(desk: Desk) -> None:
+    job = ("mpi", FAIL, *TWO_BY_TWO, "--launcher", "mpirun", "--", "--rank", "3", "--exit", "7")
+    record = desk.submit(*job)
+    status = desk.over(record["job_id"])
+    failed_at = float(Path(record["run_dir"], "failed-at").read_text())
+    assert time.time() - failed_at < 10
+    assert (status["state"], status["exit_code"]) == ("FAILED", 7)
+    report = desk.call("logs", status["job_id"], "--errors").out
+    assert report.startswith("rank 3 on c2 failed first, exit status 7")
+    assert eventually(lambda: processes_of(record["run_dir"]) == [], within_s=5)
+
+
+def test_a_script_that_cannot_start_is_named(desk: Desk) -> None:
+    broken = desk.work / "broken.py"
+    broken.write_text("import no_such_package\n")
+    status = desk.over(desk.submit("serial", broken, "--gpus", "0")["job_id"])
+    assert (status["state"], status["exit_code"]) == ("FAILED", 1)
+    report = desk.call("logs", status["job_id"], "--errors").out
+    assert "ModuleNotFoundError: No module named 'no_such_package'" in report

@@ -1,0 +1,65 @@
+"""A job that Slurm takes away goes on later: after a preemption, after its time limit."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import SCRIPTS, Desk, Record, eventually
+
+pytestmark = pytest.mark.slurm
+EVERYTHING = ("--nodes", "2", "--gpus", "4")
+WORKLOAD = """\
+description: works until it is told to stop
+strategy: ddp
+script: patient.py
+handles_stop_signal: true
+"""
+
+
+def attempts(run_dir: str, rank: int) -> list[Record]:
+    found: list[Record] = json.loads(Path(run_dir, "ranks", f"{rank}.json").read_text())["attempts"]
+    return found
+
+
+def add_patient(desk: Desk) -> None:
+    """Give the user's project a workload that handles SIGUSR2."""
+    folder = desk.work / "workloads" / "patient"
+    folder.mkdir(parents=True)
+    (folder / "workload.yaml").write_text(WORKLOAD)
+    (folder / "patient.py").write_text((SCRIPTS / "patient.py").read_text())
+
+
+def test_a_preempted_job_starts_again(desk: Desk) -> None:
+    patient = str(SCRIPTS / "patient.py")
+    job = desk.submit("ddp", patient, *EVERYTHING, "--max-requeues", "1")
+    run_dir = Path(job["run_dir"])
+    assert eventually((run_dir / "port-0").exists)
+    urgent = desk.submit("ddp", SCRIPTS / "seen.py", *EVERYTHING, "--partition", "urgent")
+    assert desk.over(urgent["job_id"])["state"] == "COMPLETED"
+    back = desk.until(job["job_id"], "PENDING", "RUNNING", "COMPLETED")
+    assert back["restarts"] in (0, 1)
+    # It may not start again before the box's cred_expire, 15 s.
+    status = desk.over(job["job_id"], within_s=90)
+    assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)
+    assert {row["restart"] for row in status["ranks"]} == {1}
+    for rank in range(8):
+        first, second = attempts(job["run_dir"], rank)
+        assert (first["restart"], second["restart"], second["exit_code"]) == (0, 1, 0)
+        log = (run_dir / "logs" / f"{rank}.out").read_text()
+        assert log == "attempt 0\nattempt 1\nresumed from nothing\n"
+    assert (run_dir / "port-0").read_text() != (run_dir / "port-1").read_text()
+
+
+def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
+    add_patient(desk)
+    # Slurm knows no limit under a minute, so the warning, 90 s before the end, comes at once.
+    shape = ("--nodes", "2", "--gpus", "2", "--time", "1", "--max-requeues", "1")
+    launchers = ("srun", "torchrun")
+    for job in [desk.submit("patient", *shape, "--launcher", name) for name in launchers]:
+        status = desk.over(job["job_id"], within_s=150)
+        assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)
+        for rank in range(4):
+            log = Path(job["run_dir"], "logs", f"{rank}.out").read_text()
+            assert log == "attempt 0\nsaved on SIGUSR2\nattempt 1\nresumed from SIGUSR2\n"
+            assert [row["restart"] for row in attempts(job["run_dir"], rank)] == [0, 1]

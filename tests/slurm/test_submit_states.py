@@ -1,0 +1,105 @@
+"""What a job's state is when Slurm cannot say all of it: never over when that is not known."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually
+
+pytestmark = pytest.mark.slurm
+SEEN, FAIL = str(SCRIPTS / "seen.py"), str(SCRIPTS / "fail.py")
+PAIR = ("--nodes", "2", "--tasks-per-node", "1")
+NO_ACCOUNTING = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+def lacking(desk: Desk, folder: Path, **programs: str) -> dict[str, str]:
+    """Give a PATH on which some of Slurm's programs answer in another way."""
+    folder.mkdir(exist_ok=True)
+    for name, body in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{desk.env['PATH']}"}
+
+
+def held(desk: Desk) -> Record:
+    """Start a job that runs until its run folder has a file `go`."""
+    job = desk.submit("ddp", SEEN, *PAIR, "--", "--hold")
+    desk.until(job["job_id"], "RUNNING")
+    return job
+
+
+def test_without_a_controller_a_running_job_is_not_over(desk: Desk, tmp_path: Path) -> None:
+    job_id = (job := held(desk))["job_id"]
+    no_sacct = lacking(desk, tmp_path / "bin", sacct=NO_ACCOUNTING)
+    known = ("sacct", "-X", "-n", "-o", "State", "-j", job_id)
+    assert eventually(lambda: desk.slurm.run(*known).stdout.split() == ["RUNNING"])
+    desk.slurm.kill_controller()
+    try:
+        # Each takes the 9 s that squeue tries, so all at once.
+        with ThreadPoolExecutor() as pool:
+            asked = [
+                pool.submit(desk.call, "status", job_id, "--json"),
+                pool.submit(desk.call, "status", job_id, env=no_sacct),
+                pool.submit(desk.call, "wait", job_id, "--timeout", "1", expect=3, env=no_sacct),
+            ]
+    finally:
+        desk.slurm.start_controller()
+        # Until the nodes have registered anew, Slurm 22.05 miscounts the GPUs of jobs it starts.
+        show = ("scontrol", "show", "node")
+        assert eventually(lambda: "SlurmdStartTime=None" not in desk.slurm.run(*show).stdout)
+    by_accounting, page, waited = [answer.result() for answer in asked]
+    assert (by_accounting.json["state"], by_accounting.json["source"]) == ("RUNNING", "sacct")
+    assert "controller" in by_accounting.json["reason_text"]
+    assert page.out.startswith(f"{job_id} UNKNOWN")
+    assert "Unable to contact slurm controller" in page.out
+    assert "not over after 1 s" in waited.err
+    assert desk.status(job_id)["state"] == "RUNNING"
+    Path(job["run_dir"], "go").touch()
+    assert desk.over(job_id)["state"] == "COMPLETED"
+
+
+def test_without_accounting_squeue_is_enough(desk: Desk, tmp_path: Path) -> None:
+    no_sacct = lacking(desk, tmp_path / "bin", sacct=NO_ACCOUNTING)
+    good, bad = (desk.submit("serial", script, "--gpus", "0") for script in (SEEN, FAIL))
+    assert desk.until(good["job_id"], *OVER, env=no_sacct)["state"] == "COMPLETED"
+    failed = desk.until(bad["job_id"], *OVER, env=no_sacct)
+    assert (failed["state"], failed["exit_code"], failed["source"]) == ("FAILED", 1, "squeue")
+
+
+def test_when_slurm_has_forgotten_the_ranks_own_files_count(desk: Desk, tmp_path: Path) -> None:
+    nothing = lacking(desk, tmp_path / "bin", squeue=FORGOTTEN, sacct=NO_ACCOUNTING)
+    good = desk.done("ddp", SEEN, *PAIR)
+    bad = desk.over(desk.submit("ddp", FAIL, *PAIR, "--", "--rank", "1", "--exit", "7")["job_id"])
+    found = desk.status(good["job_id"], env=nothing)
+    assert (found["state"], found["exit_code"], found["source"]) == ("COMPLETED", 0, "ranks")
+    assert found["nodes"] == ["c1", "c2"]
+    found = desk.status(bad["job_id"], env=nothing)
+    assert (found["state"], found["exit_code"], found["source"]) == ("FAILED", 7, "ranks")
+    # What one rank left out cannot be guessed.
+    Path(good["run_dir"], "ranks", "1.json").unlink()
+    found = desk.status(good["job_id"], env=nothing)
+    assert (found["state"], found["exit_code"]) == ("UNKNOWN", None)
+    answer = desk.call("wait", good["job_id"], "--timeout", "1", expect=3, env=nothing)
+    assert "not over" in answer.err
+
+
+def test_a_running_job_that_slurm_does_not_know_is_unknown(desk: Desk, tmp_path: Path) -> None:
+    nothing = lacking(desk, tmp_path / "bin", squeue=FORGOTTEN, sacct=NO_ACCOUNTING)
+    job = held(desk)
+    found = desk.status(job["job_id"], env=nothing)
+    assert (found["state"], found["exit_code"]) == ("UNKNOWN", None)
+    assert [row["host"] for row in found["ranks"]] in ([], ["c1"], ["c1", "c2"])
+    waiting = lacking(desk, tmp_path / "bin", squeue="exit 0", sacct="exit 0")
+    assert desk.status(job["job_id"], env=waiting)["state"] == "UNKNOWN"
+
+
+def test_squeue_says_completing_while_it_ends(desk: Desk, tmp_path: Path) -> None:
+    """A state between two others is neither waiting nor over."""
+    job = desk.done("serial", SEEN, "--gpus", "0")
+    change = 'exec /usr/bin/squeue "$@" | sed s/COMPLETED/COMPLETING/'
+    ending = lacking(desk, tmp_path / "bin", squeue=change)
+    assert desk.status(job["job_id"], env=ending)["state"] == "COMPLETING"
+    answer = desk.call("wait", job["job_id"], "--timeout", "1", expect=3, env=ending)
+    assert "not over" in answer.err
