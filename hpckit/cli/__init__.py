@@ -24,13 +24,14 @@ COMMANDS = {
     "wait": "Wait until all jobs are over.",
     "cancel": "End jobs, or take them out of the queue.",
     "resubmit": "Submit a run's request again, with options changed.",
+    "sample": "Run COMMAND, and write down what this node's GPUs, cores and memory do meanwhile.",
     "workloads": "Programs hpckit can submit.",
     "templates": "Job script templates.",
     "sites": "Clusters, as data.",
     "collections": "Folders of templates, workloads and sites.",
 }
 # Commands that take the user's own words after `--`.
-_TAKE_REST = ("submit",)
+_TAKE_REST = ("submit", "sample")
 
 
 def make_app(words: list[str]) -> typer.Typer:

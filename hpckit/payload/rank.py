@@ -28,6 +28,7 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
 from hpckit.payload.tracebacks import last_error
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
+from hpckit.stats.start import start_sampler, stop_sampler
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -64,11 +65,14 @@ class RankProcess:
                 _say(stderr, warning)
             record = self._record(device)
             write_rank(self.task.folder, record)
+            sampler = self._start_sampler()
             try:
                 code = self._run_child(device, stdout, stderr, record)
             except CommandError as error:
                 _say(stderr, f"hpckit: {error}")
                 code = 127
+            finally:
+                stop_sampler(sampler)
         self._finish(code, err, errors_from)
         return code
 
@@ -92,6 +96,16 @@ class RankProcess:
             signal_group(self._child, signal.SIGTERM)
         if self._stop_at is None and first_failure(read_ranks(self.task.folder)):
             self._stop_at = time.monotonic() + _GRACE_AFTER_FAILURE_S
+
+    def _start_sampler(self) -> "Popen[bytes] | None":
+        """Start this node's sampler, on its first rank; before the script, so that it sees all."""
+        if self.place.local_rank != 0:
+            return None
+        ids = {"run_id": self.task.run_id, "restart": str(restart_count())}
+        if self.task.executor == "local":
+            # Simulated nodes share a host, and one writer per file needs a name per node.
+            ids["host"] = f"{socket.gethostname()}-{self.place.node_rank}"
+        return start_sampler(self.task.folder / "samples", self.task.sample_interval_s, ids)
 
     def _record(self, device: str) -> RankRecord:
         return RankRecord(
@@ -183,7 +197,8 @@ def main() -> None:
 
 
 def _stop_signal(task: Task, rank: RankProcess, signum: int) -> None:
-    if task.handles_stop_signal:
+    # Under torchrun the node's supervisor signals the scripts itself: once is enough.
+    if task.handles_stop_signal and task.launcher != "torchrun":
         rank.forward(signum)
 
 

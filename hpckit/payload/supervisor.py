@@ -1,5 +1,6 @@
 """The supervisor: what each task of a job runs. It starts ranks, or a launcher that starts them."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from hpckit.payload.children import (
 from hpckit.payload.place import find_place
 from hpckit.payload.rank import TASK_VARIABLE, RankProcess
 from hpckit.payload.task import Task
+from hpckit.ranks import read_ranks
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -91,9 +93,16 @@ class LauncherProcess:
         wait_for(self._child, seconds)
 
     def forward(self, signum: int) -> None:
-        """Pass a signal to the ranks: mpirun forwards it; torchrun would die of it."""
-        if self._child and self._child.poll() is None and self.task.launcher == "mpirun":
+        """Pass a signal to the ranks: mpirun does so itself; torchrun would die of it."""
+        if self._child is None or self._child.poll() is not None:
+            return
+        if self.task.launcher == "mpirun":
             self._child.send_signal(signum)
+            return
+        for rank in read_ranks(self.task.folder):
+            if rank.ended is None and rank.rank // self.task.tasks_per_node == node_rank():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank.pid, signum)
 
 
 def rank_wrapper() -> tuple[str, ...]:
@@ -101,18 +110,22 @@ def rank_wrapper() -> tuple[str, ...]:
     return (sys.executable, "-E", "-P", "-m", "hpckit.payload.rank")
 
 
+def node_rank() -> int:
+    """Return this node's number, where there is one supervisor per node."""
+    return int(os.environ.get("SLURM_PROCID") or os.environ.get("SUBMITIT_LOCAL_GLOBALID") or 0)
+
+
 def torchrun_argv(task: Task) -> tuple[str, ...]:
     """Return the argv of this node's torchrun agent.
 
     The static rendezvous of `MASTER_ADDR:MASTER_PORT`; the node's rank is the task's.
     """
-    node = os.environ.get("SLURM_PROCID") or os.environ.get("SUBMITIT_LOCAL_GLOBALID") or "0"
     return (
         *task.python,
         "-m",
         "torch.distributed.run",
         f"--nnodes={task.nodes}",
-        f"--node_rank={node}",
+        f"--node_rank={node_rank()}",
         f"--nproc_per_node={task.tasks_per_node}",
         f"--master_addr={os.environ['MASTER_ADDR']}",
         f"--master_port={os.environ['MASTER_PORT']}",

@@ -21,7 +21,8 @@ def last_error(path: Path, start: int = 0) -> str | None:
             text = stream.read().decode(errors="replace")
     except OSError:
         return None
-    lines = text.rstrip().splitlines()
+    # What hpckit itself said there is no error of the script's.
+    lines = [line for line in text.rstrip().splitlines() if not line.startswith("hpckit: ")]
     if not lines:
         return None
     starts = [number for number, line in enumerate(lines) if _START in line]

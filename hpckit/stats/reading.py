@@ -59,12 +59,12 @@ def read_header(path: Path) -> Header | None:
 
 
 def read_blocks(
-    path: Path, damage: Damage, samples: int = 4096
+    path: Path, damage: Damage, samples: int = 4096, *, in_order: bool = False
 ) -> Iterator[Header | Block | Record]:
     """Yield a file's header, then its records, with the samples in blocks of columns.
 
-    The order is the file's within each kind of record; between kinds their `mono_us` tells. Memory
-    use does not grow with the file.
+    The order is the file's within each kind of record; between kinds their `mono_us` tells, unless
+    `in_order` ends a block at every other record. Memory use does not grow with the file.
 
     Raises:
         OSError: the file cannot be read.
@@ -87,18 +87,21 @@ def read_blocks(
             else:
                 damage.bad_lines += 1
         elif (record := _other(line, damage)) and not isinstance(record, Header):
+            if packed and in_order:
+                yield _block(layout, packed)
+                packed = []
             yield record
     if packed:
         yield _block(layout, packed)
 
 
 def read_records(path: Path, damage: Damage) -> Iterator[Record]:
-    """Yield a file's records one by one, samples as `Sample`; for files of some ten thousand.
+    """Yield a file's records in order, samples as `Sample`; for files of some ten thousand.
 
     Raises:
         OSError: the file cannot be read.
     """
-    for record in read_blocks(path, damage):
+    for record in read_blocks(path, damage, in_order=True):
         if isinstance(record, Block):
             yield from record.samples()
         else:

@@ -20,8 +20,8 @@ _NAME = re.compile(r"(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl", re.A
 # seen, or they cannot be told; others' processes are on it too.
 VERIFIED, UNVERIFIED, SHARED = "verified", "unverified", "shared"
 # What `GpuSample.utilization_permille` is: the mean over the interval from the driver's own
-# buffer, or the driver's last window (1/6 to 1 s) alone.
-MEAN, SPOT = "mean", "spot"
+# buffer; the driver's last window (1/6 to 1 s) alone; or GPM's mean over the interval (MIG slices).
+MEAN, SPOT, GPM = "mean", "spot", "gpm"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,8 +93,9 @@ class GpuSample:
 
     Attributes:
         energy_mj: the counter since the driver was loaded; whole GPU, absent on a MIG slice.
-        power_mw: over about the last second; the mean between samples is in `energy_mj`.
-        utilization_permille: time in which a kernel ran; see MEAN and SPOT.
+        power_mw: the mean since the last sample, of the energy counter; where there is none, over
+            about the last second. Whole GPU, absent on a MIG slice.
+        utilization_permille: time in which a kernel ran; see MEAN, SPOT and GPM.
         sm_permille: SMs busy, mean over all of them (GPM).
         occupancy_permille: warps resident of those possible (GPM).
         tensor_permille: tensor cores busy (GPM).
@@ -148,7 +149,7 @@ class GpuSlow:
 
     Attributes:
         throttle_reasons: NVML's bits of why clocks are low (`nvmlClocksEventReason*`).
-        utilization_source: MEAN or SPOT.
+        utilization_source: MEAN, SPOT or GPM; SPOT if any sample of the minute was.
     """
 
     sm_mhz: int | None = None
@@ -199,8 +200,8 @@ class Note:
     """Something the reader of the summary should know.
 
     Attributes:
-        code: a stable word: `gpu_lost`, `gpu_hang`, `no_nvml`, `not_supported`, `counter_reset`,
-            `disk`, `dropped`, `cgroup`, `gpu_mapping`, `late`.
+        code: a stable word: `gpu_lost`, `gpu_hang`, `gpu_error`, `no_nvml`, `not_supported`,
+            `counter_reset`, `disk`, `dropped`, `cgroup`, `gpu_mapping`, `crash`.
         text: one sentence.
         gpu: UUID of the GPU it is about.
     """

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpckit.errors import CommandError
-from hpckit.localjob import read_local_state
+from hpckit.localjob import cancel_asked, read_local_state
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.slurm import jobs
@@ -167,6 +167,8 @@ def _inferred(run: Run, ranks: tuple[RankRecord, ...], trouble: list[str]) -> Ru
     state = JobState.UNKNOWN
     if over:
         state = JobState.FAILED if failed else JobState.COMPLETED
+    elif not trouble and not ranks and cancel_asked(run.dir):
+        state, why = JobState.CANCELLED, "cancelled by hpckit before it started"
     return RunStatus(
         run=run,
         state=state,

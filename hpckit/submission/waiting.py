@@ -45,12 +45,12 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
     """End runs; return what they are a moment later. Runs that are over stay as they were."""
     before = {status.run.dir: status for status in statuses(runs)}
     alive = [run for run in runs if not before[run.dir].finished]
-    for run in alive:
-        if run.executor == "local":
-            localjob.ask_cancel(run.dir)
     in_slurm = [run.job_id for run in alive if run.executor == "slurm"]
     if in_slurm:
         control.cancel(in_slurm)
+    for run in alive:
+        # For local runs the request; for Slurm's a mark for when it has forgotten them.
+        localjob.ask_cancel(run.dir)
     return _settled(runs, seconds=15.0)
 
 

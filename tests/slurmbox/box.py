@@ -159,7 +159,10 @@ def _dbd_answers(layout: Layout) -> bool:
 
 
 def _node_is_good(layout: Layout, node: str) -> bool:
-    return ask(layout, "sinfo", "-h", "-n", node, "-o", "%T").stdout.split("\n")[0] in _GOOD_STATES
+    if ask(layout, "sinfo", "-h", "-n", node, "-o", "%T").stdout.split("\n")[0] not in _GOOD_STATES:
+        return False
+    # After a restart the controller recalls the old state before the node has registered again.
+    return "SlurmdStartTime=None" not in ask(layout, "scontrol", "show", "node", node).stdout
 
 
 def _accepts(path: Path) -> bool:

@@ -1,0 +1,56 @@
+"""`hpckit sample`: run any command with a sampler beside it, in any job script."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hpckit.errors import CommandError, RequestError
+from hpckit.stats.alongside import run_alongside
+from hpckit.stats.start import start_sampler, stop_sampler
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(sample)
+
+
+def sample(
+    context: typer.Context,
+    interval: Annotated[
+        float, typer.Option(metavar="S", help="Seconds between samples; 0 = off.")
+    ] = 10.0,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Where samples go (else ./hpckit-samples/JOBID)."),
+    ] = None,
+) -> None:
+    """Run COMMAND, and write down what this node's GPUs, cores and memory do meanwhile.
+
+    In a job script: srun hpckit sample -- python train.py. The exit status is COMMAND's.
+    """
+    argv = tuple(context.obj or ())
+    if not argv:
+        raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")
+    first_here = os.environ.get("SLURM_LOCALID", "0") == "0"
+    sampler = start_sampler(folder or default_folder(), interval, {}) if first_here else None
+    if first_here and interval > 0 and sampler is None:
+        print("hpckit: note: no GPU samples: the sampler could not be started", file=sys.stderr)
+    try:
+        status = run_alongside(argv)
+    except CommandError as error:
+        print(f"hpckit: error: {error}", file=sys.stderr)
+        status = 127  # as a shell's
+    finally:
+        stop_sampler(sampler)
+    raise typer.Exit(status)
+
+
+def default_folder() -> Path:
+    """Return the run's folder of samples, or one beside the job's own output."""
+    run = os.environ.get("HPCKIT_RUN_DIR")
+    if run:
+        return Path(run) / "samples"
+    return Path("hpckit-samples") / os.environ.get("SLURM_JOB_ID", f"local-{os.getpid()}")

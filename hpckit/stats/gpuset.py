@@ -1,0 +1,171 @@
+"""The job's GPUs on this node, read with a deadline: one that hangs is left behind.
+
+All GPUs are read in one go in a worker thread. When it makes no progress for two seconds, the GPU
+it is at counts as lost, the thread is given up, and a new one reads the rest.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Generic, TypeVar
+
+from hpckit.stats.gpus import Mapped, confidence, find_mine
+from hpckit.stats.nvml import Nvml, NvmlError
+from hpckit.stats.readings import GpuReader, Tell
+from hpckit.stats.samples import SHARED, GpuInfo, GpuSample, GpuSlow, GpuState
+from hpckit.stats.worker import Answer, Job, Worker
+
+Reading = TypeVar("Reading", GpuSample, GpuSlow, GpuState)
+
+_HANG_S = 2.0
+# NVML wakes every GPU when it starts; without persistence mode that takes seconds each.
+_OPEN_S = 30.0
+_HURRY_S = 0.3
+_SLICE_S = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """What became of starting NVML."""
+
+    readers: tuple[GpuReader, ...] = ()
+    method: str | None = None
+    shared: bool = False
+    driver: str | None = None
+
+
+@dataclass(kw_only=True)
+class _Round(Generic[Reading]):
+    """One reading of some GPUs, by position; `given_up` stops a late thread."""
+
+    positions: tuple[int, ...]
+    results: dict[int, Reading] = field(default_factory=dict)
+    given_up: bool = False
+
+
+class GpuSet:
+    """Reads the job's GPUs. `hurry` tells that the sampler has to end: then nothing is waited for.
+
+    `tell` makes notes.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        tell: Tell,
+        hurry: Callable[[], bool],
+        *,
+        open_s: float = _OPEN_S,
+        hang_s: float = _HANG_S,
+    ) -> None:
+        self._tell = tell
+        self._hurry = hurry
+        self._hang_s = hang_s
+        self._lost: set[int] = set()
+        self._worker = Worker()
+        self.opened = self._open(environ, open_s)
+
+    @property
+    def table(self) -> tuple[GpuInfo, ...]:
+        """The header's table; every tuple of readings is in its order."""
+        return tuple(reader.unit.info for reader in self.opened.readers)
+
+    def sample(self, now_us: int) -> tuple[GpuSample, ...]:
+        """Take the cheap readings; a lost GPU's are unknown."""
+        return self._each(lambda reader: reader.sample(now_us), GpuSample())
+
+    def slow(self) -> tuple[GpuSlow, ...]:
+        """Take the readings for once a minute."""
+        return self._each(GpuReader.slow, GpuSlow())
+
+    def state(self, job_pids: Collection[int], here: Collection[int]) -> tuple[GpuState, ...]:
+        """Take what seldom changes, and say of each GPU whether it is the job's alone."""
+        shared = self.opened.shared
+        return tuple(
+            replace(
+                state,
+                confidence=SHARED if shared else confidence(state.processes, job_pids, here),
+            )
+            for state in self._each(GpuReader.state, GpuState())
+        )
+
+    def _open(self, environ: Mapping[str, str], seconds: float) -> Opened:
+        job = self._worker.ask(lambda: _start(environ, self._tell))
+        if not self._finished(job, seconds, ()):
+            self._leave_worker()
+            self._tell("no_nvml", f"NVML did not start within {seconds:g} s: no GPU figures.", None)
+            return Opened()
+        try:
+            return job.result() or Opened()
+        except NvmlError as error:
+            self._tell("no_nvml", f"No GPU figures: {error}", None)
+            return Opened()
+
+    def _each(self, read: Callable[[GpuReader], Reading], blank: Reading) -> tuple[Reading, ...]:
+        count = len(self.opened.readers)
+        results: dict[int, Reading] = {}
+        while left := tuple(p for p in range(count) if p not in self._lost and p not in results):
+            turn: _Round[Reading] = _Round(positions=left)
+            job = self._worker.ask(partial(self._work, turn, read))
+            done = self._finished(job, self._hang_s, turn.results)
+            results |= turn.results
+            if done:
+                job.result()
+                break
+            turn.given_up = True
+            self._leave_worker()
+            silent = [p for p in left if p not in results and p not in self._lost]
+            if self._hurry():
+                self._lost |= set(silent)  # perhaps only slow; there is no time to find out
+                break
+            text = f"The driver gave no answer for {self._hang_s:g} s; not read any more."
+            for at in silent[:1]:
+                self._lose(at, "gpu_hang", text)
+        return tuple(results.get(position, blank) for position in range(count))
+
+    def _work(self, turn: _Round[Reading], read: Callable[[GpuReader], Reading]) -> None:
+        """Read one GPU after the other, in the worker's thread."""
+        for position in turn.positions:
+            try:
+                reading = read(self.opened.readers[position])
+            except NvmlError as error:
+                self._lose(position, "gpu_lost", f"Not read any more: {error}")
+                continue
+            if turn.given_up:
+                return
+            turn.results[position] = reading
+
+    def _lose(self, position: int, code: str, text: str) -> None:
+        if position not in self._lost:
+            self._lost.add(position)
+            self._tell(code, text, self.table[position].uuid)
+
+    def _finished(self, job: Job[Answer], seconds: float, results: Collection[int]) -> bool:
+        """Wait for a job as long as it makes progress; only a moment if the sampler has to end."""
+        so_far, since = 0, time.monotonic()
+        while not job.wait(_SLICE_S):
+            if len(results) != so_far:
+                so_far, since = len(results), time.monotonic()
+            if time.monotonic() - since > (_HURRY_S if self._hurry() else seconds):
+                return False
+        return True
+
+    def _leave_worker(self) -> None:
+        self._worker.give_up()
+        self._worker = Worker()
+
+
+def _start(environ: Mapping[str, str], tell: Tell) -> Opened:
+    """Start NVML and find the job's GPUs, in the worker's thread."""
+    nvml = Nvml()
+    units, failures = nvml.units()
+    for failure in failures:
+        tell("gpu_lost", failure, None)
+    mine: Mapped = find_mine(units, environ)
+    if mine.doubt:
+        tell("gpu_mapping", mine.doubt, None)
+    readers: Sequence[GpuReader] = [GpuReader(nvml, unit, tell) for unit in mine.units]
+    return Opened(
+        readers=tuple(readers), method=mine.method, shared=mine.shared, driver=nvml.driver()
+    )

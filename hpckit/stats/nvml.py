@@ -1,0 +1,265 @@
+"""The only module that knows pynvml (nvidia-ml-py): NVML's devices, calls and errors.
+
+Calls are named as in NVML's manual without `nvmlDevice`, and may hang when a driver does: only
+`hpckit.stats.worker` makes them, in a thread that can be given up.
+"""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+from types import ModuleType
+from typing import Any
+
+from hpckit.errors import OutsideError
+from hpckit.stats.samples import GpuInfo
+
+Handle = Any  # an opaque pointer of pynvml
+# GPM metrics are the difference of two samples; NVML wants more than 100 ms between them.
+GPM_SHORTEST_US = 100_000
+# In nvml.h: GRAPHICS_UTIL, SM_UTIL, SM_OCCUPANCY, ANY_TENSOR_UTIL, DRAM_BW_UTIL, all in percent.
+_GPM_METRICS = (1, 2, 3, 5, 10)
+
+
+class Trouble(StrEnum):
+    """What a failed call means for the calls to come."""
+
+    NEVER = "never"  # this board, driver or user cannot read that
+    LOST = "lost"  # the GPU is gone until the node is repaired
+    NOW = "now"  # perhaps next time
+
+
+class NvmlError(OutsideError):
+    """An NVML call failed, or there is no NVML."""
+
+    def __init__(self, message: str, trouble: Trouble) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One whole GPU or MIG slice that this process may read.
+
+    Attributes:
+        handle: for what belongs to the unit: memory, processes.
+        board: for what belongs to the whole GPU: clocks, temperature.
+        instance: a slice's GPU instance id; None for a whole GPU.
+    """
+
+    info: GpuInfo
+    handle: Handle
+    board: Handle
+    instance: int | None = None
+
+
+class Nvml:
+    """NVML, initialized."""
+
+    def __init__(self) -> None:
+        """Load and initialize NVML; seconds, where no GPU is in persistence mode.
+
+        Raises:
+            NvmlError: no nvidia-ml-py, no driver, or a driver that does not answer well.
+        """
+        try:
+            self._library: ModuleType = importlib.import_module("pynvml")
+        except ImportError as error:
+            raise NvmlError(f"nvidia-ml-py is not installed ({error}).", Trouble.NEVER) from error
+        self.call("nvmlInit")
+
+    def call(self, function: str, *arguments: object) -> Any:  # noqa: ANN401
+        """Call a function of pynvml.
+
+        Raises:
+            NvmlError: it failed.
+        """
+        try:
+            return getattr(self._library, function)(*arguments)
+        except self._library.NVMLError as error:
+            raise NvmlError(f"{function}: {error}", self._trouble(error.value)) from error
+
+    def _trouble(self, code: int) -> Trouble:
+        library = self._library
+        if code in (library.NVML_ERROR_GPU_IS_LOST, library.NVML_ERROR_RESET_REQUIRED):
+            return Trouble.LOST
+        never = (
+            library.NVML_ERROR_NOT_SUPPORTED,
+            library.NVML_ERROR_FUNCTION_NOT_FOUND,
+            library.NVML_ERROR_NO_PERMISSION,
+            library.NVML_ERROR_INVALID_ARGUMENT,
+        )
+        return Trouble.NEVER if code in never else Trouble.NOW
+
+    def driver(self) -> str | None:
+        """Return the driver's version."""
+        return _text(self._or_none("nvmlSystemGetDriverVersion")) or None
+
+    def units(self) -> tuple[list[Unit], list[str]]:
+        """Return the GPUs and MIG slices this process may read, in PCI order; and what failed.
+
+        A device cgroup hides other jobs' GPUs, or lets NVML count them and refuse their handles.
+        """
+        found: list[Unit] = []
+        failures: list[str] = []
+        for index in range(self.call("nvmlDeviceGetCount")):
+            try:
+                found += self._units_of(index)
+            except NvmlError as error:
+                if error.trouble is not Trouble.NEVER:
+                    failures.append(f"GPU {index}: {error}")
+        return found, failures
+
+    def _units_of(self, index: int) -> list[Unit]:
+        board = self.call("nvmlDeviceGetHandleByIndex", index)
+        info = self._info(board, index)
+        mode = self._or_none("nvmlDeviceGetMigMode", board)
+        if not mode or not mode[0]:
+            return [Unit(info=info, handle=board, board=board)]
+        slices = []
+        for at in range(self.call("nvmlDeviceGetMaxMigDeviceCount", board)):
+            handle = self._or_none("nvmlDeviceGetMigDeviceHandleByIndex", board, at)
+            if handle is not None:
+                instance = self._or_none("nvmlDeviceGetGpuInstanceId", handle)
+                part = self._info(handle, index, parent=info)
+                slices.append(Unit(info=part, handle=handle, board=board, instance=instance))
+        return slices
+
+    def _info(self, handle: Handle, index: int, parent: GpuInfo | None = None) -> GpuInfo:
+        memory = self._or_none("nvmlDeviceGetMemoryInfo", handle)
+        if parent is not None:
+            minor, pci, limit, gpm = parent.minor, parent.pci, parent.power_limit_mw, parent.gpm
+        else:
+            minor = self._or_none("nvmlDeviceGetMinorNumber", handle)
+            place = self._or_none("nvmlDeviceGetPciInfo", handle)
+            pci = _text(place.busId) if place else None
+            limit = self._or_none("nvmlDeviceGetEnforcedPowerLimit", handle)
+            support = self._or_none("nvmlGpmQueryDeviceSupport", handle)
+            gpm = bool(support and support.isSupportedDevice)
+        return GpuInfo(
+            index=index,
+            uuid=_text(self.call("nvmlDeviceGetUUID", handle)),
+            name=_text(self._or_none("nvmlDeviceGetName", handle)) or None,
+            minor=minor,
+            pci=pci,
+            memory_total_bytes=memory.total if memory else None,
+            power_limit_mw=limit,
+            mig_parent=parent.uuid if parent else None,
+            gpm=gpm,
+        )
+
+    def _or_none(self, function: str, *arguments: object) -> Any:  # noqa: ANN401
+        try:
+            return self.call(function, *arguments)
+        except NvmlError as error:
+            if error.trouble is Trouble.LOST:
+                raise
+            return None  # a blank in the table of GPUs says so
+
+    def memory_bytes(self, handle: Handle) -> int:
+        """Return the memory in use."""
+        return int(self.call("nvmlDeviceGetMemoryInfo", handle).used)
+
+    def energy_mj(self, board: Handle) -> int:
+        """Return the energy counter since the driver was loaded (Volta and newer)."""
+        return int(self.call("nvmlDeviceGetTotalEnergyConsumption", board))
+
+    def power_mw(self, board: Handle) -> int:
+        """Return the power over about the last second."""
+        return int(self.call("nvmlDeviceGetPowerUsage", board))
+
+    def spot_percent(self, handle: Handle) -> int:
+        """Return the utilization in the driver's last window."""
+        return int(self.call("nvmlDeviceGetUtilizationRates", handle).gpu)
+
+    def buffered_percents(self, handle: Handle, since_us: int) -> list[tuple[int, int]]:
+        """Return (time in microseconds, utilization) of the driver's buffer after a time."""
+        kind = self._library.NVML_GPU_UTILIZATION_SAMPLES
+        _, found = self.call("nvmlDeviceGetSamples", handle, kind, since_us)
+        pairs = [(item.timeStamp, item.sampleValue.uiVal) for item in found]
+        return [pair for pair in pairs if pair[0] > since_us]
+
+    def clocks_mhz(self, board: Handle) -> tuple[int, int]:
+        """Return the clocks of the SMs and of the memory."""
+        kinds = (self._library.NVML_CLOCK_SM, self._library.NVML_CLOCK_MEM)
+        sm, memory = (self.call("nvmlDeviceGetClockInfo", board, kind) for kind in kinds)
+        return int(sm), int(memory)
+
+    def throttle_reasons(self, board: Handle) -> int:
+        """Return the bits of why clocks are low, by the name old drivers know too."""
+        return int(self.call("nvmlDeviceGetCurrentClocksThrottleReasons", board))
+
+    def temperature_c(self, board: Handle) -> int:
+        """Return the GPU's temperature."""
+        return int(self.call("nvmlDeviceGetTemperature", board, 0))
+
+    def memory_temperature_c(self, board: Handle) -> int:
+        """Return the memory's temperature."""
+        field = self._library.NVML_FI_DEV_MEMORY_TEMP
+        answer = self.call("nvmlDeviceGetFieldValues", board, [field])[0]
+        if answer.nvmlReturn:
+            raise NvmlError("memory temperature", self._trouble(answer.nvmlReturn))
+        return int(answer.value.uiVal)
+
+    def ecc_errors(self, board: Handle) -> tuple[int, int]:
+        """Return the corrected and uncorrected memory errors since the driver was loaded."""
+        corrected, uncorrected = (
+            self.call("nvmlDeviceGetTotalEccErrors", board, kind, self._library.NVML_VOLATILE_ECC)
+            for kind in (0, 1)
+        )
+        return int(corrected), int(uncorrected)
+
+    def remapped_rows(self, board: Handle) -> int:
+        """Return how many rows of memory were replaced."""
+        corrected, uncorrected, _, _ = self.call("nvmlDeviceGetRemappedRows", board)
+        return int(corrected + uncorrected)
+
+    def processes(self, handle: Handle) -> tuple[tuple[int, int | None], ...]:
+        """Return (pid, bytes) of the processes that compute on it."""
+        found = self.call("nvmlDeviceGetComputeRunningProcesses", handle)
+        pairs = [(int(item.pid), item.usedGpuMemory) for item in found]
+        return tuple(sorted(pairs, key=lambda pair: pair[0]))
+
+
+class Gpm:
+    """SM, tensor and DRAM activity of one unit, as exact means between two reads (Hopper on)."""
+
+    def __init__(self, nvml: Nvml, unit: Unit) -> None:
+        self._nvml = nvml
+        self._unit = unit
+        self._last, self._next = (nvml.call("nvmlGpmSampleAlloc") for _ in range(2))
+        self._question = nvml._library.c_nvmlGpmMetricsGet_t()
+        self._question.version = nvml._library.NVML_GPM_METRICS_GET_VERSION
+        self._question.numMetrics = len(_GPM_METRICS)
+        for at, metric in enumerate(_GPM_METRICS):
+            self._question.metrics[at].metricId = metric
+        self._seen_us: int | None = None
+
+    def permilles(self, now_us: int) -> Sequence[int | None]:
+        """Return the metrics of _GPM_METRICS since the last call; all None the first time."""
+        if self._seen_us is not None and now_us - self._seen_us <= GPM_SHORTEST_US:
+            return (None,) * len(_GPM_METRICS)
+        unit = self._unit
+        if unit.instance is None:
+            self._nvml.call("nvmlGpmSampleGet", unit.handle, self._next)
+        else:
+            self._nvml.call("nvmlGpmMigSampleGet", unit.board, unit.instance, self._next)
+        first, self._seen_us = self._seen_us is None, now_us
+        self._last, self._next = self._next, self._last
+        return (None,) * len(_GPM_METRICS) if first else self._metrics()
+
+    def _metrics(self) -> list[int | None]:
+        question = self._question
+        question.sample1, question.sample2 = self._next, self._last
+        self._nvml.call("nvmlGpmMetricsGet", question)
+        return [_permille(item) for item in question.metrics[: len(_GPM_METRICS)]]
+
+
+def _permille(metric: Any) -> int | None:  # noqa: ANN401
+    value = metric.value
+    return None if metric.nvmlReturn or not isfinite(value) else round(value * 10)
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""

@@ -1,0 +1,133 @@
+"""A job's use as a sum over its processes in /proc: for where Slurm made no cgroup, or half a one.
+
+Worse than a cgroup: a process that came and went between two looks is seen only by what its parent
+inherited of it, and what shared memory holds is known only as the largest share of one process.
+"""
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from hpckit.stats.cgroups import Usage
+
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_STATUS = re.compile(rb"^(RssAnon|RssShmem|VmSwap):\s*(\d+) kB", re.MULTILINE)
+_IO = re.compile(rb"^(read_bytes|write_bytes): (\d+)", re.MULTILINE)
+# Looking for new processes reads every process of the node: at most this share of the time.
+_LOOK_SHARE = 0.0005
+# In /proc/PID/stat, after the name in brackets: ppid, utime to cstime, starttime.
+_PPID, _TIMES, _START = 1, slice(11, 15), 19
+
+
+class ProcessTree:
+    """The processes that descend from one, also after they were handed to init."""
+
+    def __init__(self, root: int, proc: Path = Path("/proc"), leave_out: int | None = None) -> None:
+        """Start at process `root`; `leave_out` is the sampler itself."""
+        self._root = root
+        self._proc = proc
+        self._leave_out = leave_out
+        self._known: dict[int, bytes] = {}  # pid -> start time, which tells a reused pid
+        self._look_again = 0.0
+        self._so_far: dict[str, int] = {}
+
+    def pids(self) -> frozenset[int]:
+        """Return the living processes of the tree."""
+        self._look()
+        return frozenset(self._known)
+
+    def read(self) -> Usage:
+        """Sum over the processes; page cache and OOM kills are not to be had."""
+        self._look()
+        cpu_us, anonymous, swap, shared, read, written = 0, 0, 0, 0, 0, 0
+        for pid in list(self._known):
+            folder = self._proc / str(pid)
+            stat = _stat(folder)
+            if stat is None or stat[_START] != self._known[pid]:
+                del self._known[pid]
+                continue
+            cpu_us += sum(map(int, stat[_TIMES])) * _TICK_US
+            status = _fields(_STATUS, folder / "status")
+            anonymous += status.get(b"RssAnon", 0) * 1024
+            shared = max(shared, status.get(b"RssShmem", 0) * 1024)
+            swap += status.get(b"VmSwap", 0) * 1024
+            traffic = _fields(_IO, folder / "io")
+            read += traffic.get(b"read_bytes", 0)
+            written += traffic.get(b"write_bytes", 0)
+        if not self._known:
+            return Usage()
+        return Usage(
+            cpu_us=self._grown("cpu", cpu_us),
+            memory_bytes=anonymous + shared,
+            swap_bytes=swap,
+            io_read_bytes=self._grown("read", read),
+            io_write_bytes=self._grown("written", written),
+        )
+
+    def _grown(self, name: str, value: int) -> int:
+        """Keep a counter from falling when a process ends that no one of the tree waited for."""
+        self._so_far[name] = max(self._so_far.get(name, 0), value)
+        return self._so_far[name]
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        if began < self._look_again:
+            return
+        stats = {
+            pid: stat for pid in all_pids(self._proc) if (stat := _stat(self._proc / str(pid)))
+        }
+        inside = self._descendants(stats)
+        self._known = {pid: stats[pid][_START] for pid in inside}
+        ended = time.monotonic()
+        self._look_again = ended + (ended - began) / _LOOK_SHARE
+
+    def _descendants(self, stats: Mapping[int, list[bytes]]) -> set[int]:
+        children: dict[int, list[int]] = {}
+        for pid, stat in stats.items():
+            children.setdefault(int(stat[_PPID]), []).append(pid)
+        known = {
+            pid
+            for pid, start in self._known.items()
+            if pid in stats and stats[pid][_START] == start
+        }
+        queue = [*known, *([self._root] if self._root in stats else [])]
+        found: set[int] = set()
+        while queue:
+            pid = queue.pop()
+            if pid not in found and pid != self._leave_out:
+                found.add(pid)
+                queue += children.get(pid, [])
+        return found
+
+
+def all_pids(proc: Path = Path("/proc")) -> frozenset[int]:
+    """Return every process that can be seen from here."""
+    return frozenset(int(name) for name in os.listdir(proc) if name.isdecimal())  # noqa: PTH208
+
+
+def own_cost() -> tuple[int, int | None]:
+    """Return this process's CPU time in microseconds and its memory in bytes."""
+    statm = _bytes(Path("/proc/self/statm")).split()
+    pages = int(statm[1]) if len(statm) > 1 else None
+    memory = None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
+    return time.process_time_ns() // 1000, memory
+
+
+def _stat(folder: Path) -> list[bytes] | None:
+    """Return the words after the name, which may hold blanks and brackets; None if it is gone."""
+    words = _bytes(folder / "stat").rpartition(b")")[2].split()
+    return words if len(words) > _START else None
+
+
+def _fields(pattern: re.Pattern[bytes], path: Path) -> dict[bytes, int]:
+    return {name: int(number) for name, number in pattern.findall(_bytes(path))}
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb", buffering=0) as file:
+            return file.read(65_536)
+    except OSError:
+        return b""  # the process has ended, or is not ours to look into

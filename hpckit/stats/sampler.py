@@ -1,0 +1,277 @@
+"""The sampler: a process beside a job's on each node, which writes down what the node's GPUs do.
+
+It never delays, fails or outlives the job: a process of its own, of low priority, that the kernel
+ends with its parent; what goes wrong becomes a note in its file. Started by `hpckit.stats.start`.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from hpckit.stats.encoding import encoder
+from hpckit.stats.gpuset import GpuSet
+from hpckit.stats.node import NodeReader, allocated_cores, boot_id
+from hpckit.stats.procfs import all_pids, own_cost
+from hpckit.stats.samples import (
+    SHARED,
+    UNVERIFIED,
+    End,
+    GpuState,
+    Header,
+    Note,
+    Record,
+    Sample,
+    Slow,
+    State,
+    file_name,
+)
+from hpckit.stats.writer import Writer
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Slurm's time-out warning goes to every process of a step.
+_IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_NICE = 10
+# (seconds since the start, longest period then): a job of a minute has data, too.
+_FINER = ((60.0, 1.0), (300.0, 5.0))
+_SLOW_S = 60.0
+_HEADER_AGAIN_S = 3600.0
+_PARENT_S = 1.0
+# What Slurm says of a job, by the name it has in our header.
+_IDS = {
+    "job_id": "SLURM_JOB_ID",
+    "array_job_id": "SLURM_ARRAY_JOB_ID",
+    "array_task_id": "SLURM_ARRAY_TASK_ID",
+    "het_job_id": "SLURM_HET_JOB_ID",
+    "het_offset": "SLURM_HET_JOB_OFFSET",
+    "step_id": "SLURM_STEP_ID",
+    "node_id": "SLURM_NODEID",
+    "cluster": "SLURM_CLUSTER_NAME",
+    "run_id": "HPCKIT_RUN_ID",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What a sampler is told. `ids` win over what the environment says.
+
+    Attributes:
+        root_pid: whose descendants are the job, where there is no cgroup.
+        parent_pid: with whose end the sampler ends.
+        slow_s: seconds between slow readings.
+    """
+
+    folder: Path
+    interval_s: float
+    root_pid: int
+    parent_pid: int
+    ids: Mapping[str, str] = field(default_factory=dict)
+    slow_s: float = _SLOW_S
+
+
+def period_s(elapsed_s: float, interval_s: float) -> float:
+    """Return the time to the next sample: what was asked for, or less in the first minutes."""
+    finer = next((period for until, period in _FINER if elapsed_s < until), interval_s)
+    return min(finer, interval_s)
+
+
+def now_us() -> int:
+    """Return the samples' clock: it runs on while the node sleeps, and is not set."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+
+def job_ids(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids for the header, the restart among them."""
+    said = {name: environ[variable] for name, variable in _IDS.items() if environ.get(variable)}
+    restart = environ.get("SLURM_RESTART_COUNT") or environ.get("HPCKIT_RESTART") or "0"
+    return {"restart": restart} | said | dict(given)
+
+
+class Sampler:
+    """One run of the sampler."""
+
+    def __init__(self, options: Options, environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._notes: list[Note] = []
+        self._lock = threading.Lock()
+        self._ending = self._ended = False
+        self._started_s = time.monotonic()
+        ids = job_ids(options.ids, environ)
+        host = ids.pop("host", "") or environ.get("SLURMD_NODENAME") or socket.gethostname()
+        restart = int(ids["restart"]) if ids["restart"].isdecimal() else 0
+        self._writer = Writer(options.folder / file_name(host, restart, os.getpid()))
+        self._node = NodeReader(options.root_pid, self._tell)
+        self._gpus = GpuSet(environ, self._tell, self._told_to_end)
+        self._encode = encoder(len(self._gpus.table))
+        self._header = self._make_header(host, ids, environ)
+        self._header_due = self._slow_due = 0.0
+        self._state: tuple[GpuState, ...] | None = None
+
+    def run(self) -> None:
+        """Sample until told to end, or until the parent has ended."""
+        try:
+            due = self._started_s
+            while True:
+                self._tick()
+                now = time.monotonic()
+                while due <= now:  # what was missed is missed
+                    due += period_s(due - self._started_s, self._options.interval_s)
+                reason = self._sleep_until(due)
+                if reason:
+                    break
+            self._put_sample()
+            self._end(reason)
+        finally:
+            if not self._ended:  # a bug of ours: tell where, then let it end this process
+                self._tell("crash", traceback.format_exc(limit=-3)[-1000:], None)
+                self._end("error")
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now >= self._header_due:
+            self._put(self._header)  # again each hour: a file without it cannot be read
+            self._header_due = now + _HEADER_AGAIN_S
+        self._put_sample()
+        if now >= self._slow_due:
+            self._put_slow()
+            self._slow_due = now + self._options.slow_s
+        self._flush()
+
+    def _put_sample(self) -> None:
+        began = now_us()
+        usage = self._node.read()
+        # The cost is the one before this sample's GPUs were read; the next has it.
+        cpu_us, rss_bytes = own_cost()
+        gpus = self._gpus.sample(began)
+        self._put(
+            Sample(
+                mono_us=began,
+                **asdict(usage),
+                own_cpu_us=cpu_us,
+                own_rss_bytes=rss_bytes,
+                took_us=now_us() - began,
+                gpus=gpus,
+            )
+        )
+
+    def _put_slow(self) -> None:
+        if not self._gpus.table:
+            return
+        self._put(Slow(mono_us=now_us(), epoch_us=time.time_ns() // 1000, gpus=self._gpus.slow()))
+        state = self._gpus.state(self._node.pids(), all_pids())
+        if self._state is None or _seldom(state) != _seldom(self._state):
+            self._put(State(mono_us=now_us(), gpus=state))
+        self._state = state
+
+    def _sleep_until(self, due: float) -> str | None:
+        """Wait; return why to end, if so."""
+        while True:
+            left = max(due - time.monotonic(), 0.0)
+            told = signal.sigtimedwait(_STOPPING, min(left, _PARENT_S))
+            orphan = os.getppid() != self._options.parent_pid
+            if orphan or told is not None:
+                self._ending = True
+                return "parent" if orphan else "signal"
+            if left <= _PARENT_S:
+                return None
+
+    def _told_to_end(self) -> bool:
+        return self._ending or not signal.sigpending().isdisjoint(_STOPPING)
+
+    def _end(self, reason: str) -> None:
+        self._ended = True
+        self._put(End(mono_us=now_us(), reason=reason))
+        self._flush()
+        self._writer.close(time.monotonic())
+
+    def _flush(self) -> None:
+        with self._lock:
+            notes, self._notes = self._notes, []
+        for note in notes:
+            self._put(note)
+        failure = self._writer.flush(time.monotonic())
+        if failure:
+            text = f"Nothing could be written for a while: {failure}"
+            self._tell("disk", f"{text}; {self._writer.dropped} records were dropped.", None)
+
+    def _put(self, record: Record) -> None:
+        self._writer.put(self._encode(record))
+
+    def _tell(self, code: str, text: str, gpu: str | None) -> None:
+        """Make a note; also called from the thread that reads the GPUs."""
+        with self._lock:
+            self._notes.append(Note(mono_us=now_us(), code=code, text=text, gpu=gpu))
+
+    def _make_header(self, host: str, ids: Mapping[str, str], environ: Mapping[str, str]) -> Header:
+        opened = self._gpus.opened
+        return Header(
+            host=host,
+            boot_id=boot_id(),
+            pid=os.getpid(),
+            epoch_us=time.time_ns() // 1000,
+            mono_us=now_us(),
+            interval_us=round(self._options.interval_s * 1e6),
+            ids=ids,
+            gpus=self._gpus.table,
+            gpu_method=opened.method,
+            gpu_confidence=SHARED if opened.shared else UNVERIFIED,
+            cores=allocated_cores(environ),
+            memory_limit_bytes=self._node.memory_limit_bytes(environ),
+            cgroup=self._node.kind,
+            driver=opened.driver,
+        )
+
+
+def _seldom(states: tuple[GpuState, ...]) -> list[GpuState]:
+    """Leave out what always changes: how much memory each process has."""
+    return [
+        replace(state, processes=state.processes and tuple((pid, 0) for pid, _ in state.processes))
+        for state in states
+    ]
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read the sampler's own command line, which `hpckit.stats.start` writes."""
+    parser = argparse.ArgumentParser(prog="hpckit.stats.sampler", allow_abbrev=False)
+    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--interval", type=float, required=True)
+    parser.add_argument("--root-pid", type=int, default=os.getppid())
+    parser.add_argument("--parent-pid", type=int, default=os.getppid())
+    parser.add_argument("--id", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--slow-interval", type=float, default=_SLOW_S)
+    found = parser.parse_args(argv)
+    return Options(
+        folder=found.dir,
+        interval_s=found.interval,
+        root_pid=found.root_pid,
+        parent_pid=found.parent_pid,
+        ids=dict(word.partition("=")[::2] for word in found.id),
+        slow_s=found.slow_interval,
+    )
+
+
+def main() -> None:
+    """Run the sampler until its parent ends or it is told to."""
+    # Blocked before any thread starts: the loop takes these signals while it sleeps.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    for ignored in _IGNORED:
+        signal.signal(ignored, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    os.nice(_NICE)
+    options = parse(sys.argv[1:])
+    Sampler(options, os.environ).run()
+    # Not by the interpreter's own end, which a thread that hangs in the driver could hold up.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The stub NVML, built once, and samplers that play its scripts."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hpckit.stats.reading import Damage, read_records
+from hpckit.stats.samples import (
+    End,
+    GpuSample,
+    Header,
+    Note,
+    Record,
+    Sample,
+    Slow,
+    State,
+    samples_files,
+)
+from tests.stats.stub.script import SAMPLER, Gpu, Stub
+
+_SOURCE = Path(__file__).parent / "stub" / "nvml_stub.c"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    name = "-Wl,-soname,libnvidia-ml.so.1"
+    subprocess.run(["cc", *flags, name, "-o", built, _SOURCE, "-lm"], check=True)
+    return built
+
+
+@pytest.fixture
+def stub(library: Path, tmp_path: Path) -> Stub:
+    return Stub(library=library, folder=tmp_path)
+
+
+@dataclass
+class Played:
+    """What a sampler wrote."""
+
+    records: list[Record]
+    damage: Damage
+    stub: Stub
+
+    def of(self, kind: type) -> list:
+        return [record for record in self.records if isinstance(record, kind)]
+
+    @property
+    def header(self) -> Header:
+        return self.of(Header)[0]
+
+    @property
+    def samples(self) -> list[Sample]:
+        return self.of(Sample)
+
+    @property
+    def notes(self) -> list[Note]:
+        return self.of(Note)
+
+    @property
+    def slow(self) -> list[Slow]:
+        return self.of(Slow)
+
+    @property
+    def states(self) -> list[State]:
+        return self.of(State)
+
+    @property
+    def end(self) -> End | None:
+        found = self.of(End)
+        return found[0] if found else None
+
+    def codes(self) -> set[str]:
+        return {note.code for note in self.notes}
+
+    def gpu(self, position: int) -> list[tuple[float, GpuSample]]:
+        """One GPU's samples, with their script seconds."""
+        return [(self.stub.script_time(s.mono_us), s.gpus[position]) for s in self.samples]
+
+    def span(self) -> tuple[float, float]:
+        times = [time for time, _ in self.gpu(0)]
+        return times[0], times[-1]
+
+    def mean(self, position: int, name: str) -> float:
+        """The time-weighted mean of a field that holds since the last sample; gaps left out."""
+        rows = self.gpu(position)
+        total = weight = 0.0
+        for (before, _), (at, sample) in pairwise(rows):
+            value = getattr(sample, name)
+            if value is not None:
+                total += value * (at - before)
+                weight += at - before
+        return total / weight
+
+    def known_until(self, position: int, name: str) -> float:
+        """The last sample may come too soon after the one before to have GPM metrics."""
+        rows = self.gpu(position)
+        return max(at for at, sample in rows if getattr(sample, name) is not None)
+
+    def energy_mj(self, position: int) -> int:
+        """Energy by counter differences; a counter that went back starts again at 0."""
+        found = [s.energy_mj for _, s in self.gpu(position) if s.energy_mj is not None]
+        steps = pairwise(found)
+        return sum(after - before if after >= before else after for before, after in steps)
+
+
+def read_folder(folder: Path, stub: Stub) -> Played:
+    damage = Damage()
+    files = samples_files(folder)
+    records = [record for file in files for record in read_records(file.path, damage)]
+    return Played(records=records, damage=damage, stub=stub)
+
+
+@dataclass
+class Running:
+    """A sampler at work."""
+
+    process: subprocess.Popen
+    folder: Path
+    stub: Stub
+
+    def play_until(self, script_s: float) -> None:
+        time.sleep(max(0.0, self.stub.started + script_s / self.stub.scale - time.monotonic()))
+
+    def stop(self) -> Played:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(10) == 0
+        return read_folder(self.folder, self.stub)
+
+    def wait_for_samples(self, count: int = 1) -> None:
+        deadline = time.monotonic() + 20
+        while len(read_folder(self.folder, self.stub).samples) < count:
+            assert time.monotonic() < deadline, "no samples"
+            assert self.process.poll() is None, "the sampler has ended"
+            time.sleep(0.05)
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(stub: Stub, tmp_path: Path) -> Iterator[Start]:
+    """Start a sampler on a script; it is ended with the test."""
+    running: list[subprocess.Popen] = []
+
+    def begin(
+        gpus: Sequence[Gpu] = (),
+        *,
+        scale: float = 1.0,
+        interval: float = 0.2,
+        slow: float = 60.0,
+        folder: Path | None = None,
+        env: dict[str, str] | None = None,
+        argv: Sequence[str] = (),
+    ) -> Running:
+        place = folder or tmp_path / "samples"
+        words = ["--dir", place, "--interval", f"{interval:g}", "--slow-interval", f"{slow:g}"]
+        environment = {**stub.environment(gpus, scale=scale), **(env or {})}
+        process = subprocess.Popen(
+            [*SAMPLER, *words, "--root-pid", str(os.getpid()), *argv],
+            env=environment,
+            start_new_session=True,
+        )
+        running.append(process)
+        return Running(process=process, folder=place, stub=stub)
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.wait()

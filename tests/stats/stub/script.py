@@ -1,0 +1,98 @@
+"""Scripts for the stub NVML, and their exact means: the Python twin of `nvml_stub.c`."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+H200 = {"name": "NVIDIA H200", "memory_total": 150_754_820_096, "power_limit": 700_000}
+Steps = Sequence[tuple[float, float]]  # (script second, value from then on)
+
+
+def uuid(index: int) -> str:
+    return f"GPU-{index:08x}-0000-4000-8000-{index:012x}"
+
+
+@dataclass
+class Gpu:
+    """One GPU of a script, or a slice of the one before (`slice_of` its UUID)."""
+
+    index: int
+    curves: Mapping[str, Steps] = field(default_factory=dict)
+    words: Mapping[str, object] = field(default_factory=dict)
+    uuid: str = ""
+    slice_of: str | None = None
+
+    def lines(self) -> str:
+        first = f"slice {self.index}" if self.slice_of else f"gpu {self.index}"
+        pci = f"00000000:{0x18 + self.index:02X}:00.0"
+        words = {**H200, "uuid": self.uuid or uuid(self.index), "pci": pci, "energy_base": 10**10}
+        rows = [
+            first,
+            *(
+                f"{name} {int(value) if value is True else value}"
+                for name, value in {**words, **self.words}.items()
+            ),
+        ]
+        for name, steps in self.curves.items():
+            rows.append(f"{name} " + " ".join(f"{at:g}:{value:.10g}" for at, value in steps))
+        return "\n".join(rows) + "\n"
+
+    def mean(self, name: str, start: float, end: float) -> float:
+        """The exact time-weighted mean of a curve between two script seconds."""
+        steps = [*self.curves[name], (float("inf"), 0.0)]
+        total = 0.0
+        for (at, value), (until, _) in pairwise(steps):
+            total += value * max(0.0, min(until, end) - max(at, start))
+        return total / (end - start)
+
+
+def busy(index: int = 0, util: Steps = ((0, 100),), *, sm: float = 0.6, **words: object) -> Gpu:
+    """A GPU whose power, memory and activity follow its utilization as an H200's do."""
+    curves = {
+        "util": util,
+        "graphics": util,
+        "power": [(at, 120_000 + value * 5_300) for at, value in util],
+        "memory": [(at, 600 * 2**20 + (90 * 2**30 if value else 0)) for at, value in util],
+        "sm": [(at, value * sm) for at, value in util],
+        "occupancy": [(at, value * sm / 2) for at, value in util],
+        "tensor": [(at, value * sm / 3) for at, value in util],
+        "dram": [(at, value * sm / 4) for at, value in util],
+    }
+    return Gpu(index=index, curves=curves, words=words)
+
+
+@dataclass
+class Stub:
+    """The stub library, and the environment in which a process plays a script."""
+
+    library: Path
+    folder: Path
+    scale: float = 1.0
+    started: float = 0.0
+
+    def environment(self, gpus: Sequence[Gpu], *, scale: float = 1.0) -> dict[str, str]:
+        """Write the script; it starts now."""
+        script = self.folder / "script.txt"
+        script.write_text("driver 570.86.15\n" + "".join(gpu.lines() for gpu in gpus))
+        self.scale, self.started = scale, time.monotonic()
+        return {
+            **{
+                k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "CUDA", "HPCKIT"))
+            },
+            "LD_LIBRARY_PATH": str(self.library.parent),
+            "NVML_STUB_SCRIPT": str(script),
+            "NVML_STUB_SCALE": f"{scale:g}",
+            "NVML_STUB_T0": f"{self.started:.9f}",
+        }
+
+    def script_time(self, boottime_us: int) -> float:
+        """The script second of a sample, whose clock also counts the time a node slept."""
+        slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return (boottime_us / 1e6 - slept - self.started) * self.scale
+
+
+SAMPLER = (sys.executable, "-m", "hpckit.stats.sampler")

@@ -1,0 +1,247 @@
+"""A sampler's life: starts at once, ends with its job, never disturbs it; and `hpckit sample`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hpckit.stats.sampler import job_ids, period_s
+from hpckit.stats.samples import samples_files
+from hpckit.stats.start import start_sampler, stop_sampler
+from tests.stats.conftest import Start, read_folder
+from tests.stats.stub.script import Stub, busy
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
+def until(true: object, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if true():  # type: ignore[operator]
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_periods() -> None:
+    assert [period_s(at, 10) for at in (0, 59, 61, 299, 300, 9999)] == [1, 1, 5, 5, 10, 10]
+    assert [period_s(at, 2) for at in (0, 61, 400)] == [1, 2, 2]
+    assert [period_s(at, 0.1) for at in (0, 61, 400)] == [0.1, 0.1, 0.1]
+    assert [period_s(at, 60) for at in (0, 61, 400)] == [1, 5, 60]
+
+
+def test_ids() -> None:
+    environ = {"SLURM_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUNT": "1"}
+    assert job_ids({"run_id": "x"}, environ) == {
+        "restart": "1",
+        "job_id": "5",
+        "array_task_id": "2",
+        "run_id": "x",
+    }
+    assert job_ids({"job_id": "6"}, environ)["job_id"] == "6"
+    assert job_ids({}, {}) == {"restart": "0"}
+
+
+def test_ends_at_once_when_told(start: Start) -> None:
+    running = start([busy(0)], interval=10)
+    running.wait_for_samples()
+    began = time.monotonic()
+    played = running.stop()
+    assert time.monotonic() - began < 1.0
+    assert played.end is not None
+    assert played.end.reason == "signal"
+    assert len(played.samples) >= 2
+    assert played.samples[-1].own_cpu_us
+    assert played.samples[-1].own_rss_bytes
+
+
+def test_slurms_warning_signals_do_not_end_it(start: Start) -> None:
+    running = start([busy(0)])
+    running.wait_for_samples()
+    for signum in (signal.SIGUSR1, signal.SIGUSR2):
+        running.process.send_signal(signum)
+    running.wait_for_samples(4)
+    assert running.stop().end is not None
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from hpckit.stats.start import start_sampler
+began = time.monotonic()
+process = start_sampler(Path(sys.argv[1]), 0.2, {"run_id": "r1", "host": "node7", "restart": "3"})
+print(process.pid, time.monotonic() - began, flush=True)
+time.sleep(60)
+"""
+
+
+def test_is_gone_when_its_parent_is_killed(stub: Stub, tmp_path: Path) -> None:
+    folder = tmp_path / "a folder 'of' runs" / "samples"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, folder],
+        env=stub.environment([busy(0)]),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout
+    pid, took = parent.stdout.readline().split()
+    assert float(took) < 0.05  # 1 to 5 ms on an idle machine
+    assert until(lambda: len(read_folder(folder, stub).samples) > 2, 10)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert until(lambda: gone(int(pid)), 2)
+    played = read_folder(folder, stub)
+    assert played.end is not None
+    assert played.end.reason == "parent"
+    assert played.header.host == "node7"
+    assert played.header.ids == {"run_id": "r1", "restart": "3"}
+    assert [(file.host, file.restart) for file in samples_files(folder)] == [("node7", 3)]
+
+
+def test_starting_never_fails_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert start_sampler(tmp_path, 0, {}) is None
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert start_sampler(tmp_path, 1, {}) is None
+    stop_sampler(None)
+
+
+def test_stopping_waits_for_the_last_sample(stub: Stub, tmp_path: Path, monkeypatch) -> None:
+    for name, value in stub.environment([busy(0)]).items():
+        monkeypatch.setenv(name, value)
+    process = start_sampler(tmp_path, 10, {})
+    assert process is not None
+    assert until(lambda: read_folder(tmp_path, stub).samples, 10)
+    stop_sampler(process)
+    assert process.returncode == 0
+    assert read_folder(tmp_path, stub).end is not None
+    stop_sampler(process)
+
+
+def test_a_sampler_that_hangs_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    deaf = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+    process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    began = time.monotonic()
+    stop_sampler(process)
+    assert time.monotonic() - began < 2.5
+    assert process.wait(5) == -signal.SIGKILL
+    process.stdout.close()
+    assert "did not end" in caplog.text
+
+
+def test_a_bug_of_ours_is_told_in_the_file(start: Start, tmp_path: Path) -> None:
+    crash = tmp_path / "crash"
+    crash.mkdir()
+    code = (
+        "import hpckit.stats.node as node\n"
+        "def broken(self): raise ZeroDivisionError('our bug')\n"
+        "node.NodeReader.pids = broken\n"
+    )
+    (crash / "sitecustomize.py").write_text(code)
+    env = {"PYTHONPATH": f"{crash}:{Path.cwd()}"}
+    running = start([busy(0)], env=env)
+    assert running.process.wait(10) == 1
+    played = read_folder(running.folder, running.stub)
+    assert played.end is not None
+    assert played.end.reason == "error"
+    assert "our bug" in next(note.text for note in played.notes if note.code == "crash")
+
+
+SAMPLE = (
+    "from hpckit.cli.sample import sample; import hpckit.cli as cli; cli.COMMANDS['sample'] = ''; "
+)
+SAMPLE += "cli._TAKE_REST = ('submit', 'sample'); cli.main()"
+
+
+def sample(stub: Stub, *words: str, env: dict[str, str] | None = None, **options: object):
+    environment = {**stub.environment([busy(0)]), **(env or {})}
+    argv = [sys.executable, "-c", SAMPLE, "sample", *words]
+    return subprocess.Popen(argv, env=environment, cwd=stub.folder, **options)
+
+
+def test_sample_is_as_if_it_were_not_there(stub: Stub) -> None:
+    shell = ["sh", "-c", "read x; echo got $x; echo err >&2; sleep 0.6; exit 7"]
+    process = sample(
+        stub,
+        "--interval",
+        "0.1",
+        "--",
+        *shell,
+        env={"SLURM_JOB_ID": "99"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    out, err = process.communicate(b"words\n", timeout=20)
+    assert (process.returncode, out, err) == (7, b"got words\n", b"err\n")
+    played = read_folder(stub.folder / "hpckit-samples" / "99", stub)
+    assert played.header.ids["job_id"] == "99"
+    assert len(played.samples) >= 2
+    assert played.end is not None
+
+
+def test_sample_in_a_run_of_hpckit(stub: Stub, tmp_path: Path) -> None:
+    env = {"HPCKIT_RUN_DIR": str(tmp_path / "run")}
+    assert sample(stub, "--", "sleep", "0.5", env=env).wait(20) == 0
+    assert len(samples_files(tmp_path / "run" / "samples")) == 1
+
+
+@pytest.mark.parametrize("words", [["--interval", "0"], []])
+def test_sample_only_once_a_node_and_not_when_off(stub: Stub, words: list[str]) -> None:
+    env = {} if words else {"SLURM_LOCALID": "1"}
+    assert sample(stub, *words, "--dir", "here", "--", "true", env=env).wait(20) == 0
+    assert not (stub.folder / "here").exists()
+
+
+def test_sample_of_a_program_that_is_not_there(stub: Stub) -> None:
+    process = sample(stub, "--", "no-such-program", stderr=subprocess.PIPE, text=True)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 127
+    assert "'no-such-program' was not found" in err
+
+
+def test_sample_without_a_command(stub: Stub) -> None:
+    process = sample(stub, stderr=subprocess.PIPE, text=True)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "after `--`" in err
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
+def test_sample_forwards_signals(stub: Stub, signum: signal.Signals) -> None:
+    name = signum.name.removeprefix("SIG")
+    script = f"trap 'echo {name}; exit 3' {name}; echo ready; while :; do sleep 0.05; done"
+    process = sample(stub, "--", "sh", "-c", script, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signum)
+    assert process.stdout.read() == f"{name}\n"
+    process.stdout.close()
+    assert process.wait(10) == 3
+
+
+def test_sample_of_a_killed_command(stub: Stub) -> None:
+    assert sample(stub, "--", "sh", "-c", "kill -9 $$").wait(20) == 137
+
+
+def test_sample_never_fails_for_its_folder(stub: Stub) -> None:
+    process = sample(stub, "--dir", "/proc/nowhere", "--", "sleep", "0.4")
+    assert process.wait(20) == 0
+
+
+def test_it_is_nice(start: Start) -> None:
+    running = start([busy(0)])
+    running.wait_for_samples()
+    assert os.getpriority(os.PRIO_PROCESS, running.process.pid) == 10

@@ -1,0 +1,251 @@
+"""Scripted GPUs through the real nvidia-ml-py and a real sampler: what is read is what was played.
+
+A script runs faster than real time (`scale`), samples come every 0.2 s.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from hpckit.stats.samples import GPM, MEAN, SHARED, SPOT, UNVERIFIED, VERIFIED
+from tests.stats.conftest import Played, Start
+from tests.stats.stub.script import Gpu, Stub, busy, uuid
+
+WAVE = [(at * 5.0, 100.0 * (at % 2)) for at in range(40)]
+SHORT = 2.4  # real seconds of a script
+SCALE = 25.0
+
+
+def play(start: Start, gpus: Sequence[Gpu], *, seconds: float = SHORT, **options: object) -> Played:
+    running = start(gpus, scale=SCALE, **options)
+    running.play_until(seconds * SCALE)
+    return running.stop()
+
+
+def assert_true(played: Played, gpus: Sequence[Gpu]) -> None:
+    """Means, memory peak and energy agree with the script's exact values within 1 %."""
+    for position, gpu in enumerate(gpus):
+        begin, end = played.span()
+        for name, curve, unit in (
+            ("utilization_permille", "util", 10),
+            ("sm_permille", "sm", 10),
+            ("occupancy_permille", "occupancy", 10),
+            ("tensor_permille", "tensor", 10),
+            ("dram_permille", "dram", 10),
+        ):
+            exact = gpu.mean(curve, begin, played.known_until(position, name)) * unit
+            # Utilization comes in windows that end up to 1/3 s of script before the sample.
+            assert played.mean(position, name) == pytest.approx(exact, rel=0.01, abs=8), name
+        seconds = (end - begin) / SCALE
+        energy = gpu.mean("power", begin, end) * seconds
+        # Counters are read up to a millisecond after the sample's time.
+        assert played.energy_mj(position) == pytest.approx(energy, rel=0.01)
+        peak = max(sample.memory_bytes or 0 for _, sample in played.gpu(position))
+        assert peak == max(value for at, value in gpu.curves["memory"] if at < end)
+
+
+def test_constant(start: Start) -> None:
+    gpus = [busy(index, [(0, 73)]) for index in range(4)]
+    played = play(start, gpus, slow=1.0)
+    assert_true(played, gpus)
+    assert [gpu.uuid for gpu in played.header.gpus] == [uuid(index) for index in range(4)]
+    assert played.header.gpus[1].pci == "00000000:19:00.0"
+    assert played.header.gpus[0].memory_total_bytes == 150_754_820_096
+    assert played.header.gpus[0].power_limit_mw == 700_000
+    assert played.header.driver == "570.86.15"
+    assert played.header.gpu_method == "all_visible"
+    assert played.end is not None
+    assert played.end.reason == "signal"
+    assert played.damage.bad_lines == played.damage.torn == 0
+    slow = played.slow[1].gpus[0]
+    assert (slow.sm_mhz, slow.memory_mhz, slow.temperature_c) == (1980, 3201, 45)
+    assert (slow.throttle_reasons, slow.memory_temperature_c) == (4, 52)
+    assert slow.utilization_source == MEAN
+    state = played.states[0].gpus[0]
+    assert (state.ecc_corrected, state.ecc_uncorrected, state.remapped_rows) == (3, 0, 0)
+
+
+def test_square_wave(start: Start) -> None:
+    gpus = [busy(0, WAVE), busy(1, [(at + 2.5, value) for at, value in WAVE])]
+    assert_true(play(start, gpus), gpus)
+
+
+def test_idle_tail(start: Start) -> None:
+    gpus = [busy(0, [(0, 95), (30, 0)])]
+    played = play(start, gpus)
+    assert_true(played, gpus)
+    tail = [sample for at, sample in played.gpu(0) if at > 35]
+    assert {sample.utilization_permille for sample in tail} == {0}
+
+
+def test_late_start(start: Start) -> None:
+    gpus = [busy(0, [(0, 0), (40, 100)])]
+    played = play(start, gpus)
+    assert_true(played, gpus)
+    assert not any(sample.utilization_permille for at, sample in played.gpu(0) if at < 39)
+
+
+def test_straggler(start: Start) -> None:
+    gpus = [busy(index, [(0, 100 if index != 5 else 31)]) for index in range(8)]
+    played = play(start, gpus)
+    assert_true(played, gpus)
+    means = [played.mean(position, "utilization_permille") for position in range(8)]
+    assert min(range(8), key=means.__getitem__) == 5
+
+
+def test_lost_gpu(start: Start) -> None:
+    gpus = [busy(0), busy(1, lost=30)]
+    played = play(start, gpus)
+    after = [sample for at, sample in played.gpu(1) if at > 33]
+    assert after
+    assert all(sample.memory_bytes is None for sample in after)
+    assert all(sample.utilization_permille is None for sample in after)
+    assert all(sample.memory_bytes for _, sample in played.gpu(0))
+    note = next(note for note in played.notes if note.code == "gpu_lost")
+    assert note.gpu == uuid(1)
+    assert "lost" in note.text
+
+
+def test_fields_a_board_does_not_have(start: Start) -> None:
+    lacking = "energy samples throttle fields ecc remapped clocks"
+    gpus = [
+        busy(0, [(0, 50)], na=lacking, gpm=0),
+        busy(1, [(0, 50)], na="utilization samples power"),
+    ]
+    played = play(start, gpus, slow=1.0)
+    first, second = (played.gpu(position)[-1][1] for position in range(2))
+    assert first.energy_mj is None
+    assert first.power_mw == 385_000
+    assert first.utilization_permille == 500
+    assert (first.sm_permille, first.dram_permille) == (None, None)
+    assert second.utilization_permille is None
+    assert second.energy_mj is not None
+    slow, state = played.slow[1].gpus[0], played.states[0].gpus[0]
+    assert (slow.sm_mhz, slow.throttle_reasons, slow.memory_temperature_c) == (None, None, None)
+    assert slow.utilization_source == SPOT
+    assert (state.ecc_corrected, state.remapped_rows) == (None, None)
+    said = [note.text for note in played.notes if note.code == "not_supported"]
+    assert len(said) == len(set(said)) + 1  # each once, one by both GPUs
+
+
+def test_mig_slices_are_told_apart(start: Start, stub: Stub) -> None:
+    board = Gpu(index=0, curves={"power": [(0, 300_000)]})
+    slices = []
+    for instance, level in ((1, 80.0), (2, 10.0)):
+        part = busy(0, [(0, level)])
+        part.uuid, part.slice_of = f"MIG-{instance}", uuid(0)
+        part.words = {"instance": instance, "memory_total": 18 * 2**30, "name": "H200 MIG 1g.18gb"}
+        slices.append(part)
+    played = play(start, [board, *slices], slow=1.0)
+    assert [gpu.uuid for gpu in played.header.gpus] == ["MIG-1", "MIG-2"]
+    assert {gpu.mig_parent for gpu in played.header.gpus} == {uuid(0)}
+    for position, level in ((0, 80), (1, 10)):
+        sample = played.gpu(position)[-1][1]
+        assert sample.utilization_permille == pytest.approx(level * 10, abs=1)
+        assert sample.sm_permille == pytest.approx(level * 6, abs=1)
+        assert (sample.energy_mj, sample.power_mw) == (None, None)
+        assert sample.memory_bytes == 600 * 2**20 + 90 * 2**30
+    assert played.slow[1].gpus[0].utilization_source == GPM
+    assert played.slow[1].gpus[0].temperature_c == 45
+
+
+def test_one_mig_slice_of_a_job(start: Start) -> None:
+    parts = [busy(0, [(0, level)]) for level in (80.0, 10.0)]
+    for instance, part in enumerate(parts, 1):
+        part.uuid, part.slice_of, part.words = f"MIG-{instance}", uuid(0), {"instance": instance}
+    env = {"CUDA_VISIBLE_DEVICES": "MIG-2", "SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "1"}
+    played = play(start, [Gpu(index=0), *parts], seconds=1.5, env=env)
+    assert [gpu.uuid for gpu in played.header.gpus] == ["MIG-2"]
+    assert played.header.gpu_method == "cuda_uuid"
+
+
+def test_hanging_driver(start: Start) -> None:
+    gpus = [busy(0), busy(1, hang=15), busy(2)]
+    running = start(gpus, scale=15.0)
+    running.play_until(15 * 6)
+    played = running.stop()
+    note = next(note for note in played.notes if note.code == "gpu_hang")
+    assert note.gpu == uuid(1)
+    late = [sample for at, sample in played.gpu(1) if at > 15]
+    assert len(late) >= 10
+    assert all(sample.memory_bytes is None for sample in late)
+    assert all(sample.memory_bytes for _, sample in played.gpu(2))
+    waits = [sample.took_us or 0 for sample in played.samples]
+    assert sum(wait > 1_000_000 for wait in waits) == 1
+    assert max(waits) < 2_600_000
+
+
+def test_told_to_end_while_the_driver_hangs(start: Start) -> None:
+    running = start([busy(0, hang=30)], scale=15.0)
+    running.play_until(36)
+    began = time.monotonic()
+    played = running.stop()
+    assert time.monotonic() - began < 1.0
+    assert played.end is not None
+
+
+def test_no_nvml(start: Start) -> None:
+    played = play(start, [], seconds=1.5, env={"LD_LIBRARY_PATH": "/nowhere"})
+    assert played.header.gpus == ()
+    assert played.codes() >= {"no_nvml"}
+    assert "Not Found" in next(note.text for note in played.notes if note.code == "no_nvml")
+    assert played.samples[-1].cpu_us
+    assert played.samples[-1].memory_bytes
+
+
+def test_driver_not_loaded(start: Start) -> None:
+    played = play(start, [], seconds=1.5, env={"NVML_STUB_SCRIPT": "/nowhere"})
+    assert "Driver Not Loaded" in next(n.text for n in played.notes if n.code == "no_nvml")
+
+
+def test_counter_reset(start: Start) -> None:
+    gpus = [busy(0, [(0, 100)], energy_reset=30)]
+    played = play(start, gpus)
+    assert "counter_reset" in played.codes()
+    begin, end = played.span()
+    # What was used between the last sample before the reset and the reset itself is not known.
+    exact = gpus[0].mean("power", begin, end) * (end - begin) / SCALE
+    assert played.energy_mj(0) == pytest.approx(exact, rel=0.08)
+    assert all((sample.power_mw or 0) < 700_000 for _, sample in played.gpu(0))
+
+
+@pytest.mark.parametrize(("job", "indices"), [("1", "0-1"), ("2", "2,3")])
+def test_two_jobs_on_one_node(start: Start, job: str, indices: str) -> None:
+    gpus = [busy(index, [(0, 10.0 * index)]) for index in range(4)]
+    env = {"SLURM_JOB_ID": job, "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": indices}
+    played = play(start, gpus, seconds=2, env=env)
+    mine = [0, 1] if job == "1" else [2, 3]
+    assert [gpu.index for gpu in played.header.gpus] == mine
+    assert played.header.gpu_method == "slurm_job_gpus"
+    for position, index in enumerate(mine):
+        assert played.mean(position, "utilization_permille") == pytest.approx(100 * index, abs=2)
+
+
+def test_device_cgroup_refuses_the_others(start: Start) -> None:
+    gpus = [busy(index, forbidden=index < 2) for index in range(4)]
+    env = {"SLURM_JOB_ID": "5", "SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0,1"}
+    played = play(start, gpus, seconds=1, env=env)
+    assert [gpu.index for gpu in played.header.gpus] == [2, 3]
+    assert played.header.gpu_method == "constrained"
+
+
+def test_whose_processes(start: Start) -> None:
+    mine, other = os.getpid(), 1
+    gpus = [
+        busy(0, process=f"{mine} 1000000"),
+        busy(1, process=f"{other} 1000000"),
+        busy(2),
+        busy(3, process="4000000 1000000"),
+    ]
+    played = play(start, gpus, seconds=1)
+    found = [gpu.confidence for gpu in played.states[0].gpus]
+    assert found == [VERIFIED, SHARED, UNVERIFIED, UNVERIFIED]
+    assert played.states[0].gpus[0].processes == ((mine, 1_000_000),)
+
+
+def test_harmful_calls_are_never_made(start: Start, tmp_path: object) -> None:
+    # The stub aborts the process when one is.
+    played = play(start, [busy(0)], seconds=1, slow=0.3)
+    assert played.end is not None

@@ -1,0 +1,134 @@
+"""Disks that are full, read-only or gone: nothing is raised, and nothing is lost that fits."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpckit.stats.reading import Damage, read_records
+from hpckit.stats.samples import End, Header, Sample
+from hpckit.stats.writer import Writer
+from tests.stats.conftest import Start
+from tests.stats.stub.script import busy
+
+
+def broken(*codes: int | None, part: int | None = None):
+    """An `append` that fails with these errors in turn; None writes, or `part` of it."""
+    turns = list(codes)
+
+    def append(file: int, text: bytes) -> int:
+        code = turns.pop(0) if turns else None
+        if code is None:
+            return os.write(file, text if part is None or not turns else text[:part])
+        raise OSError(code, os.strerror(code))
+
+    return append
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE])
+def test_lines_wait_for_the_disk(tmp_path: Path, code: int) -> None:
+    writer = Writer(tmp_path / "new" / "file", append=broken(None, code, code), try_again_s=10)
+    writer.put(b"one\n")
+    assert writer.flush(0) is None
+    writer.put(b"two\n")
+    assert writer.flush(1) is None
+    writer.put(b"three\n")
+    assert writer.flush(5) is None  # too early to try again
+    assert writer.flush(12) is None  # the second failure
+    why = writer.flush(23)
+    assert why is not None
+    assert os.strerror(code) in why
+    assert [line for line in writer.path.read_bytes().split(b"\n") if line] == [
+        b"one",
+        b"two",
+        b"three",
+    ]
+    assert writer.flush(24) is None
+
+
+def test_a_line_cut_short_is_written_again(tmp_path: Path) -> None:
+    append = broken(None, errno.ENOSPC, part=6)
+    writer = Writer(tmp_path / "file", append=append, try_again_s=1)
+    for line in (b"one\n", b"two\n", b"six\n"):
+        writer.put(line)
+    writer.flush(0)
+    writer.close(5)
+    lines = [line for line in writer.path.read_bytes().split(b"\n") if line]
+    assert lines == [b"one", b"tw", b"two", b"six"]
+
+
+def test_what_waits_is_bounded_and_keeps_the_header(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "file", append=broken(*[errno.ENOSPC] * 10_000), try_again_s=0)
+    writer.put(b"header\n")
+    for at in range(3000):
+        writer.put(b"%0400d\n" % at)
+        writer.flush(at)
+    assert 2000 < writer.dropped < 3000
+    writer._append = os.write
+    writer.close(10**6)
+    lines = writer.path.read_bytes().split()
+    assert lines[0] == b"header"
+    assert int(lines[-1]) == 2999
+    assert len(lines) == 3001 - writer.dropped
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    writer = Writer(tmp_path / "file" / "samples" / "a", try_again_s=0)
+    writer.put(b"one\n")
+    assert writer.flush(0) is None
+    writer.close(1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=64k"]
+    done = subprocess.run(["mount", *options, "none", folder], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"cannot mount a small disk: {done.stderr.decode()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_and_one_with_room_again(start: Start, small_disk: Path) -> None:
+    fill = small_disk / "fill"
+    running = start([busy(0)], interval=0.05, folder=small_disk)
+    running.wait_for_samples(3)
+    with pytest.raises(OSError, match="space"):
+        fill.write_bytes(bytes(1 << 20))
+    running.play_until(6)
+    assert running.process.poll() is None
+    fill.unlink()
+    played = running.stop()  # the last write tries again whatever the time
+    assert played.end is not None
+    assert played.damage.bad_lines <= 1
+    times = [sample.mono_us for sample in played.samples]
+    assert times == sorted(times)
+    assert times[-1] - times[0] > 4e6
+
+
+def test_a_read_only_folder_fails_nothing(start: Start, tmp_path: Path) -> None:
+    running = start([busy(0)], folder=Path("/proc/nowhere"))
+    running.play_until(1.5)
+    assert running.process.poll() is None
+    running.process.terminate()
+    assert running.process.wait(5) == 0
+
+
+def test_kill_9_leaves_a_readable_file(start: Start) -> None:
+    running = start([busy(0)], interval=0.05)
+    running.wait_for_samples(5)
+    running.process.kill()
+    running.process.wait()
+    damage = Damage()
+    [path] = running.folder.iterdir()
+    records = list(read_records(path, damage))
+    assert isinstance(records[0], Header)
+    assert sum(isinstance(record, Sample) for record in records) >= 5
+    assert not any(isinstance(record, End) for record in records)
+    assert damage == Damage()
