@@ -6,13 +6,30 @@ order puts the fastest first (jobstats issue 34 is what comes of mixing them).
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hpckit.errors import RequestError
 from hpckit.slurm.hostlist import expand
-from hpckit.stats.nvml import Unit
-from hpckit.stats.samples import SHARED, UNVERIFIED, VERIFIED
+from hpckit.stats.samples import SHARED, UNVERIFIED, VERIFIED, GpuInfo
 
+Handle = Any  # an opaque pointer of pynvml
 _NO_DEVICES = ("", "-1", "NoDevFiles")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One whole GPU or MIG slice that this process may read.
+
+    Attributes:
+        handle: for what belongs to the unit: memory, processes.
+        board: for what belongs to the whole GPU: clocks, temperature.
+        instance: a slice's GPU instance id; None for a whole GPU.
+    """
+
+    info: GpuInfo
+    handle: Handle
+    board: Handle
+    instance: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,16 +6,15 @@ Calls are named as in NVML's manual without `nvmlDevice`, and may hang when a dr
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 from types import ModuleType
 from typing import Any
 
 from hpckit.errors import OutsideError
+from hpckit.stats.gpus import Handle, Unit
 from hpckit.stats.samples import GpuInfo
 
-Handle = Any  # an opaque pointer of pynvml
 # GPM metrics are the difference of two samples; NVML wants more than 100 ms between them.
 GPM_SHORTEST_US = 100_000
 # In nvml.h: GRAPHICS_UTIL, SM_UTIL, SM_OCCUPANCY, ANY_TENSOR_UTIL, DRAM_BW_UTIL, all in percent.
@@ -36,22 +35,6 @@ class NvmlError(OutsideError):
     def __init__(self, message: str, trouble: Trouble) -> None:
         super().__init__(message)
         self.trouble = trouble
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unit:
-    """One whole GPU or MIG slice that this process may read.
-
-    Attributes:
-        handle: for what belongs to the unit: memory, processes.
-        board: for what belongs to the whole GPU: clocks, temperature.
-        instance: a slice's GPU instance id; None for a whole GPU.
-    """
-
-    info: GpuInfo
-    handle: Handle
-    board: Handle
-    instance: int | None = None
 
 
 class Nvml:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeVar
 
-from hpckit.stats.nvml import Gpm, Nvml, NvmlError, Trouble, Unit
+from hpckit.stats.gpus import Unit
+from hpckit.stats.nvml import Gpm, Nvml, NvmlError, Trouble
 from hpckit.stats.samples import GPM, MEAN, SPOT, GpuSample, GpuSlow, GpuState
 
 Answer = TypeVar("Answer")

@@ -4,7 +4,6 @@ It never delays, fails or outlives the job: a process of its own, of low priorit
 ends with its parent; what goes wrong becomes a note in its file. Started by `hpckit.stats.start`.
 """
 
-import argparse
 import ctypes
 import os
 import signal
@@ -13,13 +12,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 
 from hpckit.stats.encoding import encoder
 from hpckit.stats.gpuset import GpuSet
 from hpckit.stats.node import NodeReader, allocated_cores, boot_id
+from hpckit.stats.options import Options, job_ids, parse, period_s
 from hpckit.stats.procfs import all_pids, own_cost
 from hpckit.stats.samples import (
     SHARED,
@@ -41,59 +40,13 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _NICE = 10
-# (seconds since the start, longest period then): a job of a minute has data, too.
-_FINER = ((60.0, 1.0), (300.0, 5.0))
-_SLOW_S = 60.0
 _HEADER_AGAIN_S = 3600.0
 _PARENT_S = 1.0
-# What Slurm says of a job, by the name it has in our header.
-_IDS = {
-    "job_id": "SLURM_JOB_ID",
-    "array_job_id": "SLURM_ARRAY_JOB_ID",
-    "array_task_id": "SLURM_ARRAY_TASK_ID",
-    "het_job_id": "SLURM_HET_JOB_ID",
-    "het_offset": "SLURM_HET_JOB_OFFSET",
-    "step_id": "SLURM_STEP_ID",
-    "node_id": "SLURM_NODEID",
-    "cluster": "SLURM_CLUSTER_NAME",
-    "run_id": "HPCKIT_RUN_ID",
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """What a sampler is told. `ids` win over what the environment says.
-
-    Attributes:
-        root_pid: whose descendants are the job, where there is no cgroup.
-        parent_pid: with whose end the sampler ends.
-        slow_s: seconds between slow readings.
-    """
-
-    folder: Path
-    interval_s: float
-    root_pid: int
-    parent_pid: int
-    ids: Mapping[str, str] = field(default_factory=dict)
-    slow_s: float = _SLOW_S
-
-
-def period_s(elapsed_s: float, interval_s: float) -> float:
-    """Return the time to the next sample: what was asked for, or less in the first minutes."""
-    finer = next((period for until, period in _FINER if elapsed_s < until), interval_s)
-    return min(finer, interval_s)
 
 
 def now_us() -> int:
     """Return the samples' clock: it runs on while the node sleeps, and is not set."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-
-
-def job_ids(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the ids for the header, the restart among them."""
-    said = {name: environ[variable] for name, variable in _IDS.items() if environ.get(variable)}
-    restart = environ.get("SLURM_RESTART_COUNT") or environ.get("HPCKIT_RESTART") or "0"
-    return {"restart": restart} | said | dict(given)
 
 
 class Sampler:
@@ -189,16 +142,17 @@ class Sampler:
 
     def _end(self, reason: str) -> None:
         self._ended = True
+        self._flush(last=True)
         self._put(End(mono_us=now_us(), reason=reason))
-        self._flush()
-        self._writer.close(time.monotonic())
+        self._flush(last=True)
+        self._writer.close()
 
-    def _flush(self) -> None:
+    def _flush(self, *, last: bool = False) -> None:
         with self._lock:
             notes, self._notes = self._notes, []
         for note in notes:
             self._put(note)
-        failure = self._writer.flush(time.monotonic())
+        failure = self._writer.flush(time.monotonic(), last=last)
         if failure:
             text = f"Nothing could be written for a while: {failure}"
             self._tell("disk", f"{text}; {self._writer.dropped} records were dropped.", None)
@@ -237,26 +191,6 @@ def _seldom(states: tuple[GpuState, ...]) -> list[GpuState]:
         replace(state, processes=state.processes and tuple((pid, 0) for pid, _ in state.processes))
         for state in states
     ]
-
-
-def parse(argv: Sequence[str]) -> Options:
-    """Read the sampler's own command line, which `hpckit.stats.start` writes."""
-    parser = argparse.ArgumentParser(prog="hpckit.stats.sampler", allow_abbrev=False)
-    parser.add_argument("--dir", type=Path, required=True)
-    parser.add_argument("--interval", type=float, required=True)
-    parser.add_argument("--root-pid", type=int, default=os.getppid())
-    parser.add_argument("--parent-pid", type=int, default=os.getppid())
-    parser.add_argument("--id", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--slow-interval", type=float, default=_SLOW_S)
-    found = parser.parse_args(argv)
-    return Options(
-        folder=found.dir,
-        interval_s=found.interval,
-        root_pid=found.root_pid,
-        parent_pid=found.parent_pid,
-        ids=dict(word.partition("=")[::2] for word in found.id),
-        slow_s=found.slow_interval,
-    )
 
 
 def main() -> None:

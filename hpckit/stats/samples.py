@@ -29,7 +29,7 @@ class GpuInfo:
     """One GPU, or one MIG slice, that is this job's.
 
     Attributes:
-        index: NVML's index on this node (PCI order); a slice has its parent's.
+        index: NVML's on this node (PCI order); a slice has its parent's.
         minor: N of /dev/nvidiaN.
         pci: bus id, as `00000000:18:00.0`.
         memory_total_bytes: the slice's own for a slice.
@@ -197,12 +197,11 @@ class State:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """Something the reader of the summary should know.
+    """Something the reader of the summary should know, in a sentence.
 
     Attributes:
         code: a stable word: `gpu_lost`, `gpu_hang`, `gpu_error`, `no_nvml`, `not_supported`,
-            `counter_reset`, `disk`, `dropped`, `cgroup`, `gpu_mapping`, `crash`.
-        text: one sentence.
+            `counter_reset`, `disk`, `cgroup`, `gpu_mapping`, `crash`.
         gpu: UUID of the GPU it is about.
     """
 

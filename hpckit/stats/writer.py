@@ -61,15 +61,10 @@ class Writer:
         except OSError as error:
             self._failure = self._failure or f"{error.strerror} ({self.path})"
             self._not_before = now_s + self._try_again_s
-            self._close()
+            self.close()
             return None
         failure, self._failure = self._failure, None
         return failure
-
-    def close(self, now_s: float) -> None:
-        """Write what waits, as far as it goes, and close."""
-        self.flush(now_s, last=True)
-        self._close()
 
     def _write(self) -> None:
         if self._file is None:
@@ -92,7 +87,8 @@ class Writer:
             written -= len(line)
         self._torn = bool(self._waiting) and written > 0
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file; the next flush opens it again."""
         if self._file is not None:
             try:
                 os.close(self._file)

@@ -1,5 +1,6 @@
 """The samples file: what is written is read, and damage costs only what it hit."""
 
+import json
 import random
 from pathlib import Path
 
@@ -8,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpckit.stats.encoding import encoder, seal
+from hpckit.stats.options import period_s
 from hpckit.stats.packing import GPU_PLACES, NODE_PLACES, Block
-from hpckit.stats.reading import Damage, read_blocks, read_header, read_records
-from hpckit.stats.sampler import period_s
+from hpckit.stats.reading import Damage, main, read_blocks, read_header, read_records
 from hpckit.stats.samples import (
     End,
     GpuInfo,
@@ -211,6 +212,19 @@ def test_a_file_is_readable_by_its_second_header(tmp_path: Path) -> None:
     damage = Damage()
     assert list(read_records(path, damage)) == records
     assert damage == Damage(holes=1)
+
+
+def test_a_file_is_printed_with_its_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, records = whole_file(tmp_path, 3)
+    monkeypatch.setattr("sys.argv", ["reading", str(path)])
+    main()
+    said = capsys.readouterr()
+    lines = [json.loads(line) for line in said.out.splitlines()]
+    assert len(lines) == len(records)
+    assert lines[1]["gpus"][0]["energy_mj"] == 10**10
+    assert json.loads(said.err)["damage"]["bad_lines"] == 0
 
 
 def test_columns(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.sampler import job_ids, period_s
+from hpckit.stats.options import job_ids, period_s
 from hpckit.stats.samples import samples_files
 from hpckit.stats.start import start_sampler, stop_sampler
 from tests.stats.conftest import Start, read_folder

@@ -186,6 +186,17 @@ def test_told_to_end_while_the_driver_hangs(start: Start) -> None:
     assert played.end is not None
 
 
+def test_told_to_end_while_nvml_starts(start: Start) -> None:
+    running = start([busy(0, hang=0)])
+    time.sleep(1.0)
+    began = time.monotonic()
+    played = running.stop()
+    assert time.monotonic() - began < 1.5
+    assert played.header.gpus == ()
+    assert "no_nvml" in played.codes()
+    assert played.samples[0].cpu_us
+
+
 def test_no_nvml(start: Start) -> None:
     played = play(start, [], seconds=1.5, env={"LD_LIBRARY_PATH": "/nowhere"})
     assert played.header.gpus == ()

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from hpckit.stats.cgroups import Usage, find_cgroup
-from hpckit.stats.gpus import find_mine
+from hpckit.stats.gpus import Unit, find_mine
 from hpckit.stats.node import NodeReader
-from hpckit.stats.nvml import Unit
 from hpckit.stats.procfs import ProcessTree, all_pids, own_cost
 from hpckit.stats.readings import mean_permille
 from hpckit.stats.samples import GpuInfo

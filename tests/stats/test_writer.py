@@ -55,7 +55,7 @@ def test_a_line_cut_short_is_written_again(tmp_path: Path) -> None:
     for line in (b"one\n", b"two\n", b"six\n"):
         writer.put(line)
     writer.flush(0)
-    writer.close(5)
+    writer.flush(5, last=True)
     lines = [line for line in writer.path.read_bytes().split(b"\n") if line]
     assert lines == [b"one", b"tw", b"two", b"six"]
 
@@ -68,7 +68,7 @@ def test_what_waits_is_bounded_and_keeps_the_header(tmp_path: Path) -> None:
         writer.flush(at)
     assert 2000 < writer.dropped < 3000
     writer._append = os.write
-    writer.close(10**6)
+    writer.flush(10**6, last=True)
     lines = writer.path.read_bytes().split()
     assert lines[0] == b"header"
     assert int(lines[-1]) == 2999
@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "file" / "samples" / "a", try_again_s=0)
     writer.put(b"one\n")
     assert writer.flush(0) is None
-    writer.close(1)
+    writer.flush(1, last=True)
 
 
 @pytest.fixture
@@ -106,6 +106,7 @@ def test_a_full_disk_and_one_with_room_again(start: Start, small_disk: Path) -> 
     fill.unlink()
     played = running.stop()  # the last write tries again whatever the time
     assert played.end is not None
+    assert "No space left" in next(note.text for note in played.notes if note.code == "disk")
     assert played.damage.bad_lines <= 1
     times = [sample.mono_us for sample in played.samples]
     assert times == sorted(times)
