@@ -48,7 +48,8 @@ def usage(pid: int) -> tuple[float, float]:
 
 def measure(argv: list[str], env: dict[str, str], settle: float, seconds: float) -> list[float]:
     """Return CPU share in percent of a core after start-up, CPU seconds of start-up, peak MB."""
-    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(argv, env=env, stdout=quiet, stderr=quiet)
     time.sleep(settle)
     first, began = usage(process.pid), time.monotonic()
     time.sleep(seconds)
