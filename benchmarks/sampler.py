@@ -1,10 +1,13 @@
-"""What the sampler costs: CPU per wall second, memory, bytes; nvitop beside it if it is there.
+"""What the sampler costs: CPU per wall second, memory, bytes; beside it nvitop, and a query loop.
 
     python benchmarks/sampler.py [--seconds 60] [--nvitop VENV]
 
 8 stub GPUs with H200 figures, in the same run. VENV is a virtual environment of its own with nvitop
 (`python -m venv VENV && VENV/bin/pip install nvitop`). A stub answers in nanoseconds: this measures
 our code, and not a driver's. Nothing is asserted.
+
+The query loop is what batch scripts do with `nvidia-smi --query-gpu`: a new process for each sample
+that opens NVML, asks each GPU, prints and ends. nvidia-smi itself does not run on a stub.
 """
 
 import argparse
@@ -31,6 +34,32 @@ with collector(tag="job"):
         time.sleep({interval})
         collector.collect()
 """
+
+_QUERY = """
+import pynvml as n
+n.nvmlInit()
+for index in range(n.nvmlDeviceGetCount()):
+    gpu = n.nvmlDeviceGetHandleByIndex(index)
+    print(n.nvmlDeviceGetUtilizationRates(gpu).gpu, n.nvmlDeviceGetMemoryInfo(gpu).used,
+          n.nvmlDeviceGetTotalEnergyConsumption(gpu))
+n.nvmlShutdown()
+"""
+
+
+def query_loop(env: dict[str, str], interval: float, seconds: float) -> list[float]:
+    """Return what `measure` does, for a process per sample."""
+    cpu_s, peak = [], 0.0
+    for _ in range(max(int(seconds / interval), 3)):
+        argv = [sys.executable, "-E", "-c", _QUERY]
+        process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, "the query failed"
+        cpu_s.append(used.ru_utime + used.ru_stime)
+        peak = max(peak, used.ru_maxrss / 1024)
+        time.sleep(max(interval / 4, 0.2))  # its cost is each process's, however long the pause
+    each = sum(cpu_s) / len(cpu_s)
+    return [each / interval * 100, each, peak]
 
 
 def usage(pid: int) -> tuple[float, float]:
@@ -106,6 +135,7 @@ def main() -> None:
             found = measure(sampler_argv(place, interval), env, settle, seconds)
             size, count = bytes_per_sample(place)
             rows.append(("hpckit", interval, found, f"goal {goal}; {size:.0f} B x {count}"))
+            rows.append(("query", interval, query_loop(env, interval, min(seconds, 40)), ""))
             if options.nvitop:
                 code = _NVITOP.format(interval=interval, seconds=settle + seconds + 60)
                 argv = [str(options.nvitop / "bin/python"), "-c", code]
@@ -115,8 +145,8 @@ def main() -> None:
         print(f"{label:8}{interval:>7g} s{share:>17.4f}{begun:>13.3f}{peak:>9.1f}  {rest}")
     for interval in (1.0, 10.0):
         shares = {label: found[0] for label, at, found, _ in rows if at == interval}
-        if "nvitop" in shares:
-            print(f"nvitop / hpckit at {interval:g} s: {shares['nvitop'] / shares['hpckit']:.1f}")
+        for peer in shares.keys() - {"hpckit"}:
+            print(f"{peer} / hpckit at {interval:g} s: {shares[peer] / shares['hpckit']:.1f}")
 
 
 if __name__ == "__main__":

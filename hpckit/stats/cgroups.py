@@ -4,6 +4,7 @@ A counter of a cgroup keeps what processes used that have ended since, and count
 once: better than any sum over processes (`hpckit.stats.procfs`, for where there is no cgroup).
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -53,8 +54,7 @@ class Cgroup:
         folder = next(iter(self.folders.values()))
         found: set[int] = set()
         for path in (folder, *_below(folder)):
-            text = _text(path / "cgroup.procs") or ""
-            found |= {int(word) for word in text.split() if word.isdecimal()}
+            found |= {int(word) for word in _lines(path / "cgroup.procs") if word.isdecimal()}
         return frozenset(found)
 
 
@@ -165,13 +165,33 @@ def _in(folders: Mapping[str, Path], controller: str, name: str) -> Path | None:
     return folders[controller] / name if controller in folders else None
 
 
+def read_once(path: Path) -> bytes:
+    """Read a file of the kernel's in one call, which gives one moment of it.
+
+    Raises:
+        OSError: it is not there, or not for us.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 65_536)
+    finally:
+        os.close(file)
+
+
+def _lines(path: Path) -> list[str]:
+    """Return all lines of a list: the kernel gives at most a page of it per call."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
 def _text(path: Path | None) -> str | None:
     """Return a file's text; None if the kernel or Slurm does not have it."""
     if path is None:
         return None
     try:
-        with path.open("rb", buffering=0) as file:
-            return file.read(65_536).decode("ascii", "replace")
+        return read_once(path).decode("ascii", "replace")
     except OSError:
         return None
 

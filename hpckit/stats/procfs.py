@@ -10,13 +10,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpckit.stats.cgroups import Usage
+from hpckit.stats.cgroups import Usage, read_once
 
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _STATUS = re.compile(rb"^(RssAnon|RssShmem|VmSwap):\s*(\d+) kB", re.MULTILINE)
 _IO = re.compile(rb"^(read_bytes|write_bytes): (\d+)", re.MULTILINE)
-# Looking for new processes reads every process of the node: at most this share of the time.
-_LOOK_SHARE = 0.0005
+# Looking for new processes reads every process of the node, some thousand at times: that may take
+# this share of the time. But it is done each half minute, and more often while the job is young.
+_LOOK_SHARE = 0.0001
+_LOOK_S = 30.0
 # In /proc/PID/stat, after the name in brackets: ppid, utime to cstime, starttime.
 _PPID, _TIMES, _START = 1, slice(11, 15), 19
 
@@ -30,6 +32,7 @@ class ProcessTree:
         self._proc = proc
         self._leave_out = leave_out
         self._known: dict[int, bytes] = {}  # pid -> start time, which tells a reused pid
+        self._began = time.monotonic()
         self._look_again = 0.0
         self._so_far: dict[str, int] = {}
 
@@ -81,7 +84,8 @@ class ProcessTree:
         inside = self._descendants(stats)
         self._known = {pid: stats[pid][_START] for pid in inside}
         ended = time.monotonic()
-        self._look_again = ended + (ended - began) / _LOOK_SHARE
+        pause = min((ended - began) / _LOOK_SHARE, _LOOK_S, ended - self._began)
+        self._look_again = ended + pause
 
     def _descendants(self, stats: Mapping[int, list[bytes]]) -> set[int]:
         children: dict[int, list[int]] = {}
@@ -127,7 +131,6 @@ def _fields(pattern: re.Pattern[bytes], path: Path) -> dict[bytes, int]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with path.open("rb", buffering=0) as file:
-            return file.read(65_536)
+        return read_once(path)
     except OSError:
         return b""  # the process has ended, or is not ours to look into

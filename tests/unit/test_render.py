@@ -1,4 +1,5 @@
 import subprocess
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ def bash(script: str) -> bytes:
 
 
 def is_printable(text: str) -> bool:
-    return all(letter.isprintable() or letter == "\t" for letter in text)
+    """Unicode's controls, unassigned letters and line breaks are out; its spaces are not."""
+    kinds = {letter: unicodedata.category(letter) for letter in text if letter != "\t"}
+    return not any(kind[0] == "C" or kind in ("Zl", "Zp") for kind in kinds.values())
 
 
 nasty = st.text() | st.lists(
@@ -51,6 +54,7 @@ nasty = st.text() | st.lists(
 
 
 @hypothesis_here
+@example(["\u1680", "\xa0", "\u3000"])
 @example(["'", "a'b", "$(touch pwned)", "", "-n", "&lt;", "\t"])
 @given(st.lists(nasty.filter(is_printable), max_size=15))
 def test_bash_reads_back_exactly_what_was_rendered(tmp_path: Path, values: list[str]) -> None:
