@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from hpckit.errors import CommandError, RequestError
-from hpckit.stats.alongside import run_alongside
-from hpckit.stats.start import start_sampler, stop_sampler
+from hpckit.stats.sampler.alongside import run_alongside
+from hpckit.stats.sampler.start import start_sampler, stop_sampler
 
 
 def add_to(app: typer.Typer) -> None:

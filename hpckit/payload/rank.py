@@ -28,7 +28,7 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
 from hpckit.payload.tracebacks import last_error
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
-from hpckit.stats.start import start_sampler, stop_sampler
+from hpckit.stats.sampler.start import start_sampler, stop_sampler
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.reading import Damage, read_records
-from hpckit.stats.samples import (
+from hpckit.stats.samples.reading import Damage, read_records
+from hpckit.stats.samples.records import (
     End,
     GpuSample,
     Header,

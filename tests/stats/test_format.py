@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpckit.stats.encoding import encoder, seal
-from hpckit.stats.options import period_s
-from hpckit.stats.packing import GPU_PLACES, NODE_PLACES, Block
-from hpckit.stats.reading import Damage, main, read_blocks, read_header, read_records
-from hpckit.stats.samples import (
+from hpckit.stats.sampler.options import period_s
+from hpckit.stats.samples.encoding import encoder, seal
+from hpckit.stats.samples.packing import GPU_PLACES, NODE_PLACES, Block
+from hpckit.stats.samples.reading import Damage, main, read_blocks, read_header, read_records
+from hpckit.stats.samples.records import (
     End,
     GpuInfo,
     GpuSample,

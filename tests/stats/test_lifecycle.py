@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.options import job_ids, period_s
-from hpckit.stats.samples import samples_files
-from hpckit.stats.start import start_sampler, stop_sampler
+from hpckit.stats.sampler.options import job_ids, period_s
+from hpckit.stats.sampler.start import start_sampler, stop_sampler
+from hpckit.stats.samples.records import samples_files
 from tests.stats.conftest import Start, read_folder
 from tests.stats.stub.script import Stub, busy
 
@@ -77,7 +77,7 @@ def test_slurms_warning_signals_do_not_end_it(start: Start) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
-from hpckit.stats.start import start_sampler
+from hpckit.stats.sampler.start import start_sampler
 began = time.monotonic()
 process = start_sampler(Path(sys.argv[1]), 0.2, {"run_id": "r1", "host": "node7", "restart": "3"})
 print(process.pid, time.monotonic() - began, flush=True)
@@ -145,7 +145,7 @@ def test_a_bug_of_ours_is_told_in_the_file(start: Start, tmp_path: Path) -> None
     crash = tmp_path / "crash"
     crash.mkdir()
     code = (
-        "import hpckit.stats.node as node\n"
+        "import hpckit.stats.sampler.node as node\n"
         "def broken(self): raise ZeroDivisionError('our bug')\n"
         "node.NodeReader.pids = broken\n"
     )

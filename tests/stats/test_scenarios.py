@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hpckit.stats.samples import GPM, MEAN, SHARED, SPOT, UNVERIFIED, VERIFIED
+from hpckit.stats.samples.records import GPM, MEAN, SHARED, SPOT, UNVERIFIED, VERIFIED
 from tests.stats.conftest import Played, Start
 from tests.stats.stub.script import Gpu, Stub, busy, uuid
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.cgroups import Usage, find_cgroup
-from hpckit.stats.gpus import Unit, find_mine
-from hpckit.stats.node import NodeReader
-from hpckit.stats.procfs import ProcessTree, all_pids, own_cost
-from hpckit.stats.readings import mean_permille
-from hpckit.stats.samples import GpuInfo
+from hpckit.stats.sampler.cgroups import Usage, find_cgroup
+from hpckit.stats.sampler.gpus import Unit, find_mine
+from hpckit.stats.sampler.node import NodeReader
+from hpckit.stats.sampler.procfs import ProcessTree, all_pids, own_cost
+from hpckit.stats.sampler.readings import mean_permille
+from hpckit.stats.samples.records import GpuInfo
 from tests.conftest import write_files
 
 V2_STAT = "anon 1000\nfile 900\nshmem 200\nkernel 5\n"

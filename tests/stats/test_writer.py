@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.reading import Damage, read_records
-from hpckit.stats.samples import End, Header, Sample
-from hpckit.stats.writer import Writer
+from hpckit.stats.sampler.writer import Writer
+from hpckit.stats.samples.reading import Damage, read_records
+from hpckit.stats.samples.records import End, Header, Sample
 from tests.stats.conftest import Start
 from tests.stats.stub.script import busy
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeVar
 
-from hpckit.stats.gpus import Unit
-from hpckit.stats.nvml import Gpm, Nvml, NvmlError, Trouble
-from hpckit.stats.samples import GPM, MEAN, SPOT, GpuSample, GpuSlow, GpuState
+from hpckit.stats.sampler.gpus import Unit
+from hpckit.stats.sampler.nvml import Gpm, Nvml, NvmlError, Trouble
+from hpckit.stats.samples.records import GPM, MEAN, SPOT, GpuSample, GpuSlow, GpuState
 
 Answer = TypeVar("Answer")
 Tell = Callable[[str, str, str | None], None]  # code, text, UUID: becomes a Note

@@ -1,7 +1,7 @@
 """Records of a samples file to lines, and back: one JSON document, a space, its CRC32, a newline.
 
-Pure. A sample's numbers are packed (`hpckit.stats.packing`); everything else is plain JSON.
-`python -m hpckit.stats.reading FILE` prints a file with all numbers written out.
+Pure. A sample's numbers are packed (`hpckit.stats.samples.packing`); everything else is plain JSON.
+`python -m hpckit.stats.samples.reading FILE` prints a file with all numbers written out.
 """
 
 import binascii
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
-from hpckit.stats.packing import ALIGNMENT, Layout, Packer, Place, own_layout
-from hpckit.stats.samples import (
+from hpckit.stats.samples.packing import ALIGNMENT, Layout, Packer, Place, own_layout
+from hpckit.stats.samples.records import (
     End,
     GpuInfo,
     GpuSlow,

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hpckit.stats.samples import GpuSample, Sample
+from hpckit.stats.samples.records import GpuSample, Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """The only module that knows pynvml (nvidia-ml-py): NVML's devices, calls and errors.
 
 Calls are named as in NVML's manual without `nvmlDevice`, and may hang when a driver does: only
-`hpckit.stats.worker` makes them, in a thread that can be given up.
+`hpckit.stats.sampler.worker` makes them, in a thread that can be given up.
 """
 
 import importlib
@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from hpckit.errors import OutsideError
-from hpckit.stats.gpus import Handle, Unit
-from hpckit.stats.samples import GpuInfo
+from hpckit.stats.sampler.gpus import Handle, Unit
+from hpckit.stats.samples.records import GpuInfo
 
 # GPM metrics are the difference of two samples; NVML wants more than 100 ms between them.
 GPM_SHORTEST_US = 100_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpckit.errors import RequestError
 from hpckit.slurm.hostlist import expand
-from hpckit.stats.samples import SHARED, UNVERIFIED, VERIFIED, GpuInfo
+from hpckit.stats.samples.records import SHARED, UNVERIFIED, VERIFIED, GpuInfo
 
 Handle = Any  # an opaque pointer of pynvml
 _NO_DEVICES = ("", "-1", "NoDevFiles")

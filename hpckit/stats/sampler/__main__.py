@@ -1,7 +1,8 @@
 """The sampler: a process beside a job's on each node, which writes down what the node's GPUs do.
 
 It never delays, fails or outlives the job: a process of its own, of low priority, that the kernel
-ends with its parent; what goes wrong becomes a note in its file. Started by `hpckit.stats.start`.
+ends with its parent; what goes wrong becomes a note in its file.
+Started by `hpckit.stats.sampler.start`.
 """
 
 import ctypes
@@ -15,12 +16,13 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from hpckit.stats.encoding import encoder
-from hpckit.stats.gpuset import GpuSet
-from hpckit.stats.node import NodeReader, allocated_cores, boot_id
-from hpckit.stats.options import Options, job_ids, parse, period_s
-from hpckit.stats.procfs import all_pids, own_cost
-from hpckit.stats.samples import (
+from hpckit.stats.sampler.gpuset import GpuSet
+from hpckit.stats.sampler.node import NodeReader, allocated_cores, boot_id
+from hpckit.stats.sampler.options import Options, job_ids, parse, period_s
+from hpckit.stats.sampler.procfs import all_pids, own_cost
+from hpckit.stats.sampler.writer import Writer
+from hpckit.stats.samples.encoding import encoder
+from hpckit.stats.samples.records import (
     SHARED,
     UNVERIFIED,
     End,
@@ -33,7 +35,6 @@ from hpckit.stats.samples import (
     State,
     file_name,
 )
-from hpckit.stats.writer import Writer
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Slurm's time-out warning goes to every process of a step.

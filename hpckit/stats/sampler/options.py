@@ -55,7 +55,7 @@ def job_ids(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, s
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """Read the sampler's own command line, which `hpckit.stats.start` writes."""
+    """Read the sampler's own command line, which `hpckit.stats.sampler.start` writes."""
     parser = argparse.ArgumentParser(prog="hpckit.stats.sampler", allow_abbrev=False)
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--interval", type=float, required=True)

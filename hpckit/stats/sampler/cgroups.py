@@ -1,7 +1,8 @@
 """The job's cgroup on this node, as Slurm made it: v1 or v2. Roots can be given, for tests.
 
 A counter of a cgroup keeps what processes used that have ended since, and counts shared memory
-once: better than any sum over processes (`hpckit.stats.procfs`, for where there is no cgroup).
+once: better than any sum over processes (`procfs`, for where there is no
+cgroup).
 """
 
 import os

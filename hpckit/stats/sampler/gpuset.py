@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, TypeVar
 
-from hpckit.stats.gpus import Mapped, confidence, find_mine
-from hpckit.stats.nvml import Nvml, NvmlError
-from hpckit.stats.readings import GpuReader, Tell
-from hpckit.stats.samples import SHARED, GpuInfo, GpuSample, GpuSlow, GpuState
-from hpckit.stats.worker import Answer, Job, Worker
+from hpckit.stats.sampler.gpus import Mapped, confidence, find_mine
+from hpckit.stats.sampler.nvml import Nvml, NvmlError
+from hpckit.stats.sampler.readings import GpuReader, Tell
+from hpckit.stats.sampler.worker import Answer, Job, Worker
+from hpckit.stats.samples.records import SHARED, GpuInfo, GpuSample, GpuSlow, GpuState
 
 Reading = TypeVar("Reading", GpuSample, GpuSlow, GpuState)
 

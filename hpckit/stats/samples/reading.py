@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpckit.stats.encoding import (
+from hpckit.stats.samples.encoding import (
     CRC_BYTES,
     SAMPLE_PREFIX,
     SAMPLE_SUFFIX,
@@ -20,8 +20,8 @@ from hpckit.stats.encoding import (
     header_layout,
     unseal,
 )
-from hpckit.stats.packing import Block, Layout
-from hpckit.stats.samples import Header, Record
+from hpckit.stats.samples.packing import Block, Layout
+from hpckit.stats.samples.records import Header, Record
 
 _CHUNK_BYTES = 1 << 20
 # No record of ours is longer; more without a newline is damage, and must not fill the memory.

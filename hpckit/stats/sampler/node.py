@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit.stats.cgroups import Usage, find_cgroup
-from hpckit.stats.procfs import ProcessTree
-from hpckit.stats.readings import Tell
+from hpckit.stats.sampler.cgroups import Usage, find_cgroup
+from hpckit.stats.sampler.procfs import ProcessTree
+from hpckit.stats.sampler.readings import Tell
 
 
 class NodeReader:
