@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpckit.collections import Collection, Found, find_all
-from hpckit.documents import Fields, nearest, read_document
+from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.environments import BARE, Environment, ad_hoc_environment, read_environment
 from hpckit.errors import ConfigError, RequestError
 from hpckit.units import parse_minutes
@@ -18,6 +18,8 @@ from hpckit.units import parse_minutes
 GENERIC = "generic"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MODULE_SYSTEMS = ("none", "lmod", "tmod", "spack")
+# What a site changes in one rule of `templates/advice/`: variable -> value. None: the rule is off.
+AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +68,7 @@ class Site:
     runs: str | None = None
     grafana: str | None = None
     prometheus: str | None = None
+    advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
 
     def find_environment(self, word: str | None) -> Environment:
         """Return the environment a request names, or the site's default.
@@ -173,6 +176,7 @@ def read_site(path: Path) -> Site:
         runs=fields.text("runs"),
         grafana=fields.text("grafana"),
         prometheus=fields.text("prometheus"),
+        advice=_advice(fields),
     )
     for part in (defaults, gpus, launch, types, fields):
         part.done()
@@ -222,6 +226,34 @@ def _variables(fields: Fields) -> dict[str, str]:
                 "environment variable."
             )
     return variables
+
+
+def _advice(fields: Fields) -> dict[str, AdviceOverride]:
+    """Read `advice:`; whether its rules and variables exist is for `hpckit.stats.advice` to say."""
+    rows = fields.mapping("advice", "advice")
+    return {rule: _advice_override(rows, rule) for rule in rows.values}
+
+
+def _advice_override(rows: Fields, rule: str) -> AdviceOverride:
+    if isinstance(rows.values[rule][0], dict):
+        row = rows.mapping(rule, f"advice {rule!r}")
+        return {name: _advice_value(row, name) for name in row.values}
+    # YAML reads a bare `off` as false.
+    if rows.scalar(rule) not in (False, "off"):
+        raise ConfigError(
+            f"{rows.at(rule)}: advice {rule!r} must be off, or a mapping of its variables to values."
+        )
+    return None
+
+
+def _advice_value(row: Fields, name: str) -> Scalar | tuple[Scalar, ...]:
+    is_list = isinstance(row.values[name][0], list)
+    value = row.scalars(name) if is_list else row.scalar(name)
+    if value is None or isinstance(value, str):
+        raise ConfigError(
+            f"{row.at(name)}: {name!r} is {value!r}, must be a number, true, false or a list."
+        )
+    return value
 
 
 def _environments(fields: Fields) -> dict[str, Environment]:

@@ -81,6 +81,42 @@ def test_alvis_knows_its_gpus_and_bundles(here: Path) -> None:
     assert load[0] == "PyTorch-bundle/2.1.2-foss-2023a-CUDA-12.1.1"
 
 
+def test_a_site_changes_advice_and_switches_it_off(tmp_path: Path) -> None:
+    text = (
+        "description: d\nadvice:\n"
+        "  low-gpu-utilization: {red_percent: 10.5, strict: true}\n"
+        "  test-qos: {test_qos: [test, 7]}\n"
+        "  gpu-errors: off\n"
+        "  timeout: 'off'\n"
+        "  idle-tail: {}\n"
+    )
+    assert site(tmp_path, text).advice == {
+        "low-gpu-utilization": {"red_percent": 10.5, "strict": True},
+        "test-qos": {"test_qos": ("test", 7)},
+        "gpu-errors": None,
+        "timeout": None,
+        "idle-tail": {},
+    }
+    assert site(tmp_path, "description: d\n").advice == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("timeout: on", r"box.yaml:3: advice 'timeout' must be off, or a mapping"),
+        ("timeout: [1]", r"box.yaml:3: 'timeout' is a list"),
+        ("timeout:", r"box.yaml:3: advice 'timeout' must be off"),
+        ("timeout: {x: y}", r"box.yaml:3: 'x' is 'y', must be a number"),
+        ("timeout: {x: }", r"box.yaml:3: 'x' is None, must be a number"),
+        ("timeout: {x: [[1]]}", r"box.yaml:3: 'x' must be a list of single values"),
+        ("timeout: {x: {y: 1}}", r"box.yaml:3: 'x' is a mapping"),
+    ],
+)
+def test_a_sites_advice_that_cannot_be_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        site(tmp_path, f"description: d\nadvice:\n  {line}\n")
+
+
 def test_a_site_is_detected_by_host_and_variables(here: Path, monkeypatch) -> None:
     write_files(here, {"templates/sites/box.yaml": FULL})
     assert detect_site(search_path()) == "generic"
