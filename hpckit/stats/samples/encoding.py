@@ -37,7 +37,10 @@ _KINDS: dict[str, type[Record]] = {
     "end": End,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_ROWS: dict[type[Record], type] = {Slow: GpuSlow, State: GpuState}
+_ROWS: dict[type[Record], tuple[type, list[str]]] = {
+    kind: (row, [field.name for field in fields(row)])
+    for kind, row in ((Slow, GpuSlow), (State, GpuState))
+}
 
 
 def encoder(gpus: int) -> Callable[[Record], bytes]:
@@ -73,8 +76,7 @@ def decode(text: bytes) -> Record | None:
         document = json.loads(text)
         kind = _KINDS[document.pop("k")]
         if "g" in document:
-            row = _ROWS[kind]
-            names = [field.name for field in fields(row)]
+            row, names = _ROWS[kind]
             document["gpus"] = tuple(
                 row(**dict(zip(names, map(_frozen, values), strict=False)))
                 for values in document["g"]

@@ -128,6 +128,18 @@ class Column:
         missing, scale = self.missing, self.scale
         return [None if value == missing else value * scale for value in self.values]
 
+    def has_gaps(self) -> bool:
+        """Tell whether any value is unknown, first in a fast scan of bytes."""
+        pattern = b"\xff" * (self.missing.bit_length() // 8)
+        return pattern in self.values.tobytes() and self.missing in self.values
+
+    def is_unknown(self) -> bool:
+        """Tell whether nothing is known."""
+        values = self.values
+        return all(values[at] == self.missing for at in (0, -1) if values) and self.missing * len(
+            values
+        ) == sum(values)
+
 
 class Block:
     """Consecutive samples of one file, read column by column."""
@@ -150,6 +162,11 @@ class Block:
         place = self.layout.gpu.get(name)
         start = self.layout.node_bytes + position * self.layout.gpu_bytes
         return None if place is None else self._column(place, start)
+
+    def ends(self) -> "Block":
+        """Return the first and the last sample."""
+        size = self.layout.bytes
+        return Block(self.layout, self.packed[:size] + self.packed[-size:])
 
     def samples(self) -> Iterable[Sample]:
         """Return the samples one by one: easy, and a hundred times slower than columns."""

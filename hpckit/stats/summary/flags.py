@@ -1,0 +1,59 @@
+"""Which samples lie below a threshold, as bytes of 0 and 1: millions are compared in one step."""
+
+import re
+import sys
+from array import array
+from collections.abc import Sequence
+from itertools import compress
+
+_RUNS = re.compile(rb"\x01+")
+
+
+def below(values: "array[int]", threshold: int) -> bytes:
+    """Return 1 for each of 16-bit values below a threshold (1 to 65535), else 0.
+
+    As two tables over bytes and two operations on long integers; an unknown value, all bits set,
+    is never below.
+    """
+    if not values:
+        return b""
+    raw = values.tobytes()
+    low, high = (raw[0::2], raw[1::2]) if sys.byteorder == "little" else (raw[1::2], raw[0::2])
+    top, rest = divmod(threshold, 256)
+    less = _number(high.translate(bytes(part < top for part in range(256))))
+    equal = _number(high.translate(bytes(part == top for part in range(256))))
+    under = _number(low.translate(bytes(part < rest for part in range(256))))
+    return (less | equal & under).to_bytes(len(values), "big")
+
+
+def both(one: bytes, other: bytes) -> bytes:
+    """Return 1 where both are."""
+    return (_number(one) & _number(other)).to_bytes(len(one), "big")
+
+
+def minus(one: bytes, other: bytes) -> bytes:
+    """Return 1 where the first is and the second is not."""
+    return (_number(one) & ~_number(other)).to_bytes(len(one), "big")
+
+
+def weigh(flags: bytes, weights: Sequence[int]) -> int:
+    """Return the sum of the weights where the flag is 1."""
+    if 1 not in flags:
+        return 0
+    return sum(compress(weights, flags))
+
+
+def runs(flags: bytes) -> list[tuple[int, int]]:
+    """Return the beginning and the end (exclusive) of each run of 1."""
+    return [match.span() for match in _RUNS.finditer(flags)]
+
+
+def longest_run(flags: bytes) -> tuple[int, int]:
+    """Return the beginning and the end of the longest run of 1; (0, 0) if there is none."""
+    longest = max(_RUNS.findall(flags), key=len, default=b"")
+    first = flags.find(longest) if longest else 0
+    return first, first + len(longest)
+
+
+def _number(flags: bytes) -> int:
+    return int.from_bytes(flags, "big")

@@ -1,0 +1,43 @@
+"""What the reader should know about samples: the sampler's own notes, damage, and its end."""
+
+from collections.abc import Iterable, Iterator
+
+from hpckit.stats.samples.columns import Columns
+from hpckit.stats.samples.records import SHARED, SPOT
+from hpckit.stats.summary.gpus import GpuTally
+from hpckit.stats.summary.values import SourceNote
+
+
+def file_notes(file: Columns, *, over: bool) -> Iterator[SourceNote]:
+    """Yield the notes on one file; `over`: the attempt has ended, so its sampler should have."""
+    host = file.header.host
+    for note in file.notes:
+        yield SourceNote(code=note.code, text=note.text, host=host, gpu=note.gpu)
+    if over and file.end is None:
+        yield SourceNote(
+            code="sampler_stopped",
+            text="The sampler was ended from outside; what it wrote before is all here.",
+            host=host,
+        )
+    damage = file.damage
+    if damage.bad_lines or damage.holes or damage.unknown:
+        yield SourceNote(
+            code="damage",
+            text=f"{damage.bad_lines} damaged records, {damage.holes} holes and {damage.unknown} "
+            f"records of a newer version were left out of {file.path.name}.",
+            host=host,
+        )
+
+
+def gpu_notes(tallies: Iterable[GpuTally]) -> Iterator[SourceNote]:
+    """Yield what limits the figures of GPUs."""
+    tallies = list(tallies)
+    if any(tally.confidence == SHARED for tally in tallies):
+        yield SourceNote(
+            code="shared_gpu", text="Other jobs' processes were on these GPUs, too.", host=None
+        )
+    if any(tally.source == SPOT for tally in tallies):
+        yield SourceNote(
+            code="spot",
+            text="The driver keeps no history here: utilization is of its last second only.",
+        )

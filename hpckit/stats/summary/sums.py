@@ -1,0 +1,46 @@
+"""Sums over time, of which some parts are unknown; unknown parts are left out, never 0."""
+
+from array import array
+from collections.abc import Iterable
+
+from hpckit.stats.samples.packing import Column
+from hpckit.stats.summary.clock import total
+
+Sum = tuple[int, float]  # microseconds in which it is known, integral over them
+
+
+def highest(column: Column | None) -> int | None:
+    """Return the highest known value."""
+    if column is None:
+        return None
+    values = column.values
+    if column.has_gaps():
+        values = array(values.typecode, filter(column.missing.__ne__, values))
+    return max(values) * column.scale if values else None
+
+
+def add(sums: Iterable[Sum | None]) -> Sum | None:
+    """Add up known sums."""
+    known = [part for part in sums if part]
+    return total(known) if known else None
+
+
+def add_known(values: Iterable[int | None]) -> int | None:
+    """Add up known values; None if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def most(values: Iterable[int | None]) -> int | None:
+    """Return the highest of known values; None if none is."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def mean(known: Sum | None, scale: float) -> float | None:
+    """Return the mean of a sum over time."""
+    return known[1] / known[0] * scale if known and known[0] else None
+
+
+def scaled(value: int | None, scale: float) -> float | None:
+    """Return a value in another unit."""
+    return None if value is None else value * scale

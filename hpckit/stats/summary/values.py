@@ -1,0 +1,261 @@
+"""The account of one job, as values: every figure `hpckit stats` shows, and advice rests on.
+
+None is "unknown" everywhere, and never 0. Percents are 0 to 100, hours are GPU-hours, `_s` seconds,
+moments epoch seconds. Means are weighted by time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# Where a figure comes from, best first.
+SAMPLES, JS1, SACCT, SSTAT, SCONTROL, RUN = "samples", "JS1", "sacct", "sstat", "scontrol", "run"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stalls:
+    """Repeated short idle times of a GPU between busy ones, and what the node did meanwhile.
+
+    Attributes:
+        count: how often it paused.
+        period_s: median time from one pause to the next.
+        share_percent: of the time between first and last use, how much was pauses.
+        cpu_during_percent: the job's cores in use during pauses, of those it has on the node.
+        cpu_otherwise_percent: the same while the GPU was busy.
+        read_during_bytes_per_s: read from block devices during pauses.
+    """
+
+    count: int
+    period_s: float
+    share_percent: float
+    cpu_during_percent: float | None = None
+    cpu_otherwise_percent: float | None = None
+    read_during_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuUse:
+    """One GPU or MIG slice over the whole job, all attempts together.
+
+    Attributes:
+        utilization_percent: time in which a kernel ran, of the time covered.
+        utilization_peak_percent: the highest of any sample.
+        utilization_source: `mean`, `spot` or `gpm` (`hpckit.stats.samples.records`).
+        idle_percent: time in samples that saw next to no kernel (< 1 %), of the time covered.
+        memory_used_percent: peak / total, as jobstats has it.
+        hours, idle_hours: covered by samples; of these, idle.
+        first_use_s: from the start of the (last) attempt to the first kernel; None if none ran.
+        idle_tail_s: without a kernel up to the end of the (last) attempt.
+        longest_idle_s: the longest pause between first and last use.
+        memory_held_idle_s: idle with at least 5 % of its memory in use.
+        sm_active_percent, tensor_percent, dram_percent: GPM, Hopper and newer.
+        busy_sm_percent: SM activity while a kernel ran: SM activity / utilization.
+        busy_hours: time in which a kernel ran: hours x utilization.
+        throttled_percent: minutes in which clocks were held down for heat or power supply.
+        throttle_reasons: NVML's names of them.
+        confidence: VERIFIED, UNVERIFIED or SHARED (`hpckit.stats.samples.records`).
+        lost: whether its driver stopped answering.
+    """
+
+    host: str
+    index: int | None = None
+    uuid: str | None = None
+    name: str | None = None
+    mig: bool = False
+    utilization_percent: float | None = None
+    utilization_peak_percent: float | None = None
+    utilization_source: str | None = None
+    idle_percent: float | None = None
+    memory_used_percent: float | None = None
+    memory_peak_bytes: int | None = None
+    memory_mean_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_watts_mean: float | None = None
+    energy_joules: float | None = None
+    hours: float | None = None
+    idle_hours: float | None = None
+    first_use_s: float | None = None
+    idle_tail_s: float | None = None
+    longest_idle_s: float | None = None
+    memory_held_idle_s: float | None = None
+    sm_active_percent: float | None = None
+    tensor_percent: float | None = None
+    dram_percent: float | None = None
+    busy_sm_percent: float | None = None
+    busy_hours: float | None = None
+    throttled_percent: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    temperature_peak_c: int | None = None
+    ecc_uncorrected: int | None = None
+    confidence: str | None = None
+    lost: bool = False
+    stalls: Stalls | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeUse:
+    """One node over the whole job, all attempts together.
+
+    Attributes:
+        cpu_s: CPU time used in the time covered.
+        cpu_efficiency: `cpu_s` / (cores x time covered), in percent.
+        cores_used: `cpu_s` / time covered.
+        memory_peak_bytes: anonymous and shared memory; no page cache.
+        memory_peak_cache_bytes: the kernel's high-water mark, page cache included.
+        gpu_utilization_percent: mean over its GPUs.
+        covered_percent: time covered by samples, of the time the job had the node.
+    """
+
+    host: str
+    cores: int | None = None
+    cores_used: float | None = None
+    cpu_s: float | None = None
+    cpu_efficiency: float | None = None
+    memory_peak_bytes: int | None = None
+    memory_peak_cache_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    memory_efficiency: float | None = None
+    swap_peak_bytes: int | None = None
+    oom_kills: int | None = None
+    io_read_bytes: int | None = None
+    io_write_bytes: int | None = None
+    gpus: int | None = None
+    gpu_utilization_percent: float | None = None
+    covered_percent: float | None = None
+    sampler_cpu_percent: float | None = None
+    sampler_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One attempt of a job; a requeue begins the next."""
+
+    restart: int
+    state: str | None = None
+    hosts: tuple[str, ...] = ()
+    start: float | None = None
+    end: float | None = None
+    elapsed_s: float | None = None
+    gpu_utilization_percent: float | None = None
+    gpu_hours: float | None = None
+    gpu_hours_idle: float | None = None
+    energy_joules: float | None = None
+    cpu_efficiency: float | None = None
+    memory_peak_bytes: int | None = None
+    coverage_percent: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """The whole job in figures.
+
+    Attributes:
+        gpu_utilization_percent: mean over GPUs and time.
+        gpu_utilization_peak_percent: the highest of any sample; or Slurm's gpuutil, a peak too.
+        gpu_memory_used_percent: sum of the GPUs' peaks / sum of their totals.
+        gpu_memory_peak_bytes, memory_peak_bytes: the highest of any GPU; of any node.
+        power_watts_mean: mean over time of one GPU, averaged over GPUs.
+        energy_joules: of all GPUs, from their counters.
+        cpu_efficiency: CPU time / (cores x time), in percent.
+        memory_efficiency: sum of the nodes' peaks / sum of their limits, in percent.
+        gpu_hours: that the job held GPUs: GPUs x elapsed; `gpu_hours_idle`: of these, seen idle.
+        coverage_percent: time covered by samples, of the time the job had its nodes.
+        gpu_imbalance_percent, node_imbalance_percent: the largest difference between two GPUs'
+            (nodes') utilization.
+    """
+
+    gpu_utilization_percent: float | None = None
+    gpu_utilization_peak_percent: float | None = None
+    gpu_memory_used_percent: float | None = None
+    gpu_memory_peak_bytes: int | None = None
+    gpu_memory_total_bytes: int | None = None
+    sm_active_percent: float | None = None
+    tensor_percent: float | None = None
+    dram_percent: float | None = None
+    power_watts_mean: float | None = None
+    energy_joules: float | None = None
+    cpu_efficiency: float | None = None
+    cpu_s: float | None = None
+    memory_efficiency: float | None = None
+    memory_peak_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    gpu_hours: float | None = None
+    gpu_hours_idle: float | None = None
+    samples: int | None = None
+    coverage_percent: float | None = None
+    gpu_imbalance_percent: float | None = None
+    node_imbalance_percent: float | None = None
+    oom_kills: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requested:
+    """What the job asked for, or was given where Slurm only says that."""
+
+    nodes: int | None = None
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    gpu_type: str | None = None
+    cores: int | None = None
+    tasks_per_node: int | None = None
+    cpus_per_task: int | None = None
+    memory_bytes_per_node: int | None = None
+    time_limit_s: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceNote:
+    """Something to know about the figures, in a sentence; `code` is a stable word."""
+
+    code: str
+    text: str
+    host: str | None = None
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobUse:
+    """One job's account, merged from all sources.
+
+    Attributes:
+        job_id: `123`, `123_4`, `123+1`, or a local run's.
+        state: in Slurm's words.
+        elapsed_s: of all attempts together.
+        interactive: whether a person sat at it (salloc, srun --pty, a notebook); None if unknown.
+        submitted_by_hpckit: whether `hpckit resubmit` knows it.
+        origins: figure (`summary.cpu_efficiency`, `per_gpu`, `state`) -> source.
+        suspect: figures over 100 %, which cannot be: shown, but no advice rests on them.
+    """
+
+    job_id: str
+    run_id: str | None = None
+    run_dir: str | None = None
+    name: str | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    cluster: str | None = None
+    site: str | None = None
+    state: str | None = None
+    running: bool = False
+    interactive: bool | None = None
+    submitted_by_hpckit: bool = False
+    hosts: tuple[str, ...] = ()
+    nodes: int | None = None
+    gpus: int | None = None
+    submitted: float | None = None
+    start: float | None = None
+    end: float | None = None
+    elapsed_s: float | None = None
+    data_age_s: float | None = None
+    array_job_id: str | None = None
+    requested: Requested = field(default_factory=Requested)
+    summary: Summary = field(default_factory=Summary)
+    per_node: tuple[NodeUse, ...] = ()
+    per_gpu: tuple[GpuUse, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    notes: tuple[SourceNote, ...] = ()
+    sources: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+    suspect: tuple[str, ...] = ()
+    timeseries_file: str | None = None

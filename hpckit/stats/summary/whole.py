@@ -1,0 +1,83 @@
+"""The figures of a whole job, of its GPUs' and nodes'."""
+
+from collections.abc import Iterable, Sequence
+
+from hpckit.stats.summary.attempts import Added
+from hpckit.stats.summary.sums import add_known, most
+from hpckit.stats.summary.values import GpuUse, NodeUse, Summary
+
+
+def whole(
+    per_gpu: Sequence[GpuUse], per_node: Sequence[NodeUse], attempts: Sequence[Added]
+) -> Summary:
+    """Return the figures of all attempts together."""
+    tallies = [tally for attempt in attempts for tally in attempt.nodes]
+    due_us = sum(attempt.due_us for attempt in attempts)
+    covered_us = sum(tally.covered_us for tally in tallies)
+    core_us = sum(t.cpu_seen_us * (t.cores or 0) for t in tallies if t.cpu_us is not None)
+    cpu_us = add_known(tally.cpu_us for tally in tallies)
+    gpu_used, gpu_total = _used((gpu.memory_peak_bytes, gpu.memory_total_bytes) for gpu in per_gpu)
+    used, limit = _used((node.memory_peak_bytes, node.memory_limit_bytes) for node in per_node)
+    return Summary(
+        gpu_utilization_percent=_by_hours(per_gpu, "utilization_percent"),
+        gpu_utilization_peak_percent=_highest(gpu.utilization_peak_percent for gpu in per_gpu),
+        gpu_memory_used_percent=_percent(gpu_used, gpu_total),
+        gpu_memory_peak_bytes=most(gpu.memory_peak_bytes for gpu in per_gpu),
+        gpu_memory_total_bytes=most(gpu.memory_total_bytes for gpu in per_gpu),
+        sm_active_percent=_by_hours(per_gpu, "sm_active_percent"),
+        tensor_percent=_by_hours(per_gpu, "tensor_percent"),
+        dram_percent=_by_hours(per_gpu, "dram_percent"),
+        power_watts_mean=_by_hours(per_gpu, "power_watts_mean"),
+        energy_joules=_total(gpu.energy_joules for gpu in per_gpu),
+        cpu_efficiency=None if cpu_us is None else _percent(cpu_us, core_us),
+        cpu_s=None if cpu_us is None else cpu_us / 1e6,
+        memory_efficiency=_percent(used, limit),
+        memory_peak_bytes=most(node.memory_peak_bytes for node in per_node),
+        memory_limit_bytes=most(node.memory_limit_bytes for node in per_node),
+        gpu_hours=_total(attempt.gpu_hours for attempt in attempts),
+        gpu_hours_idle=_total(gpu.idle_hours for gpu in per_gpu),
+        samples=sum(tally.samples for tally in tallies),
+        coverage_percent=min(100.0, covered_us / due_us * 100) if due_us else None,
+        gpu_imbalance_percent=_spread(gpu.utilization_percent for gpu in per_gpu),
+        node_imbalance_percent=_spread(node.gpu_utilization_percent for node in per_node),
+        oom_kills=add_known(node.oom_kills for node in per_node),
+    )
+
+
+def _by_hours(per_gpu: Sequence[GpuUse], name: str) -> float | None:
+    """Return the mean over GPUs, each weighted by the time it was seen."""
+    known = [
+        (gpu.hours, value)
+        for gpu in per_gpu
+        if gpu.hours and (value := getattr(gpu, name)) is not None
+    ]
+    hours = sum(hours for hours, _ in known)
+    return sum(hours * value for hours, value in known) / hours if hours else None
+
+
+def _used(pairs: Iterable[tuple[int | None, int | None]]) -> tuple[int, int]:
+    """Add up peaks and limits where both are known."""
+    known = [(peak, limit) for peak, limit in pairs if peak is not None and limit]
+    return sum(peak for peak, _ in known), sum(limit for _, limit in known)
+
+
+def _percent(part: float, all_of_it: float) -> float | None:
+    return part / all_of_it * 100 if all_of_it else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return sum(known) if known else None
+
+
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max(_known(values), default=None)
+
+
+def _spread(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return max(known) - min(known) if len(known) > 1 else None
