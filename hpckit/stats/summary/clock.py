@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import mul, sub
 
@@ -47,9 +47,19 @@ class Clock:
         covered_us: the sum of all weights.
     """
 
-    weights: "array[int]"
+    weights: list[int]
     bins: tuple[Bin, ...]
     covered_us: int
+    _growth: dict[str, list[int] | None] = field(default_factory=dict)
+
+    def growth(self, columns: Columns, name: str) -> list[int] | None:
+        """Return what a node's counter grew by in each sample; None if it has gaps or fell.
+
+        Kept, since each GPU of the node asks.
+        """
+        if name not in self._growth:
+            self._growth[name] = _steps(columns.node.get(name))
+        return self._growth[name]
 
 
 def bin_width_s(elapsed_s: float) -> int:
@@ -60,11 +70,10 @@ def bin_width_s(elapsed_s: float) -> int:
 def make_clock(columns: Columns, start_epoch: float, width_s: float) -> Clock:
     """Weigh a file's samples, and cut it into bins counted from the attempt's start."""
     times = columns.times
-    weights = array("Q", [0] * min(len(times), 1))
-    weights.extend(map(sub, times[1:], times))
+    weights = [0, *map(sub, times[1:], times)] if times else []
     longest = max(_PERIODS * columns.header.interval_us, _AT_LEAST_US)
     if weights and max(weights) > longest:
-        weights = array("Q", [min(weight, longest) for weight in weights])
+        weights = [min(weight, longest) for weight in weights]
     origin = columns.header.mono_us + round((start_epoch - columns.first_epoch) * 1e6)
     return Clock(
         weights=weights,
@@ -73,7 +82,16 @@ def make_clock(columns: Columns, start_epoch: float, width_s: float) -> Clock:
     )
 
 
-def _bins(times: "array[int]", weights: "array[int]", origin: int, width: int) -> Sequence[Bin]:
+def _steps(column: Column | None) -> list[int] | None:
+    if column is None or column.has_gaps():
+        return None
+    steps = [0, *map(sub, column.values[1:], column.values)]
+    if min(steps) < 0:
+        return None
+    return steps if column.scale == 1 else [step * column.scale for step in steps]
+
+
+def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> Sequence[Bin]:
     if not times:
         return ()
     numbers = range((times[0] - origin) // width, (times[-1] - origin) // width + 1)

@@ -14,8 +14,7 @@ def gpu_use(tallies: Sequence[GpuTally]) -> GpuUse:
     used = add(tally.used for tally in tallies)
     utilization = mean(used, 0.1)
     sums = {
-        name: add(tally.sums.get(name) for tally in tallies)
-        for name in ("memory_bytes", "power_mw", *ACTIVITIES)
+        name: add(tally.sums.get(name) for tally in tallies) for name in ("power_mw", *ACTIVITIES)
     }
     energy = add_known(tally.energy_mj for tally in tallies)
     energy_us = sum(tally.energy_us for tally in tallies)
@@ -26,7 +25,6 @@ def gpu_use(tallies: Sequence[GpuTally]) -> GpuUse:
     )
     hours = used[0] / 3.6e9 if used else None
     sm = mean(sums["sm_permille"], 0.1)
-    memory_mean = mean(sums["memory_bytes"], 1)
     throttling = sum((tally.throttling for tally in tallies), Throttling())
     return GpuUse(
         host=last.host,
@@ -40,7 +38,6 @@ def gpu_use(tallies: Sequence[GpuTally]) -> GpuUse:
         idle_percent=idle / used[0] * 100 if idle is not None and used else None,
         memory_used_percent=peak / total_bytes * 100 if peak is not None and total_bytes else None,
         memory_peak_bytes=peak,
-        memory_mean_bytes=round(memory_mean) if memory_mean is not None else None,
         memory_total_bytes=total_bytes,
         power_watts_mean=energy * 1e3 / energy_us
         if energy is not None and energy_us

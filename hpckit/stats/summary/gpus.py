@@ -73,7 +73,7 @@ def tally_gpu(columns: Columns, clock: Clock, position: int, start_epoch: float)
         used=_known(total(parts)),
         sums={
             name: known
-            for name in ("memory_bytes", "power_mw", *ACTIVITIES)
+            for name in ("power_mw", *ACTIVITIES)
             if name in gpu and (known := _known(total(weighted(clock, gpu[name]))))
         },
         idle_us=weigh(idle, clock.weights) if utilization else None,

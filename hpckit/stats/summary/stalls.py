@@ -2,7 +2,6 @@
 
 from array import array
 from itertools import pairwise
-from operator import sub
 from statistics import median
 
 from hpckit.stats.samples.columns import Columns
@@ -62,11 +61,6 @@ def _cores_busy(columns: Columns, clock: Clock, flags: bytes) -> float | None:
 
 def _rate(columns: Columns, clock: Clock, name: str, flags: bytes) -> float | None:
     """Return a counter's growth per second over the flagged samples."""
-    column = columns.node.get(name)
+    steps = clock.growth(columns, name)
     seconds = weigh(flags, clock.weights) / 1e6
-    if column is None or column.has_gaps() or not seconds:
-        return None
-    steps = [0, *map(sub, column.values[1:], column.values)]
-    if min(steps) < 0:
-        return None  # a counter that fell is none
-    return weigh(flags, steps) * column.scale / seconds
+    return weigh(flags, steps) / seconds if steps is not None and seconds else None

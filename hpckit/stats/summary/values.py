@@ -67,7 +67,6 @@ class GpuUse:
     idle_percent: float | None = None
     memory_used_percent: float | None = None
     memory_peak_bytes: int | None = None
-    memory_mean_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_watts_mean: float | None = None
     energy_joules: float | None = None
