@@ -1,0 +1,185 @@
+"""From the account of a job and the rules to advice. Pure."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpckit.sites import Site
+from hpckit.stats.advice.loading import in_order
+from hpckit.stats.advice.namespace import job_values
+from hpckit.stats.advice.parts import Values
+from hpckit.stats.advice.places import Spot, leaves, spots_of, where
+from hpckit.stats.advice.rules import SAMPLES, Rule, Severity
+from hpckit.stats.samples.records import SHARED
+from hpckit.stats.summary.values import JobUse
+
+# Red says "this was waste", which gaps in the samples could make untrue (facts 7.1, after
+# job_defense_shield issue 13).
+RED_COVERAGE_PERCENT = 80
+_ORDER = list(Severity)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """One finding, for one or several GPUs or nodes, or for the job.
+
+    Attributes:
+        id: the rule's.
+        message: what was found, in a sentence.
+        evidence: the figures and times it rests on; of the worst GPU or node, if of several.
+        action: what to do; None if the rule knows nothing exact.
+        lost_gpu_hours: of all places together; None if unknown. Hours of two findings may be the
+            same hours: do not add them up.
+        where: the places as text; None for the whole job.
+        places: the places as values.
+        downgraded: why it is yellow although the rule says red.
+    """
+
+    id: str
+    severity: Severity
+    title: str
+    message: str
+    evidence: str
+    action: str | None = None
+    lost_gpu_hours: float | None = None
+    where: str | None = None
+    places: tuple[Spot, ...] = ()
+    downgraded: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Finding:
+    rule: Rule
+    spot: Spot
+    severity: Severity
+    values: Values = field(repr=False)
+    lost_gpu_hours: float | None
+    downgraded: str | None
+
+
+def advise(job: JobUse, rules: Sequence[Rule], site: Site | None = None) -> tuple[Advice, ...]:
+    """Return what the rules find: worst first, then by GPU-hours lost, then by rule."""
+    subjects = _subjects(job, site)
+    found: list[_Finding] = []
+    for rule in in_order(tuple(rules)):
+        if rule.off is None:
+            new = [
+                finding
+                for spot, values in subjects[rule.for_each]
+                if (finding := _find(rule, spot, values))
+            ]
+            found += [finding for finding in new if not _is_silenced(finding, found, job)]
+    counts = {subject: len(spots) for subject, spots in spots_of(job).items()}
+    advice = [_advice(group, counts) for group in _groups(found)]
+    return tuple(sorted(advice, key=_worst_first))
+
+
+def _subjects(job: JobUse, site: Site | None) -> dict[str, list[tuple[Spot, Values]]]:
+    whole, nodes, gpus = job_values(job, site)
+    by_host = {row["host"]: row for row in nodes}
+    spots = spots_of(job)
+    per_node = [{**whole, "node": row} for row in nodes]
+    per_gpu = [{**whole, "node": by_host.get(row["host"], {}), "gpu": row} for row in gpus]
+    return {
+        "job": [(spots["job"][0], whole)],
+        "node": list(zip(spots["node"], per_node, strict=True)),
+        "gpu": list(zip(spots["gpu"], per_gpu, strict=True)),
+    }
+
+
+def _find(rule: Rule, spot: Spot, values: Values) -> _Finding | None:
+    known: dict[str, Any] = {**values, **rule.variables}
+    for name, figure in rule.figures.items():
+        known[name] = figure.evaluate(known)
+    if rule.when is not None and rule.when.evaluate(known) is not True:
+        return None
+    for severity, condition in rule.levels.items():
+        if condition.evaluate(known) is True:
+            reason = _too_little_for_red(rule, known) if severity is Severity.RED else None
+            return _Finding(
+                rule=rule,
+                spot=spot,
+                severity=Severity.YELLOW if reason else severity,
+                values=known,
+                lost_gpu_hours=_lost(rule, known),
+                downgraded=reason,
+            )
+    return None
+
+
+def _lost(rule: Rule, known: Values) -> float | None:
+    hours = rule.lost_gpu_hours.evaluate(known) if rule.lost_gpu_hours else None
+    return float(hours) if isinstance(hours, int | float) and hours > 0 else None
+
+
+def _too_little_for_red(rule: Rule, known: Values) -> str | None:
+    """Say why a finding may not be red; None if it may."""
+    if rule.rests_on != SAMPLES:
+        return None
+    if known.get("gpu", {}).get("confidence") == SHARED:
+        return "processes of others ran on this GPU too"
+    coverage = known["job"]["summary"].get("coverage_percent")
+    on_node = known.get("node", {}).get("covered_percent")
+    if coverage is None:
+        return "how much of the job was sampled is unknown"
+    for percent, what in ((coverage, "the job"), (on_node, "the job's time on this node")):
+        if percent is not None and percent < RED_COVERAGE_PERCENT:
+            return f"only {math.floor(percent)} % of {what} was sampled"
+    return None
+
+
+def _is_silenced(finding: _Finding, found: Iterable[_Finding], job: JobUse) -> bool:
+    """Tell whether what a finding is about has been found by rules that silence it."""
+    covered: dict[str, set[object]] = {}
+    for other in found:
+        if finding.rule.id in other.rule.silences:
+            covered.setdefault(other.rule.id, set()).update(leaves(other.spot, job))
+    return any(leaves(finding.spot, job) <= parts for parts in covered.values())
+
+
+def _groups(found: Iterable[_Finding]) -> list[list[_Finding]]:
+    """Put the findings of a rule and severity together, each group's worst first."""
+    groups: dict[tuple[str, Severity, bool], list[_Finding]] = {}
+    for finding in found:
+        key = (finding.rule.id, finding.severity, finding.downgraded is None)
+        groups.setdefault(key, []).append(finding)
+    return [
+        sorted(group, key=lambda finding: -(finding.lost_gpu_hours or 0))
+        for group in groups.values()
+    ]
+
+
+def _advice(group: list[_Finding], counts: dict[str, int]) -> Advice:
+    worst = group[0]
+    places = sorted((finding.spot for finding in group), key=lambda spot: spot.gpu or 0)
+    place = where(places, counts[worst.rule.for_each])
+    values = {**worst.values, "where": place, "hits": len(group)}
+    lost = [finding.lost_gpu_hours for finding in group]
+    evidence = worst.rule.evidence.render(values)
+    return Advice(
+        id=worst.rule.id,
+        severity=worst.severity,
+        title=worst.rule.title,
+        message=worst.rule.message.render(values),
+        evidence=evidence if len(group) == 1 else f"{worst.spot.label()}: {evidence}",
+        action=_action(worst.rule, values),
+        lost_gpu_hours=None if None in lost else sum(hours or 0 for hours in lost),
+        where=None if worst.rule.for_each == "job" else place,
+        places=() if worst.rule.for_each == "job" else tuple(places),
+        downgraded=worst.downgraded,
+    )
+
+
+def _action(rule: Rule, values: Values) -> str | None:
+    by_hpckit = values["job"]["submitted_by_hpckit"]
+    exact = rule.action if by_hpckit else rule.action_sbatch
+    text = exact.render_if_known(values) if exact else None
+    if text is None and rule.action_otherwise:
+        return rule.action_otherwise.render(values)
+    return text
+
+
+def _worst_first(advice: Advice) -> tuple[int, float, str, str]:
+    lost = advice.lost_gpu_hours or 0
+    return _ORDER.index(advice.severity), -lost, advice.id, advice.where or ""

@@ -1,0 +1,69 @@
+"""`hpckit stats --explain RULE`: what a rule says, with which thresholds, and why."""
+
+import textwrap
+from collections.abc import Iterator
+
+from hpckit.stats.advice.engine import RED_COVERAGE_PERCENT
+from hpckit.stats.advice.expressions import fill_in
+from hpckit.stats.advice.functions import shown
+from hpckit.stats.advice.rules import SAMPLES, Rule
+
+_WIDTH = 88
+_RESTS_ON = {
+    SAMPLES: f"the samples; red only when they cover {RED_COVERAGE_PERCENT} % of the job",
+    "slurm": "what Slurm or the kernel says of the job, whatever was sampled",
+    "driver": "what the GPU's driver says, whatever was sampled",
+}
+
+
+def explain(rule: Rule) -> str:
+    """Return a page on one rule."""
+    return "\n".join(_lines(rule))
+
+
+def _lines(rule: Rule) -> Iterator[str]:
+    yield f"{rule.id}: {rule.title}"
+    if rule.off:
+        yield f"  switched off by {rule.off}"
+    yield ""
+    yield from textwrap.wrap(rule.why, _WIDTH)
+    yield ""
+    yield f"For each {rule.for_each}. Rests on {_RESTS_ON[rule.rests_on]}."
+    yield from _conditions(rule)
+    yield from _thresholds(rule)
+    if rule.silences:
+        yield f"\nWhere it holds, not shown: {', '.join(rule.silences)}"
+    yield "\nSources"
+    yield from (f"  {source}" for source in rule.sources)
+    yield from _place(rule)
+
+
+def _conditions(rule: Rule) -> Iterator[str]:
+    yield "\nConditions"
+    conditions = {"always": rule.when} if rule.when else {}
+    conditions |= {str(severity): text for severity, text in rule.levels.items()}
+    for name, expression in conditions.items():
+        yield f"  {name:<8}{fill_in(expression, rule.variables)}"
+    if rule.lost_gpu_hours:
+        yield f"  GPU-hours lost: {fill_in(rule.lost_gpu_hours, rule.variables)}"
+    for name, expression in rule.figures.items():
+        yield f"  where {name} = {fill_in(expression, rule.variables)}"
+
+
+def _thresholds(rule: Rule) -> Iterator[str]:
+    if rule.variables:
+        yield "\nThresholds"
+    for name, value in rule.variables.items():
+        origin = f"   (set by {rule.changed[name]})" if name in rule.changed else ""
+        yield f"  {name} = {shown(value) or '(empty)'}{origin}"
+
+
+def _place(rule: Rule) -> Iterator[str]:
+    yield f"\nFrom {rule.found.collection.label()}: {rule.found.path}"
+    for collection in rule.found.shadows:
+        yield f"  shadows {collection.label()}: {collection.path}/templates/{rule.found.name}"
+    yield "\nTo change it"
+    example = next(iter(rule.variables), None)
+    change = f"{rule.id}: {{{example}: …}}, or " if example else ""
+    yield f"  in the site's file, under advice:   {change}{rule.id}: off"
+    yield f"  in your own collection: a file templates/{rule.found.name} takes its place"

@@ -1,0 +1,123 @@
+"""The language of advice rules: expressions over a job's figures, without `eval`.
+
+Python's parser reads the text; only what `_compile` lists is accepted, checked for kinds, and
+turned into closures (`parts`). There is no attribute access (a dot looks up nested mappings), no
+call but of `functions.FUNCTIONS`, no power, no loop. So evaluation always ends, and never raises.
+"""
+
+import ast
+import operator
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hpckit.documents import Place
+from hpckit.errors import ConfigError
+from hpckit.stats.advice import parts
+from hpckit.stats.advice.functions import Kind, Value
+from hpckit.stats.advice.parts import Evaluate, Names, Part, RefusedError
+
+LONGEST, DEEPEST = 1000, 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expression:
+    """A checked expression. `names` are those it uses, up to the first dot."""
+
+    text: str
+    kind: Kind
+    names: frozenset[str]
+    evaluate: Evaluate = field(repr=False, compare=False)
+
+
+def read_expression(
+    text: str, names: Names, *, place: Place, what: str, kind: Kind | None = None
+) -> Expression:
+    """Read one expression; `what` says whose it is, `kind` what it has to give.
+
+    Raises:
+        ConfigError: it is not one of the language, uses an unknown name, or gives another kind.
+    """
+    text = " ".join(text.split("\n")).strip()
+    try:
+        tree = _parse(text)
+        part = _compile(tree, names, 0)
+        if kind is not None:
+            parts.need(part, kind, "it")
+    except RefusedError as error:
+        cut = text if len(text) <= 120 else f"{text[:120]}…"
+        raise ConfigError(f"{place}: {what}: {error} In: {cut!r}.") from error
+    used = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return Expression(text=text, kind=part.kind, names=used, evaluate=part.evaluate)
+
+
+def fill_in(expression: Expression, values: Mapping[str, Value]) -> str:
+    """Return the text of an expression with names replaced by their values, to explain it."""
+    return ast.unparse(_FillIn(values).visit(_parse(expression.text)))
+
+
+class _FillIn(ast.NodeTransformer):
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in self.values:
+            return node
+        return ast.parse(repr(self.values[node.id]), mode="eval").body
+
+
+def _parse(text: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise RefusedError(f"an expression has at most {LONGEST} characters, not {len(text)}.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # doubtful Python: `"\d"`, `1if x else 2`
+            return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError, Warning) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise RefusedError(f"it is not an expression ({reason}).") from error
+
+
+def _compile(node: ast.expr, names: Names, depth: int) -> Part:
+    if depth > DEEPEST:
+        raise RefusedError(f"it is nested more than {DEEPEST} deep.")
+
+    def part(inner: ast.expr) -> Part:
+        return _compile(inner, names, depth + 1)
+
+    match node:
+        case ast.Constant(value=value):
+            return parts.constant(value)
+        case ast.Name() | ast.Attribute():
+            return parts.lookup(_path(node), names)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return parts.constant(tuple(_item(item) for item in items))
+        case ast.BoolOp(op=word, values=sides):
+            return parts.logic(isinstance(word, ast.And), [part(side) for side in sides])
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return parts.negation(part(inner))
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return parts.numeric(operator.neg, [part(inner)])
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in parts.ARITHMETIC:
+            return parts.numeric(parts.ARITHMETIC[type(sign)], [part(left), part(right)])
+        case ast.Compare(left=left, ops=words, comparators=others):
+            return parts.comparisons([part(side) for side in (left, *others)], words)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return parts.choice(part(test), part(body), part(other))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return parts.call(name, [part(argument) for argument in arguments])
+    raise RefusedError(f"{type(node).__name__} is not part of the language.")
+
+
+def _item(node: ast.expr) -> str | float | bool:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | float | int):
+        return node.value
+    raise RefusedError("a list may hold only numbers and texts.")
+
+
+def _path(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.Attribute):
+        return [*_path(node.value), node.attr]
+    if isinstance(node, ast.Name):
+        return [node.id]
+    raise RefusedError("a dot may only follow a name.")

@@ -1,0 +1,182 @@
+"""What rules may name: the account of a job, its site, and figures over all GPUs or nodes.
+
+The names follow the fields of `hpckit.stats.summary.values`, so that a figure added there can be
+used in a rule at once. Suspect figures, and any percentage over 100, are unknown to rules.
+"""
+
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from hpckit.sites import Partition, Site
+from hpckit.stats.advice.functions import Kind
+from hpckit.stats.advice.parts import Names, Values
+from hpckit.stats.summary.values import Attempt, GpuUse, JobUse, NodeUse
+
+_N, _T, _L = Kind.NUMBER, Kind.TEXT, Kind.LIST
+_KINDS = {int: _N, float: _N, bool: Kind.TRUTH, str: _T, tuple[str, ...]: _L}
+# What each subject a rule can be written for may name beside the job.
+SUBJECTS: Mapping[str, tuple[str, ...]] = {"job": (), "node": ("node",), "gpu": ("node", "gpu")}
+
+GPU_EXTRAS = {"others_median_utilization_percent": _N}
+NODE_EXTRAS = {
+    "index": _N,
+    "others_median_gpu_utilization_percent": _N,
+    "others_median_cpu_efficiency": _N,
+}
+GPUS = {
+    "count": _N,
+    "median_utilization_percent": _N,
+    "min_utilization_percent": _N,
+    "max_utilization_percent": _N,
+    "min_idle_tail_s": _N,
+    "used_nodes": _N,
+    "max_used_per_node": _N,
+}
+NODES = {"count": _N, "median_gpu_utilization_percent": _N, "median_cpu_efficiency": _N}
+SITE = {"name": _T, "gpus_per_node": _N, "cpus_per_gpu": _N, "gpu_types": _L}
+
+
+def names_for(subject: str) -> dict[str, Any]:
+    """Return the names a rule `for_each: subject` may use."""
+    special: dict[str, Names] = {
+        "node": {**_names_of(NodeUse), **NODE_EXTRAS},
+        "gpu": {**_names_of(GpuUse), **GPU_EXTRAS},
+    }
+    partition = {name: kind for name, kind in _names_of(Partition).items() if name != "name"}
+    return {
+        "job": _names_of(JobUse),
+        "attempt": _names_of(Attempt),
+        "gpus": GPUS,
+        "nodes": NODES,
+        "site": {**SITE, "partition": partition},
+        **{name: special[name] for name in SUBJECTS[subject]},
+    }
+
+
+def _names_of(kind: type) -> dict[str, Any]:
+    """Return the fields of a value by what they hold; those a rule cannot use are left out."""
+    found: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        inner = _without_none(hint)
+        if inner in _KINDS:
+            found[name] = _KINDS[inner]
+        elif is_dataclass(inner) and isinstance(inner, type):
+            found[name] = _names_of(inner)
+    return found
+
+
+def _without_none(hint: Any) -> Any:  # noqa: ANN401  # a type hint
+    if isinstance(hint, types.UnionType):
+        kinds = [part for part in typing.get_args(hint) if part is not types.NoneType]
+        return float if set(kinds) == {int, float} else kinds[0]
+    return hint
+
+
+def job_values(
+    job: JobUse, site: Site | None
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return what rules see: of the whole job, of each node, and of each GPU."""
+    suspect = frozenset(job.suspect)
+    nodes = [
+        {**_figures(row, f"per_node.{at}", suspect), "index": at}
+        for at, row in enumerate(job.per_node)
+    ]
+    gpus = [_figures(row, f"per_gpu.{at}", suspect) for at, row in enumerate(job.per_gpu)]
+    _add_others(nodes, "gpu_utilization_percent", "others_median_gpu_utilization_percent")
+    _add_others(nodes, "cpu_efficiency", "others_median_cpu_efficiency")
+    _add_others(gpus, "utilization_percent", "others_median_utilization_percent")
+    last = len(job.attempts) - 1
+    whole: dict[str, Any] = {
+        "job": _figures(job, "", suspect),
+        "attempt": _figures(job.attempts[last], f"attempts.{last}", suspect) if last >= 0 else {},
+        "gpus": _over_gpus(gpus),
+        "nodes": _over_nodes(nodes),
+        "site": _site(job, site),
+    }
+    return whole, nodes, gpus
+
+
+def _figures(row: Any, path: str, suspect: frozenset[str]) -> dict[str, Any]:  # noqa: ANN401
+    found: dict[str, Any] = {}
+    for name in (field.name for field in fields(row)):
+        value, inner = getattr(row, name), f"{path}.{name}".lstrip(".")
+        if is_dataclass(value):
+            found[name] = {} if inner in suspect else _figures(value, inner, suspect)
+        else:
+            found[name] = None if inner in suspect or _cannot_be(name, value) else value
+    return found
+
+
+def _cannot_be(name: str, value: object) -> bool:
+    is_share = name.endswith(("percent", "efficiency"))
+    return is_share and isinstance(value, int | float) and not 0 <= value <= 100
+
+
+def _add_others(rows: list[dict[str, Any]], name: str, as_name: str) -> None:
+    for row in rows:
+        row[as_name] = _over(_median, [other for other in rows if other is not row], name)
+
+
+def _over(
+    compute: Callable[[list[float]], float], rows: Sequence[Values], name: str
+) -> float | None:
+    """Compute over the rows where a figure is known; None if it is known in none."""
+    values = [row[name] for row in rows if row[name] is not None]
+    return compute(values) if values else None
+
+
+def _median(values: list[float]) -> float:
+    # Not statistics.median: that module takes longer to import than all rules to evaluate.
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _over_gpus(gpus: Sequence[Values]) -> Values:
+    used = [_is_used(row) for row in gpus]
+    hosts = [row["host"] for row, is_used in zip(gpus, used, strict=True) if is_used]
+    counted = bool(gpus) and None not in used
+    return {
+        "count": len(gpus) or None,
+        "median_utilization_percent": _over(_median, gpus, "utilization_percent"),
+        "min_utilization_percent": _over(min, gpus, "utilization_percent"),
+        "max_utilization_percent": _over(max, gpus, "utilization_percent"),
+        "min_idle_tail_s": _over(min, gpus, "idle_tail_s"),
+        "used_nodes": len(set(hosts)) if counted else None,
+        "max_used_per_node": max(map(hosts.count, hosts), default=0) if counted else None,
+    }
+
+
+def _is_used(gpu: Values) -> bool | None:
+    seen = [gpu["utilization_percent"], gpu["utilization_peak_percent"]]
+    known = [value for value in seen if value is not None]
+    return any(known) if known else None
+
+
+def _over_nodes(nodes: Sequence[Values]) -> Values:
+    return {
+        "count": len(nodes) or None,
+        "median_gpu_utilization_percent": _over(_median, nodes, "gpu_utilization_percent"),
+        "median_cpu_efficiency": _over(_median, nodes, "cpu_efficiency"),
+    }
+
+
+def _site(job: JobUse, site: Site | None) -> Values:
+    """Return the site's limits for this job: of its GPU type and partition, where it has such."""
+    if site is None:
+        return {"partition": {}}
+    partition = site.partitions.get(job.partition or "", Partition(name=""))
+    gpus = site.gpu_types.get(job.requested.gpu_type or "", partition.gpus_per_node)
+    gpus = site.gpus_per_node if gpus is None else gpus
+    cpus = site.cpus_per_gpu
+    if cpus is None and gpus and partition.cpus_per_node:
+        cpus = partition.cpus_per_node // gpus
+    return {
+        "name": site.name,
+        "gpus_per_node": gpus,
+        "cpus_per_gpu": cpus,
+        "gpu_types": tuple(site.gpu_types) or None,
+        "partition": _figures(partition, "", frozenset()),
+    }

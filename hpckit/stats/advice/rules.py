@@ -1,0 +1,199 @@
+"""Rules: one YAML file each, `templates/advice/ID.yaml`.
+
+Everything in a rule is checked when it is read: keys, names, kinds. A rule that was read cannot
+fail on a job.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from hpckit.collections import Found
+from hpckit.documents import Fields, read_document
+from hpckit.errors import ConfigError
+from hpckit.stats.advice.expressions import Expression, read_expression
+from hpckit.stats.advice.functions import FUNCTIONS, Kind, Value
+from hpckit.stats.advice.namespace import SUBJECTS, names_for
+from hpckit.stats.advice.parts import Names, kind_of
+from hpckit.stats.advice.texts import Text, read_text
+
+# What a rule may rest on. Samples can miss things, so red needs many of them; Slurm's and the
+# driver's own words stand by themselves.
+SAMPLES, SLURM, DRIVER = "samples", "slurm", "driver"
+# Names that only texts may use: which GPUs or nodes a finding is about, and how many they are.
+TEXT_NAMES = {"where": Kind.TEXT, "hits": Kind.NUMBER}
+
+
+class Severity(StrEnum):
+    """How much a finding matters, worst first."""
+
+    RED = "red"
+    YELLOW = "yellow"
+    INFO = "info"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        id: the file's name without `.yaml`.
+        for_each: job, node or gpu: what it is evaluated for.
+        rests_on: SAMPLES, SLURM or DRIVER.
+        variables: thresholds; a site may change them. `changed` names those one did.
+        figures: named expressions that the others use, in order.
+        when: what must be true at any severity.
+        levels: the condition of each severity.
+        lost_gpu_hours: GPU-hours lost for one GPU (or node, or the job).
+        action: what to do, for jobs `hpckit resubmit` knows; `action_sbatch` for others; and
+            `action_otherwise` where a value in those is unknown.
+        silences: rules not shown for what this one has found.
+        off: who switched it off; None if it is on.
+    """
+
+    id: str
+    found: Found
+    title: str
+    why: str
+    for_each: str
+    rests_on: str
+    variables: Mapping[str, Value]
+    figures: Mapping[str, Expression]
+    when: Expression | None
+    levels: Mapping[Severity, Expression]
+    message: Text
+    evidence: Text
+    lost_gpu_hours: Expression | None
+    action: Text | None
+    action_sbatch: Text | None
+    action_otherwise: Text | None
+    sources: tuple[str, ...]
+    silences: tuple[str, ...]
+    off: str | None = None
+    changed: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_rule(found: Found) -> Rule:
+    """Read one rule.
+
+    Raises:
+        ConfigError: it is not a rule; with file and line.
+    """
+    fields = read_document(found.path, "an advice rule")
+    reader = _Reader(Path(found.name).stem, fields)
+    rule = Rule(
+        id=reader.id,
+        found=found,
+        title=fields.required_text("title"),
+        why=" ".join(fields.required_text("why").split()),
+        for_each=reader.for_each,
+        rests_on=fields.choice("rests_on", (SAMPLES, SLURM, DRIVER), SAMPLES),
+        variables=reader.variables,
+        figures=reader.figures,
+        when=reader.expression(fields, "when", Kind.TRUTH),
+        levels=reader.levels(),
+        message=reader.required_text("message"),
+        evidence=reader.required_text("evidence"),
+        lost_gpu_hours=reader.expression(fields, "lost_gpu_hours", Kind.NUMBER),
+        action=reader.text("action"),
+        action_sbatch=reader.text("action_sbatch"),
+        action_otherwise=reader.text("action_otherwise"),
+        sources=fields.texts("sources"),
+        silences=fields.texts("silences"),
+        off=None if fields.flag("enabled", True) else f"enabled: false in {found.path}",
+    )
+    fields.done()
+    reader.refuse_unused()
+    return rule
+
+
+class _Reader:
+    """Reads the expressions and texts of one rule, and keeps which of its names they use."""
+
+    def __init__(self, rule_id: str, fields: Fields) -> None:
+        self.id, self.fields = rule_id, fields
+        self.used: set[str] = set()
+        self.for_each = fields.choice("for_each", tuple(SUBJECTS), "job")
+        self.names: dict[str, Any] = names_for(self.for_each)
+        self.own: dict[str, Fields] = {}
+        self.variables = self._variables()
+        self.figures = self._figures()
+
+    def _variables(self) -> dict[str, Value]:
+        rows = self.fields.mapping("variables", f"variables of rule {self.id!r}")
+        found: dict[str, Value] = {}
+        for name, (value, place) in rows.values.items():
+            read = rows.scalars(name) if isinstance(value, list) else rows.scalar(name)
+            kind = kind_of(read)
+            if kind not in (Kind.NUMBER, Kind.TRUTH, Kind.LIST):
+                raise ConfigError(f"{place}: {name!r} must be a number, true, false or a list.")
+            self._name(name, kind, rows)
+            found[name] = read
+        return found
+
+    def _figures(self) -> dict[str, Expression]:
+        rows = self.fields.mapping("figures", f"figures of rule {self.id!r}")
+        found: dict[str, Expression] = {}
+        for name in rows.values:
+            expression = self.expression(rows, name)
+            if expression is None:
+                raise ConfigError(f"{rows.at(name)}: figure {name!r} is empty.")
+            self._name(name, expression.kind, rows)
+            found[name] = expression
+        return found
+
+    def _name(self, name: str, kind: Kind, rows: Fields) -> None:
+        if not name.isidentifier() or name in (*FUNCTIONS, *self.names, *TEXT_NAMES):
+            raise ConfigError(
+                f"{rows.at(name)}: {name!r} cannot be a name here: it is taken, or not of letters, "
+                "digits and _."
+            )
+        self.names[name] = kind
+        self.own[name] = rows
+
+    def expression(self, fields: Fields, key: str, kind: Kind | None = None) -> Expression | None:
+        text = fields.text(key)
+        if not text:
+            return None
+        what = f"'{key}' of rule {self.id!r}"
+        expression = read_expression(text, self.names, place=fields.at(key), what=what, kind=kind)
+        self.used |= expression.names
+        return expression
+
+    def levels(self) -> dict[Severity, Expression]:
+        rows = self.fields.mapping("levels", f"levels of rule {self.id!r}")
+        found = {
+            severity: expression
+            for severity in Severity
+            if (expression := self.expression(rows, severity, Kind.TRUTH))
+        }
+        rows.done()
+        if not found:
+            raise ConfigError(
+                f"{self.fields.at('levels')}: rule {self.id!r} needs 'levels:' with red, yellow or "
+                "info and a condition."
+            )
+        return found
+
+    def required_text(self, key: str) -> Text:
+        self.fields.required_text(key)
+        return self.text(key) or Text(())
+
+    def text(self, key: str) -> Text | None:
+        text = self.fields.text(key)
+        if not text:
+            return None
+        names: Names = {**self.names, **TEXT_NAMES}
+        read = read_text(
+            text, names, place=self.fields.at(key), what=f"'{key}' of rule {self.id!r}"
+        )
+        self.used |= read.names
+        return read
+
+    def refuse_unused(self) -> None:
+        """Refuse a variable or figure nothing uses: changing it would change nothing."""
+        for name, rows in self.own.items():
+            if name not in self.used:
+                raise ConfigError(f"{rows.at(name)}: {name!r} is used nowhere in the rule.")
