@@ -241,7 +241,7 @@ def _advice_override(rows: Fields, rule: str) -> AdviceOverride:
     # YAML reads a bare `off` as false.
     if rows.scalar(rule) not in (False, "off"):
         raise ConfigError(
-            f"{rows.at(rule)}: advice {rule!r} must be off, or a mapping of its variables to values."
+            f"{rows.at(rule)}: advice {rule!r} must be off, or a mapping of variables to values."
         )
     return None
 

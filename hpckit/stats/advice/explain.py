@@ -55,7 +55,8 @@ def _thresholds(rule: Rule) -> Iterator[str]:
         yield "\nThresholds"
     for name, value in rule.variables.items():
         origin = f"   (set by {rule.changed[name]})" if name in rule.changed else ""
-        yield f"  {name} = {shown(value) or '(empty)'}{origin}"
+        text = str(value) if isinstance(value, float) else shown(value)  # exactly
+        yield f"  {name} = {text}{origin}"
 
 
 def _place(rule: Rule) -> Iterator[str]:

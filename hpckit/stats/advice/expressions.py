@@ -47,8 +47,8 @@ def read_expression(
     except RefusedError as error:
         cut = text if len(text) <= 120 else f"{text[:120]}…"
         raise ConfigError(f"{place}: {what}: {error} In: {cut!r}.") from error
-    used = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return Expression(text=text, kind=part.kind, names=used, evaluate=part.evaluate)
+    used = names.keys() & {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return Expression(text=text, kind=part.kind, names=frozenset(used), evaluate=part.evaluate)
 
 
 def fill_in(expression: Expression, values: Mapping[str, Value]) -> str:

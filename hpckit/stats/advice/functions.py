@@ -75,7 +75,7 @@ def shown(value: Value) -> str:
         case float():
             return f"{value:.1f}".removesuffix(".0") if abs(value) >= 1 else f"{value:.2g}"
         case tuple():
-            return ", ".join(shown(item) for item in value)
+            return ", ".join(shown(item) for item in value) or "none"
     return visible(value)
 
 

@@ -1,7 +1,7 @@
 """What rules may name: the account of a job, its site, and figures over all GPUs or nodes.
 
 The names follow the fields of `hpckit.stats.summary.values`, so that a figure added there can be
-used in a rule at once. Suspect figures, and any percentage over 100, are unknown to rules.
+used in a rule at once. Suspect figures, and shares over 100 %, are unknown to rules.
 """
 
 import types
@@ -17,6 +17,8 @@ from hpckit.stats.summary.values import Attempt, GpuUse, JobUse, NodeUse
 
 _N, _T, _L = Kind.NUMBER, Kind.TEXT, Kind.LIST
 _KINDS = {int: _N, float: _N, bool: Kind.TRUTH, str: _T, tuple[str, ...]: _L}
+# Clocks of different programs are read some milliseconds apart (`hpckit.stats.merge` has the same).
+_TOLERANCE = 1
 # What each subject a rule can be written for may name beside the job.
 SUBJECTS: Mapping[str, tuple[str, ...]] = {"job": (), "node": ("node",), "gpu": ("node", "gpu")}
 
@@ -106,13 +108,15 @@ def _figures(row: Any, path: str, suspect: frozenset[str]) -> dict[str, Any]:  #
         if is_dataclass(value):
             found[name] = {} if inner in suspect else _figures(value, inner, suspect)
         else:
-            found[name] = None if inner in suspect or _cannot_be(name, value) else value
+            found[name] = None if inner in suspect else _possible(name, value)
     return found
 
 
-def _cannot_be(name: str, value: object) -> bool:
-    is_share = name.endswith(("percent", "efficiency"))
-    return is_share and isinstance(value, int | float) and not 0 <= value <= 100
+def _possible(name: str, value: Any) -> Any:  # noqa: ANN401  # a field's value
+    """Return a figure, but None for a share that cannot be; a little over 100 is 100."""
+    if not name.endswith(("percent", "efficiency")) or not isinstance(value, int | float):
+        return value
+    return min(value, 100) if 0 <= value <= 100 + _TOLERANCE else None
 
 
 def _add_others(rows: list[dict[str, Any]], name: str, as_name: str) -> None:
