@@ -24,6 +24,7 @@ COMMANDS = {
     "wait": "Wait until all jobs are over.",
     "cancel": "End jobs, or take them out of the queue.",
     "resubmit": "Submit a run's request again, with options changed.",
+    "stats": "Show what the GPUs, cores and memory of a job did, and what to change.",
     "sample": "Run COMMAND, and write down what this node's GPUs, cores and memory do meanwhile.",
     "workloads": "Programs hpckit can submit.",
     "templates": "Job script templates.",

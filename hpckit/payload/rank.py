@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from hpckit import shell
 from hpckit.errors import CommandError
+from hpckit.localjob import read_local_state
 from hpckit.payload.children import (
     die_with_parent,
     prepare_child,
@@ -28,7 +29,7 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
 from hpckit.payload.tracebacks import last_error
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
-from hpckit.stats.sampler.start import start_sampler, stop_sampler
+from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -74,6 +75,8 @@ class RankProcess:
             finally:
                 stop_sampler(sampler)
         self._finish(code, err, errors_from)
+        if self.place.rank == 0 and self.task.sample_interval_s > 0:
+            write_summary(self.task.folder)
         return code
 
     def forward(self, signum: int) -> None:
@@ -99,13 +102,23 @@ class RankProcess:
 
     def _start_sampler(self) -> "Popen[bytes] | None":
         """Start this node's sampler, on its first rank; before the script, so that it sees all."""
+        ids = {"run_id": self.task.run_id, "restart": str(restart_count())}
+        folder, interval_s = self.task.folder / "samples", self.task.sample_interval_s
         if self.place.local_rank != 0:
             return None
-        ids = {"run_id": self.task.run_id, "restart": str(restart_count())}
-        if self.task.executor == "local":
-            # Simulated nodes share a host, and one writer per file needs a name per node.
-            ids["host"] = f"{socket.gethostname()}-{self.place.node_rank}"
-        return start_sampler(self.task.folder / "samples", self.task.sample_interval_s, ids)
+        if self.task.executor != "local":
+            return start_sampler(folder, interval_s, ids)
+        if self.place.node_rank != 0:
+            return None  # simulated nodes are one machine: one sampler sees all of it
+        state = read_local_state(self.task.folder)
+        environ = {**os.environ, "CUDA_VISIBLE_DEVICES": os.environ.get("HPCKIT_NODE_GPUS", "")}
+        return start_sampler(
+            folder,
+            interval_s,
+            ids,
+            root_pid=state.pid if state else None,
+            environ=environ if environ["CUDA_VISIBLE_DEVICES"] else None,
+        )
 
     def _record(self, device: str) -> RankRecord:
         return RankRecord(

@@ -37,7 +37,7 @@ def squeue(job_ids: Sequence[str]) -> dict[str, JobRecord]:
     rows = [row for ids in id_lists(job_ids) for row in parse_squeue(_ask_squeue(ids))]
     # What is left of an array whose last waiting tasks were cancelled is a row of the bare id.
     arrays = {row.array_job_id for row in rows}
-    return {row.job_id: row for row in rows if row.job_id not in arrays and _asked(row, wanted)}
+    return {row.job_id: row for row in rows if row.job_id not in arrays and is_asked(row, wanted)}
 
 
 def sacct(job_ids: Sequence[str]) -> dict[str, JobRecord]:
@@ -63,7 +63,7 @@ def sacct_attempts(job_ids: Sequence[str]) -> dict[str, tuple[JobRecord, ...]]:
     # sacct does not find a task in the row that all tasks share which never ran: ask for the array.
     whole = [checked_id(job_id).partition("_")[0] for job_id in job_ids]
     rows = (row for ids in id_lists(whole) for row in parse_sacct(_ask_sacct(ids)))
-    return by_job(row for row in rows if _asked(row, wanted))
+    return by_job(row for row in rows if is_asked(row, wanted))
 
 
 def expected_start(job_id: str) -> float | None:
@@ -138,7 +138,7 @@ def _ask_sacct(ids: str) -> str:
     return ask(argv).stdout
 
 
-def _asked(record: JobRecord, wanted: frozenset[str]) -> bool:
+def is_asked(record: JobRecord, wanted: frozenset[str]) -> bool:
     """Say whether a job, or the array or heterogeneous job it is of, was asked for.
 
     squeue answers for `23+1` with all of job 23.

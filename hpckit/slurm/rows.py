@@ -35,7 +35,7 @@ def parse_sacct(text: str) -> list[JobRecord]:
     records: list[JobRecord] = []
     for cells in _sacct_rows(text):
         if "." not in cells[0].partition("[")[0]:  # 123.batch, 123.0: a step, not a job
-            records += each_task(_sacct_record(cells))
+            records += each_task(sacct_record(cells))
     return records
 
 
@@ -79,7 +79,8 @@ def _squeue_record(cells: list[str]) -> JobRecord:
     )
 
 
-def _sacct_record(cells: list[str]) -> JobRecord:
+def sacct_record(cells: list[str]) -> JobRecord:
+    """Make a record of the columns of SACCT_FORMAT."""
     job_id, raw_id, user, account, partition, qos, word, reason, node_list, elapsed = cells[:10]
     limit, submit, start, end, status, name = cells[10:]
     state, nodes = parse_state(word), nodes_or_none(node_list)

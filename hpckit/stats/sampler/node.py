@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.stats.sampler.cgroups import Usage, find_cgroup
-from hpckit.stats.sampler.procfs import ProcessTree
+from hpckit.stats.sampler.procfs import ProcessTree, step_root
 from hpckit.stats.sampler.readings import Tell
 
 
@@ -22,9 +22,12 @@ class NodeReader:
         proc: Path = Path("/proc"),
         cgroups: Path = Path("/sys/fs/cgroup"),
     ) -> None:
-        """Find the cgroup; `root_pid` is the process whose descendants are the job, without one."""
+        """Find the cgroup; without one the job is Slurm's step of process `root_pid`.
+
+        Outside Slurm it is that process and its descendants.
+        """
         self._cgroup = find_cgroup(proc, cgroups)
-        self._tree = ProcessTree(root_pid, proc, leave_out=os.getpid())
+        self._tree = ProcessTree(step_root(root_pid, proc), proc, leave_out=os.getpid())
         first = self._cgroup.read() if self._cgroup else Usage()
         self._cpu_missing = first.cpu_us is None
         self._memory_missing = first.memory_bytes is None

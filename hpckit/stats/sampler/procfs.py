@@ -23,6 +23,20 @@ _LOOK_S = 30.0
 _PPID, _TIMES, _START = 1, slice(11, 15), 19
 
 
+def step_root(pid: int, proc: Path = Path("/proc")) -> int:
+    """Return the slurmstepd above a process: all tasks of its step on this node descend from it.
+
+    The process itself where there is none.
+    """
+    at = pid
+    while at > 1:
+        if _bytes(proc / str(at) / "comm").strip() == b"slurmstepd":
+            return at
+        stat = _stat(proc / str(at))
+        at = int(stat[_PPID]) if stat else 0
+    return pid
+
+
 class ProcessTree:
     """The processes that descend from one, also after they were handed to init."""
 

@@ -106,6 +106,7 @@ class GpuReader:
         if self.unit.info.mig_parent:  # NVML has no utilization of a slice; GPM has
             self._source = GPM if graphics is not None else self._source
             return graphics
+        first = self._seen_us is None
         mean = self._buffered()
         if mean is not None:
             self._source = self._source or MEAN
@@ -113,7 +114,9 @@ class GpuReader:
         spot = self._ask("utilization", lambda: self._nvml.spot_percent(self.unit.handle))
         if spot is None:
             return None
-        self._source = SPOT
+        # The first reading of all stands for no time: the buffer gives means from the second on.
+        if not (first and self._seen_us is not None):
+            self._source = SPOT
         return spot * 10
 
     def _buffered(self) -> int | None:

@@ -18,9 +18,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 # The sampler ends in less than a second; one that hangs in a dead file system never does.
 _STOP_S = 1.5
+# A day at 10 s takes a fifth of a second; Slurm kills 30 s after a time-out.
+_SUMMARY_S = 10
 
 
-def start_sampler(folder: Path, interval_s: float, ids: Mapping[str, str]) -> "Popen[bytes] | None":
+def start_sampler(
+    folder: Path,
+    interval_s: float,
+    ids: Mapping[str, str],
+    *,
+    root_pid: int | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> "Popen[bytes] | None":
     """Start a sampler that writes to a folder and ends with this process; takes milliseconds.
 
     Call it from the main thread, before the job's own work: the kernel ends the sampler with the
@@ -31,6 +40,9 @@ def start_sampler(folder: Path, interval_s: float, ids: Mapping[str, str]) -> "P
         interval_s: seconds between samples; 0 starts none.
         ids: what the header should say beside Slurm's own variables: `run_id`, `job_id`,
             `restart`, `host`.
+        root_pid: whose descendants are the job where there is neither a cgroup nor a slurmstepd;
+            this process by default.
+        environ: its environment; this process's by default.
 
     Returns:
         None if it is off or cannot be started, which is logged.
@@ -38,13 +50,20 @@ def start_sampler(folder: Path, interval_s: float, ids: Mapping[str, str]) -> "P
     if interval_s <= 0:
         return None
     pid = str(os.getpid())
-    numbers = ["--interval", f"{interval_s:g}", "--root-pid", pid, "--parent-pid", pid]
+    numbers = [
+        "--interval",
+        f"{interval_s:g}",
+        "--root-pid",
+        str(root_pid or pid),
+        "--parent-pid",
+        pid,
+    ]
     words = [word for name, value in ids.items() for word in ("--id", f"{name}={value}")]
     argv = [*own_python(), "-m", "hpckit.stats.sampler", "--dir", str(folder)]
     command = [*argv, *numbers, *words]
     try:
         with Path(os.devnull).open("wb") as quiet:
-            return shell.spawn(command, stdout=quiet, stderr=quiet, new_session=True)
+            return shell.spawn(command, env=environ, stdout=quiet, stderr=quiet, new_session=True)
     except CommandError as error:
         _log.warning("No GPU samples: %s", error)
         return None
@@ -62,3 +81,19 @@ def stop_sampler(process: "Popen[bytes] | None") -> None:
         return
     process.kill()
     _log.warning("The GPU sampler did not end within %g s and was killed.", _STOP_S)
+
+
+def write_summary(run_dir: Path) -> None:
+    """Write a run's summary.json from what its folder says, at the end of the job.
+
+    A process of its own, given some seconds: what goes wrong in it cannot change how the job ends.
+    `hpckit stats` writes the summary again, with Slurm's word on the state.
+    """
+    argv = [*own_python(), "-m", "hpckit.report.at_end", str(run_dir)]
+    try:
+        result = shell.run(argv, check=False, timeout_s=_SUMMARY_S)
+    except CommandError as error:
+        _log.warning("No summary.json: %s", error)
+        return
+    if result.returncode != 0:
+        _log.warning("No summary.json: %s", result.stderr.strip()[-500:])

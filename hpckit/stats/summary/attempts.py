@@ -19,6 +19,7 @@ class Span:
 
     Attributes:
         nodes, gpus: in all; None if unknown, then those in the samples count.
+        memory_limit_bytes: of each node, for samples that do not tell.
         over: False while it runs, then `end` is now.
     """
 
@@ -29,6 +30,7 @@ class Span:
     hosts: tuple[str, ...] = ()
     nodes: int | None = None
     gpus: int | None = None
+    memory_limit_bytes: int | None = None
     over: bool = True
 
     @property
@@ -72,7 +74,10 @@ def add_up(files: Sequence[Columns], span: Span) -> Added:
         span=span,
         width_s=width_s,
         clocks=tuple((file, clocks[id(file)]) for file in by_node),
-        nodes=tuple(tally_node(file, clocks[id(file)], span.start, span.end) for file in by_node),
+        nodes=tuple(
+            tally_node(file, clocks[id(file)], span.start, span.end, span.memory_limit_bytes)
+            for file in by_node
+        ),
         gpus=tuple(
             tally_gpu(file, clocks[id(file)], position, span.start)
             for file, position in _each_gpu(with_samples)

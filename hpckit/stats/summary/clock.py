@@ -45,11 +45,13 @@ class Clock:
         weights: microseconds that each sample stands for; 0 for the first.
         bins: in order; none is empty.
         covered_us: the sum of all weights.
+        reach_us: the longest time that a sample stands for.
     """
 
     weights: list[int]
     bins: tuple[Bin, ...]
     covered_us: int
+    reach_us: int
     _growth: dict[str, list[int] | None] = field(default_factory=dict)
 
     def growth(self, columns: Columns, name: str) -> list[int] | None:
@@ -79,6 +81,7 @@ def make_clock(columns: Columns, start_epoch: float, width_s: float) -> Clock:
         weights=weights,
         bins=tuple(_bins(times, weights, origin, round(width_s * 1e6))),
         covered_us=sum(weights),
+        reach_us=longest,
     )
 
 

@@ -39,7 +39,9 @@ class NodeTally:
     own_rss: int | None
 
 
-def tally_node(columns: Columns, clock: Clock, start: float, end: float) -> NodeTally:
+def tally_node(
+    columns: Columns, clock: Clock, start: float, end: float, memory_limit: int | None = None
+) -> NodeTally:
     """Add up one node; the attempt held it from `start` to `end`, in epoch seconds."""
     cpu_us, cpu_seen_us = _grown(columns.node.get("cpu_us"), columns.times)
     counters = columns.counters
@@ -52,7 +54,7 @@ def tally_node(columns: Columns, clock: Clock, start: float, end: float) -> Node
         covered_us=min(_covered(columns, clock), due_us),
         seen_us=columns.times[-1] - columns.times[0] if len(columns) else 0,
         cores=columns.header.cores,
-        memory_limit=columns.header.memory_limit_bytes,
+        memory_limit=columns.header.memory_limit_bytes or memory_limit,
         cpu_us=cpu_us,
         cpu_seen_us=cpu_seen_us,
         memory_peak=highest(columns.node.get("memory_bytes")),

@@ -40,6 +40,8 @@ class Timeline:
 def make_timeline(attempt: Added) -> Timeline:
     """Return an attempt's bins, from its start to its end."""
     count = max(-int(-attempt.span.elapsed_s // attempt.width_s), 1)
+    reach = max((clock.reach_us for _, clock in attempt.clocks), default=0)
+    reach = reach // (attempt.width_s * 1_000_000)
     gpus = []
     for tallies in by(attempt.gpus, lambda tally: (tally.host, tally.info.uuid)):
         bins = {
@@ -50,7 +52,12 @@ def make_timeline(attempt: Added) -> Timeline:
         }
         info = tallies[0].info
         gpus.append(
-            Line(host=tallies[0].host, gpu=info.uuid, index=info.index, values=_row(bins, count))
+            Line(
+                host=tallies[0].host,
+                gpu=info.uuid,
+                index=info.index,
+                values=_row(bins, count, reach),
+            )
         )
     files = by(attempt.clocks, lambda pair: pair[0].header.host)
     return Timeline(
@@ -58,8 +65,8 @@ def make_timeline(attempt: Added) -> Timeline:
         start=attempt.span.start,
         width_s=attempt.width_s,
         gpu_utilization=tuple(sorted(gpus, key=lambda line: (line.host, line.index or 0))),
-        cores_used=tuple(_line(group, _cores, count) for group in files),
-        memory_bytes=tuple(_line(group, _memory, count) for group in files),
+        cores_used=tuple(_line(group, _cores, count, reach) for group in files),
+        memory_bytes=tuple(_line(group, _memory, count, reach) for group in files),
     )
 
 
@@ -67,11 +74,12 @@ def _line(
     files: Sequence[tuple[Columns, Clock]],
     read: Callable[[Columns, Clock], dict[int, float]],
     count: int,
+    reach: int,
 ) -> Line:
     bins: dict[int, float] = {}
     for columns, clock in files:
         bins |= read(columns, clock)
-    return Line(host=files[0][0].header.host, values=_row(bins, count))
+    return Line(host=files[0][0].header.host, values=_row(bins, count, reach))
 
 
 def _cores(columns: Columns, clock: Clock) -> dict[int, float]:
@@ -101,5 +109,12 @@ def _memory(columns: Columns, clock: Clock) -> dict[int, float]:
     }
 
 
-def _row(bins: Mapping[int, float], count: int) -> tuple[float | None, ...]:
-    return tuple(bins.get(number) for number in range(count))
+def _row(bins: Mapping[int, float], count: int, reach: int) -> tuple[float | None, ...]:
+    """Return all bins; one without a sample has the value of the sample that reaches back to it."""
+    row: list[float | None] = [None] * count
+    before = -1
+    for number in sorted(bins):
+        first = max(before + 1, number - reach, 0)
+        row[first : number + 1] = [bins[number]] * (min(number, count - 1) + 1 - first)
+        before = number
+    return tuple(row[:count])

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # Where a figure comes from, best first.
-SAMPLES, JS1, SACCT, SSTAT, SCONTROL, RUN = "samples", "JS1", "sacct", "sstat", "scontrol", "run"
+SAMPLES, JS1, SACCT, SSTAT = "samples", "JS1", "sacct", "sstat"
+SQUEUE, SCONTROL, RANKS, LOCAL, RUN = "squeue", "scontrol", "ranks", "local", "run"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,6 +218,7 @@ class JobUse:
 
     Attributes:
         job_id: `123`, `123_4`, `123+1`, or a local run's.
+        raw_id: the number an array's task has inside Slurm.
         state: in Slurm's words.
         elapsed_s: of all attempts together.
         interactive: whether a person sat at it (salloc, srun --pty, a notebook); None if unknown.
@@ -226,6 +228,7 @@ class JobUse:
     """
 
     job_id: str
+    raw_id: str | None = None
     run_id: str | None = None
     run_dir: str | None = None
     name: str | None = None

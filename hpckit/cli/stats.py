@@ -1,0 +1,199 @@
+"""`hpckit stats JOBID...`: what the GPUs, cores and memory of jobs did, and what to change."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hpckit.cli.arguments import JsonOption, RunsOption, default_root
+from hpckit.cli.output import note, print_json
+from hpckit.errors import HpckitError, JobError, RequestError
+from hpckit.report.advising import advice_on, rules_for, site_called
+from hpckit.report.distribution import distribution, distribution_page
+from hpckit.report.gather import Gathered, gather
+from hpckit.report.page import Page, page
+from hpckit.report.save import save
+from hpckit.report.targets import find_targets
+from hpckit.report.view import style_of
+from hpckit.stats.advice.engine import Advice
+from hpckit.stats.advice.explain import explain
+from hpckit.stats.advice.loading import find_rule
+from hpckit.stats.document import job_document
+from hpckit.stats.js1 import jobstats_record
+
+_WATCH_S = 5.0
+_CLEAR = "\x1b[H\x1b[2J"
+_Found = list[tuple[Gathered, tuple[Advice, ...]]]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(stats)
+
+
+def stats(
+    job_ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="JOBID...",
+            help="Anyone's job: 123, 123_4, 123+1; its step 123.0; a run id; or latest.",
+        ),
+    ] = None,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+    samples: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the samples of this job are.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every GPU, node, advice and note.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every 5 s until the job is over.")
+    ] = False,
+    jobstats: Annotated[
+        bool, typer.Option("--jobstats", help="Print the record of the Princeton jobstats tool.")
+    ] = False,
+    grafana: Annotated[
+        bool,
+        typer.Option("--grafana", help="Print the link to the site's Grafana page of the job."),
+    ] = False,
+    fail_under: Annotated[
+        float | None,
+        typer.Option(metavar="PERCENT", help="Exit 1 if the GPUs were used less, or nobody knows."),
+    ] = None,
+    explain_rule: Annotated[
+        str | None,
+        typer.Option("--explain", metavar="RULE", help="Explain a rule of the advice."),
+    ] = None,
+) -> None:
+    """Show what the GPUs, cores and memory of a job did, and what to change.
+
+    Finished, running or killed; an array's id shows how its tasks are spread. Exit status: 0 good;
+    1 below --fail-under; 2 no such job; 3 Slurm does not answer.
+    """
+    if explain_rule is not None:
+        print(explain(find_rule(explain_rule, rules_for(None))))
+        return
+    if not job_ids:
+        raise RequestError("Which job? hpckit stats JOBID, or: hpckit stats latest.")
+    if watch:
+        _watch(job_ids, runs, samples, everything=everything)
+        return
+    found, missing = _find(job_ids, runs, samples)
+    if found:
+        shapes = {"json": json, "jobstats": jobstats, "grafana": grafana}
+        _print(found, {name for name, asked in shapes.items() if asked}, everything=everything)
+    for error in missing[:-1]:
+        note(f"hpckit: error: {error}")
+    if missing:
+        raise missing[-1]
+    _gate([gathered for gathered, _ in found], fail_under)
+
+
+def _find(
+    words: Sequence[str], runs: Path | None, samples: Path | None
+) -> tuple[_Found, list[HpckitError]]:
+    targets, missing = find_targets(words, default_root(runs))
+    found: _Found = []
+    for gathered in gather(targets, samples):
+        advice = advice_on(gathered.job)
+        found.append((gathered if samples else save(gathered, advice), advice))
+    return found, [*missing]
+
+
+def _print(found: _Found, shapes: set[str], *, everything: bool) -> None:
+    if len(shapes) > 1:
+        raise RequestError("Give one of --json, --jobstats and --grafana.")
+    if "json" in shapes:
+        print_json(_document(found))
+    elif "jobstats" in shapes:
+        records = {row.job.job_id: jobstats_record(row.job) for row, _ in found}
+        print_json(next(iter(records.values())) if len(records) == 1 else records)
+    elif "grafana" in shapes:
+        print("\n".join(_link(row) for row, _ in found))
+    else:
+        print(_pages(found, everything=everything))
+
+
+def _document(found: _Found) -> dict[str, Any]:
+    documents = [job_document(row.job, advice) for row, advice in found]
+    if len(documents) == 1:
+        return documents[0]
+    return {"jobs": documents, "distribution": distribution([row.job for row, _ in found])}
+
+
+def _pages(found: _Found, *, everything: bool) -> str:
+    style = style_of(sys.stdout)
+    arrays = {row.job.array_job_id for row, _ in found}
+    if len(found) > 1 and len(arrays) == 1 and None not in arrays:
+        advice = {row.job.job_id: items for row, items in found}
+        jobs = [row.job for row, _ in found]
+        return distribution_page(jobs, advice, style, all_jobs=everything)
+    pages = [
+        page(Page(job=row.job, advice=items, timelines=row.timelines, everything=everything), style)
+        for row, items in found
+    ]
+    return "\n\n".join(pages)
+
+
+def _link(found: Gathered) -> str:
+    """Return the site's link with job id and times; jobs that run end now.
+
+    Raises:
+        RequestError: the site names no Grafana, or the job has not started.
+    """
+    job = found.job
+    site = site_called(job.site)
+    if site is None or not site.grafana:
+        name = site.name if site else job.site
+        raise RequestError(
+            f"Site {name!r} names no Grafana. Add to its file, under `grafana:`, the address of a "
+            "job's page with {jobid}, {start_ms} and {end_ms}."
+        )
+    if job.start is None:
+        raise RequestError(f"Job {job.job_id!r} has not started: there is nothing to show yet.")
+    raw = job.raw_id or job.job_id
+    link = site.grafana
+    for name, value in (
+        ("{jobid}", raw),
+        ("{start_ms}", f"{job.start * 1000:.0f}"),
+        ("{end_ms}", f"{(job.end or time.time()) * 1000:.0f}"),
+    ):
+        link = link.replace(name, value)
+    return link
+
+
+def _gate(found: Sequence[Gathered], fail_under: float | None) -> None:
+    """Raise if a job's GPUs were used less than asked; unknown is not good enough.
+
+    Raises:
+        JobError: so it is.
+    """
+    if fail_under is None:
+        return
+    for row in found:
+        value = row.job.summary.gpu_utilization_percent
+        if value is None:
+            raise JobError(f"Job {row.job.job_id}: GPU utilization is unknown.")
+        if value < fail_under:
+            raise JobError(
+                f"Job {row.job.job_id}: GPU utilization is {value:.1f} %, below {fail_under:g} %."
+            )
+
+
+def _watch(
+    words: Sequence[str], runs: Path | None, samples: Path | None, *, everything: bool
+) -> None:
+    """Show jobs again and again, until none of them runs or waits."""
+    while True:
+        found, missing = _find(words, runs, samples)
+        if missing:
+            raise missing[0]
+        text = _pages(found, everything=everything)
+        print((_CLEAR if sys.stdout.isatty() else "") + text, flush=True)
+        if not any(row.job.running or row.job.state == "PENDING" for row, _ in found):
+            return
+        time.sleep(_WATCH_S)

@@ -1,0 +1,135 @@
+"""Many jobs at once, most often the tasks of an array: how their figures are spread."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpckit.report.view import WIDTH, Style, cut, duration, fold, hours, percent, size, visible
+from hpckit.stats.advice.engine import Advice
+from hpckit.stats.summary.values import JobUse
+
+_MOST = 12
+_FIGURES = {
+    "gpu_utilization_percent": ("GPU utilization", percent),
+    "gpu_memory_peak_bytes": ("GPU memory peak", size),
+    "cpu_efficiency": ("CPU", percent),
+    "memory_peak_bytes": ("memory peak", size),
+    "elapsed_s": ("run time", duration),
+}
+_BINS = 10
+
+
+def distribution(jobs: Sequence[JobUse]) -> dict[str, Any]:
+    """Return how many jobs are known, and of each figure its spread over them.
+
+    `gpu_utilization_histogram` counts jobs from 0-10 % to 90-100 %.
+    """
+    utilization = _values(jobs, "gpu_utilization_percent")
+    histogram = [0] * _BINS
+    for value in utilization:
+        histogram[min(int(value / 100 * _BINS), _BINS - 1)] += 1
+    return {
+        "jobs": len(jobs),
+        "states": dict(Counter(job.state for job in jobs)),
+        "gpu_hours": _total(jobs, "gpu_hours"),
+        "gpu_hours_idle": _total(jobs, "gpu_hours_idle"),
+        "gpu_utilization_histogram": histogram if utilization else None,
+        **{name: _spread(_values(jobs, name)) for name in _FIGURES},
+    }
+
+
+def distribution_page(
+    jobs: Sequence[JobUse], advice: Mapping[str, Sequence[Advice]], style: Style, *, all_jobs: bool
+) -> str:
+    """Return one screen on many jobs; `advice` is keyed by job id."""
+    return "\n".join(line.rstrip() for line in _lines(jobs, advice, style, all_jobs=all_jobs))
+
+
+def _lines(
+    jobs: Sequence[JobUse], advice: Mapping[str, Sequence[Advice]], style: Style, *, all_jobs: bool
+) -> Iterator[str]:
+    found = distribution(jobs)
+    states = ", ".join(f"{count} {state}" for state, count in sorted(found["states"].items()))
+    yield style.paint(f"{len(jobs)} jobs", "bold") + f": {states}"
+    if found["gpu_hours"] is not None:
+        idle = hours(found["gpu_hours_idle"])
+        yield f"{hours(found['gpu_hours'])} GPU-hours, {idle} of them idle"
+    yield ""
+    yield style.paint(f"{'':<18}{'lowest':>14}{'median':>14}{'95th %':>14}{'highest':>14}", "bold")
+    for name, (label, show) in _FIGURES.items():
+        spread = found[name]
+        if spread:
+            cells = "".join(f"{show(spread[key]):>14}" for key in ("min", "median", "p95", "max"))
+            yield f"{label:<18}{cells}"
+    if found["gpu_utilization_histogram"]:
+        yield from _histogram(found["gpu_utilization_histogram"], style)
+    yield from _tasks(jobs, style, all_jobs=all_jobs)
+    yield from _advice(advice, len(jobs))
+
+
+def _histogram(counts: Sequence[int], style: Style) -> Iterator[str]:
+    yield ""
+    yield style.paint("GPU utilization, jobs", "bold")
+    longest = max(counts)
+    for number, count in enumerate(counts):
+        if count:
+            length = max(round(count / longest * 50), 1)
+            span = f"{number * 10:>3} to {number * 10 + 10:>3} %"
+            yield f"  {span}  {('█' if style.unicode else '#') * length} {count}"
+
+
+def _tasks(jobs: Sequence[JobUse], style: Style, *, all_jobs: bool) -> Iterator[str]:
+    """Yield a line per job; of many, the least used."""
+
+    def used(job: JobUse) -> float:
+        value = job.summary.gpu_utilization_percent
+        return value if value is not None else (job.summary.cpu_efficiency or 0.0)
+
+    chosen = jobs if all_jobs or len(jobs) <= _MOST else sorted(jobs, key=used)[:_MOST]
+    yield ""
+    head = f"{'job':<16}{'state':<14}{'run time':>14}{'GPU':>8}{'CPU':>8}{'memory':>12}"
+    yield style.paint(head, "bold")
+    for job in chosen:
+        yield (
+            f"{visible(job.job_id):<16}{job.state or '?':<14}{duration(job.elapsed_s):>14}"
+            f"{percent(job.summary.gpu_utilization_percent):>8}"
+            f"{percent(job.summary.cpu_efficiency):>8}{size(job.summary.memory_peak_bytes):>12}"
+        )
+    if len(chosen) < len(jobs):
+        yield f"and {len(jobs) - len(chosen)} more, used better: --all"
+
+
+def _advice(advice: Mapping[str, Sequence[Advice]], count: int) -> Iterator[str]:
+    """Yield each rule once, with how many jobs it is about."""
+    found = [(item, job_id) for job_id, items in advice.items() for item in items]
+    if not found:
+        return
+    yield ""
+    for rule, jobs in Counter(item.id for item, _ in found).most_common():
+        item, job_id = next(pair for pair in found if pair[0].id == rule)
+        text = f"{jobs} of {count}: {item.title} ({rule}), as in {job_id}: {item.message}"
+        yield from fold(visible(text), WIDTH, "! ", "  ")
+    yield cut("  What to do: hpckit stats JOBID of one of them.", WIDTH)
+
+
+def _values(jobs: Sequence[JobUse], name: str) -> list[float]:
+    values = (job.elapsed_s if name == "elapsed_s" else getattr(job.summary, name) for job in jobs)
+    return sorted(value for value in values if value is not None)
+
+
+def _total(jobs: Sequence[JobUse], name: str) -> float | None:
+    values = [value for job in jobs if (value := getattr(job.summary, name)) is not None]
+    return round(sum(values), 3) if values else None
+
+
+def _spread(values: Sequence[float]) -> dict[str, float] | None:
+    """Return lowest, median, 95th percentile (nearest rank) and highest of sorted values."""
+    if not values:
+        return None
+    last = len(values) - 1
+    return {
+        "min": round(values[0], 3),
+        "median": round(values[last // 2], 3),
+        "p95": round(values[-(-last * 95 // 100)], 3),
+        "max": round(values[-1], 3),
+    }

@@ -1,0 +1,201 @@
+"""All that is known of jobs, from every source: the edge. What it finds is merged by `stats`."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpckit.ranks import read_attempts
+from hpckit.report.identity import Known, identify, spans
+from hpckit.report.slurm_figures import running_answer, slurm_answers, slurm_notes
+from hpckit.report.targets import Target
+from hpckit.runs import Run
+from hpckit.slurm.usage import running_steps
+from hpckit.slurm.usage_rows import JobUsage, StepUsage
+from hpckit.stats.merge import merge
+from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.records import samples_files
+from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.summarise import Account, summarise
+from hpckit.stats.summary.timeline import Timeline
+from hpckit.stats.summary.values import Attempt, JobUse, SourceNote
+
+OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """One job with its timelines, oldest attempt first; none without samples."""
+
+    job: JobUse
+    timelines: tuple[Timeline, ...] = ()
+
+
+def gather(targets: Sequence[Target], samples: Path | None = None) -> Iterator[Gathered]:
+    """Yield the account of each job; `samples` is a folder of samples to use instead of theirs."""
+    live = _live_steps(targets)
+    for target in targets:
+        raw = target.known.last.raw_id if target.known.last else None
+        yield gather_one(target, samples, live.get(raw or "", ()))
+
+
+def gather_one(
+    target: Target, samples: Path | None = None, live: Sequence[StepUsage] = ()
+) -> Gathered:
+    """Return the account of one job; `live` is what sstat says of it."""
+    now = time.time()
+    known = _of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
+    held = spans(known, now)
+    files, notes = _read_samples(_folders(known, samples), target.step)
+    account = summarise(files, held) if files else None
+    job = identify(target.job_id + (f".{target.step}" if target.step else ""), known, held)
+    job = replace(
+        _completed(job, account, held, now),
+        notes=(*target.notes, *notes, *slurm_notes(known.attempts), *_missing_notes(known, files)),
+    )
+    answers = list(slurm_answers(known.attempts))
+    if live and known.attempts and job.running:
+        answers.insert(0, running_answer(known.attempts[-1], live))
+    return Gathered(
+        job=merge(job, account, answers), timelines=account.timelines if account else ()
+    )
+
+
+def _live_steps(targets: Sequence[Target]) -> dict[str, tuple[StepUsage, ...]]:
+    """Ask sstat about running jobs of which nothing else will tell what they use."""
+    ids = [
+        record.raw_id
+        for target in targets
+        if target.known.attempts
+        and (record := target.known.attempts[-1].record).raw_id
+        and str(target.known.state) == "RUNNING"
+        and not (target.known.run and samples_files(target.known.run.dir / "samples"))
+    ]
+    return running_steps([job_id for job_id in ids if job_id]) if ids else {}
+
+
+def _completed(job: JobUse, account: Account | None, held: Sequence[Span], now: float) -> JobUse:
+    """Add what samples alone know, and attempts without any."""
+    if account is None:
+        return replace(job, attempts=tuple(map(_bare_attempt, held)))
+    elapsed = sum(attempt.elapsed_s or 0.0 for attempt in account.attempts)
+    return replace(
+        job,
+        elapsed_s=job.elapsed_s if held else elapsed,
+        start=job.start or account.attempts[0].start,
+        gpus=job.gpus if job.gpus is not None else _gpus(held, account),
+        nodes=job.nodes or len(account.per_node),
+        hosts=job.hosts or tuple(node.host for node in account.per_node),
+        data_age_s=max(now - account.last_epoch, 0.0) if job.running else None,
+    )
+
+
+def _gpus(held: Sequence[Span], account: Account) -> int | None:
+    planned = held[-1].gpus if held else None
+    return planned if planned is not None else len(account.per_gpu)
+
+
+def _bare_attempt(span: Span) -> Attempt:
+    return Attempt(
+        restart=span.restart,
+        state=span.state,
+        hosts=span.hosts,
+        start=span.start,
+        end=span.end if span.over else None,
+        elapsed_s=span.elapsed_s,
+        gpu_hours=None if span.gpus is None else span.gpus * span.elapsed_s / 3600,
+    )
+
+
+def _rank_times(run: Run | None) -> tuple[tuple[int, float, float | None], ...]:
+    """Return when each attempt began and ended, by the files of its ranks."""
+    if run is None:
+        return ()
+    times: dict[int, list[tuple[float, float | None]]] = {}
+    for path in (run.dir / "ranks").glob("*.json"):
+        for row in read_attempts(path):
+            if isinstance(row.get("started"), int | float):
+                times.setdefault(row["restart"], []).append((row["started"], row.get("ended")))
+    return tuple(
+        (restart, min(start for start, _ in rows), _last_end([end for _, end in rows]))
+        for restart, rows in sorted(times.items())
+    )
+
+
+def _last_end(ends: Sequence[float | None]) -> float | None:
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
+
+
+def _of_step(known: Known, step: str | None) -> Known:
+    """Leave only one step's usage, if one was asked for."""
+    if step is None:
+        return known
+    return replace(known, attempts=tuple(_one_step(usage, step) for usage in known.attempts))
+
+
+def _one_step(usage: JobUsage, step: str) -> JobUsage:
+    steps = tuple(row for row in usage.steps if row.step == step)
+    elapsed = steps[0].elapsed_s if steps else None
+    cpus = steps[0].cpus if steps else None
+    record = replace(usage.record, elapsed_s=elapsed or usage.record.elapsed_s)
+    return replace(
+        usage,
+        record=record,
+        steps=steps,
+        total_cpu_s=None,
+        admin_comment=None,
+        alloc_cpus=cpus or usage.alloc_cpus,
+    )
+
+
+def _folders(known: Known, samples: Path | None) -> list[Path]:
+    """Return where samples of a job may be."""
+    if samples is not None:
+        return [samples]
+    if known.run:
+        return [known.run.dir / "samples"]
+    last = known.last
+    names = [name for name in (last.raw_id, last.job_id) if name] if last else []
+    work_dir = known.attempts[-1].work_dir if known.attempts else None
+    places = [Path.cwd(), *([Path(work_dir)] if work_dir else [])]
+    found = [place / OWN_FOLDER / name for place in places for name in names]
+    return [folder for folder in dict.fromkeys(found) if folder.is_dir()][:1]
+
+
+def _read_samples(
+    folders: Sequence[Path], step: str | None
+) -> tuple[list[Columns], list[SourceNote]]:
+    files, notes = [], []
+    for folder in folders:
+        for path in samples_files(folder):
+            try:
+                columns = read_columns(path.path, path.restart)
+            except OSError as error:
+                text = f"{path.path.name} cannot be read: {error.strerror}."
+                notes.append(SourceNote(code="unreadable", text=text, host=path.host))
+                continue
+            if columns is None:
+                text = f"{path.path.name} has no readable header: nothing of it can be used."
+                notes.append(SourceNote(code="headless", text=text, host=path.host))
+            elif step is None or columns.header.ids.get("step_id") == step:
+                files.append(columns)
+    return files, notes
+
+
+def _missing_notes(known: Known, files: Sequence[Columns]) -> Iterator[SourceNote]:
+    """Say why there are no figures, where there are none."""
+    if files:
+        if known.run and known.run.executor == "local" and not any(f.header.gpus for f in files):
+            yield SourceNote(code="cpu_run", text="No GPU here: its ranks ran on the CPU.")
+        return
+    if known.run and known.run.record["plan"].get("sample_interval_s") == 0:
+        yield SourceNote(code="no_samples", text="Sampling was off (--sample-interval 0).")
+    elif known.run:
+        yield SourceNote(code="no_samples", text="There are no samples of this job.")
+    else:
+        yield SourceNote(
+            code="no_samples",
+            text="hpckit did not submit this job, and no samples are in its folder. Next time: "
+            "srun hpckit sample -- COMMAND in its script.",
+        )

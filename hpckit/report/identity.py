@@ -1,0 +1,182 @@
+"""Who a job is, what it asked for and when it held its nodes: of its run, and of Slurm. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpckit.runs import Run
+from hpckit.slurm.record import JobRecord
+from hpckit.slurm.states import JobState, is_finished, is_waiting
+from hpckit.slurm.usage_rows import JobUsage
+from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.values import RUN, JobUse, Requested
+from hpckit.submission.states import RunStatus
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """All that is known of a job but its samples; at least one of them is there.
+
+    Attributes:
+        attempts: sacct's rows, oldest first.
+        record: squeue's or scontrol's, of a job that accounting does not have.
+        ranks: (restart, start, end or None) of each attempt, by the rank files.
+    """
+
+    run: Run | None = None
+    status: RunStatus | None = None
+    attempts: tuple[JobUsage, ...] = ()
+    record: JobRecord | None = None
+    ranks: tuple[tuple[int, float, float | None], ...] = ()
+
+    @property
+    def last(self) -> JobRecord | None:
+        """Slurm's own record of the newest attempt."""
+        return self.attempts[-1].record if self.attempts else self.record
+
+    @property
+    def state(self) -> JobState:
+        """The state; squeue's (in the status) before sacct's, which lags."""
+        if self.status and self.status.state is not JobState.UNKNOWN:
+            return self.status.state
+        return self.last.state if self.last else JobState.UNKNOWN
+
+
+def spans(known: Known, now: float) -> tuple[Span, ...]:
+    """Return the attempts that held nodes, in order."""
+    found = list(_slurm_spans(known, now)) or list(_rank_spans(known, now))
+    return tuple(span for span in found if span.end >= span.start)
+
+
+def _slurm_spans(known: Known, now: float) -> "Sequence[Span]":
+    rows = [(usage.record, usage) for usage in known.attempts]
+    records: list[tuple[JobRecord, JobUsage | None]] = [*rows]
+    if not records and known.record:
+        records = [(known.record, None)]
+    found = []
+    for number, (record, usage) in enumerate(records):
+        if record.start_time is None or (is_waiting(record.state) and not record.end_time):
+            continue
+        over = number < len(records) - 1 or is_finished(known.state)
+        end = record.end_time or _later(record, now, over=over)
+        found.append(
+            Span(
+                restart=record.restarts or number,
+                start=record.start_time,
+                end=end,
+                state=str(record.state),
+                hosts=record.nodes or (),
+                nodes=len(record.nodes or ()) or (usage.alloc_nodes if usage else None),
+                gpus=usage.alloc_gpus if usage else _planned_gpus(known.run),
+                memory_limit_bytes=usage.memory_limit_bytes_per_node if usage else None,
+                over=over,
+            )
+        )
+    return found
+
+
+def _later(record: JobRecord, now: float, *, over: bool) -> float:
+    """Return when an attempt without an end ended, or now."""
+    if record.start_time is None or not over or record.elapsed_s is None:
+        return now
+    return record.start_time + record.elapsed_s
+
+
+def _rank_spans(known: Known, now: float) -> "Sequence[Span]":
+    """Return the attempts by the rank files: of local runs, and where Slurm has forgotten."""
+    status = known.status
+    gpus = None if known.run is None or known.run.executor == "local" else _planned_gpus(known.run)
+    found = []
+    for number, (restart, start, end) in enumerate(known.ranks):
+        newest = number == len(known.ranks) - 1
+        over = not newest or bool(status and status.finished)
+        if end is None and over and newest and status and status.elapsed_s is not None:
+            end = start + status.elapsed_s
+        found.append(
+            Span(
+                restart=restart,
+                start=start,
+                end=end if end is not None else now,
+                state=str(known.state) if newest else None,
+                gpus=gpus,
+                over=over,
+            )
+        )
+    return found
+
+
+def _planned_gpus(run: Run | None) -> int | None:
+    return int(run.record["plan"]["total_gpus"]) if run else None
+
+
+def identify(job_id: str, known: Known, attempts: Sequence[Span]) -> JobUse:
+    """Return the job without any figure of use."""
+    record, run, state = known.last, known.run, known.state
+    written: Mapping[str, Any] = run.record if run else {}
+    usage = known.attempts[-1] if known.attempts else None
+    hosts = attempts[-1].hosts if attempts else ()
+    hosts = hosts or (known.status.nodes if known.status else ())
+    requested = _requested(known)
+    source = str(record.source) if record else RUN
+    return JobUse(
+        job_id=job_id,
+        raw_id=record.raw_id if record else None,
+        run_id=run.run_id if run else None,
+        run_dir=str(run.dir) if run else None,
+        name=(record and record.name) or written.get("name"),
+        user=(record and record.user) or written.get("user"),
+        account=(record and record.account) or _plan(run, "account"),
+        partition=(record and record.partition) or _plan(run, "partition"),
+        qos=(record and record.qos) or _plan(run, "qos"),
+        site=written.get("site", {}).get("name"),
+        state=str(state),
+        running=not is_finished(state) and not is_waiting(state) and state is not JobState.UNKNOWN,
+        interactive=False if run else (usage.interactive if usage else None),
+        submitted_by_hpckit=run is not None,
+        hosts=hosts,
+        nodes=_nodes(known, attempts) or len(hosts) or requested.nodes,
+        gpus=usage.alloc_gpus if usage else None,
+        submitted=(record and record.submit_time) or (run.submitted_at if run else None),
+        start=attempts[0].start if attempts else None,
+        end=attempts[-1].end if attempts and attempts[-1].over else None,
+        elapsed_s=sum(span.elapsed_s for span in attempts) if attempts else None,
+        array_job_id=(record and record.array_job_id) or (run.array_job_id if run else None),
+        requested=requested,
+        origins={"state": known.status.source if known.status else source},
+    )
+
+
+def _nodes(known: Known, attempts: Sequence[Span]) -> int | None:
+    usage = known.attempts[-1] if known.attempts else None
+    return (usage.alloc_nodes if usage else None) or (attempts[-1].nodes if attempts else None)
+
+
+def _requested(known: Known) -> Requested:
+    """Return what was asked for by hpckit's plan, else what Slurm gave."""
+    usage = known.attempts[-1] if known.attempts else None
+    limit = known.last.time_limit_min if known.last else None
+    plan = known.run.record["plan"] if known.run else {}
+    nodes = plan.get("nodes") or (usage.alloc_nodes if usage else None)
+    gpus = plan.get("total_gpus", usage.alloc_gpus if usage else None)
+    memory = plan.get("mem_gb")
+    given = usage.memory_limit_bytes_per_node if usage else None
+    minutes = plan.get("time_min", limit)
+    return Requested(
+        nodes=nodes,
+        gpus=gpus,
+        gpus_per_node=plan.get(
+            "gpus_per_node", gpus // nodes if gpus is not None and nodes else None
+        ),
+        gpu_type=plan.get("gpu_type") or (usage.gpu_type if usage else None),
+        cores=(usage.alloc_cpus if usage else None)
+        or (plan["ranks"] * plan["cpus_per_task"] if plan.get("cpus_per_task") else None),
+        tasks_per_node=plan.get("tasks_per_node"),
+        cpus_per_task=plan.get("cpus_per_task"),
+        memory_bytes_per_node=memory << 30 if memory else given,
+        time_limit_s=minutes * 60 if minutes is not None else None,
+    )
+
+
+def _plan(run: Run | None, name: str) -> str | None:
+    value = run.record["plan"].get(name) if run else None
+    return None if value is None else str(value)

@@ -1,0 +1,238 @@
+"""`hpckit stats JOBID`: one job on one screen of 80 columns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hpckit.report.rows import gpu_rows, node_rows
+from hpckit.report.view import (
+    WIDTH,
+    Style,
+    bar,
+    cut,
+    duration,
+    energy,
+    fold,
+    hours,
+    percent,
+    size,
+    visible,
+)
+from hpckit.stats.advice.engine import Advice
+from hpckit.stats.advice.rules import Severity
+from hpckit.stats.summary.timeline import Timeline
+from hpckit.stats.summary.values import JobUse
+
+_MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
+_COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}
+_BAR = 40
+_LABEL = 18
+# More of them scroll the figures away: --all shows every one.
+_MOST_ADVICE, _MOST_NOTES = 4, 4
+# Below these a figure is red or yellow; the rules' own thresholds decide what is advised.
+_LOW, _MIDDLING = 15, 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """What a page is made of."""
+
+    job: JobUse
+    advice: Sequence[Advice] = ()
+    timelines: Sequence[Timeline] = ()
+    everything: bool = False
+
+
+def page(content: Page, style: Style) -> str:
+    """Return the page, without a last newline."""
+    return "\n".join(line.rstrip() for line in _lines(content, style))
+
+
+def _lines(content: Page, style: Style) -> Iterator[str]:
+    job = content.job
+    yield from _head(job, style)
+    yield ""
+    yield from _figures(job, style)
+    yield from gpu_rows(job, content.timelines, style, everything=content.everything)
+    yield from node_rows(job, style, everything=content.everything)
+    yield from _attempts(job)
+    yield from _advice(content, style)
+    yield from _notes(content)
+
+
+def _head(job: JobUse, style: Style) -> Iterator[str]:
+    name = f" {visible(job.name)}" if job.name else ""
+    state = job.state or "UNKNOWN"
+    colour = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "dim"}.get(state, "red")
+    room = WIDTH - len(f"Job {job.job_id}  {state}")
+    yield (
+        style.paint(f"Job {job.job_id}", "bold")
+        + cut(name, room)
+        + "  "
+        + style.paint(state, colour)
+    )
+    who = [part for part in (job.user, job.account, job.partition, job.site) if part]
+    if who:
+        yield cut("  " + visible(" / ".join(who)), WIDTH)
+    yield cut("  " + ", ".join(_shape(job)), WIDTH)
+
+
+def _shape(job: JobUse) -> Iterator[str]:
+    if job.nodes:
+        yield f"{job.nodes} node{'s' * (job.nodes > 1)}"
+    if job.gpus is not None:
+        kinds = sorted({visible(gpu.name) for gpu in job.per_gpu if gpu.name})
+        yield f"{job.gpus} GPU{'s' * (job.gpus != 1)}" + (f" ({', '.join(kinds)})" if kinds else "")
+    if job.requested.cores:
+        yield f"{job.requested.cores} cores"
+    if job.elapsed_s is None:
+        yield "has not started"
+        return
+    limit = job.requested.time_limit_s
+    so_far = " so far" if job.running else ""
+    yield f"ran {duration(job.elapsed_s)}{so_far}" + (f" of {duration(limit)}" if limit else "")
+
+
+def _figures(job: JobUse, style: Style) -> Iterator[str]:
+    summary = job.summary
+    yield _bar("GPU utilization", summary.gpu_utilization_percent, "", style, low_is_bad=True)
+    if summary.gpu_utilization_percent is None and summary.gpu_utilization_peak_percent is not None:
+        peak = percent(summary.gpu_utilization_peak_percent)
+        yield f"{'':{_LABEL}}peak {peak} ({job.origins['summary.gpu_utilization_peak_percent']})"
+    yield _bar(
+        "GPU memory",
+        summary.gpu_memory_used_percent,
+        _of(summary.gpu_memory_peak_bytes, summary.gpu_memory_total_bytes),
+        style,
+    )
+    if summary.sm_active_percent is not None:
+        yield _bar("SM activity", summary.sm_active_percent, "", style)
+    yield _bar("CPU", summary.cpu_efficiency, _cores(job), style)
+    yield _bar(
+        "CPU memory",
+        summary.memory_efficiency,
+        _of(summary.memory_peak_bytes, summary.memory_limit_bytes),
+        style,
+    )
+    yield from _totals(job)
+
+
+def _bar(
+    label: str, value: float | None, words: str, style: Style, *, low_is_bad: bool = False
+) -> str:
+    text = f"{label:<{_LABEL}}{bar(value, _BAR, style)} {percent(value):>6}"
+    if low_is_bad and value is not None:
+        colour = "red" if value <= _LOW else "yellow" if value <= _MIDDLING else "green"
+        text = style.paint(text, colour)
+    return f"{text} {words}" if words else text
+
+
+def _of(part: float | None, limit: float | None) -> str:
+    if part is None:
+        return ""
+    if not limit:
+        return size(part)
+    number, unit = size(part).split()
+    return (
+        f"{number}/{size(limit)}" if size(limit).endswith(unit) else f"{size(part)}/{size(limit)}"
+    )
+
+
+def _cores(job: JobUse) -> str:
+    used = [node.cores_used for node in job.per_node if node.cores_used is not None]
+    cores = [node.cores for node in job.per_node if node.cores]
+    return f"{sum(used):.1f}/{sum(cores)} cores" if used and cores else ""
+
+
+def _totals(job: JobUse) -> Iterator[str]:
+    summary = job.summary
+    parts = []
+    if summary.gpu_hours is not None:
+        parts.append(f"{hours(summary.gpu_hours)} GPU-hours")
+        if summary.gpu_hours_idle is not None and summary.gpu_hours:
+            share = percent(summary.gpu_hours_idle / summary.gpu_hours * 100)
+            parts[0] += f", {hours(summary.gpu_hours_idle)} of them idle ({share})"
+    if summary.energy_joules is not None:
+        parts.append(f"{energy(summary.energy_joules)}")
+    if summary.power_watts_mean is not None:
+        parts.append(f"{summary.power_watts_mean:.0f} W a GPU")
+    if parts:
+        yield f"{'':{_LABEL}}" + "; ".join(parts)
+
+
+def _attempts(job: JobUse) -> Iterator[str]:
+    if len(job.attempts) < 2:
+        return
+    yield ""
+    yield f"{len(job.attempts)} attempts (figures above are of all of them)"
+    for attempt in job.attempts:
+        yield cut(
+            f"  {attempt.restart}  {attempt.state or '?':<10} {duration(attempt.elapsed_s):>12}  "
+            f"GPU {percent(attempt.gpu_utilization_percent):>6}  CPU "
+            f"{percent(attempt.cpu_efficiency):>6}  {visible(','.join(attempt.hosts))}",
+            WIDTH,
+        )
+
+
+def _advice(content: Page, style: Style) -> Iterator[str]:
+    if not content.advice:
+        return
+    yield ""
+    shown = content.advice if content.everything else content.advice[:_MOST_ADVICE]
+    for item in shown:
+        lost = f" [{hours(item.lost_gpu_hours)} GPU-hours]" if item.lost_gpu_hours else ""
+        lines = fold(f"{item.message}{lost} ({item.id})", WIDTH, f"{_MARKS[item.severity]} ", "   ")
+        yield from (style.paint(line, _COLOURS[item.severity]) for line in lines)
+        remark = f" Not red: {item.downgraded}." if item.downgraded else ""
+        yield from fold(item.evidence + remark, WIDTH, "   ", "   ")
+        if item.action:
+            arrow = "→" if style.unicode else "->"
+            yield from fold(item.action, WIDTH, f"   {arrow} ", "     ")
+    if len(shown) < len(content.advice):
+        yield f"   and {len(content.advice) - len(shown)} more: --all"
+
+
+def _notes(content: Page) -> Iterator[str]:
+    job = content.job
+    notes = list(_grouped(job))
+    shown = notes if content.everything else notes[:_MOST_NOTES]
+    yield ""
+    yield from fold(_provenance(job), WIDTH, "From ", "  ")
+    for text in shown:
+        yield from fold(text, WIDTH, "- ", "  ")
+    if len(shown) < len(notes):
+        yield f"- and {len(notes) - len(shown)} more notes: --all"
+
+
+def _grouped(job: JobUse) -> Iterator[str]:
+    """Yield each note once, with all the places it is about."""
+    places: dict[str, list[str]] = {}
+    for note in job.notes:
+        place = " ".join(part for part in (note.host, note.gpu and note.gpu[:12]) if part)
+        places.setdefault(note.text, []).append(place)
+    for text, where in places.items():
+        named = list(dict.fromkeys(place for place in where if place))
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        yield visible(f"{', '.join(named[:3])}{more}: {text}" if named else text)
+
+
+def _provenance(job: JobUse) -> str:
+    """Say where the figures come from, and how much of the job they cover."""
+    parts = []
+    for source in job.sources:
+        names = [
+            name.removeprefix("summary.")
+            for name, origin in job.origins.items()
+            if origin == source and name.startswith("summary.")
+        ]
+        if source == "samples":
+            covered = percent(job.summary.coverage_percent)
+            count = job.summary.samples or 0
+            age = f", newest {duration(job.data_age_s)} old" if job.data_age_s is not None else ""
+            parts.append(
+                f"samples ({count} on {len(job.per_node)} nodes, {covered} of the job{age})"
+            )
+        elif names:
+            parts.append(f"{source} ({', '.join(names)})")
+        else:
+            parts.append(source)
+    return ", ".join(parts) + "."

@@ -1,0 +1,99 @@
+"""The rows of a job's page: one per GPU with its line of time, one per node."""
+
+from collections.abc import Iterator, Sequence
+
+from hpckit.report.view import WIDTH, Style, blocks, cut, duration, percent, size, visible
+from hpckit.stats.summary.timeline import Timeline
+from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse
+
+_MOST_GPUS, _MOST_NODES = 8, 4
+
+
+def gpu_rows(
+    job: JobUse, timelines: Sequence[Timeline], style: Style, *, everything: bool
+) -> Iterator[str]:
+    """Yield a row per GPU: what it did, and when."""
+    if not job.per_gpu:
+        return
+    gpus = sorted(job.per_gpu, key=lambda gpu: (gpu.host, gpu.index or 0))
+    shown = gpus if everything or len(gpus) <= _MOST_GPUS else _worst(gpus)
+    width = min(max(len(_label(gpu)) for gpu in shown), 22)
+    sm = any(gpu.sm_active_percent is not None for gpu in shown)
+    head = f"{'GPU':<{width}}  {'util':>5} {'idle':>5} {'mem':>5}"
+    head += (f" {'SM':>5}" if sm else "") + f" {'W':>5}  "
+    yield ""
+    room = WIDTH - len(head)
+    timeline = timelines[-1] if timelines else None
+    yield style.paint(head + _axis(timeline, room, job), "bold")
+    for gpu in shown:
+        line = f"{cut(_label(gpu), width):<{width}}  {_short(gpu.utilization_percent)} "
+        line += f"{_short(gpu.idle_percent)} {_short(gpu.memory_used_percent)}"
+        line += f" {_short(gpu.sm_active_percent)}" if sm else ""
+        watts = f"{gpu.power_watts_mean:.0f}" if gpu.power_watts_mean is not None else "?"
+        yield line + f" {watts:>5}  " + blocks(_line(gpu, timeline), room, style)
+    if len(shown) < len(gpus):
+        rest = [gpu for gpu in gpus if gpu not in shown]
+        known = [g.utilization_percent for g in rest if g.utilization_percent is not None]
+        span = f", {percent(min(known))} to {percent(max(known))} used" if known else ""
+        yield f"and {len(rest)} more GPUs{span}: --all"
+
+
+def node_rows(job: JobUse, style: Style, *, everything: bool) -> Iterator[str]:
+    """Yield a row per node where there are several."""
+    if len(job.per_node) < 2:
+        return
+    nodes = sorted(job.per_node, key=lambda node: node.host)
+    shown = nodes if everything or len(nodes) <= _MOST_NODES else nodes[:_MOST_NODES]
+    width = min(max(*(len(visible(node.host)) for node in shown), 4), 22)
+    yield ""
+    yield style.paint(
+        f"{'Node':<{width}}  {'GPU':>6} {'CPU':>6} {'cores':>12} {'memory':>20}", "bold"
+    )
+    yield from (_node(node, width) for node in shown)
+    if len(shown) < len(nodes):
+        yield f"and {len(nodes) - len(shown)} more nodes: --all"
+
+
+def _node(node: NodeUse, width: int) -> str:
+    used = f"{node.cores_used:.1f}" if node.cores_used is not None else "?"
+    memory = f"{size(node.memory_peak_bytes)} of {size(node.memory_limit_bytes)}"
+    kills = f"  {node.oom_kills} killed, out of memory" if node.oom_kills else ""
+    cores = f"{used} of {node.cores or '?'}"
+    return (
+        f"{cut(visible(node.host), width):<{width}}  {percent(node.gpu_utilization_percent):>6} "
+        f"{percent(node.cpu_efficiency):>6} {cores:>12} {memory:>20}{kills}"
+    )
+
+
+def _worst(gpus: Sequence[GpuUse]) -> list[GpuUse]:
+    """Return the least used, in their own order: those one came to see."""
+    known = sorted(gpus, key=lambda gpu: gpu.utilization_percent or 0.0)[:_MOST_GPUS]
+    return [gpu for gpu in gpus if gpu in known]
+
+
+def _label(gpu: GpuUse) -> str:
+    index = "?" if gpu.index is None else gpu.index
+    return visible(f"{gpu.host} {index}") + (" MIG" if gpu.mig else "")
+
+
+def _short(value: float | None) -> str:
+    return f"{'?':>5}" if value is None else f"{value:>4.0f}%"
+
+
+def _line(gpu: GpuUse, timeline: Timeline | None) -> tuple[float | None, ...]:
+    if timeline is None:
+        return ()
+    lines = timeline.gpu_utilization
+    return next(
+        (line.values for line in lines if (line.host, line.gpu) == (gpu.host, gpu.uuid)), ()
+    )
+
+
+def _axis(timeline: Timeline | None, room: int, job: JobUse) -> str:
+    """Return what stands above the lines: when they begin and end."""
+    if timeline is None or job.elapsed_s is None:
+        return ""
+    last = job.attempts[-1].elapsed_s if job.attempts else job.elapsed_s
+    end = duration(last)
+    begin = "0" if len(job.attempts) < 2 else f"attempt {timeline.restart}"
+    return f"{begin}{end:>{room - len(begin)}}"

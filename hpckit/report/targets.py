@@ -1,0 +1,147 @@
+"""What a user's word means: runs of hpckit's, jobs of anyone's, one step of either."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpckit.errors import CommandError, NotFoundError
+from hpckit.find import find_runs
+from hpckit.report.identity import Known
+from hpckit.runs import Run
+from hpckit.slurm.jobs import squeue
+from hpckit.slurm.record import JobRecord
+from hpckit.slurm.usage import job_usage
+from hpckit.slurm.usage_rows import JobUsage
+from hpckit.stats.summary.values import SourceNote
+from hpckit.submission.states import RunStatus, statuses
+
+_SLURM_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
+_STEP = re.compile(r"(?P<job>\d+(?:[_+]\d+)?)\.(?P<step>\w+)", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """One job that a word means.
+
+    Attributes:
+        step: `0`, `batch`...: only what that step used.
+    """
+
+    job_id: str
+    known: Known
+    step: str | None = None
+    notes: tuple[SourceNote, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Word:
+    job_id: str
+    step: str | None
+    runs: tuple[Run, ...]
+
+
+def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[NotFoundError]]:
+    """Return the jobs that words mean, each once, and what is wrong with words that mean none.
+
+    Slurm is asked once for all of them: squeue and sacct for states, sacct for what was used.
+    """
+    read = [_read(word, root) for word in words]
+    runs = list({run.dir: run for word in read for run in word.runs}.values())
+    found = {status.run.dir: status for status in statuses(runs)}
+    ids = [run.job_id for run in runs if run.executor == "slurm"]
+    ids += [word.job_id for word in read if not word.runs and _SLURM_ID.fullmatch(word.job_id)]
+    usage, trouble = _usage(list(dict.fromkeys(ids)))
+    targets: list[Target] = []
+    missing: list[NotFoundError] = []
+    for word in read:
+        if word.runs:
+            targets += (_of_run(found[run.dir], usage, word.step, trouble) for run in word.runs)
+        else:
+            foreign = _foreign(word, usage, trouble)
+            targets += foreign
+            if not foreign:
+                missing.append(_no_such_job(word.job_id, root, trouble))
+    return list({(row.job_id, row.step): row for row in targets}.values()), missing
+
+
+def _read(word: str, root: Path) -> _Word:
+    match = _STEP.fullmatch(word)
+    job_id, step = (match["job"], match["step"]) if match else (word, None)
+    try:
+        return _Word(job_id=job_id, step=step, runs=tuple(find_runs(job_id, root)))
+    except NotFoundError:
+        return _Word(job_id=job_id, step=step, runs=())
+
+
+def _usage(ids: list[str]) -> tuple[dict[str, tuple[JobUsage, ...]], str | None]:
+    if not ids:
+        return {}, None
+    try:
+        return job_usage(ids), None
+    except CommandError as error:
+        return {}, str(error)
+
+
+def _of_run(
+    status: RunStatus,
+    usage: dict[str, tuple[JobUsage, ...]],
+    step: str | None,
+    trouble: str | None,
+) -> Target:
+    run = status.run
+    known = Known(run=run, status=status, attempts=usage.get(run.job_id, ()))
+    notes = _trouble(trouble) if run.executor == "slurm" else ()
+    return Target(job_id=run.job_id, known=known, step=step, notes=notes)
+
+
+def _foreign(
+    word: _Word, usage: dict[str, tuple[JobUsage, ...]], trouble: str | None
+) -> list[Target]:
+    """Return jobs that hpckit did not submit; an array's or het job's id gives all its parts."""
+    if not _SLURM_ID.fullmatch(word.job_id):
+        return []
+    queued = _squeue(word.job_id)
+    rows = [
+        (job_id, Known(attempts=attempts, record=queued.get(job_id)))
+        for job_id, attempts in usage.items()
+        if _means(word.job_id, job_id, attempts[-1].record)
+    ]
+    known = {job_id for job_id, _ in rows}
+    rows += [
+        (job_id, Known(record=record)) for job_id, record in queued.items() if job_id not in known
+    ]
+    return [
+        Target(job_id=job_id, known=row, step=word.step, notes=_trouble(trouble))
+        for job_id, row in rows
+    ]
+
+
+def _means(word: str, job_id: str, record: JobRecord) -> bool:
+    return word in (job_id, record.raw_id, re.split(r"[_+]", job_id)[0])
+
+
+def _squeue(job_id: str) -> dict[str, JobRecord]:
+    """Ask the controller, whose word on running jobs is newer; it may be of no help."""
+    try:
+        return squeue([job_id])
+    except CommandError:
+        return {}
+
+
+def _trouble(text: str | None) -> tuple[SourceNote, ...]:
+    return (
+        (SourceNote(code="no_accounting", text=f"Accounting did not answer: {text}"),)
+        if text
+        else ()
+    )
+
+
+def _no_such_job(job_id: str, root: Path, trouble: str | None) -> NotFoundError:
+    if not _SLURM_ID.fullmatch(job_id):
+        return NotFoundError(
+            f"No run is called {job_id!r}, here in {root} or in your index. See `hpckit jobs`, or "
+            "name the folder with --runs DIR."
+        )
+    why = f" ({trouble})" if trouble else ", nor does Slurm's accounting know it"
+    return NotFoundError(f"No run here or in your index is job {job_id!r}{why}. See `hpckit jobs`.")

@@ -1,0 +1,142 @@
+"""How figures read on a terminal: bars, lines of blocks, sizes, colours."""
+
+import os
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from hpckit.units import format_seconds
+
+WIDTH = 80
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_PLAIN_BLOCKS = "_.:-=+*#"
+_CODES = {"red": "31", "yellow": "33", "green": "32", "bold": "1", "dim": "2"}
+_ESCAPE = re.compile(r"\x1b\[\d+m")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Style:
+    """What a terminal can show.
+
+    Attributes:
+        colour: whether escape sequences may be written.
+        unicode: whether the stream's encoding has block elements.
+    """
+
+    colour: bool = False
+    unicode: bool = True
+
+    def paint(self, text: str, *names: str) -> str:
+        """Return text in a colour, or as it is."""
+        if not self.colour or not text:
+            return text
+        return "".join(f"\x1b[{_CODES[name]}m" for name in names) + text + "\x1b[0m"
+
+
+def style_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Style:
+    """Return what a stream can show: no colour when piped, with NO_COLOR, or on a dumb terminal."""
+    colour = stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    try:
+        _BLOCKS.encode(stream.encoding or "ascii")
+    except UnicodeEncodeError:
+        return Style(colour=colour, unicode=False)
+    return Style(colour=colour, unicode=True)
+
+
+def visible(text: str) -> str:
+    """Return text with control characters written out: names are their users' own text."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def bar(percent: float | None, width: int, style: Style) -> str:
+    """Return a bar in brackets; a question mark where nothing is known."""
+    if percent is None:
+        return f"[{'?':^{width}}]"
+    filled = min(max(round(percent / 100 * width), 0), width)
+    return f"[{('█' if style.unicode else '|') * filled}{' ' * (width - filled)}]"
+
+
+def blocks(values: Sequence[float | None], width: int, style: Style) -> str:
+    """Return percents as one line of blocks; `·` where nothing is known.
+
+    Columns that hold several values show their mean; fewer values than columns are stretched.
+    """
+    if not values:
+        return ""
+    marks = _BLOCKS if style.unicode else _PLAIN_BLOCKS
+    unknown = "·" if style.unicode else "?"
+    line = []
+    for column in range(width):
+        first = column * len(values) // width
+        last = max((column + 1) * len(values) // width, first + 1)
+        known = [value for value in values[first:last] if value is not None]
+        if not known:
+            line.append(unknown)
+            continue
+        mean = sum(known) / len(known)
+        line.append(" " if mean < 1 else marks[min(int(mean / 100 * 8), 7)])
+    return "".join(line)
+
+
+def percent(value: float | None) -> str:
+    """Return `63 %`, `0.4 %`, or `?`."""
+    if value is None:
+        return "?"
+    return f"{value:.1f} %" if 0 < value < 1 else f"{value:.0f} %"
+
+
+def size(value: float | None) -> str:
+    """Return bytes in GiB, or MiB below one."""
+    if value is None:
+        return "?"
+    gib = value / (1 << 30)
+    if gib >= 100:
+        return f"{gib:.0f} GiB"
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{value / (1 << 20):.0f} MiB"
+
+
+def hours(value: float | None) -> str:
+    """Return GPU-hours: more digits for less."""
+    if value is None:
+        return "?"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def energy(joules: float | None) -> str:
+    """Return joules in kWh, or Wh."""
+    if joules is None:
+        return "?"
+    kwh = joules / 3.6e6
+    return f"{kwh:.1f} kWh" if kwh >= 1 else f"{kwh * 1000:.3g} Wh"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration for people."""
+    return "?" if seconds is None else format_seconds(seconds)
+
+
+def fold(text: str, width: int, first: str, rest: str) -> list[str]:
+    """Break text into lines of at most `width`, with what they begin with."""
+    return textwrap.wrap(
+        text,
+        width=width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def cut(text: str, width: int) -> str:
+    """Return text in at most `width` letters."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def length(text: str) -> int:
+    """Return how many columns a line takes."""
+    return len(_ESCAPE.sub("", text))

@@ -1,0 +1,76 @@
+"""What jobs used, as Slurm's accounting says: sacct for any job, sstat for running steps."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hpckit.errors import CommandError
+from hpckit.slurm.client import ask, checked_id, id_lists
+from hpckit.slurm.jobs import by_job, is_asked
+from hpckit.slurm.record import JobRecord
+from hpckit.slurm.rows import COLUMN
+from hpckit.slurm.usage_rows import FIXED, FREE, JobUsage, StepUsage, parse_usage, step_usage
+
+_SSTAT = ("JobID", "NTasks", "MaxRSS", "TRESUsageInTot")
+
+
+def job_usage(job_ids: Sequence[str]) -> dict[str, tuple[JobUsage, ...]]:
+    """Ask accounting for every attempt of jobs, oldest first, with all their steps.
+
+    The keys are as users type them; an array's or heterogeneous job's id brings all its parts.
+    Unknown ids are left out.
+
+    Raises:
+        RequestError: Something in `job_ids` is not a job id.
+        CommandError: There is no accounting, or it does not answer.
+    """
+    wanted = frozenset(job_ids)
+    # sacct finds neither a waiting task nor a het component by its own id: ask for the whole.
+    whole = [checked_id(job_id).partition("_")[0].partition("+")[0] for job_id in job_ids]
+    rows = [row for ids in id_lists(whole) for row in _ask_sacct(ids)]
+    own = {_key(row.record): row for row in rows if is_asked(row.record, wanted)}
+    return {
+        job_id: tuple(replace(own[_key(record)], record=record) for record in records)
+        for job_id, records in by_job(row.record for row in own.values()).items()
+    }
+
+
+def running_steps(job_ids: Sequence[str]) -> dict[str, tuple[StepUsage, ...]]:
+    """Ask the nodes what steps of running jobs have used so far, by sstat.
+
+    sstat answers for one's own jobs only, and not where Slurm gathers nothing: jobs it does not
+    answer for are left out. The keys are the numbers jobs have inside (`JobRecord.raw_id`).
+    """
+    found: dict[str, list[StepUsage]] = {}
+    for ids in id_lists(job_ids):
+        argv = ["sstat", "--allsteps", "--noheader", "--parsable2", f"--delimiter={COLUMN}"]
+        argv += [f"--format={','.join(_SSTAT)}", f"--jobs={ids}"]
+        try:
+            said = ask(argv, check=False, timeout_s=20).stdout
+        except CommandError:  # no sstat here, or a node that does not answer
+            continue
+        for line in said.splitlines():
+            row = dict(zip(_SSTAT, line.split(COLUMN), strict=False))
+            job_id, dot, step = row["JobID"].partition(".")
+            if dot:
+                found.setdefault(job_id, []).append(step_usage(step, row))
+    return {job_id: tuple(steps) for job_id, steps in found.items()}
+
+
+def _key(record: JobRecord) -> tuple[object, ...]:
+    """Tell attempts apart; a job's rows have the same id."""
+    return record.job_id, record.raw_id, record.submit_time, record.start_time, record.state
+
+
+def _ask_sacct(ids: str) -> list[JobUsage]:
+    known = _known_columns()
+    columns = [name for name in (*FIXED, *FREE) if name.lower() in known]
+    argv = ["sacct", "--duplicates", "--noheader", "--parsable2", f"--delimiter={COLUMN}"]
+    argv += [f"--format={','.join(columns)}", f"--jobs={ids}"]
+    return parse_usage(ask(argv).stdout, columns)
+
+
+@functools.cache
+def _known_columns() -> frozenset[str]:
+    """Ask which columns this sacct has: it refuses all for one it does not know."""
+    return frozenset(ask(["sacct", "--helpformat"]).stdout.lower().split())
