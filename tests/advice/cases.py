@@ -144,7 +144,7 @@ CASES = (
          spread(4, 1, elapsed_s=3600.0)),
     Case("low-cpu-efficiency", "red", cpu(64.9), cpu(80.0), action="--cpus-per-task 12"),
     Case("low-cpu-efficiency", "yellow", cpu(79.9), cpu(80.0), action="--cpus-per-task 15"),
-    Case("cpu-node-unused", "red", cpu_nodes(cores_used=0.04), cpu_nodes(cores_used=0.05),
+    Case("cpu-node-unused", "red", cpu_nodes(cores_used=0.049), cpu_nodes(cores_used=0.05),
          action="--nodes 7"),
     Case("serial-on-many-cores", "red", cpu(101 / 16), cpu(101.1 / 16),
          action="--nodes 1 --cpus-per-task 1"),
