@@ -84,7 +84,7 @@ def split_dashes(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
 def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
     """Run the command line; turn an error of ours into one line on stderr and an exit status."""
     # Imports make many objects and no garbage: looking for some would take a twentieth of the time.
-    gc.set_threshold(50_000)
+    gc.set_threshold(500_000)
     words, rest = split_dashes(sys.argv[1:] if argv is None else argv)
     try:
         make_app(words)(args=words, obj=rest, prog_name="hpckit")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,9 @@ import typer
 from hpckit.errors import CommandError, RequestError
 from hpckit.stats.sampler.alongside import run_alongside
 from hpckit.stats.sampler.start import start_sampler, stop_sampler
+
+# Set in a step by --gpus-per-task and --gpu-bind: srun(1), OUTPUT ENVIRONMENT VARIABLES.
+_BINDING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,9 +38,9 @@ def sample(
     argv = tuple(context.obj or ())
     if not argv:
         raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")
-    first_here = os.environ.get("SLURM_LOCALID", "0") == "0"
-    sampler = start_sampler(folder or default_folder(), interval, {}) if first_here else None
-    if first_here and interval > 0 and sampler is None:
+    wanted = sees_own_gpus(os.environ)
+    sampler = start_sampler(folder or default_folder(), interval, {}) if wanted else None
+    if wanted and interval > 0 and sampler is None:
         print("hpckit: note: no GPU samples: the sampler could not be started", file=sys.stderr)
     try:
         status = run_alongside(argv)
@@ -46,6 +50,16 @@ def sample(
     finally:
         stop_sampler(sampler)
     raise typer.Exit(status)
+
+
+def sees_own_gpus(environ: Mapping[str, str]) -> bool:
+    """Tell whether this task should have a sampler: the first of a node, which sees its GPUs.
+
+    Where Slurm binds GPUs to tasks, each sees only its own: then each has one, and readers count
+    every GPU once, by its UUID.
+    """
+    bound = any(environ.get(name) for name in _BINDING)
+    return bound or environ.get("SLURM_LOCALID", "0") == "0"
 
 
 def default_folder() -> Path:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from hpckit.cli.arguments import JsonOption, RunsOption, default_root
 from hpckit.cli.output import note, print_json
 from hpckit.errors import HpckitError, JobError, RequestError
-from hpckit.report.advising import advice_on, rules_for, site_called
+from hpckit.report.advising import advised, rules_for, site_called
 from hpckit.report.distribution import distribution, distribution_page
 from hpckit.report.gather import Gathered, gather
 from hpckit.report.page import Page, page
@@ -21,7 +22,7 @@ from hpckit.report.view import style_of
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.explain import explain
 from hpckit.stats.advice.loading import find_rule
-from hpckit.stats.document import job_document
+from hpckit.stats.document import SCHEMA_FILE, job_document
 from hpckit.stats.js1 import jobstats_record
 
 _WATCH_S = 5.0
@@ -64,6 +65,9 @@ def stats(
         float | None,
         typer.Option(metavar="PERCENT", help="Exit 1 if the GPUs were used less, or nobody knows."),
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of --json.")
+    ] = False,
     explain_rule: Annotated[
         str | None,
         typer.Option("--explain", metavar="RULE", help="Explain a rule of the advice."),
@@ -74,6 +78,9 @@ def stats(
     Finished, running or killed; an array's id shows how its tasks are spread. Exit status: 0 good;
     1 below --fail-under; 2 no such job; 3 Slurm does not answer.
     """
+    if schema:
+        print(SCHEMA_FILE.read_text(encoding="utf-8"), end="")
+        return
     if explain_rule is not None:
         print(explain(find_rule(explain_rule, rules_for(None))))
         return
@@ -99,8 +106,9 @@ def _find(
     targets, missing = find_targets(words, default_root(runs))
     found: _Found = []
     for gathered in gather(targets, samples):
-        advice = advice_on(gathered.job)
-        found.append((gathered if samples else save(gathered, advice), advice))
+        job, advice = advised(gathered.job)
+        whole = replace(gathered, job=job)
+        found.append((whole if samples else save(whole, advice), advice))
     return found, [*missing]
 
 

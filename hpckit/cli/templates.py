@@ -13,6 +13,8 @@ from hpckit.errors import RequestError, TemplateError
 from hpckit.lint import lint_template
 from hpckit.render import find_template, list_templates, read_template
 from hpckit.script import VARIABLES
+from hpckit.stats.advice.check import check_rules
+from hpckit.stats.advice.loading import list_rules
 
 commands = typer.Typer(help="Job script templates.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `templates list` shows it.")]
@@ -79,7 +81,8 @@ def lint(
 ) -> None:
     """Render script templates for a matrix of plans; run bash -n, shellcheck and Slurm's own rule.
 
-    Without names, every script template on the search path. Exit status 1 when something is wrong.
+    Without names, every script template on the search path, and the rules of advice (advice/*.yaml).
+    Exit status 1 when something is wrong.
     """
     collections = search_path()
     known = [name for name in list_templates(collections) if name.startswith("slurm/")]
@@ -91,6 +94,12 @@ def lint(
         for finding in findings:
             print(finding)
         print(f"{found.name} ({found.collection.label()}): {count} plans, {len(findings)} findings")
+    if not names:
+        problems = check_rules(collections)
+        bad += len(problems)
+        for problem in problems:
+            print(problem)
+        print(f"advice: {len(list_rules(collections))} rules, {len(problems)} findings")
     if bad:
         raise typer.Exit(1)
 

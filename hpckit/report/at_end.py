@@ -5,9 +5,10 @@ that nothing that goes wrong here can change how the job ends.
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from hpckit.report.advising import advice_on
+from hpckit.report.advising import advised
 from hpckit.report.gather import gather_one
 from hpckit.report.identity import Known
 from hpckit.report.save import save
@@ -19,7 +20,8 @@ def main() -> None:
     """Write the summary of the run in a folder."""
     run = read_run(Path(sys.argv[1]))
     found = gather_one(Target(job_id=run.job_id, known=Known(run=run)))
-    save(found, advice_on(found.job))
+    job, advice = advised(found.job)
+    save(replace(found, job=job), advice)
 
 
 if __name__ == "__main__":

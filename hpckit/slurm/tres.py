@@ -5,11 +5,17 @@ What is not a plain number is None: an amount that is not known must not become 
 
 import re
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTPE]?)(?:i?B)?", re.ASCII)
+# No amount has more than 20 digits; Python refuses to read thousands of them.
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)([KMGTPE]?)(?:i?B)?", re.ASCII)
+_COUNT = re.compile(r"\d{1,20}", re.ASCII)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
-_CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", re.ASCII)
-# NO_VAL64 and INFINITE64 of slurm.h, and what doubles make of them: never an amount.
+_CLOCK = re.compile(
+    r"(?:(\d{1,20})-)?(?:(\d{1,20}):)?(\d{1,20}):(\d{1,20}(?:\.\d{1,20})?)", re.ASCII
+)
+# NO_VAL64 and INFINITE64 of slurm.h, and what doubles or sums make of them: never an amount.
 _NO_VALUE = 1 << 63
+# NO_VAL of slurm.h, the first of its marks of 32 bits: never how many there are of something.
+_NO_COUNT = (1 << 32) - 2
 
 
 def parse_size(text: str, *, unit: str = "") -> int | None:
@@ -23,11 +29,9 @@ def parse_size(text: str, *, unit: str = "") -> int | None:
 
 def parse_count(text: str) -> int | None:
     """Read a whole number; Slurm's own marks for none are None."""
-    word = text.strip()
-    if not (word.isascii() and word.isdecimal()):
-        return None
-    value = int(word)
-    return value if value < _NO_VALUE else None
+    match = _COUNT.fullmatch(text.strip())
+    value = int(match[0]) if match else _NO_COUNT
+    return value if value < _NO_COUNT else None
 
 
 def parse_cpu_s(text: str) -> float | None:
@@ -50,10 +54,12 @@ def count_gpus(tres: dict[str, str]) -> int | None:
     """Return how many GPUs an allocation has: 0 if its list names none, None without a list.
 
     Slurm lists both `gres/gpu:a100=4` and `gres/gpu=4`: the plain one is the number, the typed
-    ones only count where it is missing.
+    ones only count where it is missing. Of how many GPUs its shards are, no list says.
     """
     if "gres/gpu" in tres:
         return parse_count(tres["gres/gpu"])
+    if any(name.startswith(("gres/shard", "gres/mps")) for name in tres):
+        return None
     typed = [parse_count(tres[name]) for name in tres if name.startswith("gres/gpu:")]
     known = [count for count in typed if count is not None]
     if typed:
@@ -63,5 +69,9 @@ def count_gpus(tres: dict[str, str]) -> int | None:
 
 def gpu_type(tres: dict[str, str]) -> str | None:
     """Return the type of an allocation's GPUs; None if it has none, or several."""
-    types = [name.removeprefix("gres/gpu:") for name in tres if name.startswith("gres/gpu:")]
+    types = [
+        name.removeprefix("gres/gpu:")
+        for name in tres
+        if name.startswith("gres/gpu:") and parse_count(tres[name]) != 0
+    ]
     return types[0] if len(types) == 1 else None

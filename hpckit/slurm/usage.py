@@ -1,10 +1,12 @@
 """What jobs used, as Slurm's accounting says: sacct for any job, sstat for running steps."""
 
 import functools
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hpckit.errors import CommandError
+from hpckit.slurm import cluster
 from hpckit.slurm.client import ask, checked_id, id_lists
 from hpckit.slurm.jobs import by_job, is_asked
 from hpckit.slurm.record import JobRecord
@@ -28,7 +30,10 @@ def job_usage(job_ids: Sequence[str]) -> dict[str, tuple[JobUsage, ...]]:
     # sacct finds neither a waiting task nor a het component by its own id: ask for the whole.
     whole = [checked_id(job_id).partition("_")[0].partition("+")[0] for job_id in job_ids]
     rows = [row for ids in id_lists(whole) for row in _ask_sacct(ids)]
-    own = {_key(row.record): row for row in rows if is_asked(row.record, wanted)}
+    rows = [row for row in rows if is_asked(row.record, wanted)]
+    if any(row.alloc_gpus == 0 for row in rows) and not _counts_gpus():
+        rows = [replace(row, alloc_gpus=row.alloc_gpus or None) for row in rows]
+    own = {_key(row.record): row for row in rows}
     return {
         job_id: tuple(replace(own[_key(record)], record=record) for record in records)
         for job_id, records in by_job(row.record for row in own.values()).items()
@@ -49,7 +54,7 @@ def running_steps(job_ids: Sequence[str]) -> dict[str, tuple[StepUsage, ...]]:
             said = ask(argv, check=False, timeout_s=20).stdout
         except CommandError:  # no sstat here, or a node that does not answer
             continue
-        for line in said.splitlines():
+        for line in said.split("\n"):
             row = dict(zip(_SSTAT, line.split(COLUMN), strict=False))
             job_id, dot, step = row["JobID"].partition(".")
             if dot:
@@ -65,12 +70,27 @@ def _key(record: JobRecord) -> tuple[object, ...]:
 def _ask_sacct(ids: str) -> list[JobUsage]:
     known = _known_columns()
     columns = [name for name in (*FIXED, *FREE) if name.lower() in known]
-    argv = ["sacct", "--duplicates", "--noheader", "--parsable2", f"--delimiter={COLUMN}"]
+    # Names, comments and command lines are users' own text: what parts columns is new each time.
+    mark = f"{COLUMN}{secrets.token_hex(8)}{COLUMN}"
+    argv = ["sacct", "--duplicates", "--noheader", "--parsable2", f"--delimiter={mark}"]
     argv += [f"--format={','.join(columns)}", f"--jobs={ids}"]
-    return parse_usage(ask(argv).stdout, columns)
+    return parse_usage(ask(argv).stdout, columns, mark)
 
 
 @functools.cache
 def _known_columns() -> frozenset[str]:
     """Ask which columns this sacct has: it refuses all for one it does not know."""
     return frozenset(ask(["sacct", "--helpformat"]).stdout.lower().split())
+
+
+def _counts_gpus() -> bool:
+    """Say whether accounting would list a job's GPUs; if it cannot be asked, suppose so.
+
+    Where AccountingStorageTRES has no gres/gpu, each job's list goes without.
+    """
+    try:
+        told = cluster.config()
+    except CommandError:
+        return True
+    tracked = told.get("AccountingStorageTRES", "")
+    return "gres/gpu" in tracked or "gpu" not in told.get("GresTypes", "").split(",")

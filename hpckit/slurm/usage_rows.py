@@ -25,7 +25,8 @@ FIXED = (
     *("TRESUsageInTot", "TRESUsageInMax"),
 )
 FREE = ("AdminComment", "Comment", "WorkDir", "SubmitLine", "JobName")
-_JOB_ID = re.compile(r"\d+(?:[_+](?:\d+|\[.*\]?))?(?:\.\w+)?", re.ASCII)
+# A step of a heterogeneous kind is `7.0+1`; a list of tasks may be cut short: `7_[1,3,...]`.
+_ROW_ID = re.compile(r"(\d+(?:[_+](?:\d+|\[[^\]]*\]?))?)(?:\.([\w+]+))?", re.ASCII)
 _REQUESTED_MEMORY = re.compile(r"([\d.]+[KMGTPE]?)([nc]?)", re.ASCII)
 
 
@@ -34,7 +35,7 @@ class StepUsage:
     """What one step of a job used; None is what accounting does not know.
 
     Attributes:
-        step: `batch`, `extern`, `interactive`, or its number.
+        step: `batch`, `extern`, `interactive`, or its number; `0+1` is a component of one.
         cpu_s: CPU seconds of all its tasks.
         memory_bytes: its highest use: Slurm's sum over tasks of each one's peak.
         gpu_util_peak: Slurm's gres/gpuutil: percents added up over GPUs and processes, the highest
@@ -48,6 +49,7 @@ class StepUsage:
     elapsed_s: int | None = None
     tasks: int | None = None
     cpus: int | None = None
+    gpus: int | None = None
     cpu_s: float | None = None
     memory_bytes: int | None = None
     gpu_util_peak: int | None = None
@@ -87,15 +89,21 @@ class JobUsage:
         return self.memory_limit_bytes // self.alloc_nodes
 
 
-def parse_usage(text: str, columns: Sequence[str]) -> list[JobUsage]:
-    """Read what sacct printed with these columns: one value per attempt, in sacct's order."""
+def parse_usage(text: str, columns: Sequence[str], mark: str = COLUMN) -> list[JobUsage]:
+    """Read what sacct printed with these columns: one value per attempt, in sacct's order.
+
+    `mark` parted the columns. Where it is a text that no user can know, none of theirs can pass
+    for a column or a row.
+    """
     found: list[tuple[dict[str, str], list[StepUsage]]] = []
-    for row in _rows(text, columns):
-        whole, dot, step = row["JobID"].partition(".")
-        if not dot:
-            found.append((row, []))
-        elif owner := next((job for job in reversed(found) if job[0]["JobID"] == whole), None):
-            owner[1].append(step_usage(step, row))
+    newest: dict[str, list[StepUsage]] = {}
+    for row in _rows(text, columns, mark):
+        job_id, step = _parts(row["JobID"])
+        if not step:
+            newest[job_id] = []
+            found.append((row, newest[job_id]))
+        elif job_id in newest:
+            newest[job_id].append(step_usage(step, row))
     usages = (_job_usage(row, tuple(steps)) for row, steps in found)
     return [replace(usage, record=task) for usage in usages for task in each_task(usage.record)]
 
@@ -116,7 +124,9 @@ def step_usage(step: str, row: Mapping[str, str]) -> StepUsage:
         elapsed_s=parse_count(row.get("ElapsedRaw", "")),
         tasks=tasks,
         cpus=parse_count(row.get("AllocCPUS", "")),
-        cpu_s=parse_cpu_s(row.get("TotalCPU", "")) or parse_cpu_s(total.get("cpu", "")) or None,
+        gpus=count_gpus(parse_tres(row.get("AllocTRES", ""))),
+        # TotalCPU may be that of the task's first process only (sacct(1)), or 0 (Slurm 25.05).
+        cpu_s=_larger(parse_cpu_s(row.get("TotalCPU", "")), parse_cpu_s(total.get("cpu", ""))),
         memory_bytes=memory or None,
         gpu_util_peak=parse_count(total.get("gres/gpuutil", "")),
         gpu_memory_peak_bytes=parse_size(total.get("gres/gpumem", "")),
@@ -126,7 +136,7 @@ def step_usage(step: str, row: Mapping[str, str]) -> StepUsage:
 def cpu_seconds(job: JobUsage) -> float | None:
     """Return the CPU time of all steps; None if Slurm knows of none."""
     known = [step.cpu_s for step in job.steps if step.cpu_s is not None]
-    return job.total_cpu_s or (sum(known) if known else None)
+    return _larger(job.total_cpu_s, sum(known))
 
 
 def memory_peak_bytes(job: JobUsage) -> int | None:
@@ -135,28 +145,41 @@ def memory_peak_bytes(job: JobUsage) -> int | None:
 
 
 def gpu_util_peak_percent(job: JobUsage) -> float | None:
-    """Return the highest gpuutil of any step, divided by the job's GPUs: a peak, not a mean."""
-    peak = max(
-        (step.gpu_util_peak for step in job.steps if step.gpu_util_peak is not None), default=None
-    )
-    return peak / job.alloc_gpus if peak is not None and job.alloc_gpus else None
+    """Return the highest gpuutil of any step, divided by the step's GPUs: a peak, not a mean."""
+    peaks = [
+        step.gpu_util_peak / gpus
+        for step in job.steps
+        if step.gpu_util_peak is not None and (gpus := step.gpus or job.alloc_gpus)
+    ]
+    return max(peaks, default=None)
 
 
-def _rows(text: str, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+def _larger(one: float | None, other: float | None) -> float | None:
+    """Return the larger of two amounts, of which 0 is none."""
+    return max(one or 0.0, other or 0.0) or None
+
+
+def _parts(row_id: str) -> tuple[str, str | None]:
+    """Part `7_1.batch` into job and step; a row of a job has no step."""
+    match = _ROW_ID.fullmatch(row_id)
+    return (match[1], match[2]) if match else (row_id, None)
+
+
+def _rows(text: str, columns: Sequence[str], mark: str) -> Iterator[dict[str, str]]:
     """Cut into rows: one begins where a line has all columns but the free text, and a job id."""
     begun: list[str] = []
     fixed = sum(name not in FREE for name in columns)
     for line in text.split("\n"):
-        if line.count(COLUMN) >= fixed and _JOB_ID.fullmatch(line.partition(COLUMN)[0]):
-            yield from _row(begun, columns)
+        if line.count(mark) >= fixed and _ROW_ID.fullmatch(line.partition(mark)[0]):
+            yield from _row(begun, columns, mark)
             begun = [line]
         elif begun:
             begun.append(line)
-    yield from _row(begun, columns)
+    yield from _row(begun, columns, mark)
 
 
-def _row(lines: list[str], columns: Sequence[str]) -> Iterator[dict[str, str]]:
-    cells = "\n".join(lines).removesuffix("\n").split(COLUMN, len(columns) - 1)
+def _row(lines: list[str], columns: Sequence[str], mark: str) -> Iterator[dict[str, str]]:
+    cells = "\n".join(lines).removesuffix("\n").split(mark, len(columns) - 1)
     if len(cells) == len(columns):
         yield dict(zip(columns, cells, strict=True))
 
@@ -197,7 +220,7 @@ def _interactive(line: str, steps: Sequence[StepUsage]) -> bool | None:
     words = line.split()
     program = PurePosixPath(words[0]).name if words else ""
     if program == "srun":
-        return "--pty" in words
+        return any(word.partition("=")[0] == "--pty" for word in words)
     return {"salloc": True, "sbatch": False}.get(program)
 
 

@@ -8,19 +8,22 @@ import base64
 import binascii
 import gzip
 import json
-import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hpckit.stats.merge import Answer
 from hpckit.stats.summary.values import JS1, GpuUse, JobUse, NodeUse
 
-_MARK = re.compile(r"JS1:([A-Za-z0-9+/=]+)")
+# sacctmgr of Slurm 22.05 writes all in lower case: the marks survive that, a record does not.
+_MARK = re.compile(r"JS1:([A-Za-z0-9+/=]+)", re.IGNORECASE)
 # The largest known are some kilobytes; more is damage, or a trap.
 _LONGEST = 16 << 20
+# 2^64 - 1 and its like stand for "none" in most programs.
+_TOO_LARGE = 1 << 63
+_INDEX = re.compile(r"(\d{1,6})(?:\.\d{1,6})?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +44,10 @@ def decode(comment: str) -> Js1:
     match = _MARK.search(comment)
     if match is None:
         return Js1()
-    if match[1] == "Short":
+    word = match[1].lower()
+    if word == "short":
         return Js1(trouble="The site's jobstats saw fewer than two samples of this job.")
-    if match[1] == "None":
+    if word == "none":
         return Js1(trouble="The site's jobstats has no data of this job.")
     try:
         packed = base64.b64decode(match[1], validate=True)
@@ -69,7 +73,7 @@ def jobstats_record(job: JobUse) -> dict[str, Any] | None:
     """Return a job's record in jobstats' shape; None if nothing is known of its nodes.
 
     What is not known is left out, and never 0. Sizes are bytes, `total_time` of a node CPU seconds,
-    of the job seconds; GPUs are keyed by their index on the node.
+    of the job seconds; GPUs are keyed by their index on the node, slices of one as `0.0`, `0.1`.
     """
     if not job.per_node or job.elapsed_s is None:
         return None
@@ -85,17 +89,30 @@ def _node(node: NodeUse, job: JobUse) -> dict[str, Any]:
         "total_memory": node.memory_limit_bytes,
         "used_memory": node.memory_peak_bytes,
     }
-    mine = [gpu for gpu in job.per_gpu if gpu.host == node.host and gpu.index is not None]
+    mine = _keyed([gpu for gpu in job.per_gpu if gpu.host == node.host])
     for key, name in (
         ("gpu_total_memory", "memory_total_bytes"),
         ("gpu_used_memory", "memory_peak_bytes"),
         ("gpu_utilization", "utilization_percent"),
     ):
-        values = {str(gpu.index): getattr(gpu, name) for gpu in mine}
+        values = {index: getattr(gpu, name) for index, gpu in mine.items()}
         known[key] = {
             index: round(value, 1) for index, value in values.items() if value is not None
         } or None
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _keyed(gpus: Sequence[GpuUse]) -> dict[str, GpuUse]:
+    """Name GPUs by their index, and slices, which share one, by index and number."""
+    alike: dict[int, list[GpuUse]] = {}
+    for gpu in gpus:
+        if gpu.index is not None:
+            alike.setdefault(gpu.index, []).append(gpu)
+    return {
+        str(index) if len(group) == 1 else f"{index}.{number}": gpu
+        for index, group in alike.items()
+        for number, gpu in enumerate(group)
+    }
 
 
 def from_record(record: Mapping[str, Any]) -> Answer:
@@ -165,7 +182,7 @@ def _gpu_uses(host: str, row: Mapping[str, Any], elapsed: float | None) -> tuple
     return tuple(
         GpuUse(
             host=host,
-            index=int(index) if index.isascii() and index.isdecimal() else None,
+            index=_index(index),
             utilization_percent=_number(utilization.get(index)),
             memory_peak_bytes=_bytes(used.get(index)),
             memory_total_bytes=_bytes(limit.get(index)),
@@ -180,7 +197,12 @@ def _number(value: object) -> float | None:
     """Return a number that is one; jobstats writes sizes and times as either kind."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and 0 <= value < 1e300 else None
+    return float(value) if 0 <= value < _TOO_LARGE else None
+
+
+def _index(key: str) -> int | None:
+    match = _INDEX.fullmatch(key)
+    return int(match[1]) if match else None
 
 
 def _bytes(value: object) -> int | None:

@@ -7,7 +7,7 @@ Pure. A sample's numbers are packed (`hpckit.stats.samples.packing`); everything
 import binascii
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
@@ -37,9 +37,22 @@ _KINDS: dict[str, type[Record]] = {
     "end": End,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_ROWS: dict[type[Record], tuple[type, list[str]]] = {
-    kind: (row, [field.name for field in fields(row)])
-    for kind, row in ((Slow, GpuSlow), (State, GpuState))
+_STATE = [field.name for field in fields(GpuState)]
+_SLOWS = len(GpuSlow._fields)
+
+
+def _slow_row(values: Sequence[Any]) -> GpuSlow:
+    return GpuSlow(*values[:_SLOWS])
+
+
+def _state_row(values: Sequence[Any]) -> GpuState:
+    return GpuState(**dict(zip(_STATE, map(_frozen, values), strict=False)))
+
+
+_KNOWN: dict[type, frozenset[str]] = {}
+_ROWS: dict[type[Record], Callable[[Sequence[Any]], GpuSlow | GpuState]] = {
+    Slow: _slow_row,
+    State: _state_row,
 }
 
 
@@ -76,11 +89,7 @@ def decode(text: bytes) -> Record | None:
         document = json.loads(text)
         kind = _KINDS[document.pop("k")]
         if "g" in document:
-            row, names = _ROWS[kind]
-            document["gpus"] = tuple(
-                row(**dict(zip(names, map(_frozen, values), strict=False)))
-                for values in document["g"]
-            )
+            document["gpus"] = tuple(map(_ROWS[kind], document["g"]))
         elif kind is Header:
             document["gpus"] = tuple(_make(GpuInfo, gpu) for gpu in document.get("gpus", ()))
         return _make(kind, document)
@@ -118,7 +127,8 @@ def _document(record: Record) -> dict[str, Any]:
         }
     document |= asdict(record)
     if isinstance(record, Slow | State):
-        document["g"] = [list(gpu.values()) for gpu in document.pop("gpus")]
+        rows = document.pop("gpus")
+        document["g"] = [list(row.values() if isinstance(row, dict) else row) for row in rows]
     return document
 
 
@@ -127,7 +137,9 @@ def _place(place: Place) -> dict[str, Any]:
 
 
 def _make(kind: type[Value], found: Mapping[str, Any]) -> Value:
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    if kind not in _KNOWN:
+        _KNOWN[kind] = frozenset(field.name for field in fields(kind))  # type: ignore[arg-type]
+    known = _KNOWN[kind]
     return kind(**{name: value for name, value in found.items() if name in known})
 
 

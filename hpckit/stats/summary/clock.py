@@ -3,18 +3,20 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import mul, sub
 
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
+from hpckit.stats.summary.flags import add_all
 
 # A sample stands for the time since the one before, but not for a hole: at most three periods, and
 # never less than 15 s, which a busy node may make of a second.
 _PERIODS, _AT_LEAST_US = 3, 15_000_000
-# Within a bin whose samples are this even, the plain mean is the weighted one to a thousandth.
-_EVEN = 0.001
+# In a bin whose samples are this even, the plain mean stands for the weighted one: it could differ
+# by as much only if a GPU's use followed the sampler's jitter; in fact it does by some millionths.
+_EVEN = 0.01
 # Each wide enough that a page or a picture has a few hundred.
 _WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
 _MOST_BINS = 400
@@ -52,16 +54,6 @@ class Clock:
     bins: tuple[Bin, ...]
     covered_us: int
     reach_us: int
-    _growth: dict[str, list[int] | None] = field(default_factory=dict)
-
-    def growth(self, columns: Columns, name: str) -> list[int] | None:
-        """Return what a node's counter grew by in each sample; None if it has gaps or fell.
-
-        Kept, since each GPU of the node asks.
-        """
-        if name not in self._growth:
-            self._growth[name] = _steps(columns.node.get(name))
-        return self._growth[name]
 
 
 def bin_width_s(elapsed_s: float) -> int:
@@ -83,15 +75,6 @@ def make_clock(columns: Columns, start_epoch: float, width_s: float) -> Clock:
         covered_us=sum(weights),
         reach_us=longest,
     )
-
-
-def _steps(column: Column | None) -> list[int] | None:
-    if column is None or column.has_gaps():
-        return None
-    steps = [0, *map(sub, column.values[1:], column.values)]
-    if min(steps) < 0:
-        return None
-    return steps if column.scale == 1 else [step * column.scale for step in steps]
 
 
 def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> Sequence[Bin]:
@@ -118,7 +101,7 @@ def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
 def _weigh(clock: Clock, column: Column, part: Bin, *, gaps: bool) -> tuple[int, float]:
     values = column.values[part.first : part.last]
     if part.even and not gaps:
-        return part.weight_us, sum(values) * column.scale * part.weight_us / len(values)
+        return part.weight_us, add_all(values) * column.scale * part.weight_us / len(values)
     weights = clock.weights[part.first : part.last]
     if gaps:
         pairs = [

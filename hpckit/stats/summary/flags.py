@@ -1,5 +1,9 @@
-"""Which samples lie below a threshold, as bytes of 0 and 1: millions are compared in one step."""
+"""Millions of samples in a few operations on bytes and long integers.
 
+Which of them lie below a threshold is told by bytes of 0 and 1.
+"""
+
+import functools
 import re
 import sys
 from array import array
@@ -24,6 +28,30 @@ def below(values: "array[int]", threshold: int) -> bytes:
     equal = _number(high.translate(bytes(part == top for part in range(256))))
     under = _number(low.translate(bytes(part < rest for part in range(256))))
     return (less | equal & under).to_bytes(len(values), "big")
+
+
+def add_all(values: "array[int]") -> int:
+    """Return the sum of unsigned integers; of 16-bit ones as lanes of one long integer.
+
+    First two lanes become one of 32 bits, which no sum of 65,536 values can leave; then the halves
+    of the integer are added until one lane is left.
+    """
+    lanes = len(values)
+    if values.typecode != "H" or not 64 <= lanes <= 65_536:
+        return sum(values)
+    number = int.from_bytes(values.tobytes(), sys.byteorder)
+    size = 1 << (lanes - 1).bit_length()
+    number = (number & _every_other(size)) + (number >> 16 & _every_other(size))
+    bits = size * 16
+    while bits > 32:
+        bits //= 2
+        number = (number >> bits) + (number & ((1 << bits) - 1))
+    return number
+
+
+@functools.cache
+def _every_other(lanes: int) -> int:
+    return int.from_bytes(b"\xff\xff\x00\x00" * (lanes // 2), "little")
 
 
 def both(one: bytes, other: bytes) -> bytes:

@@ -53,7 +53,9 @@ def gpu_use(tallies: Sequence[GpuTally]) -> GpuUse:
         tensor_percent=mean(sums["tensor_permille"], 0.1),
         dram_percent=mean(sums["dram_permille"], 0.1),
         busy_sm_percent=sm / utilization * 100 if sm is not None and utilization else None,
-        busy_hours=hours * utilization / 100 if hours is not None and utilization else None,
+        busy_hours=hours * utilization / 100
+        if hours is not None and utilization is not None
+        else None,
         throttled_percent=throttling.percent,
         throttle_reasons=throttling.reasons,
         temperature_peak_c=throttling.temperature_peak_c,

@@ -1,6 +1,7 @@
 """Repeated short pauses of a GPU: most often a data loader that cannot keep up."""
 
 from array import array
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -35,13 +36,14 @@ def find_stalls(columns: Columns, clock: Clock, utilization: Column) -> Stalls |
     if len(pauses) < _LEAST_COUNT or median(lengths) > _LONGEST_S * 1e6:
         return None
     begins = [columns.times[begin] for begin, _ in pauses]
+    working = runs(busy)
     return Stalls(
         count=len(pauses),
         period_s=median(after - before for before, after in pairwise(begins)) / 1e6,
         share_percent=share * 100,
-        cpu_during_percent=_cores_busy(columns, clock, between),
-        cpu_otherwise_percent=_cores_busy(columns, clock, busy),
-        read_during_bytes_per_s=_rate(columns, clock, "io_read_bytes", between),
+        cpu_during_percent=_cores_busy(columns, pauses),
+        cpu_otherwise_percent=_cores_busy(columns, working),
+        read_during_bytes_per_s=_rate(columns, "io_read_bytes", pauses),
     )
 
 
@@ -53,14 +55,19 @@ def _usual(values: "array[int]", missing: int) -> int | None:
     return some[len(some) * 3 // 4] if some else None
 
 
-def _cores_busy(columns: Columns, clock: Clock, flags: bytes) -> float | None:
-    rate = _rate(columns, clock, "cpu_us", flags)
+def _cores_busy(columns: Columns, parts: Sequence[tuple[int, int]]) -> float | None:
+    rate = _rate(columns, "cpu_us", parts)
     cores = columns.header.cores
     return rate / 1e6 / cores * 100 if rate is not None and cores else None
 
 
-def _rate(columns: Columns, clock: Clock, name: str, flags: bytes) -> float | None:
-    """Return a counter's growth per second over the flagged samples."""
-    steps = clock.growth(columns, name)
-    seconds = weigh(flags, clock.weights) / 1e6
-    return weigh(flags, steps) / seconds if steps is not None and seconds else None
+def _rate(columns: Columns, name: str, parts: Sequence[tuple[int, int]]) -> float | None:
+    """Return a counter's growth per second over runs of samples; None if it has gaps or fell."""
+    column = columns.node.get(name)
+    if column is None or column.has_gaps():
+        return None
+    values, times = column.values, columns.times
+    ends = [(begin - 1, end - 1) for begin, end in parts if begin > 0]
+    grown = sum(values[last] - values[before] for before, last in ends) * column.scale
+    passed = sum(times[last] - times[before] for before, last in ends)
+    return grown / passed * 1e6 if passed and grown >= 0 else None

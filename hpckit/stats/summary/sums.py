@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.clock import total
 
+_PART = 4096
 Sum = tuple[int, float]  # microseconds in which it is known, integral over them
 
 
@@ -16,7 +17,13 @@ def highest(column: Column | None) -> int | None:
     values = column.values
     if column.has_gaps():
         values = array(values.typecode, filter(column.missing.__ne__, values))
-    return max(values) * column.scale if values else None
+    parts = (values[at : at + _PART] for at in range(0, len(values), _PART))
+    return max((_highest(part) for part in parts), default=-1) * column.scale if values else None
+
+
+def _highest(part: "array[int]") -> int:
+    # Memory in use stays the same for hours: bytes are compared faster than numbers.
+    return part[0] if part == array(part.typecode, part[:1]) * len(part) else max(part)
 
 
 def add(sums: Iterable[Sum | None]) -> Sum | None:

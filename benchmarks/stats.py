@@ -1,0 +1,210 @@
+"""How long `hpckit stats` takes on a long job's samples, and how much memory.
+
+    python benchmarks/stats.py [--repeat N]
+
+Two made-up jobs of 8 GPUs on one node: a week at 1 s (4.8 million GPU readings) and a day at 10 s.
+Each is timed as a user runs it: a fresh process, from the samples to the page, advice, summary.json
+and timeseries.json. Beside it, in the same run, what a script of one's own would do: the same
+readings of the day as JSON lines, read with `json.loads` and averaged. It asserts nothing.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from hpckit.stats.samples.encoding import encoder  # noqa: E402
+from hpckit.stats.samples.reading import Damage, read_records  # noqa: E402
+from hpckit.stats.samples.records import (  # noqa: E402
+    End,
+    GpuInfo,
+    GpuSample,
+    GpuSlow,
+    Header,
+    Record,
+    Sample,
+    Slow,
+    file_name,
+)
+
+GPUS = 8
+START = 1_790_000_000
+_NAIVE = """
+import json, sys
+total, n = [0.0] * 8, 0
+for line in open(sys.argv[1]):
+    row = json.loads(line)
+    for at, gpu in enumerate(row["gpus"]):
+        total[at] += gpu["utilization_permille"]
+    n += 1
+print([round(t / n / 10, 2) for t in total])
+"""
+
+
+def records(seconds: int, period: float) -> Iterator[Record]:
+    """Yield a training run: steady GPUs, one with loader stalls, one that idles in the end."""
+    noise = random.Random(1)
+    table = tuple(
+        GpuInfo(
+            index=at,
+            uuid=f"GPU-{at:08d}-0000-4000-8000-000000000000",
+            name="NVIDIA H200",
+            memory_total_bytes=150_754_820_096,
+            gpm=True,
+        )
+        for at in range(GPUS)
+    )
+    began = 10_000_000
+    yield Header(
+        host="node1", boot_id="b", pid=1, epoch_us=START * 1_000_000, mono_us=began,
+        interval_us=round(period * 1e6), gpus=table, gpu_method="constrained", cores=64,
+        memory_limit_bytes=512 << 30, cgroup="v2",
+    )  # fmt: skip
+    energy, cpu_us = [10**10] * GPUS, 0
+    for number in range(round(seconds / period)):
+        # As a busy node keeps time: some tenths of a millisecond late or early.
+        mono_us = began + round(number * period * 1e6 + noise.gauss(0, 300))
+        cpu_us += round(24e6 * period)
+        gpus = []
+        for at in range(GPUS):
+            used = 900 + noise.randrange(100)
+            if at == 5 and number % 60 < 12:
+                used = noise.randrange(9)
+            if at == 6 and number * period > 0.8 * seconds:
+                used = 0
+            power = 120_000 + 530 * used
+            energy[at] += round(power * period)
+            gpus.append(
+                GpuSample(
+                    energy_mj=energy[at], memory_bytes=(60 + at) << 30, power_mw=power,
+                    utilization_permille=used, sm_permille=used // 2, occupancy_permille=300,
+                    tensor_permille=used // 4, dram_permille=used // 3,
+                )
+            )  # fmt: skip
+        yield Sample(
+            mono_us=mono_us, cpu_us=cpu_us, memory_bytes=(100 << 30) + number,
+            memory_peak_bytes=110 << 30, cache_bytes=1 << 30, swap_bytes=0,
+            io_read_bytes=number * 4096, io_write_bytes=number * 100, oom_kills=0,
+            own_cpu_us=number * 900, own_rss_bytes=19 << 20, took_us=800, gpus=tuple(gpus),
+        )  # fmt: skip
+        if number % round(60 / period) == 0:
+            slow = GpuSlow(
+                sm_mhz=1980, throttle_reasons=0, temperature_c=55, utilization_source="mean"
+            )
+            yield Slow(mono_us=mono_us, epoch_us=START * 1_000_000, gpus=(slow,) * GPUS)
+    yield End(mono_us=mono_us, reason="parent")
+
+
+def make_run(root: Path, name: str, seconds: int, period: float) -> Path:
+    """Write a local run's folder with samples."""
+    folder = root / f"{name}-20261001-000000-aaaaaa"
+    (folder / "samples").mkdir(parents=True)
+    plan = {
+        "nodes": 1, "gpus_per_node": GPUS, "total_gpus": GPUS, "tasks_per_node": GPUS,
+        "ranks": GPUS, "cpus_per_task": 8, "mem_gb": 512, "time_min": seconds // 60 + 60,
+        "strategy": "ddp", "launcher": "srun",
+    }  # fmt: skip
+    record = {
+        "run_id": folder.name, "job_id": f"local-{name}", "executor": "local", "name": name,
+        "submitted_at": START - 5, "cwd": str(root), "request": {}, "parameters": {},
+        "command": [], "hpckit_version": "0", "plan": plan, "user": "me",
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(record))
+    state = {
+        "job_id": record["job_id"], "state": "COMPLETED", "host": "node1", "pid": 1,
+        "pid_started": 1, "started": START, "ended": START + seconds, "exit_code": 0,
+    }  # fmt: skip
+    (folder / "local.json").write_text(json.dumps(state))
+    (folder / "ranks").mkdir()
+    attempt = {
+        "rank": 0, "restart": 0, "host": "node1", "device": "cuda", "pid": 1,
+        "started": START, "ended": START + seconds, "exit_code": 0,
+    }  # fmt: skip
+    (folder / "ranks/0.json").write_text(json.dumps({"rank": 0, "attempts": [attempt]}))
+    encode = encoder(GPUS)
+    path = folder / "samples" / file_name("node1", 0, 1)
+    with path.open("wb") as stream:
+        stream.writelines(map(encode, records(seconds, period)))
+    return folder
+
+
+def as_json_lines(folder: Path) -> Path:
+    """Write a run's samples as a script of one's own would have."""
+    [path] = (folder / "samples").iterdir()
+    plain = folder / "plain.jsonl"
+    with plain.open("w") as stream:
+        for record in read_records(path, Damage()):
+            if isinstance(record, Sample):
+                gpus = [
+                    {name: getattr(gpu, name) for name in GpuSample.__slots__}
+                    for gpu in record.gpus
+                ]
+                stream.write(json.dumps({"mono_us": record.mono_us, "gpus": gpus}) + "\n")
+    return plain
+
+
+def timed(argv: list[str], root: Path) -> tuple[float, float]:
+    """Return seconds and peak MB of a process."""
+    with (root / "out.txt").open("wb") as out:
+        began = time.perf_counter()
+        env = {**os.environ, "HPCKIT_SITE": "generic", "HOME": str(root)}
+        process = subprocess.Popen(argv, stdout=out, env=env, cwd=root)
+        _, status, used = os.wait4(process.pid, 0)
+        took = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, argv
+    return took, used.ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeat", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        print("Making 690,000 samples, which takes a minute…", file=sys.stderr)
+        week = make_run(root, "week", 7 * 86400, 1.0)
+        day = make_run(root, "day", 86400, 10.0)
+        plain = as_json_lines(day)
+        hpckit = [sys.executable, "-m", "hpckit", "stats"]
+        rows = {
+            "hpckit stats, week at 1 s": [*hpckit, str(week)],
+            "hpckit stats, day at 10 s": [*hpckit, str(day)],
+            "json.loads, day at 10 s": [sys.executable, "-c", _NAIVE, str(plain)],
+        }
+        goals = {"hpckit stats, week at 1 s": (2.0, 300), "hpckit stats, day at 10 s": (0.4, 300)}
+        found = {label: [timed(argv, root) for _ in range(options.repeat + 1)][1:]
+                 for label, argv in rows.items()}  # fmt: skip
+        sizes = [next((folder / "samples").iterdir()).stat().st_size for folder in (week, day)]
+    print(f"{'':28}{'median s':>10}{'min':>8}{'max':>8}{'peak MB':>9}")
+    for label, runs in found.items():
+        seconds = [took for took, _ in runs]
+        line = f"{label:<28}{median(seconds):>10.2f}{min(seconds):>8.2f}{max(seconds):>8.2f}"
+        line += f"{max(peak for _, peak in runs):>9.0f}"
+        if label in goals:
+            limit, most = goals[label]
+            met = median(seconds) <= limit and max(peak for _, peak in runs) <= most
+            line += f"  goal {limit:g} s, {most} MB: {'met' if met else 'missed'}"
+        print(line)
+    each = {label: median(took for took, _ in runs) for label, runs in found.items()}
+    ratio = each["hpckit stats, day at 10 s"] / each["json.loads, day at 10 s"]
+    print(f"hpckit stats / json.loads, day: {ratio:.2f}")
+    print(f"files: week {sizes[0] / 1e6:.0f} MB, day {sizes[1] / 1e6:.2f} MB")
+    print(
+        f"python {platform.python_version()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
