@@ -54,6 +54,7 @@ def gather_one(
         notes=(*target.notes, *notes, *slurm_notes(known.attempts), *_missing_notes(known, files)),
     )
     answers = list(slurm_answers(known.attempts))
+    live = [row for row in live if target.step in (None, row.step)]
     if live and known.attempts and job.running:
         answers.insert(0, running_answer(known.attempts[-1], live))
     return Gathered(

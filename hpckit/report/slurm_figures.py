@@ -1,7 +1,9 @@
 """What Slurm's accounting says a job used, as answers to merge. Pure."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from hpckit.slurm.states import is_finished, parse_state
 from hpckit.slurm.usage_rows import (
     JobUsage,
     StepUsage,
@@ -15,47 +17,96 @@ from hpckit.stats.summary.values import SACCT, SSTAT, SourceNote
 
 
 def slurm_answers(attempts: Sequence[JobUsage]) -> Iterator[Answer]:
-    """Yield what accounting knows of the newest attempt: JS1 before Slurm's own figures."""
+    """Yield what accounting knows of the newest attempt that ran: JS1 before Slurm's own figures.
+
+    The hours are of all attempts: JS1 knows only of its own.
+    """
     if not attempts:
         return
-    usage = attempts[-1]
+    usage, hours = _newest(attempts), _gpu_hours(attempts)
     js1 = decode(usage.admin_comment or "")
     if js1.record is not None:
-        yield from_record(js1.record)
-    elapsed = sum(attempt.record.elapsed_s or 0 for attempt in attempts)
-    hours = None if usage.alloc_gpus is None else usage.alloc_gpus * elapsed / 3600
-    yield Answer(source=SACCT, summary={**_figures(usage), "gpu_hours": hours})
+        answer = from_record(js1.record)
+        theirs = answer.summary["gpu_hours"]
+        yield replace(answer, summary={**answer.summary, "gpu_hours": hours or theirs})
+    figures = _figures(usage) if _is_over(usage, attempts) else _so_far(usage)
+    yield Answer(source=SACCT, summary={**figures, "gpu_hours": hours})
 
 
 def running_answer(usage: JobUsage, steps: Sequence[StepUsage]) -> Answer:
-    """Return what sstat says of a running job, whose accounting has no figures yet."""
-    live = JobUsage(
-        record=usage.record,
-        alloc_nodes=usage.alloc_nodes,
-        alloc_cpus=usage.alloc_cpus,
-        alloc_gpus=usage.alloc_gpus,
-        memory_limit_bytes=usage.memory_limit_bytes,
-        steps=tuple(steps),
-    )
-    return Answer(source=SSTAT, summary=_figures(live))
+    """Return what a running job has used so far: sstat's of steps that run, sacct's of the others.
+
+    The CPU time is unknown if sstat lacks a step that accounting says runs; the site's own step,
+    `extern`, does no work.
+    """
+    live = {step.step: step for step in steps}
+    ended = [step for step in usage.steps if step.step not in live]
+    missing = any(_runs(step) for step in ended)
+    known = tuple(replace(live[old.step], gpus=old.gpus) for old in usage.steps if old.step in live)
+    new = (step for name, step in live.items() if name not in {old.step for old in usage.steps})
+    whole = replace(usage, total_cpu_s=None, steps=(*ended, *known, *new))
+    figures = _figures(whole)
+    return Answer(source=SSTAT, summary={**figures, **_NO_CPU} if missing else figures)
 
 
 def slurm_notes(attempts: Sequence[JobUsage]) -> Iterator[SourceNote]:
     """Yield why the site's own record is of no use, if so."""
-    trouble = decode(attempts[-1].admin_comment or "").trouble if attempts else None
+    trouble = decode(_newest(attempts).admin_comment or "").trouble if attempts else None
     if trouble:
         yield SourceNote(code="js1", text=trouble)
 
 
+_NO_CPU = {"cpu_s": None, "cpu_efficiency": None}
+
+
+def _newest(attempts: Sequence[JobUsage]) -> JobUsage:
+    """Return the newest attempt that ran; one that waits again has nothing to tell."""
+    ran = [usage for usage in attempts if usage.record.start_time is not None and _held(usage)]
+    return ran[-1] if ran else attempts[-1]
+
+
+def _held(usage: JobUsage) -> bool:
+    return bool(usage.record.nodes or usage.alloc_gpus is not None or usage.steps)
+
+
+def _runs(step: StepUsage) -> bool:
+    return step.step != "extern" and not is_finished(parse_state(step.state or ""))
+
+
+def _is_over(usage: JobUsage, attempts: Sequence[JobUsage]) -> bool:
+    """Say whether an attempt, or each of its steps, has ended and so has figures."""
+    record = usage.record
+    if is_finished(record.state) or record.end_time is not None or usage is not attempts[-1]:
+        return True
+    return not any(map(_runs, usage.steps))
+
+
+def _so_far(usage: JobUsage) -> dict[str, float | int | None]:
+    """Return what sacct knows while a job runs: steps that run are not in its figures yet."""
+    return {"memory_limit_bytes": usage.memory_limit_bytes_per_node}
+
+
+def _gpu_hours(attempts: Sequence[JobUsage]) -> float | None:
+    """Add up GPUs x elapsed; None if either is not known of an attempt that ran."""
+    ran = [usage for usage in attempts if usage.record.elapsed_s != 0]
+    hours = [
+        None
+        if usage.alloc_gpus is None or usage.record.elapsed_s is None
+        else usage.alloc_gpus * usage.record.elapsed_s / 3600
+        for usage in ran or attempts[-1:]
+    ]
+    known = [value for value in hours if value is not None]
+    return sum(known) if len(known) == len(hours) else None
+
+
 def _figures(usage: JobUsage) -> dict[str, float | int | None]:
-    elapsed, cpu_s, peak = usage.record.elapsed_s, cpu_seconds(usage), memory_peak_bytes(usage)
-    core_s = (usage.alloc_cpus or 0) * (elapsed or 0)
+    cpu_s, peak = cpu_seconds(usage), memory_peak_bytes(usage)
     limit = usage.memory_limit_bytes
     one_node = usage.alloc_nodes == 1
     gpu_memory = [step.gpu_memory_peak_bytes for step in usage.steps if step.gpu_memory_peak_bytes]
     return {
         "cpu_s": cpu_s,
-        "cpu_efficiency": cpu_s / core_s * 100 if cpu_s is not None and core_s else None,
+        "cpu_efficiency": _cpu_efficiency(cpu_s, usage.alloc_cpus, usage.record.elapsed_s),
         "memory_efficiency": peak / limit * 100 if peak is not None and limit else None,
         # Slurm adds up over nodes: what one of them used can only be told where there is one.
         "memory_peak_bytes": peak if one_node else None,
@@ -63,3 +114,11 @@ def _figures(usage: JobUsage) -> dict[str, float | int | None]:
         "gpu_utilization_peak_percent": gpu_util_peak_percent(usage),
         "gpu_memory_peak_bytes": max(gpu_memory, default=None) if usage.alloc_gpus == 1 else None,
     }
+
+
+def _cpu_efficiency(cpu_s: float | None, cpus: int | None, elapsed: int | None) -> float | None:
+    """Return the share of cores x time; over 100 % only if whole seconds cannot explain it."""
+    if cpu_s is None or not cpus or not elapsed:
+        return None
+    share = cpu_s / (cpus * elapsed) * 100
+    return min(share, 100.0) if cpu_s <= cpus * (elapsed + 1) else share

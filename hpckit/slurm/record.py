@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from hpckit.slurm.states import JobState, is_finished, is_good
 
-_EXIT = re.compile(r"(\d+)(?::(\d+))?")
+_EXIT = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
 _ARRAY_RANGE = re.compile(r"(\d+)_\[([^\]%]*)(?:%\d+)?\]?")
-_TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_TASKS = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?")
 
 
 class Source(StrEnum):

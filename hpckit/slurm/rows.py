@@ -6,6 +6,7 @@ from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.record import JobRecord, Source, each_task, parse_exit, text_or_none
 from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
 from hpckit.slurm.times import parse_duration_s, parse_limit_min, parse_moment
+from hpckit.slurm.tres import parse_count
 
 # A job's name is its user's own text and may hold `|`, spaces or a newline. So columns are parted
 # by ASCII's separators, made for this, and the name stands last.
@@ -98,8 +99,8 @@ def sacct_record(cells: list[str]) -> JobRecord:
         qos=text_or_none(qos),
         reason=None if not is_waiting(state) and _is_stale(reason) else text_or_none(reason),
         nodes=nodes,
-        elapsed_s=int(elapsed) if elapsed.isdecimal() else None,
-        time_limit_min=int(limit) if limit.isdecimal() else None,
+        elapsed_s=parse_count(elapsed),
+        time_limit_min=parse_count(limit),
         submit_time=parse_moment(submit),
         start_time=_start(start, state, nodes),
         end_time=parse_moment(end),

@@ -26,7 +26,7 @@ FIXED = (
 )
 FREE = ("AdminComment", "Comment", "WorkDir", "SubmitLine", "JobName")
 # A step of a heterogeneous kind is `7.0+1`; a list of tasks may be cut short: `7_[1,3,...]`.
-_ROW_ID = re.compile(r"(\d+(?:[_+](?:\d+|\[[^\]]*\]?))?)(?:\.([\w+]+))?", re.ASCII)
+_ROW_ID = re.compile(r"(\d{1,20}(?:[_+](?:\d{1,20}|\[[^\]]*\]?))?)(?:\.([\w+]+))?", re.ASCII)
 _REQUESTED_MEMORY = re.compile(r"([\d.]+[KMGTPE]?)([nc]?)", re.ASCII)
 
 
