@@ -81,8 +81,8 @@ def lint(
 ) -> None:
     """Render script templates for a matrix of plans; run bash -n, shellcheck and Slurm's own rule.
 
-    Without names, every script template on the search path, and the rules of advice (advice/*.yaml).
-    Exit status 1 when something is wrong.
+    Without names, every script template on the search path, and the rules of advice. Exit status 1
+    when something is wrong.
     """
     collections = search_path()
     known = [name for name in list_templates(collections) if name.startswith("slurm/")]

@@ -25,7 +25,7 @@ HELP = [
         "submit", "jobs", "status", "logs", "cancel", "wait", "resubmit", "workloads",
         "workloads list", "workloads show", "templates", "templates list", "templates show",
         "templates vars", "templates lint", "templates diff", "sites", "sites list", "sites show",
-        "collections", "collections list",
+        "collections", "collections list", "stats", "sample",
     )),
 ]  # fmt: skip
 WORK = [

@@ -6,6 +6,7 @@ Started by `hpckit.stats.sampler.start`.
 """
 
 import ctypes
+import math
 import os
 import signal
 import socket
@@ -42,6 +43,8 @@ _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _NICE = 10
 _HEADER_AGAIN_S = 3600.0
+# The first slow readings come before the job's work: the second ones soon after.
+_SLOW_SOON_S = 5.0
 # The kernel's own signal comes first; this is for where it does not.
 _PARENT_S = 5.0
 
@@ -98,7 +101,8 @@ class Sampler:
         self._put_sample()
         if now >= self._slow_due:
             self._put_slow()
-            self._slow_due = now + self._options.slow_s
+            first = self._slow_due == 0
+            self._slow_due = now + min(self._options.slow_s, _SLOW_SOON_S if first else math.inf)
         self._flush()
 
     def _put_sample(self) -> None:

@@ -24,6 +24,8 @@ _NODE_COUNTERS = (
 )
 _GPU = ("utilization_permille", "memory_bytes", "sm_permille", "tensor_permille", "dram_permille")
 _ENERGY, _POWER = "energy_mj", "power_mw"
+# After one of these notes a counter may have fallen, or be unknown, between the ends of a block.
+_BROKEN = ("counter_reset", "gpu_lost", "gpu_hang", "gpu_error")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +83,7 @@ def read_columns(path: Path, restart: int) -> Columns | None:
         OSError: the file cannot be read.
     """
     found = _read(path, restart, every_energy=False)
-    if found and any(note.code == "counter_reset" for note in found.notes):
+    if found and any(note.code in _BROKEN for note in found.notes):
         return _read(path, restart, every_energy=True)
     return found
 

@@ -104,10 +104,14 @@ def _known(known: Sum) -> Sum | None:
 def _times(
     columns: Columns, utilization: Column | None, idle: bytes, start_epoch: float
 ) -> tuple[int | None, int | None, int | None]:
-    """Return first use (from the attempt's start), idle tail and longest pause, in microseconds."""
+    """Return first use (from the attempt's start), idle tail and longest pause, in microseconds.
+
+    A GPU that was lost has no tail after it was last read: what it did then is not known.
+    """
     if utilization is None:
         return None, None, None
-    busy = minus(below(utilization.values, utilization.missing), idle)
+    known = below(utilization.values, utilization.missing)
+    busy = minus(known, idle)
     times = columns.times
     first, last = busy.find(1), busy.rfind(1)
     if first < 0:
@@ -116,7 +120,7 @@ def _times(
     pause = longest_run(idle[first:last])
     return (
         max(times[max(first - 1, 0)] + begun, 0),
-        times[-1] - times[last],
+        times[known.rfind(1)] - times[last],
         times[first + pause[1] - 1] - times[first + pause[0] - 1] if pause[1] else 0,
     )
 

@@ -154,7 +154,7 @@ class Summary:
         gpu_memory_used_percent: sum of the GPUs' peaks / sum of their totals.
         gpu_memory_peak_bytes, memory_peak_bytes: the highest of any GPU; of any node.
         power_watts_mean: mean over time of one GPU, averaged over GPUs.
-        energy_joules: of all GPUs, from their counters.
+        energy_joules: of all GPUs, from their counters; None if one has none.
         cpu_efficiency: CPU time / (cores x time), in percent.
         memory_efficiency: sum of the nodes' peaks / sum of their limits, in percent.
         gpu_hours: that the job held GPUs: GPUs x elapsed; `gpu_hours_idle`: of these, seen idle.

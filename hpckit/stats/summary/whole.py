@@ -28,7 +28,7 @@ def whole(
         tensor_percent=_by_hours(per_gpu, "tensor_percent"),
         dram_percent=_by_hours(per_gpu, "dram_percent"),
         power_watts_mean=_by_hours(per_gpu, "power_watts_mean"),
-        energy_joules=_total(gpu.energy_joules for gpu in per_gpu),
+        energy_joules=_all(gpu.energy_joules for gpu in per_gpu),
         cpu_efficiency=None if cpu_us is None else _percent(cpu_us, core_us),
         cpu_s=None if cpu_us is None else cpu_us / 1e6,
         memory_efficiency=_percent(used, limit),
@@ -72,6 +72,12 @@ def _known(values: Iterable[float | None]) -> list[float]:
 def _total(values: Iterable[float | None]) -> float | None:
     known = _known(values)
     return sum(known) if known else None
+
+
+def _all(values: Iterable[float | None]) -> float | None:
+    """Return the sum; None if a part is unknown: the rest would pass for the whole."""
+    found = list(values)
+    return _total(found) if None not in found else None
 
 
 def _highest(values: Iterable[float | None]) -> float | None:
