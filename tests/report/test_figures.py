@@ -74,8 +74,11 @@ def test_means_peaks_and_idle_time_are_those_of_slow_sums(
     memory = [value // 1024 * 1024 for *_, value in drawn if value is not None]
     assert gpu.memory_peak_bytes == (max(memory) if memory else None)
     busy = [time for time, (_, used, *_) in zip(times, drawn, strict=True) if (used or 0) >= 10]
-    if busy:
-        assert gpu.idle_tail_s == pytest.approx((times[-1] - busy[-1]) / 1e6)
+    if busy:  # what a GPU did after it was last read is not known
+        seen = max(
+            time for time, (_, used, *_) in zip(times, drawn, strict=True) if used is not None
+        )
+        assert gpu.idle_tail_s == pytest.approx((seen - busy[-1]) / 1e6)
     else:
         assert gpu.first_use_s is None
 
@@ -172,3 +175,41 @@ def test_regular_pauses_are_found_with_what_the_cores_did(tmp_path: Path) -> Non
     steady = read_columns(write_samples(tmp_path / "steady", [[90.0] * 120]), 0)
     assert steady is not None
     assert summarise([steady]).per_gpu[0].stalls is None
+
+
+def test_a_lost_gpu_keeps_its_energy_and_has_no_idle_tail(tmp_path: Path) -> None:
+    readings = [(5_000, 900), (7_000, 900), (None, None), (None, None)]
+    samples = [
+        Sample(
+            mono_us=BEGAN_US + at * 10**7,
+            gpus=(GpuSample(energy_mj=energy, utilization_permille=used),),
+        )
+        for at, (energy, used) in enumerate(readings)
+    ]
+    path = tmp_path / "n1.r0.1.jsonl"
+    columns_of(tmp_path, samples)
+    note = Note(mono_us=BEGAN_US, code="gpu_lost", text="x", gpu="GPU-n1-0")
+    path.write_bytes(path.read_bytes() + encoder(1)(note))
+    found = read_columns(path, 0)
+    assert found is not None
+    (lost,) = summarise([found]).per_gpu
+    assert (lost.lost, lost.energy_joules, lost.power_watts_mean) == (True, 2.0, 0.2)
+    assert (lost.idle_tail_s, lost.idle_percent, lost.utilization_percent) == (0, 0, 90)
+
+
+def test_a_sum_of_energy_with_an_unknown_part_is_unknown(tmp_path: Path) -> None:
+    header = Header(
+        host="n1", boot_id="b", pid=1, epoch_us=START * 10**6, mono_us=BEGAN_US,
+        interval_us=10**7, gpus=table(2), cores=8,
+    )  # fmt: skip
+    samples = [
+        Sample(mono_us=BEGAN_US + at * 10**7, gpus=(GpuSample(energy_mj=at), GpuSample()))
+        for at in (1_000, 3_000)
+    ]
+    path = tmp_path / "n1.r0.1.jsonl"
+    path.write_bytes(b"".join(map(encoder(2), (header, *samples))))
+    found = read_columns(path, 0)
+    assert found is not None
+    account = summarise([found])
+    assert [gpu.energy_joules for gpu in account.per_gpu] == [2.0, None]
+    assert account.summary.energy_joules is None

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,19 +123,26 @@ class Desk:
 @pytest.fixture
 def desk(slurm: Slurm, tmp_path: Path) -> Iterator[Desk]:
     """Give a user of the box; what is left of their jobs is cancelled in the end."""
+    with desk_in(tmp_path, slurm) as one:
+        yield one
+
+
+@contextmanager
+def desk_in(folder: Path, slurm: Slurm) -> Iterator[Desk]:
+    """Give a user of the box whose files are in a folder; their jobs are cancelled in the end."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
     env |= slurm.env | {
-        "HOME": str(tmp_path / "home"),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "HPCKIT_RUNS": str(tmp_path / "runs"),
+        "HOME": str(folder / "home"),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "HPCKIT_RUNS": str(folder / "runs"),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         # What a rank starts may be many on few cores.
         "OMP_NUM_THREADS": "1",
     }
     for name in ("home", "work"):
-        (tmp_path / name).mkdir()
-    one = Desk(slurm=slurm, home=tmp_path / "home", work=tmp_path / "work", env=env)
+        (folder / name).mkdir()
+    one = Desk(slurm=slurm, home=folder / "home", work=folder / "work", env=env)
     yield one
     if one.submitted:
         slurm.run("scancel", *one.submitted, check=False)

@@ -23,18 +23,12 @@ from hpckit.stats.samples.records import (
     State,
     samples_files,
 )
-from tests.stats.stub.script import SAMPLER, Gpu, Stub
-
-_SOURCE = Path(__file__).parent / "stub" / "nvml_stub.c"
+from tests.stats.stub.script import SAMPLER, Gpu, Stub, build_library
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    name = "-Wl,-soname,libnvidia-ml.so.1"
-    subprocess.run(["cc", *flags, name, "-o", built, _SOURCE, "-lm"], check=True)
-    return built
+    return build_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
@@ -86,8 +80,8 @@ class Played:
         return [(self.stub.script_time(s.mono_us), s.gpus[position]) for s in self.samples]
 
     def span(self) -> tuple[float, float]:
-        times = [time for time, _ in self.gpu(0)]
-        return times[0], times[-1]
+        first, last = (self.samples[at].mono_us for at in (0, -1))
+        return self.stub.script_time(first), self.stub.script_time(last)
 
     def mean(self, position: int, name: str) -> float:
         """The time-weighted mean of a field that holds since the last sample; gaps left out."""

@@ -1,7 +1,7 @@
 /* A libnvidia-ml.so.1 that plays a script: what a driver would answer, second by second.
  *
  * NVML_STUB_SCRIPT  the script (its words: tests/stats/stub/script.py, which writes it and computes
- *                   the exact means of what is played)
+ *                   the exact means of what is played); `%h` in it is the host's name
  * NVML_STUB_SCALE   script seconds per real second, 1 if not set
  * NVML_STUB_T0      CLOCK_MONOTONIC, in seconds, at which the script starts; first call if not set
  *
@@ -25,7 +25,7 @@ static const char *curve_names[] = {"util", "memory", "power", "sm", "occupancy"
 #define STEPS 512
 #define UNITS 64
 #define WINDOW 0.166 /* seconds of script time of one buffered utilization sample at scale 1 */
-#define BUFFERED 120
+#define BUFFERED 120 /* windows: 20 s, as real drivers keep */
 
 typedef struct { int n; double t[STEPS], v[STEPS]; } Curve;
 typedef struct { unsigned pid; unsigned long long bytes; double from, to; } Process;
@@ -87,11 +87,19 @@ static void load_line(Unit *unit, const char *key, char *rest) {
 
 static void load(void) {
     if (loaded++) return;
-    const char *path = getenv("NVML_STUB_SCRIPT"), *text;
+    const char *text;
+    char path[4096], host[256];
     if ((text = getenv("NVML_STUB_SCALE"))) scale = atof(text);
     start = (text = getenv("NVML_STUB_T0")) ? atof(text) : real_now();
     if ((text = getenv("NVML_STUB_CALLS"))) calls = fopen(text, "a");
-    FILE *file = path ? fopen(path, "r") : NULL;
+    path[0] = 0;
+    if ((text = getenv("NVML_STUB_SCRIPT"))) {
+        const char *mark = strstr(text, "%h");
+        int before = mark ? mark - text : (int)strlen(text);
+        if (gethostname(host, sizeof host)) abort();
+        snprintf(path, sizeof path, "%.*s%s%s", before, text, mark ? host : "", mark ? mark + 2 : "");
+    }
+    FILE *file = fopen(path, "r");
     if (!file) { missing_driver = 1; return; }
     static char line[65536];
     char key[64];
@@ -210,12 +218,13 @@ int nvmlDeviceGetSamples(Unit *u, int kind, unsigned long long since, int *type,
     READY(u, "samples");
     if (u->board || kind != 1) return NOT_SUPPORTED;
     *type = 1;
-    if (!found) { *count = BUFFERED; return SUCCESS; }
     /* Real driver times are wall clock; windows are WINDOW real seconds long, or shorter in a fast
      * script, and end at multiples of it. */
     double window = scale > 1 ? WINDOW / scale * 2 : WINDOW, t = real_now();
+    unsigned kept = BUFFERED * WINDOW / window;
+    if (!found) { *count = kept; return SUCCESS; }
     long long last = floor(t / window), n = 0;
-    for (long long k = last - BUFFERED + 1; k <= last && n < *count; k++) {
+    for (long long k = last - kept + 1; k <= last && n < *count; k++) {
         unsigned long long stamp = k * window * 1e6;
         if (stamp <= since || k * window < start) continue;
         found[n].time = stamp;

@@ -1,6 +1,7 @@
 """Scripts for the stub NVML, and their exact means: the Python twin of `nvml_stub.c`."""
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,16 @@ from itertools import pairwise
 from pathlib import Path
 
 H200 = {"name": "NVIDIA H200", "memory_total": 150_754_820_096, "power_limit": 700_000}
+_SOURCE = Path(__file__).parent / "nvml_stub.c"
 Steps = Sequence[tuple[float, float]]  # (script second, value from then on)
+
+
+def build_library(folder: Path) -> Path:
+    built = folder / "libnvidia-ml.so.1"
+    flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    name = "-Wl,-soname,libnvidia-ml.so.1"
+    subprocess.run(["cc", *flags, name, "-o", built, _SOURCE, "-lm"], check=True)
+    return built
 
 
 def uuid(index: int) -> str:
@@ -77,7 +87,7 @@ class Stub:
     def environment(self, gpus: Sequence[Gpu], *, scale: float = 1.0) -> dict[str, str]:
         """Write the script; it starts now."""
         script = self.folder / "script.txt"
-        script.write_text("driver 570.86.15\n" + "".join(gpu.lines() for gpu in gpus))
+        script.write_text(self.script(gpus))
         self.scale, self.started = scale, time.monotonic()
         return {
             **{
@@ -88,6 +98,11 @@ class Stub:
             "NVML_STUB_SCALE": f"{scale:g}",
             "NVML_STUB_T0": f"{self.started:.9f}",
         }
+
+    @staticmethod
+    def script(gpus: Sequence[Gpu]) -> str:
+        """Return the text of a script."""
+        return "driver 570.86.15\n" + "".join(gpu.lines() for gpu in gpus)
 
     def script_time(self, boottime_us: int) -> float:
         """The script second of a sample, whose clock also counts the time a node slept."""
