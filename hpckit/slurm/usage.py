@@ -2,7 +2,7 @@
 
 import functools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hpckit.errors import CommandError
@@ -48,18 +48,25 @@ def running_steps(job_ids: Sequence[str]) -> dict[str, tuple[StepUsage, ...]]:
     """
     found: dict[str, list[StepUsage]] = {}
     for ids in id_lists(job_ids):
-        argv = ["sstat", "--allsteps", "--noheader", "--parsable2", f"--delimiter={COLUMN}"]
+        argv = ["sstat", "--allsteps", "--noheader", "--parsable2"]
         argv += [f"--format={','.join(_SSTAT)}", f"--jobs={ids}"]
         try:
             said = ask(argv, check=False, timeout_s=20).stdout
         except CommandError:  # no sstat here, or a node that does not answer
             continue
-        for line in said.split("\n"):
-            row = dict(zip(_SSTAT, line.split(COLUMN), strict=False))
-            job_id, dot, step = row["JobID"].partition(".")
-            if dot:
-                found.setdefault(job_id, []).append(step_usage(step, row))
+        for job_id, step in parse_sstat(said):
+            found.setdefault(job_id, []).append(step)
     return {job_id: tuple(steps) for job_id, steps in found.items()}
+
+
+def parse_sstat(text: str) -> Iterator[tuple[str, StepUsage]]:
+    """Read what sstat printed with our columns, none of which is users' text: job id and step."""
+    for line in text.split("\n"):
+        # It has no --delimiter (sstat(1), 22.05).
+        row = dict(zip(_SSTAT, line.split("|"), strict=False))
+        job_id, dot, step = row["JobID"].partition(".")
+        if dot and job_id.isdecimal() and step:
+            yield job_id, step_usage(step, row)
 
 
 def _key(record: JobRecord) -> tuple[object, ...]:
