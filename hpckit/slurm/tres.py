@@ -3,6 +3,7 @@
 What is not a plain number is None: an amount that is not known must not become 0.
 """
 
+import math
 import re
 
 # No amount has more than 20 digits; Python refuses to read thousands of them.
@@ -23,7 +24,8 @@ def parse_size(text: str, *, unit: str = "") -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
-    value = round(float(match[1]) * (1 << _UNITS[match[2] or unit]))
+    # Rounded up: what is more than nothing is never 0.
+    value = math.ceil(float(match[1]) * (1 << _UNITS[match[2] or unit]))
     return value if value < _NO_VALUE else None
 
 
