@@ -51,9 +51,11 @@ def _lines(
     found = distribution(jobs)
     states = ", ".join(f"{count} {state}" for state, count in sorted(found["states"].items()))
     yield style.paint(f"{len(jobs)} jobs", "bold") + f": {states}"
-    if found["gpu_hours"] is not None:
-        idle = hours(found["gpu_hours_idle"])
-        yield f"{hours(found['gpu_hours'])} GPU-hours, {idle} of them idle"
+    if found["gpu_hours"]:
+        idle = found["gpu_hours_idle"]
+        yield f"{hours(found['gpu_hours'])} GPU-hours" + (
+            f", {hours(idle)} of them idle" if idle is not None else ""
+        )
     yield ""
     yield style.paint(f"{'':<18}{'lowest':>14}{'median':>14}{'95th %':>14}{'highest':>14}", "bold")
     for name, (label, show) in _FIGURES.items():

@@ -83,7 +83,7 @@ def _shape(job: JobUse) -> Iterator[str]:
         kinds = sorted({visible(gpu.name) for gpu in job.per_gpu if gpu.name})
         yield f"{job.gpus} GPU{'s' * (job.gpus != 1)}" + (f" ({', '.join(kinds)})" if kinds else "")
     if job.requested.cores:
-        yield f"{job.requested.cores} cores"
+        yield f"{job.requested.cores} core{'s' * (job.requested.cores > 1)}"
     if job.elapsed_s is None:
         yield "has not started"
         return
@@ -93,6 +93,20 @@ def _shape(job: JobUse) -> Iterator[str]:
 
 
 def _figures(job: JobUse, style: Style) -> Iterator[str]:
+    if job.gpus != 0 or job.per_gpu:
+        yield from _gpu_figures(job, style)
+    summary = job.summary
+    yield _bar("CPU", summary.cpu_efficiency, _cores(job), style)
+    yield _bar(
+        "CPU memory",
+        summary.memory_efficiency,
+        _of(summary.memory_peak_bytes, summary.memory_limit_bytes),
+        style,
+    )
+    yield from _totals(job)
+
+
+def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
     summary = job.summary
     yield _bar("GPU utilization", summary.gpu_utilization_percent, "", style, low_is_bad=True)
     if summary.gpu_utilization_percent is None and summary.gpu_utilization_peak_percent is not None:
@@ -106,14 +120,6 @@ def _figures(job: JobUse, style: Style) -> Iterator[str]:
     )
     if summary.sm_active_percent is not None:
         yield _bar("SM activity", summary.sm_active_percent, "", style)
-    yield _bar("CPU", summary.cpu_efficiency, _cores(job), style)
-    yield _bar(
-        "CPU memory",
-        summary.memory_efficiency,
-        _of(summary.memory_peak_bytes, summary.memory_limit_bytes),
-        style,
-    )
-    yield from _totals(job)
 
 
 def _bar(
@@ -146,7 +152,7 @@ def _cores(job: JobUse) -> str:
 def _totals(job: JobUse) -> Iterator[str]:
     summary = job.summary
     parts = []
-    if summary.gpu_hours is not None:
+    if summary.gpu_hours:
         parts.append(f"{hours(summary.gpu_hours)} GPU-hours")
         if summary.gpu_hours_idle is not None and summary.gpu_hours:
             share = percent(summary.gpu_hours_idle / summary.gpu_hours * 100)

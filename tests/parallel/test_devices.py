@@ -1,0 +1,97 @@
+import pytest
+import torch
+
+from hpckit.parallel.devices import find_replicas
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve GPUs, as far as words go: `cuda:1` and `cuda:10` are both there."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 12)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+
+
+def names(spec: object, **options: str) -> list[str]:
+    found = find_replicas(spec, **options)  # type: ignore[arg-type]
+    assert [replica.number for replica in found] == list(range(len(found)))
+    return [str(replica.device) for replica in found]
+
+
+ALL = [f"cuda:{index}" for index in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        (None, ["cuda:0"]),
+        ("cuda", ["cuda:0"]),
+        ("cuda:0", ["cuda:0"]),
+        ("CUDA:3", ["cuda:3"]),
+        ("GPU:1", ["cuda:1"]),
+        ("gpu:11", ["cuda:11"]),
+        ("GPU:*", ALL),
+        ("GPU", ALL),
+        ("GPU:[0-3]", ALL[:4]),
+        ("GPU:[!0-3]", ALL[4:10]),
+        ("GPU:?", ALL[:10]),
+        ("GPU:1*", ["cuda:1", "cuda:10", "cuda:11"]),
+        (["GPU:2", "GPU:0"], ["cuda:2", "cuda:0"]),
+        (["GPU:1", "cuda:1", "GPU:[01]"], ["cuda:1", "cuda:0"]),
+        (["GPU:2", "GPU:*"], ["cuda:2", *ALL[:2], *ALL[3:]]),
+        (torch.device("cuda", 5), ["cuda:5"]),
+        ([torch.device("cuda", 5), "cpu"], ["cuda:5", "cpu"]),
+        ("cpu", ["cpu"]),
+        (["cpu", "cpu"], ["cpu"]),
+        ("cpu:4", ["cpu"] * 4),
+        ("cuda:0 x 2", ["cuda:0"] * 2),
+        ("GPU:[01]x2", ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]),
+    ],
+)
+def test_words_to_devices(gpus: None, spec: object, wanted: list[str]) -> None:
+    assert names(spec) == wanted
+
+
+def test_none_without_a_gpu_is_the_cpu() -> None:
+    assert not torch.cuda.is_available()
+    assert names(None) == names(None, default="all") == ["cpu"]
+
+
+def test_all_by_default(gpus: None) -> None:
+    assert names(None, default="all") == ALL
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("GPU:12", ["'GPU:12'", "cuda:0 (NVIDIA H200)", "cuda:11"]),
+        ("GPU:[x]", ["'GPU:[x]'", "is no device"]),
+        ("GPU:1|2", ["is no device"]),
+        ("tpu:0", ["'tpu:0'", "is no device", "Available:"]),
+        ("", ["is no device"]),
+        ("cpu:0", ["asks for 0 replicas"]),
+        ("cpu:99999", ["asks for 99999 replicas"]),
+        ("cuda:0 x 0", ["asks for 0 replicas"]),
+        ([], ["No device is named"]),
+        (["cpu", "GPU:40"], ["'GPU:40'"]),
+        (["cpu:1000", "cpu:1000"], ["2000 replicas"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_there_is(
+    gpus: None, spec: object, words: list[str]
+) -> None:
+    with pytest.raises(ValueError) as error:
+        names(spec)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_without_gpus_it_says_so() -> None:
+    with pytest.raises(ValueError, match="this machine has no GPU that torch can use"):
+        names("GPU:0")
+
+
+def test_a_default_that_is_none() -> None:
+    with pytest.raises(ValueError, match="must be 'first' or 'all'"):
+        names(None, default="some")
