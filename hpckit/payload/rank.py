@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 TASK_VARIABLE = "HPCKIT_TASK"
 # What a rank gets to end after another one failed. Long enough for a traceback to be written.
 _GRACE_AFTER_FAILURE_S = 3.0
+# Slurm's own KillWait, where slurmstepd is no longer there to keep it.
+_GRACE_ALONE_S = 30.0
 _POLL_S = 0.05
 
 
@@ -145,8 +147,13 @@ class RankProcess:
         )
         self._child = child
         write_rank(self.task.folder, replace(record, pid=child.pid))
+        parent, alone = os.getppid(), False
         while child.poll() is None:
             time.sleep(_POLL_S)
+            if not alone and os.getppid() != parent:
+                # slurmstepd was killed: Slurm cannot end this script any more.
+                alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
+                self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
         stop_all([child], grace_s=0)  # what the script left running ends with it

@@ -74,8 +74,11 @@ class LauncherProcess:
             prepare=prepare_child,
         )
         self._child = child
+        parent = os.getppid()
         while child.poll() is None:
             time.sleep(_POLL_S)
+            if os.getppid() != parent and self._stop_at is None:
+                self.stop(signal.SIGTERM)  # slurmstepd was killed: see `RankProcess`
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
         stop_all([child], grace_s=0)

@@ -169,7 +169,7 @@ def _rows(text: str, columns: Sequence[str], mark: str) -> Iterator[dict[str, st
     """Cut into rows: one begins where a line has all columns but the free text, and a job id."""
     begun: list[str] = []
     fixed = sum(name not in FREE for name in columns)
-    for line in text.split("\n"):
+    for line in text.removesuffix("\n").split("\n"):
         if line.count(mark) >= fixed and _ROW_ID.fullmatch(line.partition(mark)[0]):
             yield from _row(begun, columns, mark)
             begun = [line]
@@ -179,7 +179,7 @@ def _rows(text: str, columns: Sequence[str], mark: str) -> Iterator[dict[str, st
 
 
 def _row(lines: list[str], columns: Sequence[str], mark: str) -> Iterator[dict[str, str]]:
-    cells = "\n".join(lines).removesuffix("\n").split(mark, len(columns) - 1)
+    cells = "\n".join(lines).split(mark, len(columns) - 1)
     if len(cells) == len(columns):
         yield dict(zip(columns, cells, strict=True))
 

@@ -1,0 +1,22 @@
+"""Works for some seconds of a script that the stub NVML plays, with an exact CPU time if asked.
+
+    played.py SECONDS [CPU_SECONDS]
+
+SECONDS count from the script's start. The first rank writes that moment beside the run.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+began = os.environ["NVML_STUB_T0"]
+if os.environ.get("RANK", "0") == "0":
+    folder, restart = os.environ.get("HPCKIT_RUN_DIR", "."), os.environ.get("HPCKIT_RESTART", "0")
+    beside = Path(folder, f"began-{os.getpid()}.part")
+    beside.write_text(began)
+    beside.replace(Path(folder, f"began-{restart}"))
+if len(sys.argv) > 2:
+    while time.process_time() < float(sys.argv[2]):
+        pass
+time.sleep(max(float(began) + float(sys.argv[1]) - time.monotonic(), 0))

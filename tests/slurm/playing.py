@@ -1,0 +1,261 @@
+"""Jobs on the box whose nodes have the stub NVML, and what `hpckit stats` must say of them.
+
+Scripts are written in real seconds from the job script's first line, and played `SCALE` times
+faster than a driver would: its windows of utilization are 10 ms long then, and what they blur at
+the edges of a job of some seconds is as little as 1/6 s is in a job of minutes.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from hpckit.stats.samples.reading import Damage, read_records
+from hpckit.stats.samples.records import samples_files
+from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually
+from tests.stats.conftest import Played
+from tests.stats.stub.script import Gpu, Steps, Stub, busy, uuid
+
+NODES = ("c1", "c2")
+SCALE = 32.0
+WORK = SCRIPTS / "played.py"
+# Between the sample's time and the reading of a GPU, on a loaded machine; and the driver's windows.
+SLACK_S = 0.05
+CLOCK = f"{sys.executable} -c 'import time; print(time.monotonic())'"
+Nodes = Mapping[str, Sequence[Gpu]]
+
+
+def gpu(host: str, index: int, util: Steps = ((0, 100),), **words: object) -> Gpu:
+    """Return a GPU of a node; `util` is in real seconds, and so are words that are times."""
+    times = {"lost", "hang", "energy_reset"}
+    words = {
+        name: float(str(value)) * SCALE if name in times else value for name, value in words.items()
+    }
+    made = busy(index, [(at * SCALE, value) for at, value in util], **words)
+    made.uuid = gpu_uuid(host, index)
+    return made
+
+
+def gpu_uuid(host: str, index: int) -> str:
+    """Return the UUID of a node's GPU, which no other node's has."""
+    return uuid(16 * NODES.index(host) + index)
+
+
+@dataclass(kw_only=True)
+class Theatre:
+    """Where jobs find the stub library, their script and a clock."""
+
+    desk: Desk
+    library: Path
+
+    def __post_init__(self) -> None:
+        setup = f'setup:\n  - "export NVML_STUB_T0=$({CLOCK})"\n'
+        add_site(self.desk, setup)
+
+    def environment(self, name: str, nodes: Nodes) -> dict[str, str]:
+        """Write a script for each node; return what a job must inherit to have it played."""
+        for host, gpus in nodes.items():
+            (self.desk.work / f"{name}.{host}.txt").write_text(Stub.script(gpus))
+        return {
+            "LD_LIBRARY_PATH": str(self.library.parent),
+            "NVML_STUB_SCRIPT": str(self.desk.work / f"{name}.%h.txt"),
+            "NVML_STUB_SCALE": f"{SCALE:g}",
+        }
+
+    def submit(
+        self,
+        name: str,
+        nodes: Nodes,
+        *,
+        shape: Sequence[str] = ("--nodes", "2", "--gpus", "2"),
+        interval_s: float = 0.2,
+        work: Sequence[str] = ("9",),
+        env: Mapping[str, str] | None = None,
+    ) -> "Show":
+        """Submit a job that works until a real second of its script."""
+        options = ("--site", "box", "--name", name, "--sample-interval", str(interval_s))
+        environment = self.environment(name, nodes) | dict(env or {})
+        argv = ("ddp", WORK, *options, *shape, "--", *work)
+        record = self.desk.submit(*argv, env=environment)
+        return Show(
+            theatre=self,
+            nodes=nodes,
+            interval_s=interval_s,
+            job_id=record["job_id"],
+            run_dir=Path(record["run_dir"]),
+        )
+
+
+@dataclass(kw_only=True)
+class Show:
+    """One job, what was played to it, what it wrote and what `hpckit stats` says."""
+
+    theatre: Theatre
+    nodes: Nodes
+    interval_s: float
+    job_id: str
+    run_dir: Path
+    samples: str = "samples"
+
+    def over(self, within_s: float = 240) -> str:
+        """Wait until it has ended and accounting knows when; return its state."""
+        state: str = self.theatre.desk.over(self.job_id, within_s)["state"]
+        self.ended()
+        return state
+
+    def ended(self, within_s: float = 240) -> None:
+        """Wait until accounting knows when it ended."""
+        ask = ("sacct", "-X", "-n", "-P", "-o", "End", "-j", self.job_id)
+
+        def known() -> bool:
+            said = self.theatre.desk.slurm.run(*ask).stdout.split()
+            return bool(said) and "Unknown" not in said
+
+        assert eventually(known, within_s, pause_s=0.3), f"{self.job_id} has no end"
+
+    @cached_property
+    def document(self) -> Record:
+        """What `hpckit stats --json` says, asked once."""
+        return self.ask()
+
+    def ask(self) -> Record:
+        """What `hpckit stats --json` says now."""
+        return self.theatre.desk.call("stats", self.job_id, "--json").json
+
+    @cached_property
+    def played(self) -> dict[str, Played]:
+        """What each node's sampler wrote in the first attempt, once the job is over."""
+        return self.attempt(0)
+
+    def attempt(self, restart: int) -> dict[str, Played]:
+        """What each node's sampler has written in an attempt."""
+        library, folder = self.theatre.library, self.run_dir
+        began = float((folder / f"began-{restart}").read_text())
+        stub = Stub(library=library, folder=folder, scale=SCALE, started=began)
+        found = {}
+        for file in samples_files(folder / self.samples):
+            if file.restart == restart:
+                damage = Damage()
+                records = list(read_records(file.path, damage))
+                found[file.host] = Played(records=records, damage=damage, stub=stub)
+        return found
+
+    def rows(self, host: str) -> list[tuple[Record, Played, int, Gpu]]:
+        """Each GPU of the job on a node: its figures, samples, place in them, and script."""
+        of = {gpu.uuid: gpu for gpu in self.nodes[host]}
+        table = [info.uuid for info in self.played[host].header.gpus]
+        mine = [row for row in self.document["per_gpu"] if row["host"] == host]
+        assert [row["uuid"] for row in mine] == table
+        return [(row, self.played[host], at, of[row["uuid"]]) for at, row in enumerate(mine)]
+
+    def codes(self) -> set[tuple[str, str | None, str | None]]:
+        """Each note's code, host and GPU."""
+        return {(note["code"], note["host"], note["gpu"]) for note in self.document["notes"]}
+
+
+def known(played: Played, at: int, name: str) -> tuple[float, float]:
+    """Return from when to when a GPU's field is known, in script seconds."""
+    rows = played.gpu(at)
+    have = [number for number, (_, sample) in enumerate(rows) if getattr(sample, name) is not None]
+    counter = name in ("energy_mj", "memory_bytes")  # means are of the time since the last sample
+    return rows[max(have[0] - (not counter), 0)][0], rows[have[-1]][0]
+
+
+def idle_percent(gpu: Gpu, begin: float, end: float) -> float:
+    """Return the exact share of time in which no kernel ran."""
+    idle = [(at, 0.0 if value else 100.0) for at, value in gpu.curves["util"]]
+    return Gpu(index=0, curves={"idle": idle}).mean("idle", begin, end)
+
+
+def close(exact: float) -> object:
+    """Say that a figure is within 1 % of the exact one."""
+    return pytest.approx(exact, rel=0.01, abs=1e-6)
+
+
+def assert_gpu(row: Record, played: Played, at: int, gpu: Gpu, *, activity: float = 0.01) -> None:
+    """Mean, peak, idle share, memory, power and energy are within 1 % of the script's.
+
+    `activity` is how near GPM's means must be.
+    """
+    begin, end = known(played, at, "utilization_permille")
+    exact = {
+        "utilization_percent": gpu.mean("util", begin, end),
+        "idle_percent": idle_percent(gpu, begin, end),
+        "hours": (end - begin) / SCALE / 3600,
+    }
+    peak = max(value for since, value in gpu.curves["util"] if since < end)
+    exact["utilization_peak_percent"] = peak
+    begin, end = known(played, at, "memory_bytes")
+    memory = max(value for since, value in gpu.curves["memory"] if since < end)
+    assert row["memory_peak_bytes"] == memory
+    total = played.header.gpus[at].memory_total_bytes
+    exact["memory_used_percent"] = memory / total * 100
+    for name, curve in (("sm_active", "sm"), ("tensor", "tensor"), ("dram", "dram")):
+        begin, end = known(played, at, f"{curve}_permille")
+        found = gpu.mean(curve, begin, end)
+        # A sample's permille has no tenths.
+        assert row[f"{name}_percent"] == pytest.approx(found, rel=activity, abs=0.05), name
+    if not gpu.slice_of:
+        begin, end = known(played, at, "energy_mj")
+        watts = gpu.mean("power", begin, end) / 1000
+        exact["power_watts_mean"] = watts
+        exact["energy_joules"] = watts * (end - begin) / SCALE
+    found = {name: row[name] for name in exact}
+    assert found == {
+        name: pytest.approx(value, rel=0.01, abs=0.0005) for name, value in exact.items()
+    }, row["uuid"]
+
+
+def assert_moments(show: Show, row: Record, played: Played, first: float, last: float) -> None:
+    """First use and idle tail are right to one period; `first`, `last` use in real seconds."""
+    boot_to_epoch = (
+        played.header.epoch_us / 1e6 - played.stub.script_time(played.header.mono_us) / SCALE
+    )
+    end = played.samples[-1].mono_us
+    slack = show.interval_s + SLACK_S
+    wanted = first + boot_to_epoch - show.document["attempts"][-1]["start"]
+    assert row["first_use_s"] == pytest.approx(wanted, abs=slack)
+    tail = played.stub.script_time(end) / SCALE - last
+    assert row["idle_tail_s"] == pytest.approx(max(tail, 0), abs=slack)
+
+
+def assert_whole(show: Show) -> None:
+    """The job's own figures are its GPUs' and nodes', and within 1 % of the script's."""
+    summary = show.document["summary"]
+    rows = [row for host in show.played for row in show.rows(host)]
+    util = energy = hours = 0.0
+    for _, played, at, gpu in rows:
+        begin, end = known(played, at, "utilization_permille")
+        util += gpu.mean("util", begin, end) * (end - begin)
+        hours += end - begin
+        begin, end = known(played, at, "energy_mj")
+        energy += gpu.mean("power", begin, end) * (end - begin) / SCALE / 1000
+    assert summary["gpu_utilization_percent"] == close(util / hours)
+    assert summary["energy_joules"] == close(energy)
+    samples = [len(played.samples) for played in show.played.values()]
+    assert summary["samples"] == sum(samples)
+    held = show.document["elapsed_s"]
+    assert summary["gpu_hours"] == pytest.approx(len(rows) * held / 3600, abs=0.001)
+    assert_coverage(show)
+
+
+def assert_coverage(show: Show, restart: int = 0) -> None:
+    """Coverage is the time from first to last sample, of the time the job held its nodes."""
+    attempt = next(row for row in show.document["attempts"] if row["restart"] == restart)
+    held, seconds = attempt["elapsed_s"], {}
+    for host, played in show.attempt(restart).items():
+        begin, end = played.span()
+        seconds[host] = (end - begin) / SCALE
+    share = sum(seconds.values()) / (held * len(attempt["hosts"])) * 100
+    # A sample also speaks for a period before the first, and after the last where it was killed.
+    more = 2 * show.interval_s / held * 100 + 0.1
+    assert min(share, 100) - 0.1 <= attempt["coverage_percent"] <= share + more
+    if len(show.document["attempts"]) == 1:
+        found = {row["host"]: row["covered_percent"] for row in show.document["per_node"]}
+        assert found.keys() == seconds.keys()
+        for host, covered in found.items():
+            alone = seconds[host] / held * 100
+            assert min(alone, 100) - 0.1 <= covered <= alone + more, host

@@ -1,0 +1,123 @@
+from typing import Any
+
+import pytest
+
+from hpckit.stats.merge import Answer, merge
+from hpckit.stats.summary.summarise import Account
+from hpckit.stats.summary.values import (
+    JS1,
+    SACCT,
+    SQUEUE,
+    SSTAT,
+    GpuUse,
+    JobUse,
+    NodeUse,
+    SourceNote,
+    Summary,
+)
+
+JOB = JobUse(job_id="7", origins={"state": SQUEUE}, notes=(SourceNote(code="a", text="A."),))
+
+
+def account(**values: Any) -> Account:
+    per_node, per_gpu = values.pop("per_node", ()), values.pop("per_gpu", ())
+    return Account(
+        summary=Summary(**values),
+        per_node=per_node,
+        per_gpu=per_gpu,
+        attempts=(),
+        timelines=(),
+        notes=(SourceNote(code="b", text="B."),),
+        last_epoch=0.0,
+    )
+
+
+def says(source: str, **values: Any) -> Answer:
+    return Answer(source=source, summary=values)
+
+
+def test_the_first_that_knows_is_believed_and_named() -> None:
+    job = merge(
+        JOB,
+        account(cpu_s=1.0),
+        [
+            says(JS1, cpu_s=2.0, memory_efficiency=20.0),
+            says(SACCT, cpu_s=3.0, memory_efficiency=30.0, memory_peak_bytes=30),
+            says(SSTAT, cpu_s=4.0, memory_peak_bytes=40, memory_limit_bytes=400),
+        ],
+    )
+    summary = job.summary
+    assert (summary.cpu_s, summary.memory_efficiency) == (1.0, 20.0)
+    assert (summary.memory_peak_bytes, summary.memory_limit_bytes) == (30, 400)
+    assert job.origins == {
+        "state": "squeue",
+        "summary.cpu_s": "samples",
+        "summary.memory_efficiency": "JS1",
+        "summary.memory_peak_bytes": "sacct",
+        "summary.memory_limit_bytes": "sstat",
+    }
+    assert job.sources == ("samples", "JS1", "sacct", "sstat", "squeue")
+    assert [note.code for note in job.notes] == ["a", "b"]
+
+
+def test_a_zero_is_known_and_none_is_not() -> None:
+    job = merge(JOB, None, [says(JS1, cpu_s=0.0, gpu_hours=None), says(SACCT, cpu_s=5.0)])
+    assert (job.summary.cpu_s, job.summary.gpu_hours) == (0.0, None)
+    assert "summary.gpu_hours" not in job.origins
+
+
+def test_nothing_known_stays_unknown() -> None:
+    for answers in ([], [says(SACCT)], [says(SACCT, cpu_s=None)]):
+        job = merge(JOB, None, answers)
+        assert job.summary == Summary()
+        assert (job.per_node, job.per_gpu, job.suspect) == ((), (), ())
+        assert job.sources == ("squeue",)
+
+
+def test_rows_are_of_one_source() -> None:
+    ours = (NodeUse(host="c1"),)
+    theirs = Answer(
+        source=JS1, summary={}, per_node=(NodeUse(host="c2"),), per_gpu=(GpuUse(host="c2"),)
+    )
+    job = merge(JOB, account(per_node=ours), [theirs])
+    assert (job.per_node, job.per_gpu) == (ours, theirs.per_gpu)
+    assert (job.origins["per_node"], job.origins["per_gpu"]) == ("samples", "JS1")
+
+
+def test_slurms_gpuutil_fills_only_the_peak() -> None:
+    job = merge(JOB, None, [says(SACCT, gpu_utilization_peak_percent=95.0)])
+    assert job.summary.gpu_utilization_peak_percent == 95.0
+    assert job.summary.gpu_utilization_percent is None
+    assert job.suspect == ()
+
+
+@pytest.mark.parametrize(("percent", "suspect"), [(100.0, False), (101.0, False), (101.1, True)])
+def test_over_100_is_suspect(percent: float, suspect: bool) -> None:
+    job = merge(JOB, None, [says(SACCT, cpu_efficiency=percent, memory_efficiency=10.0)])
+    assert job.summary.cpu_efficiency == percent
+    assert job.suspect == (("summary.cpu_efficiency",) if suspect else ())
+
+
+def test_a_suspect_figure_silences_nothing_else() -> None:
+    rows = account(
+        cpu_efficiency=1593.0,
+        memory_efficiency=42.0,
+        per_node=(NodeUse(host="c1"), NodeUse(host="c2", memory_efficiency=182.8)),
+        per_gpu=(GpuUse(host="c1", utilization_percent=130.0, utilization_peak_percent=99.0),),
+    )
+    job = merge(JOB, rows, [says(JS1, gpu_utilization_percent=50.0)])
+    assert job.summary.memory_efficiency == 42.0
+    assert job.summary.gpu_utilization_percent == 50.0
+    names = (
+        "summary.cpu_efficiency",
+        "per_node.1.memory_efficiency",
+        "per_gpu.0.utilization_percent",
+    )
+    assert job.suspect == names
+    assert [note.code for note in job.notes] == ["a", "b", "suspect"]
+    assert all(name in job.notes[-1].text for name in names)
+
+
+def test_sizes_and_hours_over_100_are_not_suspect() -> None:
+    job = merge(JOB, None, [says(SACCT, cpu_s=1e6, gpu_hours=500.0, memory_peak_bytes=10**12)])
+    assert job.suspect == ()
