@@ -12,7 +12,7 @@ _MOST = 12
 _FIGURES = {
     "gpu_utilization_percent": ("GPU utilization", percent),
     "gpu_memory_peak_bytes": ("GPU memory peak", size),
-    "cpu_efficiency": ("CPU", percent),
+    "cpu_efficiency_percent": ("CPU", percent),
     "memory_peak_bytes": ("memory peak", size),
     "elapsed_s": ("run time", duration),
 }
@@ -85,7 +85,7 @@ def _tasks(jobs: Sequence[JobUse], style: Style, *, all_jobs: bool) -> Iterator[
 
     def used(job: JobUse) -> float:
         value = job.summary.gpu_utilization_percent
-        return value if value is not None else (job.summary.cpu_efficiency or 0.0)
+        return value if value is not None else (job.summary.cpu_efficiency_percent or 0.0)
 
     chosen = jobs if all_jobs or len(jobs) <= _MOST else sorted(jobs, key=used)[:_MOST]
     yield ""
@@ -95,7 +95,7 @@ def _tasks(jobs: Sequence[JobUse], style: Style, *, all_jobs: bool) -> Iterator[
         yield (
             f"{visible(job.job_id):<16}{job.state or '?':<14}{duration(job.elapsed_s):>14}"
             f"{percent(job.summary.gpu_utilization_percent):>8}"
-            f"{percent(job.summary.cpu_efficiency):>8}{size(job.summary.memory_peak_bytes):>12}"
+            f"{percent(job.summary.cpu_efficiency_percent):>8}{size(job.summary.memory_peak_bytes):>12}"
         )
     if len(chosen) < len(jobs):
         yield f"and {len(jobs) - len(chosen)} more, used better: --all"

@@ -96,10 +96,10 @@ def _figures(job: JobUse, style: Style) -> Iterator[str]:
     if job.gpus != 0 or job.per_gpu:
         yield from _gpu_figures(job, style)
     summary = job.summary
-    yield _bar("CPU", summary.cpu_efficiency, _cores(job), style)
+    yield _bar("CPU", summary.cpu_efficiency_percent, _cores(job), style)
     yield _bar(
         "CPU memory",
-        summary.memory_efficiency,
+        summary.memory_efficiency_percent,
         _of(summary.memory_peak_bytes, summary.memory_limit_bytes),
         style,
     )
@@ -174,7 +174,7 @@ def _attempts(job: JobUse) -> Iterator[str]:
         yield cut(
             f"  {attempt.restart}  {attempt.state or '?':<10} {duration(attempt.elapsed_s):>12}  "
             f"GPU {percent(attempt.gpu_utilization_percent):>6}  CPU "
-            f"{percent(attempt.cpu_efficiency):>6}  {visible(','.join(attempt.hosts))}",
+            f"{percent(attempt.cpu_efficiency_percent):>6}  {visible(','.join(attempt.hosts))}",
             WIDTH,
         )
 

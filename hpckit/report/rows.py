@@ -61,7 +61,7 @@ def _node(node: NodeUse, width: int) -> str:
     cores = f"{used} of {node.cores or '?'}"
     return (
         f"{cut(visible(node.host), width):<{width}}  {percent(node.gpu_utilization_percent):>6} "
-        f"{percent(node.cpu_efficiency):>6} {cores:>12} {memory:>20}{kills}"
+        f"{percent(node.cpu_efficiency_percent):>6} {cores:>12} {memory:>20}{kills}"
     )
 
 

@@ -56,7 +56,7 @@ def slurm_notes(attempts: Sequence[JobUsage]) -> Iterator[SourceNote]:
         yield SourceNote(code="js1", text=trouble)
 
 
-_NO_CPU = {"cpu_s": None, "cpu_efficiency": None}
+_NO_CPU = {"cpu_s": None, "cpu_efficiency_percent": None}
 
 
 def _newest(attempts: Sequence[JobUsage]) -> JobUsage:
@@ -106,8 +106,8 @@ def _figures(usage: JobUsage) -> dict[str, float | int | None]:
     gpu_memory = [step.gpu_memory_peak_bytes for step in usage.steps if step.gpu_memory_peak_bytes]
     return {
         "cpu_s": cpu_s,
-        "cpu_efficiency": _cpu_efficiency(cpu_s, usage.alloc_cpus, usage.record.elapsed_s),
-        "memory_efficiency": peak / limit * 100 if peak is not None and limit else None,
+        "cpu_efficiency_percent": _cpu_efficiency(cpu_s, usage.alloc_cpus, usage.record.elapsed_s),
+        "memory_efficiency_percent": peak / limit * 100 if peak is not None and limit else None,
         # Slurm adds up over nodes: what one of them used can only be told where there is one.
         "memory_peak_bytes": peak if one_node else None,
         "memory_limit_bytes": usage.memory_limit_bytes_per_node,

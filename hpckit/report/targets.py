@@ -102,10 +102,13 @@ def _foreign(
     if not _SLURM_ID.fullmatch(word.job_id):
         return []
     queued = _squeue(word.job_id)
+    tasks = {record.raw_id: job_id for job_id, record in queued.items()}
     rows = [
         (job_id, Known(attempts=attempts, record=queued.get(job_id)))
         for job_id, attempts in usage.items()
         if _means(word.job_id, job_id, attempts[-1].record)
+        # For some seconds accounting may not know that a job is a task of an array.
+        and tasks.get(attempts[-1].record.raw_id, job_id) == job_id
     ]
     known = {job_id for job_id, _ in rows}
     rows += [

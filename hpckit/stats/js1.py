@@ -139,8 +139,8 @@ def from_record(record: Mapping[str, Any]) -> Answer:
             "gpu_memory_peak_bytes": _largest([gpu.memory_peak_bytes for gpu in per_gpu]),
             "gpu_memory_total_bytes": _largest([gpu.memory_total_bytes for gpu in per_gpu]),
             "cpu_s": sum(cpu_s) if cpu_s else None,
-            "cpu_efficiency": sum(cpu_s) / sum(core_s) * 100 if cpu_s and core_s else None,
-            "memory_efficiency": _share(
+            "cpu_efficiency_percent": sum(cpu_s) / sum(core_s) * 100 if cpu_s and core_s else None,
+            "memory_efficiency_percent": _share(
                 [(node.memory_peak_bytes, node.memory_limit_bytes) for node in per_node]
             ),
             "memory_peak_bytes": _largest([node.memory_peak_bytes for node in per_node]),
@@ -162,12 +162,12 @@ def _node_use(host: str, row: Mapping[str, Any], elapsed: float | None) -> NodeU
         cores=None if cores is None else round(cores),
         cores_used=cpu_s / elapsed if cpu_s is not None and elapsed else None,
         cpu_s=cpu_s,
-        cpu_efficiency=cpu_s / (cores * elapsed) * 100
+        cpu_efficiency_percent=cpu_s / (cores * elapsed) * 100
         if cpu_s is not None and cores and elapsed
         else None,
         memory_peak_bytes=used,
         memory_limit_bytes=limit,
-        memory_efficiency=_share([(used, limit)]),
+        memory_efficiency_percent=_share([(used, limit)]),
         gpus=len(gpus),
         gpu_utilization_percent=sum(known) / len(known) if known else None,
     )

@@ -29,7 +29,7 @@ from hpckit.stats.summary.values import (
 # sources in the order in which they are believed.
 _RANKED = (SAMPLES, JS1, SACCT, SSTAT, SQUEUE, SCONTROL, RANKS, LOCAL, RUN)
 # Shares of something that is all there is.
-_PERCENTS = ("percent", "efficiency")
+_SHARE = "percent"
 # sacct rounds to seconds, and counters are read some milliseconds apart.
 _TOLERANCE = 1.0
 
@@ -92,7 +92,7 @@ def _suspects(job: JobUse) -> Iterator[str]:
     for prefix, row in rows:
         for field in fields(row):
             value = getattr(row, field.name)
-            if field.name.endswith(_PERCENTS) and value is not None and value > 100 + _TOLERANCE:
+            if field.name.endswith(_SHARE) and value is not None and value > 100 + _TOLERANCE:
                 yield f"{prefix}.{field.name}"
 
 

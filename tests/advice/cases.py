@@ -32,7 +32,7 @@ def small(utilization: float, memory_gb: float = 5, **changes: object) -> JobUse
     return job(
         gpus=(gpu(utilization_percent=utilization, memory_peak_bytes=memory_gb * GIB),),
         requested={"cores": 4, "cpus_per_task": 4, "memory_bytes_per_node": 20 * GIB},
-        summary={"memory_peak_bytes": 16 * GIB, "cpu_efficiency": 85.0},
+        summary={"memory_peak_bytes": 16 * GIB, "cpu_efficiency_percent": 85.0},
         **changes,
     )
 
@@ -48,23 +48,23 @@ def spread(nodes: int, gpus: int, **changes: object) -> JobUse:
 
 def cores(count: int, **changes: object) -> JobUse:
     wanted = {"cores": count, "cpus_per_task": count}
-    return job(requested=wanted, summary={"cpu_efficiency": 50.0}, **changes)
+    return job(requested=wanted, summary={"cpu_efficiency_percent": 50.0}, **changes)
 
 
 def memory(gb_used: float, gb: float, **changes: object) -> JobUse:
     peak, limit = int(gb_used * GIB), int(gb * GIB)
     return job(
         nodes=(node(memory_peak_bytes=peak, memory_limit_bytes=limit,
-                    memory_efficiency=100 * peak / limit),),
+                    memory_efficiency_percent=100 * peak / limit),),
         requested={"memory_bytes_per_node": limit},
-        summary={"memory_peak_bytes": peak, "memory_efficiency": 100 * peak / limit},
+        summary={"memory_peak_bytes": peak, "memory_efficiency_percent": 100 * peak / limit},
         **changes,
     )  # fmt: skip
 
 
 def cpu(percent: float, cores: int = 16, **changes: object) -> JobUse:
     wanted = {"cores": cores, "cpus_per_task": cores}
-    return cpu_job(nodes=(cpu_node(cpu_efficiency=percent),), requested=wanted, **changes)
+    return cpu_job(nodes=(cpu_node(cpu_efficiency_percent=percent),), requested=wanted, **changes)
 
 
 def took(seconds: float, limit: float, **changes: object) -> JobUse:
@@ -78,8 +78,14 @@ def stalls(**changes: object) -> JobUse:
     return one(stalls=Stalls(**(figures | changes)))
 
 
-def starved(cpu_efficiency: float, utilization: float) -> JobUse:
-    nodes = (node(cores=1, cpu_efficiency=cpu_efficiency, gpu_utilization_percent=utilization),)
+def starved(cpu_efficiency_percent: float, utilization: float) -> JobUse:
+    nodes = (
+        node(
+            cores=1,
+            cpu_efficiency_percent=cpu_efficiency_percent,
+            gpu_utilization_percent=utilization,
+        ),
+    )
     wanted = {"cores": 1, "cpus_per_task": 1}
     return job(nodes=nodes, gpus=(gpu(utilization_percent=utilization),), requested=wanted)
 
@@ -132,8 +138,9 @@ CASES = (
          action="A100, T4"),
     Case("gpu-too-powerful", "yellow", small(15.0, 9.9), small(15.0, 10.0)),
     Case("cores-per-gpu", "yellow", cores(17), cores(16), action="--cpus-per-task 16"),
-    Case("cores-per-gpu", "yellow", job(requested={"cores": 17}, summary={"cpu_efficiency": 79.9}),
-         job(requested={"cores": 17}, summary={"cpu_efficiency": 80.0})),
+    Case("cores-per-gpu", "yellow",
+         job(requested={"cores": 17}, summary={"cpu_efficiency_percent": 79.9}),
+         job(requested={"cores": 17}, summary={"cpu_efficiency_percent": 80.0})),
     Case("host-memory-per-gpu", "yellow", memory(84, 129), memory(84, 128),
          action="--mem-gb 101"),
     Case("host-memory-per-gpu", "yellow", memory(169.9, 200), memory(170, 200),
@@ -191,8 +198,8 @@ CASES = (
     Case("straggler-gpu", "yellow", two(44.9), two(45.0), lost=2 * 0.451),
     Case("straggler-node", "yellow", nodes_of(55.9), nodes_of(56.0), lost=2 * 0.241,
          action="--exclude c3"),
-    Case("straggler-node", "yellow", cpu_nodes(cpu_efficiency=59.4), cpu_nodes(
-        cpu_efficiency=59.5)),
+    Case("straggler-node", "yellow", cpu_nodes(cpu_efficiency_percent=59.4), cpu_nodes(
+        cpu_efficiency_percent=59.5)),
     Case("busy-but-empty", "red", one(busy_sm_percent=4.9), one(busy_sm_percent=25.0)),
     Case("busy-but-empty", "yellow", one(busy_sm_percent=24.9), one(busy_sm_percent=25.0)),
     Case("busy-but-empty", "yellow", one(busy_sm_percent=12.0),

@@ -83,9 +83,9 @@ def test_a_share_over_100_is_suspect_by_itself_and_silences_nothing_else() -> No
     stalls = Stalls(count=40, period_s=90, share_percent=300.0, cpu_during_percent=97.0)
     account = job(gpus=(gpu(stalls=stalls, throttled_percent=20.0),))
     assert set(found(account)) == {"throttling"}
-    crooked = job(nodes=(node(cpu_efficiency=1593.0, gpu_utilization_percent=10.0),))
+    crooked = job(nodes=(node(cpu_efficiency_percent=1593.0, gpu_utilization_percent=10.0),))
     assert "cpu-starved" not in found(crooked)
-    full = job(nodes=(node(cpu_efficiency=100.4, gpu_utilization_percent=10.0),))
+    full = job(nodes=(node(cpu_efficiency_percent=100.4, gpu_utilization_percent=10.0),))
     assert "the cores were 100 % busy" in found(full)["cpu-starved"].message
 
 
@@ -170,7 +170,7 @@ def test_what_silences_covers_only_its_own_gpus() -> None:
 
 def test_a_node_silences_for_its_gpus() -> None:
     account = job(
-        nodes=(node("c1"), node("c2", cpu_efficiency=97.0, gpu_utilization_percent=10.0)),
+        nodes=(node("c1"), node("c2", cpu_efficiency_percent=97.0, gpu_utilization_percent=10.0)),
         gpus=(gpu("c1"), gpu("c2", utilization_percent=10.0)),
     )
     assert set(found(account)) >= {"cpu-starved", "straggler-node"}
@@ -188,7 +188,10 @@ def test_all_gpus_silence_for_their_node_and_the_job() -> None:
 
 
 def test_one_node_that_did_nothing_does_not_hide_the_jobs_low_efficiency() -> None:
-    nodes = (cpu_node("a", cpu_efficiency=50.0), cpu_node("b", cpu_efficiency=0.0, cores_used=0.0))
+    nodes = (
+        cpu_node("a", cpu_efficiency_percent=50.0),
+        cpu_node("b", cpu_efficiency_percent=0.0, cores_used=0.0),
+    )
     assert {"cpu-node-unused", "low-cpu-efficiency"} <= set(found(cpu_job(nodes=nodes)))
 
 

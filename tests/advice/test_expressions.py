@@ -19,7 +19,7 @@ NAMES = {
     "u": Kind.TRUTH,
     "word": Kind.TEXT,
     "words": Kind.LIST,
-    "job": {"elapsed_s": Kind.NUMBER, "summary": {"cpu_efficiency": Kind.NUMBER}},
+    "job": {"elapsed_s": Kind.NUMBER, "summary": {"cpu_efficiency_percent": Kind.NUMBER}},
 }
 VALUES = {"a": 3, "b": 4.5, "t": True, "word": "x", "words": ("x", "y"), "job": {"elapsed_s": 60}}
 
@@ -53,8 +53,8 @@ def value(text: str, **changes: object) -> object:
         ("ceil(b) + floor(b) + round(b) + abs(-1)", 14),
         ("len(words)", 2),
         ("job.elapsed_s / 60", 1),
-        ("first(job.summary.cpu_efficiency, None, 5)", 5),
-        ("known(a) and not known(job.summary.cpu_efficiency)", True),
+        ("first(job.summary.cpu_efficiency_percent, None, 5)", 5),
+        ("known(a) and not known(job.summary.cpu_efficiency_percent)", True),
         ("percent(43.4)", "43 %"),
         ("duration(3605)", "1 h 00 min"),
         ("bytes(1536)", "1.5 KiB"),
@@ -69,10 +69,11 @@ def test_expressions_mean_what_they_mean_in_python(text: str, expected: object) 
 @pytest.mark.parametrize(
     "text",
     [
-        "a / 0", "a // 0", "a % 0", "a / 0 > 1", "not (a / 0 > 1)", "job.summary.cpu_efficiency",
-        "a + job.summary.cpu_efficiency", "a if u else b", "min(a, job.summary.cpu_efficiency)",
+        "a / 0", "a // 0", "a % 0", "a / 0 > 1", "not (a / 0 > 1)",
+        "job.summary.cpu_efficiency_percent", "a + job.summary.cpu_efficiency_percent",
+        "a if u else b", "min(a, job.summary.cpu_efficiency_percent)",
         "1e29 * 1e29", "percent(a / 0)", "None", "None + 1", "a == None", "u in [True]",
-        "a < job.summary.cpu_efficiency < b", "clock(1e29)", "first(None, a / 0)",
+        "a < job.summary.cpu_efficiency_percent < b", "clock(1e29)", "first(None, a / 0)",
     ],
 )  # fmt: skip
 def test_what_cannot_be_known_is_unknown(text: str) -> None:
@@ -90,7 +91,7 @@ def test_logic_is_kleenes(t: bool | None, u: bool | None) -> None:
 
 
 def test_a_chain_with_an_unknown_can_still_be_false() -> None:
-    assert value("5 < a < job.summary.cpu_efficiency") is False
+    assert value("5 < a < job.summary.cpu_efficiency_percent") is False
 
 
 def test_a_value_of_another_kind_is_unknown() -> None:
@@ -106,7 +107,7 @@ def test_a_value_of_another_kind_is_unknown() -> None:
         ("().__class__", "a dot may only follow a name"),
         ("a.__class__", "a is a number and has no .__class__"),
         ("job.__class__", "no 'job.__class__'"),
-        ("job.sumary.cpu_efficiency", "no 'job.sumary'. Did you mean 'summary'?"),
+        ("job.sumary.cpu_efficiency_percent", "no 'job.sumary'. Did you mean 'summary'?"),
         ("job.summary", "has parts: name one"),
         ("__import__('os')", "no function '__import__'"),
         ("eval('1')", "no function 'eval'"),
@@ -192,9 +193,10 @@ def test_names_used_and_thresholds_filled_in() -> None:
 
 # Texts that look like the language, from its own words; most are refused, some are accepted.
 WORDS = st.sampled_from(
-    ["a", "b", "t", "u", "word", "words", "job.elapsed_s", "job.summary.cpu_efficiency", "None",
-     "True", "0", "1", "1e30", "2.5", "'x'", "[1, 2]", "+", "-", "*", "/", "//", "%", "**", "<",
-     "<=", ">", "==", "!=", "in", "not", "and", "or", "if", "else", "(", ")", ",", ".", "~",
+    ["a", "b", "t", "u", "word", "words", "job.elapsed_s",
+     "job.summary.cpu_efficiency_percent", "None", "True", "0", "1", "1e30", "2.5",
+     "'x'", "[1, 2]", "+", "-", "*", "/", "//", "%", "**", "<", "<=", ">", "==", "!=",
+     "in", "not", "and", "or", "if", "else", "(", ")", ",", ".", "~",
      "lambda", *(f"{name}(" for name in FUNCTIONS)]
 )  # fmt: skip
 NUMBERS = st.deferred(

@@ -104,7 +104,7 @@ def test_more_time_is_not_advised_where_it_cannot_help() -> None:
 def test_a_suggestion_is_never_more_than_what_was_asked_for() -> None:
     account = job(gpus=(gpu(idle_tail_s=600.0),), requested={"time_limit_s": 2 * HOUR})
     assert "--time" not in (found(account)["idle-tail"].action or "")
-    account = job(nodes=(node(memory_efficiency=99.0, memory_peak_bytes=500 * GIB),))
+    account = job(nodes=(node(memory_efficiency_percent=99.0, memory_peak_bytes=500 * GIB),))
     assert "--mem-gb" not in (found(account)["memory-near-limit"].action or "")
 
 
@@ -118,7 +118,7 @@ def test_what_is_not_known_is_no_advice() -> None:
 
 
 # Being well used excuses many cores, but only where that is known.
-EXEMPTIONS = {("cores-per-gpu", "cpu_efficiency")}
+EXEMPTIONS = {("cores-per-gpu", "cpu_efficiency_percent")}
 
 
 def figures_of(account: object, skip: tuple[str, ...]) -> list[str]:

@@ -1,4 +1,7 @@
+import json
 import os
+
+import pytest
 
 from hpckit.stats.document import SCHEMA_FILE
 from tests.report.schema import Maker
@@ -10,3 +13,23 @@ def test_the_published_schema_is_that_of_the_values() -> None:
     if os.environ.get("HPCKIT_UPDATE_GOLDEN"):
         SCHEMA_FILE.write_text(made)
     assert SCHEMA_FILE.read_text() == made
+
+
+# What other programs may read, as agreed with them; more keys may come, none may go.
+AGREED = {
+    "": "job_id run_id user account partition state nodes gpus elapsed_s requested sources"
+    " summary advice per_node per_gpu timeseries_file jobstats",
+    "Summary": "gpu_utilization_percent gpu_memory_used_percent gpu_memory_peak_bytes"
+    " sm_active_percent power_watts_mean energy_joules cpu_efficiency_percent"
+    " memory_efficiency_percent memory_peak_bytes gpu_hours gpu_hours_idle samples",
+    "GpuUse": "host index uuid name utilization_percent memory_used_percent memory_peak_bytes"
+    " memory_total_bytes power_watts_mean energy_joules idle_percent",
+    "Advice": "id severity message evidence action",
+}
+
+
+@pytest.mark.parametrize("value", AGREED)
+def test_no_agreed_key_has_gone(value: str) -> None:
+    schema = json.loads(SCHEMA_FILE.read_text())
+    described = schema["$defs"][value] if value else schema
+    assert set(AGREED[value].split()) <= set(described["required"])

@@ -65,8 +65,8 @@ def test_json_is_as_its_schema_says_and_as_the_page_shows(run: Path, cli: Cli) -
     # 100 W and 5 W for each percent, as made.
     assert summary["energy_joules"] == pytest.approx(3600 * (3 * 575 + 100), rel=1e-6)
     assert summary["power_watts_mean"] == pytest.approx((3 * 575 + 100) / 4)
-    assert summary["cpu_efficiency"] == pytest.approx(25)
-    assert summary["memory_efficiency"] == pytest.approx(12.5)
+    assert summary["cpu_efficiency_percent"] == pytest.approx(25)
+    assert summary["memory_efficiency_percent"] == pytest.approx(12.5)
     assert summary["sm_active_percent"] == pytest.approx(95 * 3 / 4 / 2, abs=0.1)
     assert summary["samples"] == 361
     assert (found["nodes"], found["gpus"], found["elapsed_s"]) == (1, 4, 3600)
@@ -193,8 +193,11 @@ def test_a_share_over_100_is_shown_as_suspect_and_silences_nothing(here: Path, c
     folder = make_run(here / "runs")
     write_samples(folder / "samples", [BUSY, BUSY, BUSY, IDLE], cores_used=24.0)
     found = document(cli, "latest")
-    assert found["summary"]["cpu_efficiency"] == pytest.approx(150)
-    assert found["suspect"] == ["summary.cpu_efficiency", "per_node.0.cpu_efficiency"]
+    assert found["summary"]["cpu_efficiency_percent"] == pytest.approx(150)
+    assert found["suspect"] == [
+        "summary.cpu_efficiency_percent",
+        "per_node.0.cpu_efficiency_percent",
+    ]
     assert "gpu-unused" in {item["id"] for item in found["advice"]}
     assert "Over 100 %, which cannot be" in cli("stats", "latest").out
 

@@ -347,7 +347,7 @@ def test_no_nvml(completed: Completed) -> None:
     for row in document["per_node"]:
         # Two ranks work 2 s each, most of it within what was sampled.
         assert 3.0 < row["cpu_s"] < 5.5
-        assert row["cpu_efficiency"] > 0
+        assert row["cpu_efficiency_percent"] > 0
         assert row["memory_peak_bytes"] > 10 * 2**20
         assert row["gpu_utilization_percent"] is None
     assert summary["cpu_s"] == pytest.approx(sum(row["cpu_s"] for row in document["per_node"]))

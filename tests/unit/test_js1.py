@@ -132,8 +132,8 @@ def test_a_record_is_an_answer() -> None:
         "gpu_memory_peak_bytes": 40,
         "gpu_memory_total_bytes": 80,
         "cpu_s": 400.0,
-        "cpu_efficiency": 50.0,
-        "memory_efficiency": 50.0,
+        "cpu_efficiency_percent": 50.0,
+        "memory_efficiency_percent": 50.0,
         "memory_peak_bytes": 750,
         "memory_limit_bytes": 1000,
         "gpu_hours": 2 * 100 / 3600,
@@ -171,7 +171,7 @@ def test_what_is_no_number_is_unknown(value: object) -> None:
 def test_over_100_is_kept_to_be_called_suspect() -> None:
     answer = from_record(node(gpu_utilization={"0": 130.0}, cpus=1, total_time=250))
     assert answer.summary["gpu_utilization_percent"] == 130.0
-    assert answer.summary["cpu_efficiency"] == 250.0
+    assert answer.summary["cpu_efficiency_percent"] == 250.0
 
 
 @pytest.mark.parametrize(

@@ -41,18 +41,18 @@ def test_the_first_that_knows_is_believed_and_named() -> None:
         JOB,
         account(cpu_s=1.0),
         [
-            says(JS1, cpu_s=2.0, memory_efficiency=20.0),
-            says(SACCT, cpu_s=3.0, memory_efficiency=30.0, memory_peak_bytes=30),
+            says(JS1, cpu_s=2.0, memory_efficiency_percent=20.0),
+            says(SACCT, cpu_s=3.0, memory_efficiency_percent=30.0, memory_peak_bytes=30),
             says(SSTAT, cpu_s=4.0, memory_peak_bytes=40, memory_limit_bytes=400),
         ],
     )
     summary = job.summary
-    assert (summary.cpu_s, summary.memory_efficiency) == (1.0, 20.0)
+    assert (summary.cpu_s, summary.memory_efficiency_percent) == (1.0, 20.0)
     assert (summary.memory_peak_bytes, summary.memory_limit_bytes) == (30, 400)
     assert job.origins == {
         "state": "squeue",
         "summary.cpu_s": "samples",
-        "summary.memory_efficiency": "JS1",
+        "summary.memory_efficiency_percent": "JS1",
         "summary.memory_peak_bytes": "sacct",
         "summary.memory_limit_bytes": "sstat",
     }
@@ -93,24 +93,26 @@ def test_slurms_gpuutil_fills_only_the_peak() -> None:
 
 @pytest.mark.parametrize(("percent", "suspect"), [(100.0, False), (101.0, False), (101.1, True)])
 def test_over_100_is_suspect(percent: float, suspect: bool) -> None:
-    job = merge(JOB, None, [says(SACCT, cpu_efficiency=percent, memory_efficiency=10.0)])
-    assert job.summary.cpu_efficiency == percent
-    assert job.suspect == (("summary.cpu_efficiency",) if suspect else ())
+    job = merge(
+        JOB, None, [says(SACCT, cpu_efficiency_percent=percent, memory_efficiency_percent=10.0)]
+    )
+    assert job.summary.cpu_efficiency_percent == percent
+    assert job.suspect == (("summary.cpu_efficiency_percent",) if suspect else ())
 
 
 def test_a_suspect_figure_silences_nothing_else() -> None:
     rows = account(
-        cpu_efficiency=1593.0,
-        memory_efficiency=42.0,
-        per_node=(NodeUse(host="c1"), NodeUse(host="c2", memory_efficiency=182.8)),
+        cpu_efficiency_percent=1593.0,
+        memory_efficiency_percent=42.0,
+        per_node=(NodeUse(host="c1"), NodeUse(host="c2", memory_efficiency_percent=182.8)),
         per_gpu=(GpuUse(host="c1", utilization_percent=130.0, utilization_peak_percent=99.0),),
     )
     job = merge(JOB, rows, [says(JS1, gpu_utilization_percent=50.0)])
-    assert job.summary.memory_efficiency == 42.0
+    assert job.summary.memory_efficiency_percent == 42.0
     assert job.summary.gpu_utilization_percent == 50.0
     names = (
-        "summary.cpu_efficiency",
-        "per_node.1.memory_efficiency",
+        "summary.cpu_efficiency_percent",
+        "per_node.1.memory_efficiency_percent",
         "per_gpu.0.utilization_percent",
     )
     assert job.suspect == names

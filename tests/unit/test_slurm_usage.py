@@ -364,8 +364,8 @@ def test_figures_of_a_job() -> None:
     assert answer.source == "sacct"
     assert answer.summary == {
         "cpu_s": 151.0,
-        "cpu_efficiency": 75.5,
-        "memory_efficiency": 70.0,
+        "cpu_efficiency_percent": 75.5,
+        "memory_efficiency_percent": 70.0,
         "memory_peak_bytes": 700,
         "memory_limit_bytes": 1000,
         "gpu_utilization_peak_percent": 75.0,
@@ -397,7 +397,7 @@ def test_whole_seconds_are_no_share_over_100(
 ) -> None:
     cells = {"ElapsedRaw": str(elapsed), "AllocCPUS": str(cpus), "TotalCPU": f"00:{cpu_s}"}
     (answer,) = slurm_answers([one(**cells)])
-    assert answer.summary["cpu_efficiency"] == percent
+    assert answer.summary["cpu_efficiency_percent"] == percent
 
 
 def test_hours_are_of_all_attempts_and_figures_of_the_newest_that_ran() -> None:
@@ -446,13 +446,13 @@ def test_a_running_jobs_figures_are_of_its_past_and_present_steps() -> None:
     live = [StepUsage(step="batch"), StepUsage(step="1", cpu_s=48.0, memory_bytes=5 << 20)]
     answer = running_answer(running_job(), live)
     assert answer.source == "sstat"
-    assert (answer.summary["cpu_s"], answer.summary["cpu_efficiency"]) == (50.0, 25.0)
+    assert (answer.summary["cpu_s"], answer.summary["cpu_efficiency_percent"]) == (50.0, 25.0)
     assert answer.summary["memory_peak_bytes"] == 9 << 20
 
 
 def test_a_running_step_that_sstat_lacks_makes_the_cpu_time_unknown() -> None:
     answer = running_answer(running_job(), [StepUsage(step="1", cpu_s=48.0)])
-    assert (answer.summary["cpu_s"], answer.summary["cpu_efficiency"]) == (None, None)
+    assert (answer.summary["cpu_s"], answer.summary["cpu_efficiency_percent"]) == (None, None)
 
 
 def test_a_step_that_began_since_sacct_was_asked_counts() -> None:

@@ -26,7 +26,7 @@ GPU_EXTRAS = {"others_median_utilization_percent": _N}
 NODE_EXTRAS = {
     "index": _N,
     "others_median_gpu_utilization_percent": _N,
-    "others_median_cpu_efficiency": _N,
+    "others_median_cpu_efficiency_percent": _N,
 }
 GPUS = {
     "count": _N,
@@ -37,7 +37,7 @@ GPUS = {
     "used_nodes": _N,
     "max_used_per_node": _N,
 }
-NODES = {"count": _N, "median_gpu_utilization_percent": _N, "median_cpu_efficiency": _N}
+NODES = {"count": _N, "median_gpu_utilization_percent": _N, "median_cpu_efficiency_percent": _N}
 SITE = {"name": _T, "gpus_per_node": _N, "cpus_per_gpu": _N, "gpu_types": _L}
 
 
@@ -88,7 +88,7 @@ def job_values(
     ]
     gpus = [_figures(row, f"per_gpu.{at}", suspect) for at, row in enumerate(job.per_gpu)]
     _add_others(nodes, "gpu_utilization_percent", "others_median_gpu_utilization_percent")
-    _add_others(nodes, "cpu_efficiency", "others_median_cpu_efficiency")
+    _add_others(nodes, "cpu_efficiency_percent", "others_median_cpu_efficiency_percent")
     _add_others(gpus, "utilization_percent", "others_median_utilization_percent")
     last = len(job.attempts) - 1
     whole: dict[str, Any] = {
@@ -114,7 +114,7 @@ def _figures(row: Any, path: str, suspect: frozenset[str]) -> dict[str, Any]:  #
 
 def _possible(name: str, value: Any) -> Any:  # noqa: ANN401  # a field's value
     """Return a figure, but None for a share that cannot be; a little over 100 is 100."""
-    if not name.endswith(("percent", "efficiency")) or not isinstance(value, int | float):
+    if not name.endswith("percent") or not isinstance(value, int | float):
         return value
     return min(value, 100) if 0 <= value <= 100 + _TOLERANCE else None
 
@@ -163,7 +163,7 @@ def _over_nodes(nodes: Sequence[Values]) -> Values:
     return {
         "count": len(nodes) or None,
         "median_gpu_utilization_percent": _over(_median, nodes, "gpu_utilization_percent"),
-        "median_cpu_efficiency": _over(_median, nodes, "cpu_efficiency"),
+        "median_cpu_efficiency_percent": _over(_median, nodes, "cpu_efficiency_percent"),
     }
 
 

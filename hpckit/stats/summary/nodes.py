@@ -83,11 +83,11 @@ def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
         cores=last.cores,
         cores_used=cpu_us / seen_us if cpu_us is not None and seen_us else None,
         cpu_s=None if cpu_us is None else cpu_us / 1e6,
-        cpu_efficiency=cpu_us / core_us * 100 if cpu_us is not None and core_us else None,
+        cpu_efficiency_percent=cpu_us / core_us * 100 if cpu_us is not None and core_us else None,
         memory_peak_bytes=peak,
         memory_peak_cache_bytes=most(tally.memory_peak_cache for tally in tallies),
         memory_limit_bytes=last.memory_limit,
-        memory_efficiency=peak / last.memory_limit * 100
+        memory_efficiency_percent=peak / last.memory_limit * 100
         if peak is not None and last.memory_limit
         else None,
         swap_peak_bytes=most(tally.swap_peak for tally in tallies),

@@ -83,7 +83,7 @@ def _figures(attempt: Added) -> Attempt:
         gpu_hours=summary.gpu_hours,
         gpu_hours_idle=summary.gpu_hours_idle,
         energy_joules=summary.energy_joules,
-        cpu_efficiency=summary.cpu_efficiency,
+        cpu_efficiency_percent=summary.cpu_efficiency_percent,
         memory_peak_bytes=summary.memory_peak_bytes,
         coverage_percent=summary.coverage_percent,
     )

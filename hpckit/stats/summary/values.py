@@ -97,7 +97,7 @@ class NodeUse:
 
     Attributes:
         cpu_s: CPU time used in the time covered.
-        cpu_efficiency: `cpu_s` / (cores x time covered), in percent.
+        cpu_efficiency_percent: `cpu_s` / (cores x time covered), in percent.
         cores_used: `cpu_s` / time covered.
         memory_peak_bytes: anonymous and shared memory; no page cache.
         memory_peak_cache_bytes: the kernel's high-water mark, page cache included.
@@ -109,11 +109,11 @@ class NodeUse:
     cores: int | None = None
     cores_used: float | None = None
     cpu_s: float | None = None
-    cpu_efficiency: float | None = None
+    cpu_efficiency_percent: float | None = None
     memory_peak_bytes: int | None = None
     memory_peak_cache_bytes: int | None = None
     memory_limit_bytes: int | None = None
-    memory_efficiency: float | None = None
+    memory_efficiency_percent: float | None = None
     swap_peak_bytes: int | None = None
     oom_kills: int | None = None
     io_read_bytes: int | None = None
@@ -139,7 +139,7 @@ class Attempt:
     gpu_hours: float | None = None
     gpu_hours_idle: float | None = None
     energy_joules: float | None = None
-    cpu_efficiency: float | None = None
+    cpu_efficiency_percent: float | None = None
     memory_peak_bytes: int | None = None
     coverage_percent: float | None = None
 
@@ -155,8 +155,8 @@ class Summary:
         gpu_memory_peak_bytes, memory_peak_bytes: the highest of any GPU; of any node.
         power_watts_mean: mean over time of one GPU, averaged over GPUs.
         energy_joules: of all GPUs, from their counters; None if one has none.
-        cpu_efficiency: CPU time / (cores x time), in percent.
-        memory_efficiency: sum of the nodes' peaks / sum of their limits, in percent.
+        cpu_efficiency_percent: CPU time / (cores x time), in percent.
+        memory_efficiency_percent: sum of the nodes' peaks / sum of their limits, in percent.
         gpu_hours: that the job held GPUs: GPUs x elapsed; `gpu_hours_idle`: of these, seen idle.
         coverage_percent: time covered by samples, of the time the job had its nodes.
         gpu_imbalance_percent, node_imbalance_percent: the largest difference between two GPUs'
@@ -173,9 +173,9 @@ class Summary:
     dram_percent: float | None = None
     power_watts_mean: float | None = None
     energy_joules: float | None = None
-    cpu_efficiency: float | None = None
+    cpu_efficiency_percent: float | None = None
     cpu_s: float | None = None
-    memory_efficiency: float | None = None
+    memory_efficiency_percent: float | None = None
     memory_peak_bytes: int | None = None
     memory_limit_bytes: int | None = None
     gpu_hours: float | None = None
@@ -223,7 +223,7 @@ class JobUse:
         elapsed_s: of all attempts together.
         interactive: whether a person sat at it (salloc, srun --pty, a notebook); None if unknown.
         submitted_by_hpckit: whether `hpckit resubmit` knows it.
-        origins: figure (`summary.cpu_efficiency`, `per_gpu`, `state`) -> source.
+        origins: figure (`summary.cpu_efficiency_percent`, `per_gpu`, `state`) -> source.
         suspect: figures over 100 %, which cannot be: shown, but no advice rests on them.
     """
 

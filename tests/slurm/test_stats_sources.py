@@ -1,0 +1,139 @@
+"""`hpckit stats` of jobs that hpckit knows little of: what a real Slurm says of them."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpckit.stats.js1 import encode
+from tests.slurm.conftest import Desk, Record, desk_in, eventually
+from tests.slurm.playing import NODES, Theatre, gpu
+from tests.slurmbox.fixture import Slurm
+from tests.stats.stub.script import build_library
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
+BURN = (
+    "python3 -c 'import time\nx = bytearray(200 << 20)\nwhile time.process_time() < 3: pass\n"
+    "time.sleep({sleep})'"
+)
+
+
+def sbatch(desk: Desk, command: str, *options: str) -> str:
+    """Submit as anyone does without hpckit."""
+    done = subprocess.run(
+        ["sbatch", "--parsable", "--output=/dev/null", *options],
+        input=f"#!/bin/bash\n{command}\n",
+        env=desk.env,
+        cwd=desk.work,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    job_id = done.stdout.strip()
+    desk.submitted.append(job_id)
+    return job_id
+
+
+def ended(desk: Desk, job_id: str, parts: int = 1) -> None:
+    """Wait until accounting knows when all parts of a job ended."""
+    ask = ("sacct", "-X", "-n", "-P", "-o", "End", "-j", job_id)
+
+    def known() -> bool:
+        said = desk.slurm.run(*ask).stdout.split()
+        return len(said) == parts and "Unknown" not in said
+
+    assert eventually(known, 60, pause_s=0.3), job_id
+
+
+def stats(desk: Desk, *job_ids: str) -> Record:
+    return desk.call("stats", *job_ids, "--json").json
+
+
+def test_a_job_of_sbatch(desk: Desk) -> None:
+    job_id = sbatch(desk, BURN.format(sleep=2), "--job-name=a|b\nc", "--gpus=2", "--mem=500M")
+    ended(desk, job_id)
+    found = stats(desk, job_id)
+    assert (found["name"], found["state"]) == ("a|b\nc", "COMPLETED")
+    assert (found["submitted_by_hpckit"], found["gpus"], found["sources"]) == (False, 2, ["sacct"])
+    summary = found["summary"]
+    assert 2.9 < summary["cpu_s"] < 4.5
+    assert 200 < summary["memory_peak_bytes"] / 2**20 < 260
+    assert summary["gpu_hours"] == pytest.approx(2 * found["elapsed_s"] / 3600, abs=0.001)
+    # Nobody measured its GPUs: unknown, not idle.
+    assert (summary["gpu_utilization_percent"], summary["gpu_hours_idle"]) == (None, None)
+    assert found["origins"]["summary.cpu_s"] == "sacct"
+    assert not [row for row in found["advice"] if row["level"] == "red"]
+
+
+def test_a_running_job_is_asked_for_on_its_nodes(desk: Desk) -> None:
+    job_id = sbatch(desk, BURN.format(sleep=60), "--gpus=1", "--mem=500M")
+
+    def seen() -> bool:
+        # sstat says whole seconds.
+        return bool((stats(desk, job_id)["summary"]["cpu_s"] or 0) >= 2)
+
+    assert eventually(seen, 60, pause_s=1)
+    found = stats(desk, job_id)
+    assert (found["running"], found["origins"]["summary.cpu_s"]) == (True, "sstat")
+    assert 200 < found["summary"]["memory_peak_bytes"] / 2**20 < 260
+
+
+def test_both_parts_of_a_heterogeneous_job(desk: Desk) -> None:
+    both = "srun --het-group=0 sleep 1 : --het-group=1 sleep 1"
+    job_id = sbatch(desk, both, "--mem=50M", ":", "--gpus=1", "--mem=70M")
+    ended(desk, job_id, parts=2)
+    first, second = stats(desk, f"{job_id}+0"), stats(desk, f"{job_id}+1")
+    assert [row["job_id"] for row in (first, second)] == [f"{job_id}+0", f"{job_id}+1"]
+    assert [row["gpus"] for row in (first, second)] == [0, 1]
+    assert [row["job_id"] for row in stats(desk, job_id)["jobs"]] == [f"{job_id}+0", f"{job_id}+1"]
+
+
+def test_an_array_and_a_bad_id_in_one_call(desk: Desk) -> None:
+    job_id = sbatch(desk, "[ $SLURM_ARRAY_TASK_ID != 2 ]", "--array=0-3", "--mem=50M")
+    ended(desk, job_id, parts=4)
+    found = stats(desk, job_id)
+    states = {row["job_id"]: row["state"] for row in found["jobs"]}
+    assert states == {
+        f"{job_id}_{index}": "FAILED" if index == 2 else "COMPLETED" for index in range(4)
+    }
+    assert found["distribution"]["states"] == {"COMPLETED": 3, "FAILED": 1}
+    alone = desk.call("stats", "999999", f"{job_id}_1", "--json", expect=2)
+    assert alone.json["job_id"] == f"{job_id}_1"
+    assert "999999" in alone.err
+
+
+@pytest.fixture
+def theatre(slurm: Slurm, tmp_path: Path) -> Iterator[Theatre]:
+    (tmp_path / "theatre").mkdir()
+    with desk_in(tmp_path / "theatre", slurm) as desk:
+        yield Theatre(desk=desk, library=build_library(tmp_path))
+
+
+def test_a_jobstats_record_goes_through_accounting(theatre: Theatre) -> None:
+    nodes = {host: [gpu(host, at, [(0, 30.0 + 10 * at)]) for at in range(4)] for host in NODES}
+    show = theatre.submit("js1", nodes, work=("5",))
+    assert show.over() == "COMPLETED"
+    own = show.document
+    said = theatre.desk.call("stats", show.job_id, "--jobstats").out.strip()
+    record: Record = json.loads(said)
+    assert set(record["nodes"]) == set(NODES)
+    desk = theatre.desk
+    job_id = sbatch(desk, "sleep 5", "--nodes=2", "--gpus-per-node=2", "--mem=50M")
+    # An epilog does it so too. `sacctmgr modify job` of Slurm 22.05 makes small letters of it.
+    desk.slurm.run("scontrol", "update", f"JobId={job_id}", f"AdminComment={encode(record)}")
+    ended(desk, job_id)
+    theirs = stats(desk, job_id)
+    assert theirs["sources"] == ["JS1", "sacct"]
+    assert theirs["origins"]["summary.gpu_utilization_percent"] == "JS1"
+    assert theirs["summary"]["gpu_utilization_percent"] == pytest.approx(
+        own["summary"]["gpu_utilization_percent"], rel=0.01
+    )
+    hours = 4 * theirs["elapsed_s"] / 3600
+    assert theirs["summary"]["gpu_hours"] == pytest.approx(hours, abs=0.001)
+    uses = [
+        {(row["host"], row["index"]): row["utilization_percent"] for row in found["per_gpu"]}
+        for found in (own, theirs)
+    ]
+    assert uses[1] == {key: pytest.approx(value, abs=0.06) for key, value in uses[0].items()}
