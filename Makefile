@@ -50,8 +50,15 @@ slurm-up:
 slurm-down:
 	@$(PYTHON) -m tests.slurmbox down
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev .venv-nvitop/.done
 	$(BIN)/python benchmarks/cli.py
+	$(BIN)/python benchmarks/sampler.py --nvitop .venv-nvitop
+	$(BIN)/python benchmarks/stats.py
+
+.venv-nvitop/.done:
+	$(PYTHON) -m venv .venv-nvitop
+	.venv-nvitop/bin/pip install --quiet nvitop==1.7.0
+	touch $@
 
 $(VENV)/.pip:
 	$(PYTHON) -m venv $(VENV)

@@ -4,8 +4,9 @@
 
 Two made-up jobs of 8 GPUs on one node: a week at 1 s (4.8 million GPU readings) and a day at 10 s.
 Each is timed as a user runs it: a fresh process, from the samples to the page, advice, summary.json
-and timeseries.json. Beside it, in the same run, what a script of one's own would do: the same
-readings of the day as JSON lines, read with `json.loads` and averaged. It asserts nothing.
+and timeseries.json. Beside it, in the same run, what people do by hand: the same readings as
+`nvidia-smi --query-gpu=... --format=csv,noheader,nounits -l` logs them, read with Python's csv
+module and averaged per GPU; no summary, no advice. It asserts nothing.
 """
 
 import argparse
@@ -40,15 +41,16 @@ from hpckit.stats.samples.records import (  # noqa: E402
 
 GPUS = 8
 START = 1_790_000_000
-_NAIVE = """
-import json, sys
-total, n = [0.0] * 8, 0
-for line in open(sys.argv[1]):
-    row = json.loads(line)
-    for at, gpu in enumerate(row["gpus"]):
-        total[at] += gpu["utilization_permille"]
-    n += 1
-print([round(t / n / 10, 2) for t in total])
+_CSV_MEANS = """
+import csv, sys
+total, count, most = [0.0] * 8, [0] * 8, [0.0] * 8
+with open(sys.argv[1], newline="") as file:
+    for _, index, used, memory, power in csv.reader(file):
+        at = int(index)
+        total[at] += float(used)
+        count[at] += 1
+        most[at] = max(most[at], float(memory))
+print([round(t / n, 2) for t, n in zip(total, count)], most)
 """
 
 
@@ -139,18 +141,22 @@ def make_run(root: Path, name: str, seconds: int, period: float) -> Path:
     return folder
 
 
-def as_json_lines(folder: Path) -> Path:
-    """Write a run's samples as a script of one's own would have."""
+def as_csv(folder: Path) -> Path:
+    """Write a run's samples as nvidia-smi logs timestamp, index, utilization, memory and power."""
     [path] = (folder / "samples").iterdir()
-    plain = folder / "plain.jsonl"
+    plain = folder / "nvidia-smi.csv"
     with plain.open("w") as stream:
         for record in read_records(path, Damage()):
             if isinstance(record, Sample):
-                gpus = [
-                    {name: getattr(gpu, name) for name in GpuSample.__slots__}
-                    for gpu in record.gpus
-                ]
-                stream.write(json.dumps({"mono_us": record.mono_us, "gpus": gpus}) + "\n")
+                at = time.gmtime(START + record.mono_us // 1_000_000)
+                moment = time.strftime("%Y/%m/%d %H:%M:%S.000", at)
+                for index, gpu in enumerate(record.gpus):
+                    used, memory = gpu.utilization_permille, gpu.memory_bytes
+                    assert used is not None
+                    assert memory is not None
+                    power = (gpu.power_mw or 0) / 1000
+                    row = f"{used // 10}, {memory >> 20}, {power:.2f}"
+                    stream.write(f"{moment}, {index}, {row}\n")
     return plain
 
 
@@ -173,20 +179,24 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        print("Making 690,000 samples, which takes a minute…", file=sys.stderr)
+        print("Making 690,000 samples, which takes two minutes…", file=sys.stderr)
         week = make_run(root, "week", 7 * 86400, 1.0)
         day = make_run(root, "day", 86400, 10.0)
-        plain = as_json_lines(day)
+        logs = {folder: as_csv(folder) for folder in (week, day)}
         hpckit = [sys.executable, "-m", "hpckit", "stats"]
         rows = {
             "hpckit stats, week at 1 s": [*hpckit, str(week)],
             "hpckit stats, day at 10 s": [*hpckit, str(day)],
-            "json.loads, day at 10 s": [sys.executable, "-c", _NAIVE, str(plain)],
+            "csv module, week at 1 s": [sys.executable, "-c", _CSV_MEANS, str(logs[week])],
+            "csv module, day at 10 s": [sys.executable, "-c", _CSV_MEANS, str(logs[day])],
         }
         goals = {"hpckit stats, week at 1 s": (2.0, 300), "hpckit stats, day at 10 s": (0.4, 300)}
         found = {label: [timed(argv, root) for _ in range(options.repeat + 1)][1:]
                  for label, argv in rows.items()}  # fmt: skip
-        sizes = [next((folder / "samples").iterdir()).stat().st_size for folder in (week, day)]
+        sizes = {
+            "samples": [next((folder / "samples").iterdir()).stat().st_size for folder in logs],
+            "csv": [log.stat().st_size for log in logs.values()],
+        }
     print(f"{'':28}{'median s':>10}{'min':>8}{'max':>8}{'peak MB':>9}")
     for label, runs in found.items():
         seconds = [took for took, _ in runs]
@@ -198,9 +208,11 @@ def main() -> None:
             line += f"  goal {limit:g} s, {most} MB: {'met' if met else 'missed'}"
         print(line)
     each = {label: median(took for took, _ in runs) for label, runs in found.items()}
-    ratio = each["hpckit stats, day at 10 s"] / each["json.loads, day at 10 s"]
-    print(f"hpckit stats / json.loads, day: {ratio:.2f}")
-    print(f"files: week {sizes[0] / 1e6:.0f} MB, day {sizes[1] / 1e6:.2f} MB")
+    for span in ("week at 1 s", "day at 10 s"):
+        ratio = each[f"hpckit stats, {span}"] / each[f"csv module, {span}"]
+        print(f"hpckit stats / csv module, {span}: {ratio:.2f}")
+    for kind, (of_week, of_day) in sizes.items():
+        print(f"files, {kind}: week {of_week / 1e6:.0f} MB, day {of_day / 1e6:.2f} MB")
     print(
         f"python {platform.python_version()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
     )

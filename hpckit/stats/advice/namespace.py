@@ -4,6 +4,7 @@ The names follow the fields of `hpckit.stats.summary.values`, so that a figure a
 used in a rule at once. Suspect figures, and shares over 100 %, are unknown to rules.
 """
 
+import functools
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ NODES = {"count": _N, "median_gpu_utilization_percent": _N, "median_cpu_efficien
 SITE = {"name": _T, "gpus_per_node": _N, "cpus_per_gpu": _N, "gpu_types": _L}
 
 
+@functools.cache
 def names_for(subject: str) -> dict[str, Any]:
     """Return the names a rule `for_each: subject` may use."""
     special: dict[str, Names] = {

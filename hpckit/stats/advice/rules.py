@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from hpckit.collections import Found
 from hpckit.documents import Fields, read_document
@@ -116,7 +115,7 @@ class _Reader:
         self.id, self.fields = rule_id, fields
         self.used: set[str] = set()
         self.for_each = fields.choice("for_each", tuple(SUBJECTS), "job")
-        self.names: dict[str, Any] = names_for(self.for_each)
+        self.names = dict(names_for(self.for_each))
         self.own: dict[str, Fields] = {}
         self.variables = self._variables()
         self.figures = self._figures()

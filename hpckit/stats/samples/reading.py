@@ -8,6 +8,7 @@ import binascii
 import json
 import sys
 import zlib
+from array import array
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, compress, repeat
@@ -135,10 +136,12 @@ def _parted(lines: list[bytes], length: int, damage: Damage) -> tuple[list[bytes
         others = list(compress(lines, map(length.__ne__, lengths)))
     texts = list(map(_TEXT, ours))
     try:
-        sums = list(map(int, map(_SUM, ours), repeat(16)))
+        sums = array("I", binascii.unhexlify(b"".join(map(_SUM, ours))))
     except ValueError:  # damage where hexadecimal digits should be
-        sums = []
-    if list(map(zlib.crc32, texts, repeat(_PREFIX_SUM))) == sums:
+        sums = array("I")
+    if sys.byteorder == "little":
+        sums.byteswap()
+    if array("I", map(zlib.crc32, texts, repeat(_PREFIX_SUM))) == sums:
         return texts, others
     samples = [line for line in ours if line.startswith(SAMPLE_PREFIX)]
     sound = [line for line in samples if unseal(line) is not None]
