@@ -57,7 +57,7 @@ bench: $(VENV)/.dev .venv-nvitop/.done
 
 .venv-nvitop/.done:
 	$(PYTHON) -m venv .venv-nvitop
-	.venv-nvitop/bin/pip install --quiet nvitop==1.7.0
+	.venv-nvitop/bin/pip install --quiet nvitop==1.7.2
 	touch $@
 
 $(VENV)/.pip:
@@ -78,4 +78,4 @@ $(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/setup.sh constrai
 	PYTHON=$(PYTHON) tests/clients/setup.sh $(CURDIR)/$(CLIENTS)
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) .venv-torchx .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs
+	rm -rf $(VENV) $(CLIENTS) .venv-torchx .venv-nvitop .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs

@@ -40,6 +40,8 @@ _GRACE_AFTER_FAILURE_S = 3.0
 # Slurm's own KillWait, where slurmstepd is no longer there to keep it.
 _GRACE_ALONE_S = 30.0
 _POLL_S = 0.05
+# Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit.
+_IMPORTABLE = str(Path(__file__).parent / "importable")
 
 
 class RankProcess:
@@ -188,6 +190,7 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
         "HPCKIT_RESTART": str(restart_count()),
         "HPCKIT_DEVICE": device,
         "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, (_IMPORTABLE, os.environ.get("PYTHONPATH")))),
     }
     environment.pop(TASK_VARIABLE, None)
     return environment

@@ -1,13 +1,18 @@
 import errno
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from hpckit import __version__
 from hpckit.errors import JobError
 from hpckit.payload import rendezvous
 from hpckit.payload.device import choose_device
 from hpckit.payload.place import Place, find_place, mpi_source
+from hpckit.payload.rank import rank_environment
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
 from hpckit.payload.tracebacks import error_line, last_error
@@ -190,6 +195,26 @@ def test_a_task_survives_its_json() -> None:
     task = Task(run_dir="/r", run_id="r", executor="local", launcher="srun", nodes=1,
                 tasks_per_node=2, command=("a b", "é\n"), python=("p",), device=None)  # fmt: skip
     assert task_from_json(task.to_json()) == task
+
+
+# --- hpckit for a Python without it ---
+
+
+def test_a_python_without_hpckit_imports_it_and_nothing_else_of_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    task = Task(run_dir="/r", run_id="r", executor="slurm", launcher="srun", nodes=1,
+                tasks_per_node=1, command=("x",), python=("p",), device=None)  # fmt: skip
+    path = rank_environment(task, THIRD_OF_FOUR, "cpu")["PYTHONPATH"]
+    assert path.split(os.pathsep)[1:] == ["/mine"]
+    bare = [os.path.realpath(sys.executable), "-S", "-c"]
+    script = "import hpckit, hpckit.units; print(hpckit.__version__)\nimport typer"
+    done = subprocess.run(
+        [*bare, script], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"{__version__}\n"
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'typer'\n")
 
 
 # --- tracebacks ---
