@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from errors import SetupError
+from hpckit.parallel.errors import SetupError
 
 
 class Parser(argparse.ArgumentParser):

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from errors import SetupError
 from torch import Tensor
 from torch.utils.data import Dataset
 from torch.utils.data.distributed import DistributedSampler
+
+from hpckit.parallel.errors import SetupError
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # from Debian's dataset-fashion-mnist
 CLASSES = 10

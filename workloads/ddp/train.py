@@ -25,15 +25,16 @@ import torch
 import torch.distributed as dist
 from arguments import curve_settings, make_parser, refuse_other_settings
 from data import Images, batches, load
-from errors import SetupError
 from model import Classifier
-from ranks import Place, add_over_ranks, find_place, say, share_cores
-from run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
+
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.ranks import Place, add_over_ranks, find_place, say, share_cores
+from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 
 
 def train(args: Namespace, place: Place, signals: list[int]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from errors import SetupError
+
+from hpckit.parallel.errors import SetupError
 
 
 class Metrics:

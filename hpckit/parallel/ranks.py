@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from errors import SetupError
+
+from hpckit.parallel.errors import SetupError
 
 
 @dataclass(frozen=True)
