@@ -14,7 +14,7 @@ from hpckit.slurm.record import JobRecord
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.values import SourceNote
-from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.states import RunStatus, is_its, statuses
 
 _SLURM_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
 _STEP = re.compile(r"(?P<job>\d+(?:[_+]\d+)?)\.(?P<step>\w+)", re.ASCII)
@@ -90,7 +90,10 @@ def _of_run(
     trouble: str | None,
 ) -> Target:
     run = status.run
-    known = Known(run=run, status=status, attempts=usage.get(run.job_id, ()))
+    attempts = usage.get(run.job_id, ())
+    if attempts and not is_its(run, attempts[-1].record):
+        attempts = ()
+    known = Known(run=run, status=status, attempts=attempts)
     notes = _trouble(trouble) if run.executor == "slurm" else ()
     return Target(job_id=run.job_id, known=known, step=step, notes=notes)
 

@@ -14,6 +14,9 @@ from hpckit.slurm.reasons import explain
 from hpckit.slurm.record import JobRecord, Source
 from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
 
+# Between hpckit's clock at submission and Slurm's.
+_SAME_SUBMISSION_S = 3600
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunStatus:
@@ -56,9 +59,24 @@ def statuses(runs: Sequence[Run]) -> list[RunStatus]:
     return [
         _local_status(run)
         if run.executor == "local"
-        else _slurm_status(run, records.get(run.job_id), trouble)
+        else _slurm_status(run, _own(run, records.get(run.job_id)), trouble)
         for run in runs
     ]
+
+
+def is_its(run: Run, record: JobRecord) -> bool:
+    """Say whether Slurm's record is of a run's job, and not of another with the same id.
+
+    Clusters that share home folders count alike, and every Slurm begins again some day. A requeue
+    changes the time of submission, and a user may change the name: only both together tell.
+    """
+    named = record.name in (None, run.record["name"])
+    submitted = record.submit_time
+    return named or submitted is None or abs(submitted - run.submitted_at) < _SAME_SUBMISSION_S
+
+
+def _own(run: Run, record: JobRecord | None) -> JobRecord | None:
+    return record if record and is_its(run, record) else None
 
 
 def _ask_slurm(job_ids: list[str]) -> tuple[dict[str, JobRecord], list[str]]:

@@ -286,3 +286,15 @@ def test_uncommitted_changes_of_the_recorded_run_are_said() -> None:
     old = {**RECORD, "code": {"commit": "a" * 40, "dirty": True}}
     [line] = differences(old, RECORD)
     assert line.startswith("code: the recorded run had uncommitted changes")
+
+
+def test_another_job_with_the_same_id_is_not_ours(fake_slurm: Path, tmp_path: Path) -> None:
+    """Of another cluster that shares the home folder, or of before Slurm was set up anew."""
+    run = make_run(tmp_path)
+    end_ranks(run, 0, 0, 0, 0)
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", submit="9000", name="theirs"))
+    assert (one(run).state, one(run).source) == (JobState.COMPLETED, "ranks")
+    # The user renamed it; it was requeued.
+    for cells in ({"submit": "101", "name": "new"}, {"submit": "9000", "name": "ddp"}):
+        answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", **cells))
+        assert one(run).state is JobState.RUNNING
