@@ -20,5 +20,5 @@ def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
         print_json(status_document(found))
     else:
         print("\n".join(status_line(status) for status in found))
-    if not all(status.finished for status in found):
+    if not all(status.finished or status.elsewhere for status in found):
         note("Slurm has the request, but some jobs are still ending.")

@@ -22,6 +22,8 @@ _SAME_SUBMISSION_S = 3600
 class RunStatus:
     """State of one run, in Slurm's words, and where it was learned.
 
+    `elsewhere`: this Slurm has another job with its id.
+
     `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
     the way of knowing. `expected_start` is in epoch seconds.
     """
@@ -38,6 +40,7 @@ class RunStatus:
     restarts: int | None = None
     exit_code: int | None = None
     ranks: tuple[RankRecord, ...] = ()
+    elsewhere: bool = False
 
     @property
     def finished(self) -> bool:
@@ -59,7 +62,7 @@ def statuses(runs: Sequence[Run]) -> list[RunStatus]:
     return [
         _local_status(run)
         if run.executor == "local"
-        else _slurm_status(run, _own(run, records.get(run.job_id)), trouble)
+        else _slurm_status(run, records.get(run.job_id), trouble)
         for run in runs
     ]
 
@@ -73,10 +76,6 @@ def is_its(run: Run, record: JobRecord) -> bool:
     named = record.name in (None, run.record["name"])
     submitted = record.submit_time
     return named or submitted is None or abs(submitted - run.submitted_at) < _SAME_SUBMISSION_S
-
-
-def _own(run: Run, record: JobRecord | None) -> JobRecord | None:
-    return record if record and is_its(run, record) else None
 
 
 def _ask_slurm(job_ids: list[str]) -> tuple[dict[str, JobRecord], list[str]]:
@@ -139,6 +138,9 @@ def _slurm_status(run: Run, record: JobRecord | None, trouble: list[str]) -> Run
     ranks = tuple(read_ranks(run.dir))
     if record is None:
         return _inferred(run, ranks, trouble)
+    if not is_its(run, record):
+        why = f"job {run.job_id} here is another, {record.name!r}: was this one on another cluster?"
+        return replace(_inferred(run, ranks, [why]), elsewhere=True)
     waiting = is_waiting(record.state)
     stale = record.source == "sacct" and trouble and not is_finished(record.state)
     status = RunStatus(

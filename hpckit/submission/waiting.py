@@ -32,6 +32,8 @@ def wait(
             look(found)
         if all(status.finished for status in found):
             return found
+        if lost := [status.reason_text for status in found if status.elsewhere]:
+            raise OutsideError(f"Nothing to wait for here: {lost[0]}")
         if timeout_s is not None and time.monotonic() - begun > timeout_s:
             open_runs = sum(not status.finished for status in found)
             raise OutsideError(
@@ -44,7 +46,8 @@ def wait(
 def cancel(runs: Sequence[Run]) -> list[RunStatus]:
     """End runs; return what they are a moment later. Runs that are over stay as they were."""
     before = {status.run.dir: status for status in statuses(runs)}
-    alive = [run for run in runs if not before[run.dir].finished]
+    seen = [before[run.dir] for run in runs]
+    alive = [row.run for row in seen if not (row.finished or row.elsewhere)]
     in_slurm = [run.job_id for run in alive if run.executor == "slurm"]
     if in_slurm:
         control.cancel(in_slurm)
@@ -57,7 +60,7 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
 def _settled(runs: Sequence[Run], seconds: float) -> list[RunStatus]:
     deadline = time.monotonic() + seconds
     found = statuses(runs)
-    while not all(status.finished for status in found) and time.monotonic() < deadline:
+    while not all(row.finished or row.elsewhere for row in found) and time.monotonic() < deadline:
         time.sleep(0.3)
         found = statuses(runs)
     return found

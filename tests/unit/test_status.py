@@ -4,6 +4,7 @@ import pytest
 
 from hpckit.cli.follow import LiveView
 from hpckit.cli.view import status_line, status_page, status_record
+from hpckit.errors import OutsideError
 from hpckit.localjob import LocalState, write_local_state
 from hpckit.ranks import write_rank
 from hpckit.runs import Run
@@ -11,6 +12,7 @@ from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.submission.compare import differences
 from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.waiting import cancel, wait
 from tests.unit.made import PLAN, make_run, rank, run_record
 
 DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
@@ -294,6 +296,13 @@ def test_another_job_with_the_same_id_is_not_ours(fake_slurm: Path, tmp_path: Pa
     end_ranks(run, 0, 0, 0, 0)
     answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", submit="9000", name="theirs"))
     assert (one(run).state, one(run).source) == (JobState.COMPLETED, "ranks")
+    end_ranks(run, 0, 0, 0, None)
+    assert (one(run).state, one(run).elsewhere) == (JobState.UNKNOWN, True)
+    assert "job 11 here is another, 'theirs'" in status_line(one(run))
+    cancel([run])
+    assert "scancel" not in (fake_slurm / "calls.jsonl").read_text()
+    with pytest.raises(OutsideError, match="Nothing to wait for here: job 11 here is another"):
+        wait([run])
     # The user renamed it; it was requeued.
     for cells in ({"submit": "101", "name": "new"}, {"submit": "9000", "name": "ddp"}):
         answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", **cells))
