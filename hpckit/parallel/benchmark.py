@@ -1,0 +1,53 @@
+"""Timing of work on devices that run by themselves."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+
+def synchronize(devices: Iterable[torch.device]) -> None:
+    """Wait until each device has done all it was given; the CPU never runs ahead."""
+    for device in dict.fromkeys(devices):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+
+class Benchmark:
+    """Times a `with` block until all of `devices` have done its work.
+
+    Without devices it tells only how long it took to hand out the work.
+
+    Attributes:
+        seconds: how long, once the block is over.
+    """
+
+    def __init__(self, *devices: torch.device) -> None:
+        self._devices = devices
+        self.seconds = 0.0
+
+    def __enter__(self) -> "Benchmark":
+        synchronize(self._devices)
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            synchronize(self._devices)
+        self.seconds = time.perf_counter() - self._began
+
+
+def at_once(work: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Run functions in a thread each, so that logical replicas of the CPU work at once, too."""
+    with ThreadPoolExecutor(len(work)) as pool:
+        return list(pool.map(lambda function: function(), work))

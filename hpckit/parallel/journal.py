@@ -1,0 +1,144 @@
+"""What a training run reports and keeps: lines, metrics.jsonl, and how far it has come."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpckit.parallel.arguments import refuse_other_settings
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.ranks import say
+from hpckit.parallel.run_folder import Metrics
+
+_SUMS = ("step", "loss_sum", "hits", "accuracy", "best")
+
+
+class Journal:
+    """Counts steps and sums of a run, and reports them; only the leading rank writes anything.
+
+    Attributes:
+        step: steps taken, over all epochs.
+        accuracy: of the held-out samples, after the last epoch that ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        samples: int,
+        batch_size: int,
+        epochs: int,
+        log_every: int,
+        checkpoint_every: int,
+        settings: Mapping[str, Any],
+        leads: bool = True,
+    ) -> None:
+        self.samples, self.batch_size, self.epochs = samples, batch_size, epochs
+        self.steps_per_epoch = math.ceil(samples / batch_size)
+        self.total_steps = epochs * self.steps_per_epoch
+        self.settings = dict(settings)
+        self.step, self.loss_sum, self.hits, self.accuracy, self.best = 0, 0.0, 0.0, 0.0, -1.0
+        self._log_every, self._checkpoint_every = log_every, checkpoint_every
+        self._leads = leads
+        self._metrics: Metrics | None = None
+        self._window = (time.perf_counter(), 0)
+        self._epoch = (time.perf_counter(), 0)
+
+    def resume(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            SetupError: it was made with other settings.
+        """
+        refuse_other_settings(self.settings, checkpoint["settings"])
+        for name in _SUMS:
+            setattr(self, name, checkpoint[name])
+        self.tell(f"resuming after step {self.step} of {self.total_steps}")
+
+    def open(self, metrics: Metrics) -> None:
+        """Begin to write."""
+        self._metrics = metrics
+
+    def tell(self, line: str) -> None:
+        """Print a line, once for all ranks."""
+        if self._leads:
+            say(line)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs of the journal."""
+        sums = {name: getattr(self, name) for name in _SUMS}
+        epoch = self.step // self.steps_per_epoch
+        return {"settings": self.settings, "epoch": epoch, **sums}
+
+    def epochs_left(self) -> Iterator[int]:
+        """Yield the numbers of the epochs to train, counted from 0; the first may be begun."""
+        for epoch in range(self.step // self.steps_per_epoch, self.epochs):
+            self._epoch = self._window = (time.perf_counter(), 0)
+            yield epoch
+
+    @property
+    def steps_done(self) -> int:
+        """Steps of the current epoch that were taken."""
+        return self.step % self.steps_per_epoch
+
+    @property
+    def next_size(self) -> int:
+        """How many samples the next batch has; the last of an epoch may be short."""
+        return min(self.batch_size, self.samples - self.steps_done * self.batch_size)
+
+    def count(self, loss_sum: float, hits: float) -> None:
+        """Count one step, by the sums over its whole batch; write a line now and then.
+
+        Raises:
+            SetupError: the loss is no number any more.
+        """
+        size = self.next_size
+        self.step += 1
+        if not math.isfinite(loss_sum):
+            raise SetupError(f"the loss is {loss_sum} at step {self.step}: try a smaller --lr")
+        self.loss_sum, self.hits = self.loss_sum + loss_sum, self.hits + hits
+        self._window = (self._window[0], self._window[1] + size)
+        self._epoch = (self._epoch[0], self._epoch[1] + size)
+        if self.step % self._log_every == 0:
+            epoch = (self.step - 1) // self.steps_per_epoch + 1
+            self._write(epoch, loss=loss_sum / size, samples_per_s=_rate(self._window))
+            self._window = (time.perf_counter(), 0)
+
+    def end_epoch(self, test_loss: float, accuracy: float) -> tuple[str, ...]:
+        """Report an epoch; return the names of the checkpoints that are due."""
+        epoch = self.step // self.steps_per_epoch
+        report = {
+            "train_loss": self.loss_sum / self.samples,
+            "train_accuracy": self.hits / self.samples,
+            "samples_per_s": _rate(self._epoch),
+        }
+        self.loss_sum = self.hits = 0.0
+        self.accuracy = accuracy
+        self._write(epoch, **report, test_loss=test_loss, test_accuracy=accuracy)
+        self.tell(
+            f"epoch {epoch}/{self.epochs}  loss {report['train_loss']:.3f}  "
+            f"train acc {report['train_accuracy']:.3f}  held-out acc {accuracy:.3f}  "
+            f"{report['samples_per_s']:.0f} samples/s"
+        )
+        every = self._checkpoint_every or self.epochs
+        if epoch % every and epoch != self.epochs:
+            return ()
+        better, self.best = accuracy > self.best, max(accuracy, self.best)
+        return ("last.pt", "best.pt") if better else ("last.pt",)
+
+    def end(self, setting: str) -> None:
+        """Say how the run ended."""
+        epochs = counted(self.step // self.steps_per_epoch, "epoch")
+        self.tell(f"held-out accuracy {self.accuracy:.3f} after {epochs}, {setting}")
+
+    def _write(self, epoch: int, **figures: float) -> None:
+        if self._metrics:
+            self._metrics.write(self.step, epoch, **figures)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return '1 rank' or '8 ranks'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _rate(window: tuple[float, int]) -> float:
+    return window[1] / (time.perf_counter() - window[0])
