@@ -1,0 +1,37 @@
+"""All devices of one machine in one process: tf.distribute.MirroredStrategy's ways, in torch."""
+
+from hpckit.parallel.mirrored.context import (
+    ReplicaContext,
+    get_replica_context,
+    get_strategy,
+    in_cross_replica_context,
+)
+from hpckit.parallel.mirrored.data import DistributedDataset, InputContext, ValueContext
+from hpckit.parallel.mirrored.gradients import MirroredOptimizer
+from hpckit.parallel.mirrored.losses import compute_average_loss
+from hpckit.parallel.mirrored.model import Mirrored
+from hpckit.parallel.mirrored.strategy import MirroredStrategy
+from hpckit.parallel.mirrored.training import Callback, Progress
+from hpckit.parallel.mirrored.values import PerReplica, ReduceOp
+from hpckit.parallel.mirrored.variables import Aggregation, MirroredVariable, Sync
+
+__all__ = [
+    "Aggregation",
+    "Callback",
+    "DistributedDataset",
+    "InputContext",
+    "Mirrored",
+    "MirroredOptimizer",
+    "MirroredStrategy",
+    "MirroredVariable",
+    "PerReplica",
+    "Progress",
+    "ReduceOp",
+    "ReplicaContext",
+    "Sync",
+    "ValueContext",
+    "compute_average_loss",
+    "get_replica_context",
+    "get_strategy",
+    "in_cross_replica_context",
+]

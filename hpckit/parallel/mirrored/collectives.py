@@ -1,0 +1,184 @@
+"""Sums, means and joins over replicas: of trees, of tensors with gradients, of flat gradients."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from hpckit.parallel.mirrored.values import PerReplica, ReduceOp, Tree, leaves, map_tree
+from hpckit.parallel.scratch import allreduce, ring_allreduce
+
+if TYPE_CHECKING:  # the context offers what is here
+    from hpckit.parallel.mirrored.context import ReplicaContext
+
+Gather = Callable[[list[Tree]], list[Tree]]
+
+
+def checked(op: str) -> ReduceOp:
+    """Return the reduction that a word means; letter case does not matter.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return ReduceOp(op.lower())
+    except ValueError:
+        raise ValueError(f"{op!r} is no reduction: write 'sum' or 'mean'.") from None
+
+
+def total(op: ReduceOp, values: Sequence[Tree], device: torch.device) -> torch.Tensor:
+    """Return the sum or mean of one tensor or number of each replica, on a device.
+
+    Raises:
+        ValueError: their shapes differ.
+    """
+    tensors = [_tensor(value, device) for value in values]
+    _check_shapes(tensors)
+    summed = tensors[0].clone()
+    for tensor in tensors[1:]:
+        summed = summed + tensor
+    return summed if op == ReduceOp.SUM else summed / len(tensors)
+
+
+def total_along(
+    op: ReduceOp, values: Sequence[Tree], axis: int, device: torch.device
+) -> torch.Tensor:
+    """Return the sum or mean over an axis and over replicas; lengths along the axis may differ."""
+    tensors = [_tensor(value, device) for value in values]
+    if any(not -tensor.dim() <= axis < tensor.dim() for tensor in tensors):
+        raise ValueError(
+            f"reduce(axis={axis}): a value of shape {_shapes(tensors)} has no axis so."
+        )
+    summed = total(ReduceOp.SUM, [tensor.sum(axis) for tensor in tensors], device)
+    count = sum(tensor.shape[axis] for tensor in tensors)
+    return summed if op == ReduceOp.SUM else summed / count
+
+
+def joined(values: Sequence[Tree], axis: int, device: torch.device) -> torch.Tensor:
+    """Return one tensor of each replica joined along an axis, on a device.
+
+    Raises:
+        ValueError: they have no such axis, or differ in another.
+    """
+    tensors = [_tensor(value, device) for value in values]
+    if any(not -tensor.dim() <= axis < tensor.dim() for tensor in tensors):
+        raise ValueError(
+            f"gather along axis {axis}: values of shape {_shapes(tensors)} cannot be joined there. "
+            "A number has no axis: value.reshape(1) has one."
+        )
+    rests = {
+        tensor.movedim(axis, 0).shape[1:] for tensor in tensors
+    }  # the other lengths must be equal
+    if len(rests) > 1:
+        raise ValueError(
+            f"gather along axis {axis}: values of shape {_shapes(tensors)} differ in another axis."
+        )
+    return torch.cat(tensors, axis)
+
+
+def gathering(axis: int) -> Gather:
+    """Return what makes of all replicas' trees the joined one of each."""
+
+    def gather(trees: list[Tree]) -> list[Tree]:
+        devices = [_device(tree) for tree in trees]
+        with torch.no_grad():
+            return [
+                map_tree(lambda *values, at=device: joined(values, axis, at), *trees)
+                for device in devices
+            ]
+
+    return gather
+
+
+def all_reduce(context: "ReplicaContext", op: ReduceOp, value: Tree) -> Tree:
+    """Return the sum or mean over replicas of each leaf of a replica's tree."""
+    tensors = [_tensor(leaf, context.device) for leaf in leaves(value)]
+    summed = _Sum.apply(context, f"all_reduce({op})", *tensors)  # type: ignore[no-untyped-call]
+    reduced = iter(summed)
+    scale = 1 if op == ReduceOp.SUM else context.num_replicas_in_sync
+    return map_tree(lambda _: next(reduced) if scale == 1 else next(reduced) / scale, value)
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over replicas; its gradient is the sum over replicas of theirs.
+
+    The backward pass meets as the forward pass does: every replica must run it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Tree, context: "ReplicaContext", what: str, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.context, ctx.what = context, what
+        return _summed(context, what, tensors)
+
+    @staticmethod
+    def backward(ctx: Tree, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, None, *_summed(ctx.context, f"the gradient of {ctx.what}", gradients)
+
+
+def _summed(
+    context: "ReplicaContext", what: str, tensors: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    def merge(sent: list[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
+        if len({len(each) for each in sent}) > 1:
+            raise ValueError(f"{what}: the replicas' values differ in structure.")
+        device = sent[0][0].device if sent[0] else torch.device("cpu")
+        sums = [total(ReduceOp.SUM, same, device) for same in zip(*sent, strict=True)]
+        return [
+            [one.to(mine.device, copy=True) for one, mine in zip(sums, each, strict=True)]
+            for each in sent
+        ]
+
+    return tuple(context.meet(what, tensors, merge))
+
+
+def sum_in_place(tensors: Sequence[torch.Tensor]) -> None:
+    """Replace each replica's flat tensor by the sum: NCCL or a ring on GPUs, else one by one."""
+    devices = {tensor.device for tensor in tensors}
+    gpus = all(device.type == "cuda" for device in devices) and len(devices) == len(tensors)
+    if gpus and torch.cuda.nccl.is_available(tensors):  # type: ignore[no-untyped-call]
+        torch.cuda.nccl.all_reduce(tensors)  # type: ignore[no-untyped-call]
+    elif gpus and len(tensors) > 2:
+        ring_allreduce(tensors)
+    else:
+        allreduce(tensors)
+
+
+def reduce_leaf(op: ReduceOp, leaf: Tree, axis: int | None, device: torch.device) -> Tree:
+    """Return the sum or mean of one PerReplica.
+
+    Raises:
+        ValueError: it is a plain value, whose sum over replicas could mean two things.
+    """
+    if not isinstance(leaf, PerReplica):
+        if op == ReduceOp.SUM:
+            raise ValueError(
+                f"reduce('sum') of {leaf!r}, which is not a value of each replica: reduce what "
+                "strategy.run() returned."
+            )
+        leaf = PerReplica((leaf,))
+    if axis is None:
+        return total(op, leaf.values, device)
+    return total_along(op, leaf.values, axis, device)
+
+
+def _tensor(value: Tree, device: torch.device) -> torch.Tensor:
+    return torch.as_tensor(value, device=device)
+
+
+def _device(tree: Tree) -> torch.device:
+    tensors = [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _check_shapes(tensors: Sequence[torch.Tensor]) -> None:
+    if len({tensor.shape for tensor in tensors}) > 1:
+        raise ValueError(
+            f"The replicas' values differ in shape: {_shapes(tensors)}. "
+            "Add up their samples first, or give an axis."
+        )
+
+
+def _shapes(tensors: Sequence[torch.Tensor]) -> str:
+    return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)

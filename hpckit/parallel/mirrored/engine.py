@@ -1,0 +1,204 @@
+"""A thread for each replica of one run, and the place where they meet.
+
+Threads live as long as the run does, so that none is left over. What one of them raises ends the
+others where they wait for it, and is raised once, to whoever called.
+"""
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+
+from hpckit.parallel.devices import Replica
+from hpckit.parallel.mirrored.values import Tree
+
+T = TypeVar("T")
+Merge = Callable[[list[Tree]], Sequence[Tree]]
+
+
+class _Ended(BaseException):
+    """Another replica failed; a BaseException, so that no `except Exception` goes on without it."""
+
+
+class Meeting:
+    """Where the replicas of one run wait until all have come; the last to come does the work."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._changed = threading.Condition()
+        self._came: dict[int, tuple[str, Tree]] = {}
+        self._results: Sequence[Tree] = ()
+        self._round = 0
+        self._returned: set[int] = set()
+        self._over = False
+
+    def meet(self, number: int, what: str, value: Tree, merge: Merge) -> Tree:
+        """Return this replica's own of what `merge` makes of all replicas' values.
+
+        Raises:
+            RuntimeError: the others are somewhere else, so that they would wait for ever.
+        """
+        with self._changed:
+            if self._over:
+                raise _Ended
+            self._came[number] = (what, value)
+            this_round = self._round
+            self._check(number)
+            if len(self._came) == self._count:
+                self._finish(merge)
+            while self._round == this_round:
+                if self._over:
+                    raise _Ended
+                self._changed.wait()
+            # No later round can be over yet: it needs this replica.
+            return self._results[number]
+
+    def leave(self, number: int) -> None:
+        """Say that a replica has returned and will not come any more.
+
+        Raises:
+            RuntimeError: others wait for it.
+        """
+        with self._changed:
+            self._returned.add(number)
+            if not self._over:
+                self._check(number)
+
+    def end(self) -> None:
+        """End every replica that waits here, or comes later."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _check(self, number: int) -> None:
+        places = {what for what, _ in self._came.values()}
+        if len(places) > 1 or (places and self._returned):
+            where = {at: f"is in {what}" for at, (what, _) in self._came.items()}
+            where |= dict.fromkeys(self._returned, "has returned")
+            told = ", ".join(f"replica {at} {where[at]}" for at in sorted(where))
+            raise RuntimeError(
+                f"The replicas do not meet: {told}. "
+                "Every replica must make the same calls in the same order, also with no samples."
+            )
+
+    def _finish(self, merge: Merge) -> None:
+        self._results = merge([self._came[at][1] for at in range(self._count)])
+        self._came = {}
+        self._round += 1
+        self._changed.notify_all()
+
+
+@dataclass
+class _Outcome:
+    """What became of the replicas of one run."""
+
+    results: dict[int, Tree] = field(default_factory=dict)
+    failures: list[tuple[Replica, BaseException]] = field(default_factory=list)
+
+
+def run_together(replicas: Sequence[Replica], body: Callable[[Replica, Meeting], T]) -> list[T]:
+    """Call `body` once for each replica, all at the same time; return what each returned.
+
+    Raises:
+        BaseException: what the first replica to fail raised, with a note that says which it was.
+    """
+    meeting, outcome = Meeting(len(replicas)), _Outcome()
+    settings = _Settings.here(replicas)
+
+    def work(replica: Replica) -> None:
+        try:
+            with settings.on(replica):
+                outcome.results[replica.number] = body(replica, meeting)
+            meeting.leave(replica.number)
+        except _Ended:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever called
+            outcome.failures.append((replica, error))
+            meeting.end()
+
+    if len(replicas) == 1:
+        work(replicas[0])
+    else:
+        _in_threads(replicas, work, meeting)
+    if outcome.failures:
+        _raise(outcome.failures)
+    return [outcome.results[replica.number] for replica in replicas]
+
+
+def _in_threads(
+    replicas: Sequence[Replica], work: Callable[[Replica], None], meeting: Meeting
+) -> None:
+    threads: list[threading.Thread] = []
+    try:
+        for replica in replicas:
+            # Each has a copy of the caller's context variables: one copy cannot be entered twice.
+            target = contextvars.copy_context().run
+            name = f"mirrored-{replica.number}"
+            thread = threading.Thread(target=target, args=(work, replica), name=name, daemon=True)
+            thread.start()
+            threads.append(thread)
+        for thread in threads:
+            thread.join()
+    except BaseException:  # Ctrl-C, or no more threads: nobody may be left waiting for the rest
+        meeting.end()
+        for thread in threads:
+            thread.join()
+        raise
+
+
+def _raise(failures: Sequence[tuple[Replica, BaseException]]) -> None:
+    first, error = failures[0]
+    error.add_note(f"Raised in {first}.")
+    for replica, other in failures[1:]:
+        if other is not error:
+            error.add_note(f"Also, in {replica}: {type(other).__name__}: {other}")
+    raise error
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What torch keeps for each thread, as it is where a run begins."""
+
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[str, torch.dtype, bool], ...]
+    streams: tuple[torch.cuda.Stream, ...]
+
+    @classmethod
+    def here(cls, replicas: Sequence[Replica]) -> "_Settings":
+        kinds = dict.fromkeys(replica.device.type for replica in replicas)
+        gpus = dict.fromkeys(
+            replica.device for replica in replicas if replica.device.type == "cuda"
+        )
+        return cls(
+            grad=torch.is_grad_enabled(),
+            inference=torch.is_inference_mode_enabled(),
+            autocast=tuple(
+                (kind, torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled())
+                for kind in kinds
+                if torch.is_autocast_enabled(kind)
+            ),
+            streams=tuple(torch.cuda.current_stream(gpu) for gpu in gpus),
+        )
+
+    @contextmanager
+    def on(self, replica: Replica) -> Iterator[None]:
+        """Have these settings in a replica's thread, and its device as the current one.
+
+        On each GPU, every thread uses the stream that the caller uses there. So what two of them
+        do on one GPU is in order, and nothing has to be synchronized by hand.
+        """
+        with ExitStack() as stack:
+            for stream in self.streams:
+                stack.enter_context(torch.cuda.stream(stream))
+            if replica.device.type == "cuda":
+                stack.enter_context(torch.cuda.device(replica.device))
+            stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            for kind, dtype, cache in self.autocast:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
+            yield

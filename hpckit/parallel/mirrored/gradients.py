@@ -1,0 +1,151 @@
+"""Gradients of all replicas made one, in flat buckets; and optimizers that apply the same step."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from hpckit.parallel.mirrored.context import ReplicaContext, replica_of
+from hpckit.parallel.mirrored.model import Mirrored
+
+if TYPE_CHECKING:  # the strategy makes these
+    from hpckit.parallel.mirrored.strategy import MirroredStrategy
+
+Make = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+# Few enough that a copy costs little memory, large enough that a sum costs more than its start.
+_BUCKET_BYTES = 32 * 2**20
+
+
+class MirroredOptimizer:
+    """A torch optimizer for each replica, of its own parameters, on the same gradients."""
+
+    def __init__(self, strategy: "MirroredStrategy", model: Mirrored, make: Make) -> None:
+        self.strategy = strategy
+        self.model = model
+        self.copies = tuple(make(module.parameters()) for module in model.copies)
+
+    @property
+    def local(self) -> torch.optim.Optimizer:
+        """The optimizer of the replica that calls; outside of replicas, the first."""
+        context = replica_of(self.strategy, "an optimizer")
+        return self.copies[context.replica.number if context else 0]
+
+    def zero_grad(self) -> None:
+        """Drop the gradients: in a replica its own, outside all."""
+        inside = replica_of(self.strategy, "an optimizer") is not None
+        for optimizer in (self.local,) if inside else self.copies:
+            optimizer.zero_grad()
+
+    def step(self, samples: int | None = None) -> None:
+        """Make the gradients of all replicas one, then apply them; every replica calls it.
+
+        Args:
+            samples: of the mean of how many samples this replica's gradients are; 0 where it had
+                none. None: gradients are summed as they are, since the losses were divided by the
+                number of samples of all replicas.
+
+        Raises:
+            RuntimeError: no replica calls.
+            ValueError: no replica has a sample.
+        """
+        context = replica_of(self.strategy, "an optimizer")
+        if context is None:
+            raise RuntimeError("optimizer.step() is called in a function that strategy.run() runs.")
+        optimizer = self.local
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        reduce_gradients(context, parameters, samples)
+        optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return one copy for all replicas: a plain optimizer can load it."""
+        return self.copies[0].state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load one state into all copies, outside of replicas."""
+        for optimizer in self.copies:
+            # A copy each: torch keeps tensors that are on the right device already.
+            optimizer.load_state_dict(copy.deepcopy(state))
+
+
+def reduce_gradients(
+    context: ReplicaContext, parameters: Iterable[torch.Tensor], samples: int | None
+) -> None:
+    """Replace the gradients of every replica by those of the mean over all samples, or the sum.
+
+    A parameter that some replicas did not use counts there as 0; that none used has no gradient.
+
+    Raises:
+        ValueError: no replica has a sample, or a gradient is sparse.
+    """
+    wanted = [parameter for parameter in parameters if parameter.requires_grad]
+    used = [parameter.grad is not None and samples != 0 for parameter in wanted]
+    all_used, all_samples = zip(
+        *context.meet("all_reduce_gradients", (used, samples), lambda sent: [sent] * len(sent)),
+        strict=True,
+    )
+    scale = _share(samples, all_samples)
+    taking_part = []
+    for parameter, mine, *others in zip(wanted, used, *all_used, strict=True):
+        if not mine:  # also what is there of no sample, which is NaN
+            parameter.grad = torch.zeros_like(parameter) if any(others) else None
+        if parameter.grad is not None:
+            taking_part.append(_dense(parameter.grad))
+    buckets = list(_buckets(taking_part))
+    flat = [torch.cat([gradient.reshape(-1) for gradient in bucket]) for bucket in buckets]
+    for one in flat:
+        one *= scale
+    context.meet("the sum of gradients", flat, _sum_each(context))
+    for bucket, one in zip(buckets, flat, strict=True):
+        parts = torch.split(one, [gradient.numel() for gradient in bucket])
+        for gradient, part in zip(bucket, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def _sum_each(
+    context: ReplicaContext,
+) -> Callable[[list[list[torch.Tensor]]], list[None]]:
+    def merge(sent: list[list[torch.Tensor]]) -> list[None]:
+        for same in zip(*sent, strict=True):
+            context.strategy.cross_device_ops(same)
+        return [None] * len(sent)
+
+    return merge
+
+
+def _share(samples: int | None, all_samples: Sequence[int | None]) -> float:
+    """Return this replica's part of all samples."""
+    counts = [count for count in all_samples if count is not None]
+    if not counts:
+        return 1.0
+    if samples is None or len(counts) < len(all_samples):
+        raise ValueError(f"samples must be given by every replica or by none, not {all_samples}.")
+    if not sum(counts):
+        raise ValueError("No replica has a sample: there is nothing to take a mean of.")
+    return samples / sum(counts)
+
+
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    if gradient.layout != torch.strided:
+        raise ValueError(
+            f"A gradient of layout {gradient.layout} cannot be reduced: build the layer with "
+            "sparse=False."
+        )
+    return gradient
+
+
+def _buckets(gradients: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Return the gradients of each dtype in groups of limited size."""
+    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
+        bucket: list[torch.Tensor] = []
+        size = 0
+        for gradient in gradients:
+            if gradient.dtype != dtype:
+                continue
+            if bucket and size + gradient.nbytes > _BUCKET_BYTES:
+                yield bucket
+                bucket, size = [], 0
+            bucket.append(gradient)
+            size += gradient.nbytes
+        yield bucket

@@ -1,0 +1,293 @@
+"""One process, all devices of this machine, one step at a time: `MirroredStrategy`."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from hpckit.parallel.devices import Replica, Spec, find_replicas
+from hpckit.parallel.mirrored import collectives, context, data, training
+from hpckit.parallel.mirrored.engine import Meeting, run_together
+from hpckit.parallel.mirrored.gradients import Make, MirroredOptimizer, reduce_gradients
+from hpckit.parallel.mirrored.losses import Loss
+from hpckit.parallel.mirrored.model import Mirrored
+from hpckit.parallel.mirrored.values import (
+    PerReplica,
+    Tree,
+    local_results,
+    map_tree,
+    parts_of,
+    regroup,
+)
+from hpckit.parallel.mirrored.variables import Aggregation, MirroredVariable, Sync
+from hpckit.parallel.scratch import Reduce
+
+
+class MirroredStrategy:
+    """Copies of a model on all devices of one machine, in one process, always in step.
+
+    Args:
+        devices: words as `find_replicas` knows them: `GPU:*`, `cuda:0`, a list of such, or `cpu:2`
+            for two logical replicas. None: all GPUs, else the CPU.
+        cross_device_ops: replaces each of several flat tensors, one per replica, by their sum.
+            None: NCCL where it can, else plain copies.
+
+    Raises:
+        ValueError: a device is not there.
+    """
+
+    def __init__(self, devices: Spec = None, *, cross_device_ops: Reduce | None = None) -> None:
+        self.replicas = find_replicas(devices, default="all")
+        self.cross_device_ops: Reduce = cross_device_ops or collectives.sum_in_place
+
+    def __repr__(self) -> str:
+        devices = ", ".join(str(replica.device) for replica in self.replicas)
+        return f"MirroredStrategy({devices}) at {id(self):#x}"
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """How many replicas there are."""
+        return len(self.replicas)
+
+    @contextmanager
+    def scope(self) -> Iterator["MirroredStrategy"]:
+        """Be in cross-replica context: no other strategy can be used meanwhile.
+
+        Raises:
+            RuntimeError: this is in another strategy's scope, or in a replica.
+        """
+        context.refuse_replica(self, "scope()")
+        with context.entered(context.Place(self)):
+            yield self
+
+    def variable(
+        self,
+        initial: Tree,
+        *,
+        aggregation: str = Aggregation.NONE,
+        sync: str = Sync.ON_WRITE,
+        trainable: bool | None = None,
+    ) -> MirroredVariable:
+        """Return a variable with a value per replica.
+
+        Args:
+            initial: a tensor, number or list, or what returns one; called once.
+            aggregation: `none`, `sum`, `mean` or `only_first_replica`.
+            sync: `on_write`: replicas hold the same after each assignment; `on_read`: each holds
+                its own.
+            trainable: whether gradients are taken; None: those on write.
+        """
+        context.refuse_replica(self, "variable()")
+        return MirroredVariable(
+            self, initial, aggregation=aggregation, sync=sync, trainable=trainable
+        )
+
+    def mirror(self, module: nn.Module) -> Mirrored:
+        """Return copies of a module, one per replica; the module itself is left as it is."""
+        context.refuse_replica(self, "mirror()")
+        return Mirrored(self, module)
+
+    def optimizer(self, model: Mirrored, make: Make) -> MirroredOptimizer:
+        """Return an optimizer that applies the same step on each replica.
+
+        Args:
+            model: what `mirror` returned.
+            make: an optimizer from parameters, such as `lambda p: torch.optim.SGD(p, lr=0.1)`.
+        """
+        context.refuse_replica(self, "optimizer()")
+        self._own(model)
+        return MirroredOptimizer(self, model, make)
+
+    def run(
+        self, fn: Callable[..., Tree], args: tuple[Tree, ...] = (), kwargs: Tree = None
+    ) -> Tree:
+        """Call `fn` once on each replica, all at the same time.
+
+        Each gets its own of every PerReplica in the arguments, and everything else as it is. What
+        they return comes back as PerReplica, inside the tuples, lists or dicts they returned; with
+        one replica, as it is.
+
+        Raises:
+            RuntimeError: this is in another strategy's scope, or in a replica.
+            BaseException: what a replica raised, with a note that says which; the others are ended
+                where they wait for it, or when they return.
+        """
+        context.refuse_replica(self, "run()")
+        for value in (*args, *(kwargs or {}).values()):
+            self._own(value)
+        given = parts_of((tuple(args), dict(kwargs or {})), len(self.replicas))
+
+        def body(replica: Replica, meeting: Meeting) -> Tree:
+            here = context.ReplicaContext(self, replica, meeting)
+            positional, named = given[replica.number]
+            with context.entered(context.Place(self, here)):
+                return fn(*positional, **named)
+
+        return regroup(run_together(self.replicas, body))
+
+    def reduce(self, op: str, value: Tree, axis: int | None = None) -> Tree:
+        """Return the sum or mean over replicas of each PerReplica in `value`.
+
+        Args:
+            op: `sum` or `mean`.
+            value: what `run` returned.
+            axis: also over this axis of each; the mean is then over all their elements, so that
+                parts of unequal length weigh what they should.
+
+        Raises:
+            ValueError: the sum of a plain value is asked for, or shapes differ.
+        """
+        context.refuse_replica(self, "reduce()")
+        word, device = collectives.checked(op), self.replicas[0].device
+        return map_tree(
+            lambda leaf: collectives.reduce_leaf(word, self._wrapped(leaf), axis, device), value
+        )
+
+    def gather(self, value: Tree, axis: int = 0) -> Tree:
+        """Return each PerReplica in `value` joined along an axis; lengths along it may differ.
+
+        Raises:
+            ValueError: tensors cannot be joined.
+        """
+        context.refuse_replica(self, "gather()")
+        device = self.replicas[0].device
+        return map_tree(lambda leaf: collectives.joined(local_results(leaf), axis, device), value)
+
+    def local_results(self, value: Tree) -> tuple[Tree, ...]:
+        """Return the values of this process's replicas, which are all."""
+        if isinstance(value, MirroredVariable):
+            return value.values
+        return local_results(value)
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """Return a replica's part of a global batch.
+
+        Raises:
+            ValueError: the parts would not be equal.
+        """
+        return data.per_replica_batch_size(global_batch_size, len(self.replicas))
+
+    def distribute_dataset(self, batches: Iterable[Tree]) -> data.DistributedDataset:
+        """Return global batches (of a DataLoader, say) in parts, one for each replica, in order.
+
+        The first parts have the ceiling, the last the rest, which may be no sample.
+        """
+        context.refuse_replica(self, "distribute_dataset()")
+        return data.SplitDataset(batches, self.replicas)
+
+    def distribute_datasets_from_function(
+        self, make: Callable[[data.InputContext], Iterable[Tree]]
+    ) -> data.DistributedDataset:
+        """Return what `make` gives: batches that are one replica's each, taken in turn.
+
+        Where they end in the middle, replicas that are left get the first's batch with no sample.
+        """
+        context.refuse_replica(self, "distribute_datasets_from_function()")
+        made = make(data.InputContext(len(self.replicas)))
+        return data.DistributedDataset(made, lambda one: data.by_replica(one, self.replicas))
+
+    def distribute_values_from_function(self, make: Callable[[data.ValueContext], Tree]) -> Tree:
+        """Return what `make` gives for each replica."""
+        context.refuse_replica(self, "distribute_values_from_function()")
+        count = len(self.replicas)
+        made = [make(data.ValueContext(number, count)) for number in range(count)]
+        return made[0] if count == 1 else PerReplica(tuple(made))
+
+    def all_reduce_gradients(
+        self,
+        model: Mirrored | Iterable[torch.Tensor],
+        samples: int | None = None,
+    ) -> None:
+        """Replace each replica's gradients by those over all; called in every replica.
+
+        For loops of one's own with a torch optimizer per replica; `MirroredOptimizer.step` does it
+        by itself.
+
+        Args:
+            model: what `mirror` returned, or this replica's parameters.
+            samples: of the mean of how many samples this replica's gradients are, 0 where it has
+                none; None: they are summed as they are.
+
+        Raises:
+            RuntimeError: no replica calls.
+            ValueError: no replica has a sample.
+        """
+        here = context.replica_of(self, "all_reduce_gradients()")
+        if here is None:
+            raise RuntimeError("all_reduce_gradients() is called in what strategy.run() runs.")
+        self._own(model)
+        parameters = model.parameters() if isinstance(model, Mirrored) else model
+        reduce_gradients(here, parameters, samples)
+
+    def fit(
+        self,
+        model: Mirrored,
+        batches: Iterable[Tree],
+        loss: Loss,
+        optimizer: MirroredOptimizer,
+        epochs: int = 1,
+        *,
+        metrics: Mapping[str, Loss] | None = None,
+        validation: Iterable[Tree] | None = None,
+        callbacks: Sequence[training.Callback] = (),
+    ) -> dict[str, list[float]]:
+        """Train on global batches of (inputs, targets); return the history, a value per epoch.
+
+        Args:
+            model: what `mirror` returned.
+            batches: read once per epoch; tensors, samples first.
+            loss: of predictions and targets, one value per sample (`reduction="none"`) or the mean
+                over samples.
+            optimizer: what `optimizer` returned.
+            epochs: how many.
+            metrics: more values by name, each as `loss` is.
+            validation: global batches to evaluate on after each epoch, as `val_loss` and so on.
+            callbacks: called in the caller's thread, between steps.
+
+        Raises:
+            ValueError: an epoch has no batch, or the loss is a sum.
+        """
+        self._own(model)
+        self._own(optimizer)
+        fitting = training.Fitting(self, model, optimizer, loss, dict(metrics or {}))
+        return fitting.run(batches, epochs, validation, callbacks)
+
+    def evaluate(
+        self,
+        model: Mirrored,
+        batches: Iterable[Tree],
+        loss: Loss,
+        *,
+        metrics: Mapping[str, Loss] | None = None,
+    ) -> dict[str, float]:
+        """Return the mean over all samples of the loss, and of each metric; nothing is trained."""
+        self._own(model)
+        return training.evaluate(self, model, batches, {"loss": loss, **(metrics or {})})
+
+    def predict(self, model: Mirrored, batches: Iterable[Tree]) -> Tree:
+        """Return the predictions of all samples, in order, on the CPU.
+
+        Args:
+            model: what `mirror` returned.
+            batches: inputs, or (inputs, targets), of which targets are left aside.
+        """
+        self._own(model)
+        return training.predict(self, model, batches)
+
+    def _wrapped(self, leaf: Tree) -> Tree:
+        alone = len(self.replicas) == 1 and not isinstance(leaf, PerReplica)
+        return PerReplica((leaf,)) if alone else leaf
+
+    def _own(self, value: Tree) -> None:
+        """Refuse what another strategy made.
+
+        Raises:
+            RuntimeError: it did.
+        """
+        made = isinstance(value, Mirrored | MirroredOptimizer | MirroredVariable)
+        if made and value.strategy is not self:
+            raise RuntimeError(
+                f"Two strategies are mixed: a {type(value).__name__} of {value.strategy} is "
+                f"given to {self}. Make it with the strategy that uses it."
+            )

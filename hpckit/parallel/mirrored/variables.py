@@ -1,0 +1,150 @@
+"""Variables with one value per replica: kept equal when written, or reduced when read."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import torch
+
+from hpckit.parallel.mirrored import collectives
+from hpckit.parallel.mirrored.context import ReplicaContext, replica_of
+from hpckit.parallel.mirrored.values import ReduceOp, Tree, part_of
+
+if TYPE_CHECKING:  # the strategy makes variables
+    from hpckit.parallel.mirrored.strategy import MirroredStrategy
+
+Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Aggregation(StrEnum):
+    """How the values of replicas become one when a variable is written or read."""
+
+    NONE = "none"
+    SUM = "sum"
+    MEAN = "mean"
+    ONLY_FIRST_REPLICA = "only_first_replica"
+
+
+class Sync(StrEnum):
+    """When the values of replicas become one."""
+
+    ON_WRITE = "on_write"
+    ON_READ = "on_read"
+
+
+class MirroredVariable:
+    """A tensor for each replica, with one initial value; they never share memory.
+
+    On write: what replicas assign is aggregated, and all hold the result. With NONE each keeps what
+    it assigned. On read: replicas assign to their own, and who reads outside of them gets these
+    aggregated.
+    """
+
+    def __init__(
+        self,
+        strategy: "MirroredStrategy",
+        initial: Tree,
+        *,
+        aggregation: str = Aggregation.NONE,
+        sync: str = Sync.ON_WRITE,
+        trainable: bool | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self.aggregation = Aggregation(aggregation)
+        self.sync = Sync(sync)
+        if trainable is None:
+            trainable = self.sync == Sync.ON_WRITE
+        first = torch.as_tensor(initial() if callable(initial) else initial).detach()
+        self.trainable = trainable and (first.is_floating_point() or first.is_complex())
+        self.values = tuple(
+            first.to(replica.device, copy=True).requires_grad_(self.trainable)
+            for replica in strategy.replicas
+        )
+
+    def __repr__(self) -> str:
+        values = ", ".join(str(value.tolist()) for value in self.values)
+        return f"MirroredVariable({values}; {self.sync}, {self.aggregation})"
+
+    def read(self) -> torch.Tensor:
+        """Return this replica's tensor itself; outside of replicas, the first or the aggregate.
+
+        Raises:
+            ValueError: the variable is on read, and has no aggregation.
+        """
+        context = self._context()
+        if context is not None:
+            return self.values[context.replica.number]
+        if self.sync == Sync.ON_WRITE or self.aggregation == Aggregation.ONLY_FIRST_REPLICA:
+            return self.values[0]
+        if self.aggregation == Aggregation.NONE:
+            raise ValueError(
+                "A variable synchronised on read without an aggregation has no value outside of "
+                "replicas: create it with aggregation='sum', 'mean' or 'only_first_replica'."
+            )
+        with torch.no_grad():
+            return collectives.total(
+                ReduceOp(self.aggregation), self.values, self.values[0].device
+            ).to(self.values[0].dtype)
+
+    def assign(self, value: Tree) -> None:
+        """Set the value. Outside of replicas: of all, from one value or a PerReplica.
+
+        There, a variable that is summed on read is set to equal shares of the value.
+        """
+        self._write(value, lambda tensor, new: tensor.copy_(new))
+
+    def assign_add(self, value: Tree) -> None:
+        """Add to the value; what replicas add is aggregated first.
+
+        Raises:
+            ValueError: the variable is summed on read, and no replica calls.
+        """
+        self._refuse_sum("assign_add")
+        self._write(value, lambda tensor, new: tensor.add_(new))
+
+    def assign_sub(self, value: Tree) -> None:
+        """Subtract from the value; what replicas subtract is aggregated first.
+
+        Raises:
+            ValueError: the variable is summed on read, and no replica calls.
+        """
+        self._refuse_sum("assign_sub")
+        self._write(value, lambda tensor, new: tensor.sub_(new))
+
+    def _write(self, value: Tree, change: Change) -> None:
+        context = self._context()
+        with torch.no_grad():
+            if context is not None:
+                new = self._aggregated(context, value)
+                change(self.values[context.replica.number], new)
+                return
+            if self._summed_on_read():
+                value = torch.as_tensor(value) / len(self.values)
+            for number, tensor in enumerate(self.values):
+                change(tensor, torch.as_tensor(part_of(value, number)).to(tensor.device))
+
+    def _aggregated(self, context: ReplicaContext, value: Tree) -> torch.Tensor:
+        """Return what one replica writes: its own value, or that of all."""
+        mine = torch.as_tensor(value, device=context.device)
+        if self.sync == Sync.ON_READ or self.aggregation == Aggregation.NONE:
+            return mine
+        if self.aggregation == Aggregation.ONLY_FIRST_REPLICA:
+            first: torch.Tensor = context.meet(
+                "assign(only_first_replica)", mine, lambda all_: [all_[0]] * len(all_)
+            )
+            return first.to(context.device)
+        reduced: torch.Tensor = context.all_reduce(self.aggregation, mine)
+        return reduced
+
+    def _refuse_sum(self, what: str) -> None:
+        if self._context() is None and self._summed_on_read():
+            raise ValueError(
+                f"{what} outside of replicas, of a variable that is summed on read, could add once "
+                "or once per replica: use it in strategy.run(), or assign()."
+            )
+
+    def _summed_on_read(self) -> bool:
+        return self.sync == Sync.ON_READ and self.aggregation == Aggregation.SUM
+
+    def _context(self) -> ReplicaContext | None:
+        return replica_of(self.strategy, "a variable")
