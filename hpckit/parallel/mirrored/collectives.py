@@ -93,10 +93,26 @@ def gathering(axis: int) -> Gather:
 def all_reduce(context: "ReplicaContext", op: ReduceOp, value: Tree) -> Tree:
     """Return the sum or mean over replicas of each leaf of a replica's tree."""
     tensors = [_tensor(leaf, context.device) for leaf in leaves(value)]
+    if any(tensor.requires_grad for tensor in tensors):
+        _refuse_shared_gpu(context)
     summed = _Sum.apply(context, f"all_reduce({op})", *tensors)  # type: ignore[no-untyped-call]
     reduced = iter(summed)
     scale = 1 if op == ReduceOp.SUM else context.num_replicas_in_sync
     return map_tree(lambda _: next(reduced) if scale == 1 else next(reduced) / scale, value)
+
+
+def _refuse_shared_gpu(context: "ReplicaContext") -> None:
+    """Refuse gradients through a reduction where they would wait for ever.
+
+    Torch has one thread per GPU for all backward passes: of two on one GPU, the first would wait in
+    it for the second, which cannot begin.
+    """
+    devices = [replica.device for replica in context.strategy.replicas]
+    if context.device.type == "cuda" and devices.count(context.device) > 1:
+        raise RuntimeError(
+            f"Gradients cannot go through all_reduce where replicas share {context.device}: give "
+            "each replica a GPU of its own, or reduce value.detach()."
+        )
 
 
 class _Sum(torch.autograd.Function):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from hpckit.parallel.mirrored.batchnorm import is_synced
 from hpckit.parallel.mirrored.context import replica_of
 from hpckit.parallel.mirrored.values import Tree
 
@@ -34,6 +35,11 @@ class Mirrored:
         """The copy of the replica that calls; outside of replicas, the first."""
         context = replica_of(self.strategy, "a model")
         return self.copies[context.replica.number if context else 0]
+
+    @property
+    def synced(self) -> bool:
+        """Whether replicas meet in the forward pass, so that those without samples must run it."""
+        return self.training and is_synced(self.copies[:1])
 
     def __call__(self, *args: Tree, **kwargs: Tree) -> Tree:
         """Call the local copy."""

@@ -8,6 +8,7 @@ from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
 from hpckit.parallel.mirrored import collectives, context, data, training
+from hpckit.parallel.mirrored.batchnorm import with_sync_batchnorm
 from hpckit.parallel.mirrored.engine import Meeting, run_together
 from hpckit.parallel.mirrored.gradients import Make, MirroredOptimizer, reduce_gradients
 from hpckit.parallel.mirrored.losses import Loss
@@ -83,10 +84,16 @@ class MirroredStrategy:
             self, initial, aggregation=aggregation, sync=sync, trainable=trainable
         )
 
-    def mirror(self, module: nn.Module) -> Mirrored:
-        """Return copies of a module, one per replica; the module itself is left as it is."""
+    def mirror(self, module: nn.Module, *, sync_batch_norm: bool = False) -> Mirrored:
+        """Return copies of a module, one per replica; the module itself is left as it is.
+
+        Args:
+            module: with its initial values.
+            sync_batch_norm: whether BatchNorm takes the statistics of the global batch; else, of
+                each replica's part.
+        """
         context.refuse_replica(self, "mirror()")
-        return Mirrored(self, module)
+        return Mirrored(self, with_sync_batchnorm(module) if sync_batch_norm else module)
 
     def optimizer(self, model: Mirrored, make: Make) -> MirroredOptimizer:
         """Return an optimizer that applies the same step on each replica.

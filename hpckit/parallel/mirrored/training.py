@@ -12,7 +12,7 @@ from hpckit.parallel.mirrored.data import DistributedDataset, samples
 from hpckit.parallel.mirrored.gradients import MirroredOptimizer
 from hpckit.parallel.mirrored.losses import Loss, mean_of_samples, refuse_sum
 from hpckit.parallel.mirrored.model import Mirrored
-from hpckit.parallel.mirrored.values import Tree, local_results, map_tree
+from hpckit.parallel.mirrored.values import Tree, leaves, local_results, map_tree
 
 if TYPE_CHECKING:  # the strategy offers what is here
     from hpckit.parallel.mirrored.strategy import MirroredStrategy
@@ -141,6 +141,9 @@ class Fitting:
         inputs, targets, count = _pair(batch)
         self.optimizer.zero_grad()
         sums = _zeros(("loss", *self.metrics))
+        if not count and self.model.synced:
+            outputs = leaves(self.model(inputs))
+            torch.autograd.backward([output.sum() for output in outputs])
         if count:
             predictions = self.model(inputs)
             loss = mean_of_samples(self.loss, predictions, targets, count)
