@@ -26,6 +26,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalize (samples, channels, ...) by the mean and variance over all replicas."""
+        self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
         context = get_replica_context()
@@ -42,6 +43,12 @@ class SyncBatchNorm(_BatchNorm):
         if self.affine:
             normal = normal * self.weight.view(shape) + self.bias.view(shape)
         return normal.to(input.dtype)
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(
+                f"BatchNorm takes (samples, channels, ...), not shape {tuple(input.shape)}."
+            )
 
     def _count(self, context: ReplicaContext, values: torch.Tensor) -> int:
         """Return the number of values per channel, over all replicas.

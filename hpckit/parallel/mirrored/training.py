@@ -141,17 +141,20 @@ class Fitting:
         inputs, targets, count = _pair(batch)
         self.optimizer.zero_grad()
         sums = _zeros(("loss", *self.metrics))
-        if not count and self.model.synced:
+        # Where gradients cross over in the backward pass, losses must be weighed before it.
+        synced = self.model.synced
+        share = count / _total(count) if synced else 1.0
+        if synced and not count:
             outputs = leaves(self.model(inputs))
             torch.autograd.backward([output.sum() for output in outputs])
         if count:
             predictions = self.model(inputs)
             loss = mean_of_samples(self.loss, predictions, targets, count)
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss * share)
             with torch.no_grad():
                 sums["loss"] = loss.detach().double() * count
                 sums |= _sums(self.metrics, predictions, targets, count)
-        self.optimizer.step(samples=count)
+        self.optimizer.step(samples=None if synced else count)
         return sums, count
 
 
@@ -244,6 +247,10 @@ def _sums(
 def _zeros(names: Iterable[str]) -> dict[str, torch.Tensor]:
     zero = torch.zeros((), dtype=torch.float64, device=get_replica_context().device)
     return dict.fromkeys(names, zero)
+
+
+def _total(count: int) -> int:
+    return int(get_replica_context().all_reduce("sum", count))
 
 
 def _pair(batch: Tree) -> tuple[Tree, Tree, int]:

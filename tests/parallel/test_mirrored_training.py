@@ -1,0 +1,441 @@
+"""Training on any number of replicas against one device: even, uneven and empty parts."""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from hpckit.parallel.mirrored import (
+    Callback,
+    Mirrored,
+    MirroredOptimizer,
+    MirroredStrategy,
+    PerReplica,
+    Progress,
+    compute_average_loss,
+    get_replica_context,
+)
+from hpckit.parallel.mirrored import gradients as gradients_module
+
+pytestmark = pytest.mark.torch
+Make = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
+
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.1),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+}
+
+
+def data(count: int, batch: int, dtype: torch.dtype = torch.float32) -> Batches:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(count, 5, dtype=dtype, generator=generator)
+    targets = inputs.sum(1, keepdim=True) + 1
+    return list(zip(inputs.split(batch), targets.split(batch), strict=True))
+
+
+def network(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 1)).to(dtype)
+
+
+def each_loss(predicted: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return (predicted - wanted).square().mean(1)
+
+
+def alone(
+    model: nn.Module, batches: Batches, make: Make, epochs: int
+) -> tuple[nn.Module, list[float]]:
+    """Plain torch on one device, as one would write it without a strategy."""
+    optimizer, losses = make(model.parameters()), []
+    for _ in range(epochs):
+        total = 0.0
+        for inputs, targets in batches:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(inputs)
+        losses.append(total / sum(len(inputs) for inputs, _ in batches))
+    return model, losses
+
+
+def furthest(model: Mirrored, wanted: nn.Module) -> float:
+    """Return the greatest difference of a parameter, over all replicas."""
+    return max(
+        (mine - one).abs().max().item()
+        for module in model.copies
+        for mine, one in zip(module.parameters(), wanted.parameters(), strict=True)
+    )
+
+
+def mirrored(
+    replicas: int, make: Make, module: nn.Module | None = None, **options: bool
+) -> tuple[MirroredStrategy, Mirrored, MirroredOptimizer]:
+    strategy = MirroredStrategy(f"cpu:{replicas}")
+    model = strategy.mirror(module or network(), **options)
+    return strategy, model, strategy.optimizer(model, make)
+
+
+def assert_equal_on_all(model: Mirrored) -> None:
+    for same in zip(*(module.parameters() for module in model.copies), strict=True):
+        assert all(torch.equal(same[0], one) for one in same)
+        assert len({one.data_ptr() for one in same}) == len(same)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_the_losses_are_those_of_one_device(
+    replicas: int, optimizer: str, dtype: torch.dtype, most: float
+) -> None:
+    """The Keras experiment: 100 samples in batches of 30, so that the last has 10."""
+    make, batches = OPTIMIZERS[optimizer], data(100, 30, dtype)
+    wanted, losses = alone(network(dtype), batches, make, 5)
+    strategy, model, optimizer_ = mirrored(replicas, make, network(dtype))
+    history = strategy.fit(model, batches, nn.MSELoss(), optimizer_, 5)
+    assert history["loss"] == pytest.approx(losses, rel=most)
+    # Adam divides by the root of squares: rounding of small gradients counts more.
+    assert furthest(model, wanted) < (most if optimizer != "adam" else 10 * most)
+    assert_equal_on_all(model)
+    assert losses[-1] < 0.9 * losses[0], "nothing was trained, so that nothing was compared"
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 6), st.integers(1, 20), st.integers(1, 9), st.booleans())
+def test_any_batches_on_any_number_of_replicas(
+    replicas: int, count: int, batch: int, mean: bool
+) -> None:
+    batches = data(count, batch, torch.float64)
+    wanted, losses = alone(network(torch.float64), batches, OPTIMIZERS["momentum"], 2)
+    strategy, model, optimizer = mirrored(replicas, OPTIMIZERS["momentum"], network(torch.float64))
+    loss = nn.MSELoss() if mean else each_loss
+    history = strategy.fit(model, batches, loss, optimizer, 2)
+    assert history["loss"] == pytest.approx(losses, rel=1e-11)
+    assert furthest(model, wanted) < 1e-12
+    assert_equal_on_all(model)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 7])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_loop_of_ones_own(replicas: int, optimizer: str) -> None:
+    """As TensorFlow's guide has it: each replica's share of the loss, then run and reduce."""
+    make = OPTIMIZERS[optimizer]
+    batches = DataLoader(
+        TensorDataset(*(torch.cat(part) for part in zip(*data(100, 30), strict=True))),
+        batch_size=30,
+    )
+    wanted, losses = alone(network(), data(100, 30), make, 3)
+    strategy, model, optimizer_ = mirrored(replicas, make)
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        optimizer_.zero_grad()
+        loss = compute_average_loss(each_loss(model(inputs), targets))
+        loss.backward()
+        optimizer_.step()
+        return loss.detach()
+
+    for epoch in range(3):
+        total = 0.0
+        for inputs, targets in strategy.distribute_dataset(batches):
+            shares = strategy.run(step, (inputs, targets))
+            samples = sum(map(len, strategy.local_results(inputs)))
+            total += strategy.reduce("sum", shares).item() * samples
+        assert total / 100 == pytest.approx(losses[epoch], rel=1e-6)
+    assert furthest(model, wanted) < 1e-5
+    assert_equal_on_all(model)
+
+
+def test_a_replica_without_samples_gives_no_nan_and_takes_part() -> None:
+    strategy, model, optimizer = mirrored(3, OPTIMIZERS["sgd"])
+
+    def step(inputs: torch.Tensor) -> float:
+        loss = model(inputs).square().mean()  # NaN of no sample
+        loss.backward()
+        optimizer.step(samples=len(inputs))
+        return loss.item()
+
+    (batch,) = strategy.distribute_dataset([torch.ones(2, 5)])
+    losses = strategy.run(step, (batch,))
+    assert math.isnan(losses[2])
+    assert_equal_on_all(model)
+    assert all(p.isfinite().all() for module in model.copies for p in module.parameters())
+    with pytest.raises(ValueError, match="No replica has a sample"):
+        strategy.run(step, (torch.ones(0, 5),))
+    with pytest.raises(ValueError, match=r"by every replica or by none, not \(None, 1, 1\)"):
+        strategy.run(optimizer.step, (PerReplica((None, 1, 1)),))
+    with pytest.raises(RuntimeError, match="in a function that"):
+        optimizer.step()
+
+
+def test_a_parameter_that_some_replicas_or_none_use() -> None:
+    """What none uses has no gradient, so that momentum and weight decay leave it as it was."""
+    modules = nn.ModuleList(nn.Linear(1, 1, bias=False) for _ in range(3))
+    modules[2].requires_grad_(False)
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["momentum"], modules)
+
+    def step() -> list[float | None]:
+        if get_replica_context().replica_id_in_sync_group == 0:
+            model.local[0](torch.ones(1)).sum().backward()  # type: ignore[index]
+        optimizer.step()
+        return [None if p.grad is None else p.grad.item() for p in model.parameters()]
+
+    gradients = strategy.run(step)
+    assert [list(one) if one else None for one in gradients] == [[1.0, 1.0], None, None]
+    assert model.copies[1][0].weight.item() != modules[0].weight.item()  # type: ignore[index]
+    assert model.copies[1][1].weight.item() == modules[1].weight.item()  # type: ignore[index]
+
+
+def test_gradients_go_in_buckets_of_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients_module, "_BUCKET_BYTES", 110)
+    calls = []
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide = nn.Linear(5, 8).double()
+            self.rest = nn.Linear(8, 3)
+            self.turned = nn.Parameter(torch.ones(3, 4).T)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = self.turned @ self.rest(self.wide(inputs).float()).T
+            return made.sum(0)
+
+    torch.manual_seed(0)
+    module = Mixed()
+    strategy, model, optimizer = mirrored(3, OPTIMIZERS["sgd"], copy.deepcopy(module))
+    original = strategy.cross_device_ops
+
+    def counted(tensors: object) -> None:
+        calls.append(tensors[0].dtype)  # type: ignore[index]
+        original(tensors)  # type: ignore[arg-type]
+
+    strategy.cross_device_ops = counted
+    batches = [(torch.randn(7, 5, dtype=torch.float64), torch.ones(7))]
+    wanted, _ = alone(module, batches, OPTIMIZERS["sgd"], 1)
+    strategy.fit(model, batches, nn.MSELoss(), optimizer)
+    assert furthest(model, wanted) < 1e-6
+    assert_equal_on_all(model)
+    assert calls == [torch.float32] * 2 + [torch.float64] * 2
+
+
+def test_a_sparse_gradient_is_refused() -> None:
+    embedding = nn.Embedding(3, 1, sparse=True)
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["sgd"], embedding)
+
+    def step() -> None:
+        model(torch.tensor([1])).sum().backward()
+        optimizer.step()
+
+    with pytest.raises(ValueError, match="sparse=False"):
+        strategy.run(step)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("saved_by", "read_by"), [(1, 3), (2, 3), (3, 2), (3, 1), (7, 2)])
+def test_training_goes_on_with_another_number_of_replicas(
+    saved_by: int, read_by: int, optimizer: str, tmp_path: object
+) -> None:
+    make, batches = OPTIMIZERS[optimizer], data(20, 6, torch.float64)
+    through = mirrored(saved_by, make, network(torch.float64))
+    wanted = through[0].fit(through[1], batches, nn.MSELoss(), through[2], 4)["loss"]
+    strategy, model, first = mirrored(saved_by, make, network(torch.float64))
+    strategy.fit(model, batches, nn.MSELoss(), first, 2)
+    path = f"{tmp_path}/checkpoint.pt"
+    torch.save({"model": model.state_dict(), "optimizer": first.state_dict()}, path)
+    state = torch.load(path)
+    assert sum(one.numel() for one in state["model"].values()) == 5 * 16 + 16 + 16 + 1
+
+    other, restored, second = mirrored(read_by, make, nn.Sequential(*network().double()))
+    restored.load_state_dict(state["model"])
+    second.load_state_dict(state["optimizer"])
+    losses = other.fit(restored, batches, nn.MSELoss(), second, 2)["loss"]
+    assert losses == pytest.approx(wanted[2:], rel=1e-12)
+    assert_equal_on_all(restored)
+    nn.Sequential(*network().double()).load_state_dict(state["model"])  # a plain module too
+
+
+def test_optimizers_share_no_state_after_restoring() -> None:
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["momentum"])
+    strategy.fit(model, data(4, 4), nn.MSELoss(), optimizer)
+    optimizer.load_state_dict(optimizer.state_dict())
+    buffers = [
+        {state["momentum_buffer"].data_ptr() for state in one.state.values()}
+        for one in optimizer.copies
+    ]
+    assert not buffers[0] & buffers[1]
+    optimizer.zero_grad()
+    assert all(p.grad is None for module in model.copies for p in module.parameters())
+
+
+def test_mirror_leaves_the_module_alone_and_keeps_tied_weights() -> None:
+    module = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    module[1].weight = module[0].weight
+    strategy, model, _ = mirrored(2, OPTIMIZERS["sgd"], module)
+    for one in model.copies:
+        assert one[0].weight is one[1].weight  # type: ignore[index]
+        assert one[0].weight.data_ptr() != module[0].weight.data_ptr()  # type: ignore[index]
+    locals_ = strategy.run(lambda: model.local)
+    assert list(locals_) == list(model.copies)
+    assert model.local is model.copies[0]
+    strategy.run(lambda: model.eval() if get_replica_context().replica_id_in_sync_group else None)
+    assert [one.training for one in model.copies] == [True, False]
+
+
+def normalized() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+
+
+def test_running_statistics_are_each_replicas_own_until_read() -> None:
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["sgd"], normalized())
+    strategy.fit(model, data(8, 8, torch.float64), nn.MSELoss(), optimizer)
+    own = [module[1].running_mean.clone() for module in model.copies]  # type: ignore[index]
+    assert not torch.equal(*own)
+    assert torch.equal(model.state_dict()["1.running_mean"], (own[0] + own[1]) / 2)
+    assert model.state_dict()["1.num_batches_tracked"].item() == 1
+    assert torch.equal(model.copies[0][1].running_mean, own[0])  # type: ignore[index]
+    model.sync_buffers()
+    assert torch.equal(model.copies[1][1].running_mean, (own[0] + own[1]) / 2)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 7])
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_synchronised_statistics_are_those_of_one_device(
+    replicas: int, momentum: float | None
+) -> None:
+    module, batches = normalized(), data(25, 8, torch.float64)  # the last has 1 sample
+    module[1].momentum = momentum  # type: ignore[index]
+    batches[-1] = data(2, 2, torch.float64)[0]  # of which BatchNorm has a variance
+    strategy, model, optimizer = mirrored(
+        replicas, OPTIMIZERS["momentum"], module, sync_batch_norm=True
+    )
+    wanted, losses = alone(copy.deepcopy(module), batches, OPTIMIZERS["momentum"], 3)
+    history = strategy.fit(model, batches, nn.MSELoss(), optimizer, 3)
+    assert history["loss"] == pytest.approx(losses, rel=1e-11)
+    assert furthest(model, wanted) < 1e-11
+    state = model.state_dict()
+    assert state.keys() == wanted.state_dict().keys()
+    for name, value in wanted.state_dict().items():
+        torch.testing.assert_close(state[name], value, rtol=1e-11, atol=1e-11)
+    found = strategy.evaluate(model, batches, nn.MSELoss())["loss"]
+    assert found == pytest.approx(one_loss(wanted.eval(), batches), rel=1e-11)
+
+
+def one_loss(model: nn.Module, batches: Batches) -> float:
+    inputs, targets = (torch.cat(part) for part in zip(*batches, strict=True))
+    with torch.no_grad():
+        return nn.functional.mse_loss(model(inputs), targets).item()
+
+
+def test_synchronised_statistics_alone_or_of_one_value() -> None:
+    strategy, model, optimizer = mirrored(
+        2, OPTIMIZERS["sgd"], nn.BatchNorm1d(5), sync_batch_norm=True
+    )
+    with pytest.raises(ValueError, match="cannot train on 1 value per channel"):
+        strategy.fit(model, [(torch.ones(1, 5), torch.ones(1, 5))], nn.MSELoss(), optimizer)
+    images = nn.BatchNorm2d(3, affine=False, track_running_stats=False)
+    strategy, model, _ = mirrored(
+        2, lambda p: torch.optim.SGD([nn.Parameter(torch.ones(1))]), images, sync_batch_norm=True
+    )
+    made = torch.randn(3, 3, 4, 4)
+    (parts,) = strategy.distribute_dataset([made.bfloat16()])
+    together = strategy.gather(strategy.run(model, (parts,)))
+    torch.testing.assert_close(together, images(made.bfloat16()), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_evaluate_and_predict(replicas: int) -> None:
+    batches = data(10, 4)
+    model_alone = network()
+    strategy, model, _ = mirrored(replicas, OPTIMIZERS["sgd"])
+    found = strategy.evaluate(
+        model,
+        batches,
+        nn.MSELoss(),
+        metrics={"close": lambda mine, wanted: (mine - wanted).abs()[:, 0] < 1},
+    )
+    inputs, targets = (torch.cat(part) for part in zip(*batches, strict=True))
+    outputs = model_alone(inputs).detach()
+    assert found["loss"] == pytest.approx(one_loss(model_alone, batches), rel=1e-6)
+    assert found["close"] == pytest.approx(((outputs - targets).abs() < 1).double().mean().item())
+    torch.testing.assert_close(strategy.predict(model, batches), outputs)
+    torch.testing.assert_close(strategy.predict(model, inputs.split(9)), outputs)
+    assert model.training
+    assert all(p.grad is None for module in model.copies for p in module.parameters())
+
+
+class Recorder(Callback):
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.calls: list[object] = []
+        self.stop_after = stop_after
+
+    def on_train_begin(self, progress: Progress) -> None:
+        self.calls.append(("train", progress.epochs))
+
+    def on_epoch_begin(self, progress: Progress) -> None:
+        self.calls.append(("epoch", progress.epoch))
+
+    def on_batch_end(self, progress: Progress) -> None:
+        self.calls.append((progress.batch, progress.step))
+        assert progress.logs["loss"] > 0
+        progress.stop = progress.step == self.stop_after
+
+    def on_epoch_end(self, progress: Progress) -> None:
+        self.calls.append(("ended", len(progress.history["loss"])))
+
+    def on_train_end(self, progress: Progress) -> None:
+        self.calls.append("end")
+
+
+def test_callbacks_and_history() -> None:
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["sgd"])
+    recorder = Recorder()
+    history = strategy.fit(
+        model, data(4, 2), nn.MSELoss(), optimizer, 2,
+        metrics={"error": nn.L1Loss()}, validation=data(3, 3), callbacks=[Callback(), recorder],
+    )  # fmt: skip
+    assert recorder.calls == [
+        ("train", 2), ("epoch", 0), (0, 1), (1, 2), ("ended", 1),
+        ("epoch", 1), (0, 3), (1, 4), ("ended", 2), "end",
+    ]  # fmt: skip
+    assert {name: len(values) for name, values in history.items()} == dict.fromkeys(
+        ["loss", "error", "val_loss", "val_error"], 2
+    )
+    stopped = Recorder(stop_after=1)
+    strategy.fit(model, data(4, 2), nn.MSELoss(), optimizer, 2, callbacks=[stopped])
+    assert stopped.calls == [("train", 2), ("epoch", 0), (0, 1), ("ended", 1), "end"]
+
+
+def test_wrong_data_and_losses() -> None:
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["sgd"])
+    with pytest.raises(ValueError, match=r"no batch in epoch 2\. A generator can be read"):
+        strategy.fit(model, (one for one in data(4, 2)), nn.MSELoss(), optimizer, 2)
+    with pytest.raises(ValueError, match='loss has reduction="sum"'):
+        strategy.fit(model, data(4, 2), nn.MSELoss(reduction="sum"), optimizer)
+    with pytest.raises(ValueError, match=r"must be \(inputs, targets\), not a Tensor"):
+        strategy.fit(model, [torch.ones(2, 5)], nn.MSELoss(), optimizer)
+    with pytest.raises(ValueError, match=r"loss of 2 samples has shape \(5,\)"):
+        strategy.fit(model, data(4, 4), lambda *_: torch.ones(5), optimizer)
+    with pytest.raises(ValueError, match="no batch to evaluate"):
+        strategy.evaluate(model, [], nn.MSELoss())
+    with pytest.raises(ValueError, match="no sample to predict"):
+        strategy.predict(model, [])
+
+
+def test_datasets_of_a_function_are_trained_on_as_they_are() -> None:
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["sgd"], network(torch.float64))
+    made = strategy.distribute_datasets_from_function(lambda _: data(100, 15, torch.float64))
+    wanted, losses = alone(
+        network(torch.float64), data(100, 30, torch.float64), OPTIMIZERS["sgd"], 1
+    )
+    assert strategy.fit(model, made, nn.MSELoss(), optimizer)["loss"] == pytest.approx(losses)
+    assert furthest(model, wanted) < 1e-12
+    assert isinstance(next(iter(made))[0], PerReplica)
