@@ -174,6 +174,20 @@ def test_the_callers_settings_are_carried_into_the_threads() -> None:
     assert settings() == before
 
 
+@pytest.mark.parametrize(("cores", "replicas", "each"), [(6, 2, 3), (2, 4, 1), (1, 2, 1)])
+def test_replicas_on_the_cpu_share_its_cores(cores: int, replicas: int, each: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        strategy = MirroredStrategy(f"cpu:{replicas}")
+        assert list(strategy.run(torch.get_num_threads)) == [each] * replicas
+        with pytest.raises(ZeroDivisionError):
+            strategy.run(lambda: 1 // 0)
+        assert torch.get_num_threads() == cores
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_ctrl_c_ends_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the signal came while the caller waits for its first replica."""
     join = threading.Thread.join

@@ -123,10 +123,29 @@ def run_together(replicas: Sequence[Replica], body: Callable[[Replica, Meeting],
     if len(replicas) == 1:
         work(replicas[0])
     else:
-        _in_threads(replicas, work, meeting)
+        with _cores_shared(replicas):
+            _in_threads(replicas, work, meeting)
     if outcome.failures:
         _raise(outcome.failures)
     return [outcome.results[replica.number] for replica in replicas]
+
+
+@contextmanager
+def _cores_shared(replicas: Sequence[Replica]) -> Iterator[None]:
+    """Have each replica on the CPU use its part of the cores that torch uses here.
+
+    With all cores each, two replicas on two cores took 1.5 times as long as one replica.
+    """
+    cores = torch.get_num_threads()
+    sharing = sum(replica.device.type == "cpu" for replica in replicas)
+    if sharing < 2 or cores == 1:
+        yield
+        return
+    torch.set_num_threads(max(1, cores // sharing))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(cores)
 
 
 def _in_threads(
