@@ -321,7 +321,7 @@ def test_outside_of_a_replica_there_is_no_context() -> None:
 def test_mixing_strategies_is_refused() -> None:
     one, other = two(), MirroredStrategy("cpu:3")
     variable, model = other.variable(1.0), other.mirror(torch.nn.Linear(1, 1))
-    optimizer = other.optimizer(model, torch.optim.SGD)  # type: ignore[arg-type]
+    optimizer = other.optimizer(model, lambda copy: torch.optim.SGD(copy.parameters()))
     with one.scope():
         for use in (
             lambda: other.run(number),
@@ -344,7 +344,7 @@ def test_mixing_strategies_is_refused() -> None:
     with pytest.raises(RuntimeError, match="mixed: a variable of"):
         one.run(lambda: variable.assign(1.0))
     with pytest.raises(RuntimeError, match="mixed"):
-        one.optimizer(model, torch.optim.SGD)  # type: ignore[arg-type]
+        one.optimizer(model, lambda copy: torch.optim.SGD(copy.parameters()))
 
 
 def test_what_only_the_caller_of_replicas_can_do() -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -24,13 +24,15 @@ from hpckit.parallel.mirrored import (
 from hpckit.parallel.mirrored import gradients as gradients_module
 
 pytestmark = pytest.mark.torch
-Make = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+Make = Callable[[nn.Module], torch.optim.Optimizer]
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 OPTIMIZERS: dict[str, Make] = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.1),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "sgd": lambda module: torch.optim.SGD(module.parameters(), lr=0.01),
+    "momentum": lambda module: torch.optim.SGD(
+        module.parameters(), lr=0.01, momentum=0.9, weight_decay=0.1
+    ),
+    "adam": lambda module: torch.optim.Adam(module.parameters(), lr=0.01),
 }
 
 
@@ -54,7 +56,7 @@ def alone(
     model: nn.Module, batches: Batches, make: Make, epochs: int
 ) -> tuple[nn.Module, list[float]]:
     """Plain torch on one device, as one would write it without a strategy."""
-    optimizer, losses = make(model.parameters()), []
+    optimizer, losses = make(model), []
     for _ in range(epochs):
         total = 0.0
         for inputs, targets in batches:
@@ -343,7 +345,7 @@ def test_synchronised_statistics_alone_or_of_one_value() -> None:
         strategy.fit(model, [(torch.ones(1, 5), torch.ones(1, 5))], nn.MSELoss(), optimizer)
     images = nn.BatchNorm2d(3, affine=False, track_running_stats=False)
     strategy, model, _ = mirrored(
-        2, lambda p: torch.optim.SGD([nn.Parameter(torch.ones(1))]), images, sync_batch_norm=True
+        2, lambda _: torch.optim.SGD([nn.Parameter(torch.ones(1))]), images, sync_batch_norm=True
     )
     made = torch.randn(3, 3, 4, 4)
     (parts,) = strategy.distribute_dataset([made.bfloat16()])
@@ -439,3 +441,76 @@ def test_datasets_of_a_function_are_trained_on_as_they_are() -> None:
     assert strategy.fit(model, made, nn.MSELoss(), optimizer)["loss"] == pytest.approx(losses)
     assert furthest(model, wanted) < 1e-12
     assert isinstance(next(iter(made))[0], PerReplica)
+
+
+def test_a_schedule_and_groups_of_parameters() -> None:
+    """Each copy of an optimizer is torch's own, with all that torch has for it."""
+
+    def make(module: nn.Module) -> torch.optim.Optimizer:
+        weights = [one for name, one in module.named_parameters() if name.endswith("weight")]
+        biases = [one for name, one in module.named_parameters() if name.endswith("bias")]
+        return torch.optim.SGD([{"params": weights}, {"params": biases, "lr": 0.001}], lr=0.01)
+
+    class Schedule(Callback):
+        def on_train_begin(self, progress: Progress) -> None:
+            copies = progress.optimizer.copies
+            self.steps = [torch.optim.lr_scheduler.StepLR(one, 1, 0.5) for one in copies]
+
+        def on_epoch_end(self, progress: Progress) -> None:
+            for one in self.steps:
+                one.step()
+
+    trained = []
+    for replicas in (1, 3):
+        strategy, model, optimizer = mirrored(replicas, make, network(torch.float64))
+        batches = data(20, 6, torch.float64)
+        strategy.fit(model, batches, nn.MSELoss(), optimizer, 3, callbacks=[Schedule()])
+        assert [group["lr"] for group in optimizer.local.param_groups] == [0.00125, 0.000125]
+        trained.append(model)
+    assert furthest(trained[1], trained[0].copies[0]) < 1e-12
+
+
+def test_a_variable_is_trained_by_hand() -> None:
+    strategy = MirroredStrategy("cpu:2")
+    slope = strategy.variable(0.0)
+
+    def step(inputs: torch.Tensor) -> None:
+        weight = slope.read()
+        weight.grad = None
+        (weight * inputs - 3 * inputs).square().mean().backward()
+        strategy.all_reduce_gradients([weight], samples=len(inputs))
+        slope.assign_sub(0.1 * weight.grad)  # type: ignore[operator]
+
+    for _ in range(50):
+        strategy.run(step, (PerReplica((torch.ones(2), torch.full((1,), 2.0))),))
+    assert [one.item() for one in slope.values] == pytest.approx([3.0, 3.0])
+
+
+def test_gradients_are_clipped_between_reduction_and_step() -> None:
+    strategy, model, optimizer = mirrored(2, OPTIMIZERS["sgd"])
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        (100 * nn.functional.mse_loss(model(inputs), targets)).backward()
+        strategy.all_reduce_gradients(model, samples=len(inputs))
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.local.step()
+        return norm
+
+    (batch,) = strategy.distribute_dataset(data(5, 5))
+    norms = strategy.run(step, batch)
+    assert norms[0].item() == norms[1].item() > 1
+    assert_equal_on_all(model)
+
+
+def test_replicas_run_inside_a_merge() -> None:
+    strategy = MirroredStrategy("cpu:2")
+
+    def merge(same: MirroredStrategy) -> PerReplica[int]:
+        made: PerReplica[int] = same.run(
+            lambda: get_replica_context().replica_id_in_sync_group + 10
+        )
+        return made
+
+    result = strategy.run(lambda: get_replica_context().merge_call(merge))
+    assert list(result) == [10, 11]

@@ -13,7 +13,7 @@ from hpckit.parallel.mirrored.model import Mirrored
 if TYPE_CHECKING:  # the strategy makes these
     from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
-Make = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+Make = Callable[[nn.Module], torch.optim.Optimizer]
 # Few enough that a copy costs little memory, large enough that a sum costs more than its start.
 _BUCKET_BYTES = 32 * 2**20
 
@@ -24,7 +24,7 @@ class MirroredOptimizer:
     def __init__(self, strategy: "MirroredStrategy", model: Mirrored, make: Make) -> None:
         self.strategy = strategy
         self.model = model
-        self.copies = tuple(make(module.parameters()) for module in model.copies)
+        self.copies = tuple(make(module) for module in model.copies)
 
     @property
     def local(self) -> torch.optim.Optimizer:

@@ -100,7 +100,8 @@ class MirroredStrategy:
 
         Args:
             model: what `mirror` returned.
-            make: an optimizer from parameters, such as `lambda p: torch.optim.SGD(p, lr=0.1)`.
+            make: an optimizer of one copy, such as
+                `lambda copy: torch.optim.SGD(copy.parameters(), lr=0.1)`.
         """
         context.refuse_replica(self, "optimizer()")
         self._own(model)

@@ -57,7 +57,7 @@ class Progress:
 
     @property
     def logs(self) -> dict[str, float]:
-        """The means of this epoch so far; after it, of `history`. Waits for the device."""
+        """The means of this epoch so far; reading them waits for the device."""
         return self.means.read()
 
 
