@@ -347,6 +347,20 @@ def test_mixing_strategies_is_refused() -> None:
         one.optimizer(model, lambda copy: torch.optim.SGD(copy.parameters()))
 
 
+def test_values_of_another_number_of_replicas_are_refused() -> None:
+    strategy, three = two(), PerReplica((1.0, 2.0, 3.0))
+    variable = strategy.variable(0.0)
+    for use in (
+        lambda: strategy.run(number, (three,)),
+        lambda: strategy.reduce("sum", three),
+        lambda: strategy.gather([three]),
+        lambda: variable.assign(three),
+        lambda: MirroredStrategy("cpu").reduce("sum", three),
+    ):
+        with pytest.raises(RuntimeError, match="mixed: a value of 3 replicas is given to one of"):
+            use()
+
+
 def test_what_only_the_caller_of_replicas_can_do() -> None:
     strategy = two()
     for what in (

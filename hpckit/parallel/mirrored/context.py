@@ -11,7 +11,7 @@ import torch
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.mirrored import collectives
 from hpckit.parallel.mirrored.engine import Meeting
-from hpckit.parallel.mirrored.values import Tree, part_of, regroup
+from hpckit.parallel.mirrored.values import Tree, parts_of, regroup
 
 if TYPE_CHECKING:  # the strategy is made of what is here
     from hpckit.parallel.mirrored.strategy import MirroredStrategy
@@ -76,7 +76,7 @@ class ReplicaContext:
             together, named = regroup(values)
             with entered(Place(self.strategy)):
                 result = fn(self.strategy, *together, **named)
-            return [part_of(result, number) for number in range(len(values))]
+            return parts_of(result, len(values))
 
         return self.meet("merge_call", (args, dict(kwargs or {})), merge)
 

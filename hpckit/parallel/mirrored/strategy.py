@@ -20,6 +20,7 @@ from hpckit.parallel.mirrored.values import (
     map_tree,
     parts_of,
     regroup,
+    values_of,
 )
 from hpckit.parallel.mirrored.variables import Aggregation, MirroredVariable, Sync
 from hpckit.parallel.scratch import Reduce
@@ -160,7 +161,9 @@ class MirroredStrategy:
         """
         context.refuse_replica(self, "gather()")
         device = self.replicas[0].device
-        return map_tree(lambda leaf: collectives.joined(local_results(leaf), axis, device), value)
+        return map_tree(
+            lambda leaf: collectives.joined(local_results(self._wrapped(leaf)), axis, device), value
+        )
 
     def local_results(self, value: Tree) -> tuple[Tree, ...]:
         """Return the values of this process's replicas, which are all."""
@@ -284,8 +287,10 @@ class MirroredStrategy:
         return training.predict(self, model, batches)
 
     def _wrapped(self, leaf: Tree) -> Tree:
-        alone = len(self.replicas) == 1 and not isinstance(leaf, PerReplica)
-        return PerReplica((leaf,)) if alone else leaf
+        """Return a leaf as a PerReplica of this strategy, or a plain one that could be anything."""
+        if isinstance(leaf, PerReplica) or len(self.replicas) == 1:
+            return PerReplica(values_of(leaf, len(self.replicas)))
+        return leaf
 
     def _own(self, value: Tree) -> None:
         """Refuse what another strategy made.

@@ -66,14 +66,32 @@ def local_results(value: Tree) -> tuple[Tree, ...]:
     return value.values if isinstance(value, PerReplica) else (value,)
 
 
-def part_of(tree: Tree, number: int) -> Tree:
-    """Return what one replica gets: its own of each PerReplica, and all else as it is."""
-    return map_tree(lambda leaf: leaf[number] if isinstance(leaf, PerReplica) else leaf, tree)
-
-
 def parts_of(tree: Tree, count: int) -> list[Tree]:
-    """Return what each of `count` replicas gets."""
-    return [part_of(tree, number) for number in range(count)]
+    """Return what each of `count` replicas gets: its own of each PerReplica, all else as it is.
+
+    Raises:
+        RuntimeError: a PerReplica has not as many values.
+    """
+    return [
+        map_tree(lambda leaf, at=number: values_of(leaf, count)[at], tree)
+        for number in range(count)
+    ]
+
+
+def values_of(leaf: Tree, count: int) -> tuple[Tree, ...]:
+    """Return the values of one leaf for `count` replicas.
+
+    Raises:
+        RuntimeError: it is a PerReplica that has not as many.
+    """
+    if not isinstance(leaf, PerReplica):
+        return (leaf,) * count
+    if len(leaf) != count:
+        raise RuntimeError(
+            f"Two strategies are mixed: a value of {len(leaf)} replicas is given to one of {count}."
+            " Make it with the strategy that uses it."
+        )
+    return leaf.values
 
 
 def regroup(results: Sequence[Tree]) -> Tree:

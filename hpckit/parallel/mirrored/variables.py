@@ -8,7 +8,7 @@ import torch
 
 from hpckit.parallel.mirrored import collectives
 from hpckit.parallel.mirrored.context import ReplicaContext, replica_of
-from hpckit.parallel.mirrored.values import ReduceOp, Tree, part_of
+from hpckit.parallel.mirrored.values import ReduceOp, Tree, values_of
 
 if TYPE_CHECKING:  # the strategy makes variables
     from hpckit.parallel.mirrored.strategy import MirroredStrategy
@@ -120,8 +120,9 @@ class MirroredVariable:
                 return
             if self._summed_on_read():
                 value = torch.as_tensor(value) / len(self.values)
-            for number, tensor in enumerate(self.values):
-                change(tensor, torch.as_tensor(part_of(value, number)).to(tensor.device))
+            given = values_of(value, len(self.values))
+            for tensor, new in zip(self.values, given, strict=True):
+                change(tensor, torch.as_tensor(new, device=tensor.device))
 
     def _aggregated(self, context: ReplicaContext, value: Tree) -> torch.Tensor:
         """Return what one replica writes: its own value, or that of all."""
