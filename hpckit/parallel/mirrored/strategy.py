@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
-from hpckit.parallel.mirrored import collectives, context, data, training
+from hpckit.parallel.mirrored import collectives, context, data, evaluation, training
 from hpckit.parallel.mirrored.batchnorm import with_sync_batchnorm
 from hpckit.parallel.mirrored.engine import Meeting, run_together
 from hpckit.parallel.mirrored.gradients import Make, MirroredOptimizer, reduce_gradients
@@ -274,7 +274,7 @@ class MirroredStrategy:
     ) -> dict[str, float]:
         """Return the mean over all samples of the loss, and of each metric; nothing is trained."""
         self._own(model)
-        return training.evaluate(self, model, batches, {"loss": loss, **(metrics or {})})
+        return evaluation.evaluate(self, model, batches, {"loss": loss, **(metrics or {})})
 
     def predict(self, model: Mirrored, batches: Iterable[Tree]) -> Tree:
         """Return the predictions of all samples, in order, on the CPU.
@@ -284,7 +284,7 @@ class MirroredStrategy:
             batches: inputs, or (inputs, targets), of which targets are left aside.
         """
         self._own(model)
-        return training.predict(self, model, batches)
+        return evaluation.predict(self, model, batches)
 
     def _wrapped(self, leaf: Tree) -> Tree:
         """Return a leaf as a PerReplica of this strategy, or a plain one that could be anything."""

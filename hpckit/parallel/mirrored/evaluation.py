@@ -1,0 +1,146 @@
+"""Means of losses and metrics over global batches, and predictions: nothing is trained."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hpckit.parallel.mirrored.context import get_replica_context
+from hpckit.parallel.mirrored.data import DistributedDataset, samples
+from hpckit.parallel.mirrored.losses import Loss, mean_of_samples, refuse_sum
+from hpckit.parallel.mirrored.model import Mirrored
+from hpckit.parallel.mirrored.values import Tree, local_results, map_tree
+
+if TYPE_CHECKING:  # the strategy offers what is here
+    from hpckit.parallel.mirrored.strategy import MirroredStrategy
+
+
+class Means:
+    """Means over samples, whose sums stay on the device until they are read."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, torch.Tensor] = {}
+        self._samples: torch.Tensor | int = 0
+
+    def add(self, sums: Mapping[str, torch.Tensor], count: torch.Tensor) -> None:
+        """Add the sums over some samples."""
+        for name, value in sums.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        self._samples = self._samples + count
+
+    def read(self) -> dict[str, float]:
+        """Return the means so far."""
+        return {name: float(value / self._samples) for name, value in self._sums.items()}
+
+
+def evaluate(
+    strategy: "MirroredStrategy",
+    model: Mirrored,
+    batches: Iterable[Tree],
+    measures: Mapping[str, Loss],
+) -> dict[str, float]:
+    """Return the mean over all samples of each measure."""
+    for name, measure in measures.items():
+        refuse_sum(name, measure)
+
+    def step(batch: Tree) -> tuple[dict[str, torch.Tensor], int]:
+        inputs, targets, count = pair(batch)
+        if not count:
+            return zeros(measures), 0
+        return sums_of(measures, model(inputs), targets, count), count
+
+    means, found = Means(), False
+    with torch.no_grad(), in_mode(model, training=False):
+        for batch in distributed(strategy, batches):
+            means.add(*run_summed(strategy, step, batch))
+            found = True
+    if not found:
+        raise ValueError("There is no batch to evaluate on.")
+    return means.read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """What a replica predicts; a leaf, since who has no samples has no tree to give."""
+
+    tree: Tree
+    samples: int
+
+
+def predict(strategy: "MirroredStrategy", model: Mirrored, batches: Iterable[Tree]) -> Tree:
+    """Return the predictions of all samples, in order, on the CPU."""
+
+    def step(batch: Tree) -> _Output:
+        inputs = batch[0] if isinstance(batch, tuple | list) else batch
+        count = samples(inputs)
+        tree = map_tree(lambda leaf: leaf.cpu(), model(inputs)) if count else None
+        return _Output(tree, count)
+
+    outputs: list[_Output] = []
+    with torch.no_grad(), in_mode(model, training=False):
+        for batch in distributed(strategy, batches):
+            outputs += local_results(strategy.run(step, (batch,)))
+    trees = [output.tree for output in outputs if output.samples]
+    if not trees:
+        raise ValueError("There is no sample to predict from.")
+    return map_tree(lambda *parts: torch.cat(parts), *trees)
+
+
+@contextmanager
+def in_mode(model: Mirrored, *, training: bool) -> Iterator[None]:
+    """Have a model in a mode; to evaluate, all copies have the same buffers."""
+    before = model.training
+    if not training:
+        model.sync_buffers()
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(before)
+
+
+def run_summed(
+    strategy: "MirroredStrategy", step: Callable[..., Tree], batch: Tree
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Run a step on all replicas; return the sums and the number of samples of all."""
+    result: tuple[dict[str, torch.Tensor], torch.Tensor] = strategy.reduce(
+        "sum",
+        strategy.run(step, (batch,)),
+    )
+    return result
+
+
+def sums_of(
+    measures: Mapping[str, Loss], predictions: object, targets: object, count: int
+) -> dict[str, torch.Tensor]:
+    """Return the sum over a replica's samples of each measure."""
+    return {
+        name: mean_of_samples(measure, predictions, targets, count).double() * count
+        for name, measure in measures.items()
+    }
+
+
+def zeros(names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Return the sums of a replica that has no samples."""
+    zero = torch.zeros((), dtype=torch.float64, device=get_replica_context().device)
+    return dict.fromkeys(names, zero)
+
+
+def pair(batch: Tree) -> tuple[Tree, Tree, int]:
+    """Return a replica's inputs, targets and number of samples.
+
+    Raises:
+        ValueError: a batch is no pair.
+    """
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"A batch must be (inputs, targets), not a {type(batch).__name__}.")
+    return batch[0], batch[1], samples(batch)
+
+
+def distributed(strategy: "MirroredStrategy", batches: Iterable[Tree]) -> DistributedDataset:
+    """Return global batches in parts, if they are not already."""
+    if isinstance(batches, DistributedDataset):
+        return batches
+    return strategy.distribute_dataset(batches)
