@@ -146,7 +146,13 @@ def flipped(content: bytes) -> bytes:
     return content[:20] + bytes([content[20] ^ 255]) + content[21:]
 
 
-@pytest.mark.parametrize("spoil", [torn, flipped, lambda _: b"", lambda _: b"plain text"])
+def undefined(content: bytes) -> bytes:
+    return content[:10] + b"\xff" + content[11:]  # a block of a kind that zlib does not know
+
+
+@pytest.mark.parametrize(
+    "spoil", [torn, flipped, undefined, lambda _: b"", lambda _: b"plain text"]
+)
 def test_spoiled_gzip(folder: Path, spoil: Callable[[bytes], bytes]) -> None:
     path = file_of(folder, "train-images")
     packed = Path(f"{path}.gz")

@@ -153,6 +153,26 @@ def test_attention_is_what_the_formula_says() -> None:
     torch.testing.assert_close(attention(x), attention.out(torch.cat(seen, dim=2)))
 
 
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "gpt"])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_replica_with_no_sample_or_one(name: str, count: int) -> None:
+    model, batch = make_model(name), sample(name, 0)[:count]
+    model(batch).sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+        assert count or not parameter.grad.any()
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+def test_one_small_image_cannot_be_normalized() -> None:
+    model, image = make_model("resnet18", shape=(1, 8, 8)), torch.rand(1, 1, 8, 8)
+    with pytest.raises(SetupError, match="cannot train on one image of 8x8 alone: give each repl"):
+        model(image)
+    assert model.eval()(image).shape == (1, 10)
+    assert model.train()(torch.rand(1, 1, 9, 9)).shape == (1, 10)
+
+
 def test_a_new_gpt_guesses_evenly() -> None:
     text = tokens(2, 129)
     scores = make_model("gpt-small")(text[:, :-1])
@@ -168,15 +188,19 @@ def test_wrong_sizes_and_names() -> None:
         GPT(**SMALL | {"heads": 5})
     with pytest.raises(
         SetupError,
-        match="--model vgg: there is no such model: give lenet, mlp, resnet18, gpt, gpt-small, lin",
+        match=r"--model vgg: there is no such model: give .*lenet, mlp, resnet18, gpt, gpt-small",
     ):
         make_model("vgg")
 
 
 @pytest.mark.parametrize("name", ["lenet", "mlp", "gpt-small", "linear"])
-def test_a_seed_gives_the_same_weights_whatever_is_drawn_before(name: str) -> None:
+def test_a_seed_gives_the_same_weights_whatever_is_drawn_before(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
+    # A GPU's generator would be set for good.
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("GPUs are seeded"))
     model = make_model(name, seed=3)
     assert torch.equal(torch.get_rng_state(), state), "the program's own numbers go on"
     with torch.device("meta"):  # as programs have that make everything on a GPU

@@ -3,9 +3,11 @@
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from hpckit.parallel.errors import SetupError
 from hpckit.parallel.models.verbose import Verbose
 
 _WIDTHS = (64, 128, 256, 512)
+_ONE_FEATURE = 8  # pixels, which three halvings make one
 
 
 class Block(nn.Module):
@@ -39,7 +41,9 @@ class ResNet18(Verbose):
     """Eight residual blocks, for images of any size; 11.2 million parameters.
 
     It has BatchNorm, whose statistics in training are those of one replica's part of the batch:
-    the same batch gives other results on another number of replicas.
+    the same batch gives other results on another number of replicas. A replica's part can be empty,
+    but one image alone must be larger than 8x8: its features end as one number each, which cannot
+    be normalized.
 
     Args:
         shape: channels, height and width of an image.
@@ -70,8 +74,17 @@ class ResNet18(Verbose):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the scores, shape (batch, classes), of images from 0 to 1."""
+        """Return the scores, shape (batch, classes), of images from 0 to 1.
+
+        Raises:
+            SetupError: this is one small image alone, and the model is training.
+        """
         self.announce(images)
+        if self.training and len(images) == 1 and max(images.shape[2:]) <= _ONE_FEATURE:
+            raise SetupError(
+                f"resnet18 cannot train on one image of {images.shape[2]}x{images.shape[3]} alone: "
+                "give each replica more with another --batch-size or --limit, or take --model mlp"
+            )
         features = self.blocks(self.stem(images))
         scores: Tensor = self.head(features.mean((2, 3)))
         return scores
