@@ -313,11 +313,14 @@ def test_running_statistics_are_each_replicas_own_until_read() -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 7])
 @pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("bias", [True, False])
 def test_synchronised_statistics_are_those_of_one_device(
-    replicas: int, momentum: float | None
+    replicas: int, momentum: float | None, bias: bool
 ) -> None:
     module, batches = normalized(), data(25, 8, torch.float64)  # the last has 1 sample
     module[1].momentum = momentum  # type: ignore[index]
+    if not bias:
+        module[1].bias = None  # type: ignore[index]
     batches[-1] = data(2, 2, torch.float64)[0]  # of which BatchNorm has a variance
     strategy, model, optimizer = mirrored(
         replicas, OPTIMIZERS["momentum"], module, sync_batch_norm=True
@@ -444,6 +447,20 @@ def test_datasets_of_a_function_are_trained_on_as_they_are() -> None:
     assert strategy.fit(model, made, nn.MSELoss(), optimizer)["loss"] == pytest.approx(losses)
     assert furthest(model, wanted) < 1e-12
     assert isinstance(next(iter(made))[0], PerReplica)
+
+
+def test_autocast_round_all_of_training_sees_each_steps_weights() -> None:
+    """Torch keeps cast weights while an autocast block lasts, and one replica is in the caller's."""
+    losses = []
+    for replicas in (1, 2):
+        strategy, model, optimizer = mirrored(replicas, OPTIMIZERS["sgd"])
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            history = strategy.fit(model, data(40, 8), nn.MSELoss(), optimizer, 4)
+        losses.append(history["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
+    assert losses[0] == pytest.approx(
+        alone(network(), data(40, 8), OPTIMIZERS["sgd"], 4)[1], rel=0.05
+    )
 
 
 def test_a_schedule_and_groups_of_parameters() -> None:

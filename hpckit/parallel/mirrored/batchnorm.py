@@ -40,8 +40,12 @@ class SyncBatchNorm(_BatchNorm):
         variance = context.all_reduce("sum", centered.square().sum(axes)) / count
         self._remember(mean.detach(), variance.detach() * count / (count - 1))
         normal: torch.Tensor = centered * torch.rsqrt(variance + self.eps).view(shape)
-        if self.affine:
-            normal = normal * self.weight.view(shape) + self.bias.view(shape)
+        # Either may be None: without affine, or with it and without a bias.
+        weight, bias = self._parameters["weight"], self._parameters["bias"]
+        if weight is not None:
+            normal = normal * weight.view(shape)
+        if bias is not None:
+            normal = normal + bias.view(shape)
         return normal.to(input.dtype)
 
     def _check_input_dim(self, input: torch.Tensor) -> None:

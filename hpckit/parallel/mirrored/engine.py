@@ -218,6 +218,9 @@ class _Settings:
                 stack.enter_context(torch.cuda.device(replica.device))
             stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.grad))
+            if self.autocast:
+                # The caller's block keeps cast weights until it ends; a run may have changed them.
+                stack.callback(torch.clear_autocast_cache)
             for kind, dtype, cache in self.autocast:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
             yield
