@@ -190,10 +190,14 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
         "HPCKIT_RESTART": str(restart_count()),
         "HPCKIT_DEVICE": device,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, (_IMPORTABLE, os.environ.get("PYTHONPATH")))),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([_IMPORTABLE, *_python_path()])),
     }
     environment.pop(TASK_VARIABLE, None)
     return environment
+
+
+def _python_path() -> list[str]:
+    return [word for word in os.environ.get("PYTHONPATH", "").split(os.pathsep) if word]
 
 
 def restart_count() -> int:

@@ -258,6 +258,8 @@ def test_a_node_is_lost(theatre: Theatre, slurm: Slurm, timed_out: Show) -> None
     slurm.kill_node("c1", noticed=True)
     try:
         assert show.over() == "NODE_FAIL"
+        # Accounting knows it before the other node's last process has ended.
+        assert eventually(lambda: processes_of(show.run_dir) == [], within_s=60)
         # Rank zero, who writes the summary, was there: it is for `stats` to do.
         assert not (show.run_dir / "summary.json").exists()
         assert_account(show, "NODE_FAIL")

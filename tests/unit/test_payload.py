@@ -9,7 +9,7 @@ import pytest
 
 from hpckit import __version__
 from hpckit.errors import JobError
-from hpckit.payload import rendezvous
+from hpckit.payload import rank, rendezvous
 from hpckit.payload.device import choose_device
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.rank import rank_environment
@@ -203,7 +203,9 @@ def test_a_task_survives_its_json() -> None:
 def test_a_python_without_hpckit_imports_it_and_nothing_else_of_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/mine")
+    # As in a job that was submitted from inside another.
+    once = Path(rank.__file__).parent / "importable"
+    monkeypatch.setenv("PYTHONPATH", f"/mine:{once}")
     task = Task(run_dir="/r", run_id="r", executor="slurm", launcher="srun", nodes=1,
                 tasks_per_node=1, command=("x",), python=("p",), device=None)  # fmt: skip
     path = rank_environment(task, THIRD_OF_FOUR, "cpu")["PYTHONPATH"]
