@@ -11,6 +11,8 @@ from fnmatch import fnmatchcase
 
 import torch
 
+from hpckit.parallel.errors import SetupError
+
 Spec = str | torch.device | Sequence["str | torch.device"] | None
 _MOST_REPLICAS = 1024
 _SHARED = re.compile(r"(?P<device>.+?)\s*x\s*(?P<count>\d+)", re.ASCII)
@@ -45,16 +47,16 @@ def find_replicas(spec: Spec = None, *, default: str = "first") -> tuple[Replica
             the CPU).
 
     Raises:
-        ValueError: a word is none of these, or nothing here matches it.
+        SetupError: a word is none of these, or nothing here matches it.
     """
     if spec is None:
         spec = _default(default)
     words = [spec] if isinstance(spec, str | torch.device) else list(spec)
     if not words:
-        raise ValueError(f"No device is named. {available()}")
+        raise SetupError(f"No device is named. {available()}")
     devices = list(_distinct(_meant(str(word)) for word in words))
     if len(devices) > _MOST_REPLICAS:
-        raise ValueError(
+        raise SetupError(
             f"{len(devices)} replicas are more than the {_MOST_REPLICAS} there can be."
         )
     return tuple(Replica(number, device) for number, device in enumerate(devices))
@@ -71,7 +73,7 @@ def available() -> str:
 
 def _default(word: str) -> str:
     if word not in ("first", "all"):
-        raise ValueError(f"default is {word!r}, must be 'first' or 'all'.")
+        raise SetupError(f"default is {word!r}, must be 'first' or 'all'.")
     if not torch.cuda.device_count():
         return "cpu"
     return "GPU:*" if word == "all" else "cuda:0"
@@ -95,7 +97,7 @@ def _meant(word: str) -> tuple[bool, tuple[torch.device, ...]]:
         plain = "cuda:0"
     if match := _GPU.fullmatch(plain):
         return False, _gpus(word, match["index"])
-    raise ValueError(
+    raise SetupError(
         f"{word!r} is no device. Write cpu, cpu:4, cuda:0, GPU:1, GPU:* or GPU:[0-3]. {available()}"
     )
 
@@ -108,14 +110,14 @@ def _gpus(word: str, pattern: str) -> tuple[torch.device, ...]:
         if (int(pattern) == index if pattern.isdecimal() else fnmatchcase(str(index), pattern))
     )
     if not found:
-        raise ValueError(f"No device matches {word!r}. {available()}")
+        raise SetupError(f"No device matches {word!r}. {available()}")
     return found
 
 
 def _count(word: str, text: str) -> int:
     count = int(text)
     if not 1 <= count <= _MOST_REPLICAS:
-        raise ValueError(f"{word!r} asks for {count} replicas; there can be 1 to {_MOST_REPLICAS}.")
+        raise SetupError(f"{word!r} asks for {count} replicas; there can be 1 to {_MOST_REPLICAS}.")
     return count
 
 

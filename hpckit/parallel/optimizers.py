@@ -1,6 +1,7 @@
 """Optimizers by name, learning rates for other batch sizes, and state shared out over ranks."""
 
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -47,8 +48,10 @@ def make_optimizer(
     kind: type[torch.optim.Optimizer] = torch.optim.Adam if name == "adam" else torch.optim.SGD
     options: dict[str, Any] = {"lr": lr} if name == "adam" else {"lr": lr, "momentum": 0.9}
     if zero and dist.is_initialized():
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  # slow
-
+        with warnings.catch_warnings():
+            # Of torch's own modules, whose authors know it.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  # slow
         return ZeroRedundancyOptimizer(parameters, kind, **options)
     return kind(parameters, **options)
 

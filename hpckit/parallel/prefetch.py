@@ -68,8 +68,12 @@ def _sent(batch: Batch, device: torch.device, stream: "torch.cuda.Stream | None"
     if stream is None:
         return tuple(tensor.to(device) for tensor in batch), None
     with torch.cuda.stream(stream):
-        moved = tuple(tensor.pin_memory().to(device, non_blocking=True) for tensor in batch)
+        moved = tuple(_pinned(tensor).to(device, non_blocking=True) for tensor in batch)
         return moved, stream.record_event()
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_cuda else tensor.pin_memory()
 
 
 def _taken(item: _Sent, device: torch.device) -> Batch:

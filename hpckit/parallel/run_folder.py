@@ -37,8 +37,8 @@ class Metrics:
                 file.write(json.dumps({**record, "time": time.time()}) + "\n")
 
 
-def make_folder(folder: Path) -> None:
-    """Make the run's folder.
+def make_folder(folder: Path) -> Path:
+    """Make the run's folder, and return it.
 
     Raises:
         SetupError: It cannot be made.
@@ -47,6 +47,7 @@ def make_folder(folder: Path) -> None:
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(f"the run folder {folder} cannot be made: {error.strerror}") from error
+    return folder
 
 
 def save_checkpoint(folder: Path, checkpoint: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -1,115 +1,40 @@
 """The ddp workload, run as users run it: real processes, real images, gloo on this machine."""
 
-import json
-import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-import yaml
+
+from tests.workloads.processes import (
+    WORKLOADS,
+    close,
+    complaint,
+    environment,
+    finish,
+    free_port,
+    losses,
+    records,
+    start,
+    start_ranks,
+    wait_for_steps,
+    write_idx,
+)
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.torch
 
-WORKLOAD = Path(__file__).parents[2] / "workloads" / "ddp"
-FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+WORKLOAD = WORKLOADS / "ddp"
 TRAINING, HELD_OUT, BATCH = 601, 361, 100  # 601 = 6 * 100 + 1: some ranks get nothing of the last
-
-
-def environment(**changes: object) -> dict[str, str]:
-    """This environment without traces of a job, and with some variables set."""
-    unwanted = (
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_",
-        "MASTER_",
-        "SLURM",
-        "HPCKIT_",
-        "OMP_",
-        "TORCHELASTIC",
-    )
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
-    return clean | {"HPCKIT_DEVICE": "cpu"} | {k: str(v) for k, v in changes.items()}
-
-
-def start(*arguments: object, **changes: object) -> subprocess.Popen[str]:
-    """Start the script with every warning an error."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(WORKLOAD / "train.py"), *map(str, arguments)],
-        env=environment(**changes),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def start_ranks(world: int, *arguments: object) -> list[subprocess.Popen[str]]:
-    """Start the script once per rank, with the variables hpckit sets."""
-    meeting = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    return [start(*arguments, RANK=r, LOCAL_RANK=r, **meeting) for r in range(world)]
-
-
-def finish(*processes: subprocess.Popen[str]) -> str:
-    """Wait for ranks that must succeed in silence on stderr; return all they printed."""
-    ends = [process.communicate(timeout=120) for process in processes]
-    assert [error for _, error in ends] == [""] * len(processes)
-    assert [process.returncode for process in processes] == [0] * len(processes)
-    return "".join(out for out, _ in ends)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def records(out: Path, key: str) -> list[dict[str, float]]:
-    """The lines of metrics.jsonl that have this key."""
-    path = out / "metrics.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    found = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [record for record in found if key in record]
-
-
-def losses(out: Path) -> list[tuple[float, float]]:
-    return [(record["step"], record["loss"]) for record in records(out, "loss")]
-
-
-def close(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> bool:
-    """Whether two curves have the same steps and losses equal to 1 in 10,000."""
-    return [step for step, _ in one] == [step for step, _ in other] and [
-        loss for _, loss in one
-    ] == pytest.approx([loss for _, loss in other], rel=1e-4)
-
-
-def wait_for_steps(out: Path, steps: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(records(out, "loss")) < steps:
-        assert time.monotonic() < deadline, f"no {steps} steps within a minute"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
 def idx_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits as IDX files, in sizes that no number of ranks divides."""
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
-    folder = tmp_path_factory.mktemp("idx")
-    for part, first, count in [("train", 0, TRAINING), ("t10k", TRAINING, HELD_OUT)]:
-        header = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (count, 8, 8))
-        images = (pixels[first : first + count] * 15).astype("uint8").tobytes()
-        (folder / f"{part}-images-idx3-ubyte").write_bytes(header + images)
-        header = b"\0\0\x08\x01" + count.to_bytes(4, "big")
-        targets = labels[first : first + count].astype("uint8").tobytes()
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(header + targets)
-    return folder
+    return write_idx(tmp_path_factory.mktemp("idx"), TRAINING, HELD_OUT)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +47,7 @@ def short(idx_folder: Path) -> list[object]:
 def alone(short: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a short run of one process."""
     out = tmp_path_factory.mktemp("alone")
-    finish(start(*short, "--out", out))
+    finish(start("ddp", *short, "--out", out))
     return out
 
 
@@ -133,12 +58,12 @@ LONG = ["--epochs", 12, "--log-every", 1]  # 276 steps of the digits
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a long run of one process that nothing interrupted."""
     out = tmp_path_factory.mktemp("whole")
-    finish(start(*LONG, "--out", out))
+    finish(start("ddp", *LONG, "--out", out))
     return out
 
 
 def test_by_hand_it_learns_the_digits_and_leaves_a_whole_record(tmp_path: Path) -> None:
-    printed = finish(start(HPCKIT_RUN_DIR=tmp_path))
+    printed = finish(start("ddp", HPCKIT_RUN_DIR=tmp_path))
     last = printed.splitlines()[-1]
     accuracy = re.fullmatch(
         r"held-out accuracy (\S+) after 10 epochs, 1 rank on 1 host \(cpu, one process\)", last
@@ -202,6 +127,7 @@ def test_bare_srun_starts_it_on_two_hosts(tmp_path: Path) -> None:
     meeting = {"SLURM_NTASKS": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     tasks = [
         start(
+            "ddp",
             *("--limit", 64, "--epochs", 1, "--out", tmp_path),
             SLURM_PROCID=task,
             SLURM_LOCALID=0,
@@ -214,7 +140,7 @@ def test_bare_srun_starts_it_on_two_hosts(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_goes_on_to_the_same_curve(whole: Path, tmp_path: Path) -> None:
-    process = start(*LONG, "--checkpoint-every", 5, "--out", tmp_path)
+    process = start("ddp", *LONG, "--checkpoint-every", 5, "--out", tmp_path)
     wait_for_steps(tmp_path, 5 * 23 + 5)
     process.kill()
     process.communicate()
@@ -222,7 +148,7 @@ def test_a_killed_run_goes_on_to_the_same_curve(whole: Path, tmp_path: Path) -> 
         torn.write('{"step": 9')
     assert losses(tmp_path)[-1][0] < 276
 
-    printed = finish(start(*LONG, "--out", tmp_path, HPCKIT_RESTART=1))
+    printed = finish(start("ddp", *LONG, "--out", tmp_path, HPCKIT_RESTART=1))
     assert re.search(r"^resuming after step (115|230) of 276$", printed, re.MULTILINE)
     assert losses(tmp_path) == losses(whole)
     figures = ["step", "epoch", "train_loss", "train_accuracy", "test_loss", "test_accuracy"]
@@ -240,7 +166,7 @@ def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(whole: Path, tmp_path:
     assert losses(tmp_path)[-1][0] == int(said[1]) < 276
 
     # A different number of ranks may go on, in the middle of an epoch.
-    assert f"resuming after step {said[1]} of 276" in finish(start(*LONG, "--out", tmp_path))
+    assert f"resuming after step {said[1]} of 276" in finish(start("ddp", *LONG, "--out", tmp_path))
     assert close(losses(tmp_path), losses(whole))
     assert [r["train_accuracy"] for r in records(tmp_path, "train_accuracy")] == pytest.approx(
         [r["train_accuracy"] for r in records(whole, "train_accuracy")], abs=0.002
@@ -260,7 +186,7 @@ def test_no_thread_of_the_process_group_outlives_it(tmp_path: Path) -> None:
             before = [name for name in threads() if "gloo" in name]
             destroy()
             after = [name for name in threads() if "gloo" in name]
-            train.say(f"threads {{bool(before)}} then {{after}}")
+            print(f"threads {{bool(before)}} then {{after}}")
         dist.destroy_process_group = watched
         train.main()
     """
@@ -281,7 +207,7 @@ def test_no_thread_of_the_process_group_outlives_it(tmp_path: Path) -> None:
 
 def test_a_finished_run_has_nothing_left_to_do(short: list[object], alone: Path) -> None:
     before = (alone / "metrics.jsonl").read_text()
-    printed = finish(start(*short, "--out", alone))
+    printed = finish(start("ddp", *short, "--out", alone))
     assert "resuming after step 28 of 28" in printed
     assert "after 4 epochs" in printed.splitlines()[-1]
     assert (alone / "metrics.jsonl").read_text() == before
@@ -317,7 +243,7 @@ def test_without_the_sampler_every_rank_works_on_all_images(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variables", "complaint"),
+    ("arguments", "variables", "what"),
     [
         (["--data", "/nowhere"], {}, "--data /nowhere: there is no folder /nowhere"),
         (
@@ -339,7 +265,7 @@ def test_without_the_sampler_every_rank_works_on_all_images(
     ],
 )
 def test_a_mistake_gets_one_line(
-    arguments: list[str], variables: dict[str, object], complaint: str, tmp_path: Path
+    arguments: list[str], variables: dict[str, object], what: str, tmp_path: Path
 ) -> None:
     for name, content in [("empty", None), ("torn", b"\x1f\x8b\x08"), ("wrong", b"\0\0\x08\x03")]:
         (tmp_path / name).mkdir()
@@ -347,76 +273,11 @@ def test_a_mistake_gets_one_line(
             ending = ".gz" if name == "torn" else ""
             (tmp_path / name / f"train-images-idx3-ubyte{ending}").write_bytes(content)
     filled = [x.replace("{", f"{tmp_path}/").replace("}", "") for x in arguments]
-    process = start(*filled, "--out", tmp_path / "out", **variables)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode != 0
+    said = complaint(start("ddp", *filled, "--out", tmp_path / "out", **variables))
     assert said.startswith("train.py: error: ")
-    assert said.count("\n") == 1
-    assert complaint in said
+    assert what in said
 
 
 def test_a_run_does_not_go_on_with_another_learning_rate(short: list[object], alone: Path) -> None:
-    process = start(*short, "--lr", 0.1, "--out", alone)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 1
+    said = complaint(start("ddp", *short, "--lr", 0.1, "--out", alone))
     assert said.startswith("train.py: error: checkpoints/last.pt was made with --lr 0.005, not 0.1")
-
-
-@pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason="needs Debian's dataset-fashion-mnist")
-def test_fashion_mnist_is_read_whole_and_fast() -> None:
-    program = (
-        "import time; import data; began = time.perf_counter(); a, b = data.load('fashion-mnist');"
-        "print(len(a), len(b), tuple(a.images.shape), time.perf_counter() - began)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=WORKLOAD,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    size, _, seconds = done.stdout.rpartition(" ")
-    assert size == "60000 10000 (60000, 1, 28, 28)"
-    assert float(seconds) < 2
-
-
-def test_workload_yaml_and_the_command_line_agree() -> None:
-    described = yaml.safe_load((WORKLOAD / "workload.yaml").read_text())
-    assert described.keys() == {
-        *("description", "strategy", "script", "handles_stop_signal", "resources", "parameters")
-    }
-    # Ask the parser itself: what it takes, and what it makes of a number below each minimum.
-    program = """if True:
-        import json, arguments
-        known = {}
-        for action in arguments.make_parser()._actions:
-            name = action.option_strings[-1].removeprefix("--")
-            kind = "bool" if action.const is True else getattr(action.type, "__name__", "str")
-            known[name] = [kind, action.default, action.choices]
-        for name in ("help", "out"):
-            del known[name]
-        print(json.dumps(known))
-    """
-    known = json.loads(_in_workload(program))
-    assert known == {
-        name: [p["type"], p["default"], p.get("choices")]
-        for name, p in described["parameters"].items()
-    }
-    minima = {n: p["minimum"] for n, p in described["parameters"].items() if "minimum" in p}
-    program = f"""if True:
-        import arguments
-        for name, minimum in {minima}.items():
-            arguments.make_parser().parse_args(["--" + name, str(minimum)])
-            try:
-                arguments.make_parser().parse_args(["--" + name, str(minimum - 1)])
-            except SystemExit:
-                print(name)
-    """
-    assert _in_workload(program).split() == list(minima)
-
-
-def _in_workload(program: str) -> str:
-    """Run a program where the workload's modules can be imported."""
-    return subprocess.run(
-        [sys.executable, "-c", program], cwd=WORKLOAD, capture_output=True, text=True, check=True
-    ).stdout

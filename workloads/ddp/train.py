@@ -1,4 +1,4 @@
-"""Train a small image classifier with DistributedDataParallel (DDP).
+"""Train a network with DistributedDataParallel (DDP).
 
 The same file runs on one process or on many:
 
@@ -8,204 +8,222 @@ The same file runs on one process or on many:
     hpckit submit ddp --nodes 2 --gpus 4                                the same as a Slurm job
 
 Every process ("rank") holds a copy of the network and works on its share of each batch. DDP
-averages the gradients, so all copies take the same step. The batch size counts the images of all
+averages the gradients, so all copies take the same step. The batch size counts the samples of all
 ranks together: the same seed gives the same loss curve on any number of ranks.
 """
 
-import math
 import os
 import signal
 import sys
-import time
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from arguments import curve_settings, make_parser, refuse_other_settings
-from data import Images, batches, load
-from model import Classifier
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
+from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, at_least, training_parser
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.journal import counted
+from hpckit.parallel.models import MODELS
+from hpckit.parallel.optimizers import make_optimizer, scaled_lr, whole_state
+from hpckit.parallel.prefetch import Batch, prefetch
 from hpckit.parallel.ranks import Place, add_over_ranks, find_place, say, share_cores
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
+from hpckit.parallel.sharing import batches, parts
+from hpckit.parallel.tasks import Task, find_task
+from hpckit.parallel.training import make_journal
 
 
 def train(args: Namespace, place: Place, signals: list[int]) -> None:
     """Train until the last epoch, or until a rank finds a stop signal among its `signals`."""
     rank, world_size, device = place.rank, place.world_size, place.device
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "bf16")
 
-    # Data. It is small, so every rank keeps all of it on its device. It is read before the ranks
-    # meet: a rank that cannot read it says so at once instead of leaving the others waiting.
-    train_images, test_images = (part.to(device) for part in load(args.data, args.limit))
-    height, width = train_images.images.shape[2:]
-    out = args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "ddp-out"))
-    make_folder(out)
+    # Data. It is read before the ranks meet: a rank that cannot read it says so at once instead of
+    # leaving the others waiting. Small sets stay on the device; others come batch by batch.
+    task = find_task(args.model, args.data, limit=args.limit)
+    task = task.to(device) if args.data_on == "device" else task
+    out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
 
     # Model and optimizer. The same seed gives every rank the same first weights.
     # An optimizer makes torch load parts of itself that keep hold of the process group if there is
     # one already. Its threads would outlive it, and now and then abort the process at exit.
-    torch.manual_seed(args.seed)
-    model = Classifier(height, width).to(device)
-    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    if args.optimizer == "sgd":
-        optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    model = task.make_model(args.seed).to(device)
+    lr = scaled_lr(args.lr, args.batch_size, BASE_BATCH_SIZE, args.lr_scaling)
+    optimizer = make_optimizer(args.optimizer, model.parameters(), lr)
 
     # Set-up. The ranks meet at MASTER_ADDR:MASTER_PORT. One process alone meets nobody.
     if world_size > 1:
         dist.init_process_group(place.backend, device_id=device if device.type == "cuda" else None)
+    if args.zero:  # it needs the group, to share its state out over the ranks
+        optimizer = make_optimizer(args.optimizer, model.parameters(), lr, zero=True)
     hosts = share_cores(place)
     backend = place.backend if world_size > 1 else "one process"
-    setting = f"{count(world_size, 'rank')} on {count(hosts, 'host')} ({device.type}, {backend})"
+    setting = (
+        f"{counted(world_size, 'rank')} on {counted(hosts, 'host')} ({device.type}, {backend})"
+    )
 
-    # Sampler. It deals the images out to the ranks. Without it (the exercise) every rank works on
+    # Sampler. It deals the samples out to the ranks. Without it (the exercise) every rank works on
     # all of them: `copies` times the work for the same result.
     copies = world_size if args.no_sampler else 1
     sampler: DistributedSampler[Any] = DistributedSampler(
-        train_images,
+        task.train,
         num_replicas=1 if args.no_sampler else world_size,
         rank=0 if args.no_sampler else rank,
         seed=args.seed,
     )
-    steps_per_epoch = math.ceil(len(train_images) / args.batch_size)
-    total_steps = args.epochs * steps_per_epoch
-    if rank == 0:
-        share, rest = divmod(len(train_images) * copies, world_size)
-        sizes = f"{len(train_images)} training and {len(test_images)} held-out images"
-        say(f"data: {args.data}, {sizes} of {height}x{width}")
-        say(f"{setting}, batch size {args.batch_size}, run folder {out}")
-        say(f"each rank sees {share}{f' or {share + 1}' if rest else ''} samples per epoch")
+    journal = make_journal(args, task, leads=rank == 0)
+    share, rest = divmod(len(task.train) * copies, world_size)
+    journal.tell(task.description)
+    journal.tell(f"{setting}, batch size {args.batch_size}, run folder {out}")
+    journal.tell(f"each rank sees {share}{f' or {share + 1}' if rest else ''} samples per epoch")
 
     # Checkpoint. Rank zero reads it for all: the others may not see its files (yet).
-    step, loss_sum, hits, accuracy, best = 0, 0.0, 0.0, 0.0, -1.0
     box = [load_checkpoint(out) if rank == 0 and args.resume == "auto" else None]
     if world_size > 1:
         dist.broadcast_object_list(box)
     if (checkpoint := box[0]) is not None:
-        refuse_other_settings(args, checkpoint["settings"])
+        journal.resume(checkpoint)
         model.load_state_dict(checkpoint["model"])
         optimizer.load_state_dict(checkpoint["optimizer"])
-        step, loss_sum, hits = (checkpoint[name] for name in ("step", "loss_sum", "hits"))
-        accuracy, best = checkpoint["accuracy"], checkpoint["best"]
-        if rank == 0:
-            say(f"resuming after step {step} of {total_steps}")
 
-    def save(*names: str) -> None:
+    def save(names: Sequence[str]) -> None:
         """Write what is needed to go on after this step, on rank zero."""
-        state: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        state |= {"settings": curve_settings(args), "epoch": step // steps_per_epoch, "step": step}
-        state |= {"loss_sum": loss_sum, "hits": hits, "accuracy": accuracy, "best": best}
+        state = {"model": model.state_dict(), "optimizer": whole_state(optimizer, leads=rank == 0)}
         if rank == 0:
-            save_checkpoint(out, state, names)
+            save_checkpoint(out, {**state, **journal.state()}, names)
 
     # Metrics, on rank zero.
-    constants = {"total_steps": total_steps, "epochs": args.epochs, "lr": args.lr}
-    metrics = Metrics(out if rank == 0 else None, step, constants)
+    constants = {"total_steps": journal.total_steps, "epochs": args.epochs, "lr": lr}
+    journal.open(Metrics(out if rank == 0 else None, journal.step, constants))
 
     # Wrap. From here on backward() also averages the gradients over the ranks.
     parallel: nn.Module = model
     if world_size > 1:
         parallel = DistributedDataParallel(model, [device] if device.type == "cuda" else None)
+    if args.compile:
+        parallel = torch.compile(parallel)  # type: ignore[assignment]  # it acts as a module
 
-    # Loop. Nothing in it is random but the order of the images, which follows from the seed and
+    # Loop. Nothing in it is random but the order of the samples, which follows from the seed and
     # the epoch: a run that goes on needs to know only its step.
     stopping = 0.0
-    for epoch in range(step // steps_per_epoch, args.epochs):
+    for epoch in journal.epochs_left():
         sampler.set_epoch(epoch)
         shapes_seen = set()
-        epoch_began = window_began = time.perf_counter()
-        epoch_samples = window_samples = 0
-        for mine in batches(sampler, args.batch_size)[step % steps_per_epoch :]:
-            # Stop, if the ranks agreed to in the step before (see below).
-            if stopping:
-                save("last.pt")
-                if rank == 0:
-                    say(f"stopped at step {step}, checkpoint saved")
-                return
+        shares = batches(sampler, args.batch_size)[journal.steps_done :]
+        with closing(prefetch(gathered(task, shares, args.accumulate), device)) as feed:
+            for _ in shares:
+                # Stop, if the ranks agreed to in the step before (see below).
+                if stopping:
+                    save(["last.pt"])
+                    journal.tell(f"stopped at step {journal.step}, checkpoint saved")
+                    return
 
-            # Forward. A rank whose share is empty takes part with no images and zero gradients.
-            images, labels = train_images[mine]
-            if args.verbose_shapes and images.shape not in shapes_seen:
-                shapes_seen.add(images.shape)
-                shape = tuple(images.shape)
-                say(f"rank {rank} of {world_size} on {place.host} {device}: input {shape}")
-            scores = parallel(images)
-            loss = cross_entropy(scores, labels, reduction="sum")
+                optimizer.zero_grad()
+                loss_sum = hits = torch.zeros((), device=device)
+                for part in range(args.accumulate):
+                    # Forward. A rank without samples takes part with none, and zero gradients.
+                    inputs, targets = task.train.ready(*next(feed))
+                    if args.verbose_shapes and inputs.shape not in shapes_seen:
+                        shapes_seen.add(inputs.shape)
+                        shape = tuple(inputs.shape)
+                        say(f"rank {rank} of {world_size} on {place.host} {device}: input {shape}")
+                    # Gradients of all parts but the last stay on the rank, to be sent once.
+                    last = world_size == 1 or part == args.accumulate - 1
+                    with nullcontext() if last else parallel.no_sync():
+                        with autocast:
+                            scores = parallel(inputs).float()
+                            loss = task.losses(scores, targets).sum()
 
-            # Backward. The gradient wanted is that of the mean over the whole batch. DDP divides
-            # the sum of the ranks' gradients by the number of ranks: multiply by that number
-            # first. (A mean over each rank's share would be wrong where shares differ in size.)
-            first = step % steps_per_epoch * args.batch_size
-            size = min(args.batch_size, len(train_images) - first)
-            optimizer.zero_grad()
-            (loss * world_size / (size * copies)).backward()
-            optimizer.step()
-            step += 1
+                        # Backward. The gradient wanted is that of the mean over the whole batch.
+                        # DDP divides the sum of the ranks' gradients by their number: multiply by
+                        # it first. (A mean over each share would be wrong where these differ.)
+                        (loss * world_size / (journal.next_size * copies)).backward()
+                    loss_sum = loss_sum + loss.detach()
+                    hits = hits + task.hits(scores.detach(), targets).sum()
+                optimizer.step()
 
-            # Add up over the ranks what is reported and, in the same message, whether any of them
-            # was told to stop: all must leave the loop after the same step.
-            right = (scores.argmax(1) == labels).sum()
-            sums = add_over_ranks(place, loss / copies, right / copies, len(signals))
-            batch_loss, batch_hits, stopping = sums
-            if not math.isfinite(batch_loss):
-                raise SetupError(f"the loss is {batch_loss} at step {step}: try a smaller --lr")
-            loss_sum, hits = loss_sum + batch_loss, hits + batch_hits
-            epoch_samples, window_samples = epoch_samples + size, window_samples + size
-            if step % args.log_every == 0:
-                now = time.perf_counter()
-                speed = window_samples / (now - window_began)
-                window_began, window_samples = now, 0
-                metrics.write(step, epoch + 1, loss=batch_loss / size, samples_per_s=speed)
+                # Add up over the ranks what is reported and, in the same message, whether any of
+                # them was told to stop: all must leave the loop after the same step.
+                sums = add_over_ranks(place, loss_sum / copies, hits / copies, len(signals))
+                stopping = sums.pop()
+                journal.count(*sums)
 
         # End of an epoch: test, report, and keep a checkpoint.
-        report = {
-            "train_loss": loss_sum / len(train_images),
-            "train_accuracy": hits / len(train_images),
-            "samples_per_s": epoch_samples / (time.perf_counter() - epoch_began),
-        }
-        loss_sum = hits = 0.0
-        report["test_loss"], accuracy = evaluate(model, test_images, place)
-        metrics.write(step, epoch + 1, **report, test_accuracy=accuracy)
-        if rank == 0:
-            say(
-                f"epoch {epoch + 1}/{args.epochs}  loss {report['train_loss']:.3f}  "
-                f"train acc {report['train_accuracy']:.3f}  held-out acc {accuracy:.3f}  "
-                f"{report['samples_per_s']:.0f} samples/s"
-            )
-        every = args.checkpoint_every or args.epochs
-        if (epoch + 1) % every == 0 or epoch + 1 == args.epochs:
-            names = ["last.pt", "best.pt"] if accuracy > best else ["last.pt"]
-            best = max(accuracy, best)
-            save(*names)
-
-    if rank == 0:
-        epochs = count(step // steps_per_epoch, "epoch")
-        say(f"held-out accuracy {accuracy:.3f} after {epochs}, {setting}")
+        if names := journal.end_epoch(*evaluate(model, task, place)):
+            save(names)
+    journal.end(setting)
 
 
-def evaluate(model: nn.Module, images: Images, place: Place) -> tuple[float, float]:
-    """Return mean loss and accuracy. Each rank tests its share, so each image counts once."""
+def gathered(task: Task, shares: Sequence[list[int]], accumulate: int) -> Iterator[Batch]:
+    """Yield this rank's share of each batch, in parts."""
+    for share in shares:
+        for part in parts(share, accumulate):
+            yield task.train.gather(part)
+
+
+def evaluate(model: nn.Module, task: Task, place: Place) -> tuple[float, float]:
+    """Return mean loss and accuracy. Each rank tests its share, so each sample counts once."""
     loss = hits = torch.zeros((), device=place.device)
-    mine = list(range(place.rank, len(images), place.world_size))
+    mine = list(range(place.rank, len(task.held_out), place.world_size))
+    model.eval()
     with torch.no_grad():
         for start in range(0, len(mine), 1000):
-            pixels, labels = images[mine[start : start + 1000]]
-            scores = model(pixels)
-            loss = loss + cross_entropy(scores, labels, reduction="sum")
-            hits = hits + (scores.argmax(1) == labels).sum()
+            stored = task.held_out.gather(mine[start : start + 1000])
+            inputs, targets = task.held_out.ready(*(tensor.to(place.device) for tensor in stored))
+            scores = model(inputs)
+            loss = loss + task.losses(scores, targets).sum()
+            hits = hits + task.hits(scores, targets).sum()
+    model.train()
     total_loss, total_hits = add_over_ranks(place, loss, hits)
-    return total_loss / len(images), total_hits / len(images)
+    return total_loss / len(task.held_out), total_hits / len(task.held_out)
 
 
-def count(number: int, noun: str) -> str:
-    """Return '1 rank' or '8 ranks'."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def make_parser() -> Parser:
+    """Return the parser of the arguments; workload.yaml lists them too."""
+    parser = training_parser(
+        "Train a network on any number of processes.", models=tuple(MODELS), model="cnn"
+    )
+    add = parser.add_argument
+    add(
+        "--accumulate",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="parts in which a rank works through its share of a batch, to save memory (1)",
+    )
+    add(
+        "--precision",
+        choices=["fp32", "bf16"],
+        default="fp32",
+        help="of most of the forward pass; weights and sums stay fp32 (fp32)",
+    )
+    add(
+        "--zero",
+        action="store_true",
+        help="share the optimizer's state out over the ranks (ZeRO stage 1), to save memory",
+    )
+    add("--compile", action="store_true", help="compile the network (needs a C++ compiler)")
+    add(
+        "--data-on",
+        choices=["device", "host"],
+        default="device",
+        help="keep all samples on the device, or copy each batch there while the one before is "
+        "worked on (device)",
+    )
+    add(
+        "--no-sampler",
+        action="store_true",
+        help="exercise: every rank trains on all samples, to see what the sampler is for",
+    )
+    return parser
 
 
 @record  # keeps the traceback of a rank that fails for the report of torchrun or hpckit

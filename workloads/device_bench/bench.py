@@ -10,7 +10,7 @@ Every figure is the time until the devices have done the work, but the one that 
 
 import json
 import os
-import sys
+from argparse import Namespace
 from pathlib import Path
 
 import torch
@@ -20,16 +20,12 @@ from hpckit.parallel.benchmark import Benchmark, at_once
 from hpckit.parallel.devices import Replica, available, find_replicas
 from hpckit.parallel.ranks import say
 from hpckit.parallel.scratch import allreduce, ring_allreduce
+from hpckit.parallel.training import devices_of, run_script
 
 
-def main() -> None:
+def measure(args: Namespace) -> None:
     """Measure, print a table, and write device_bench.json."""
-    args = make_parser().parse_args()
-    try:
-        words = None if args.devices == "all" else args.devices.split(",")
-        replicas = find_replicas(words, default="all")
-    except ValueError as error:
-        sys.exit(f"bench.py: error: {error}")
+    replicas = find_replicas(devices_of(args.devices), default="all")
     on_gpus = replicas[0].device.type == "cuda"
     size = args.size or (4000 if on_gpus else 1000)
     # So that one replica alone has no more of the CPU than when all of them work.
@@ -142,4 +138,4 @@ def make_parser() -> Parser:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(make_parser(), measure)

@@ -2,10 +2,7 @@
 
 from torch import Tensor, nn
 
-from hpckit.parallel.errors import SetupError
 from hpckit.parallel.models.verbose import Verbose
-
-_LEAST = 4  # pixels, of which two poolings leave one
 
 
 class CNN(Verbose):
@@ -18,9 +15,6 @@ class CNN(Verbose):
         shape: channels, height and width of an image.
         classes: how many scores there are.
         verbose: see `Verbose`.
-
-    Raises:
-        SetupError: the images are too small.
     """
 
     def __init__(
@@ -32,20 +26,15 @@ class CNN(Verbose):
     ) -> None:
         super().__init__(verbose=verbose)
         channels, height, width = shape
-        if min(height, width) < _LEAST:
-            raise SetupError(
-                f"--model cnn: images of {height}x{width} are too small, "
-                f"{_LEAST}x{_LEAST} is the least: give mlp"
-            )
         self.layers = nn.Sequential(
             nn.Conv2d(channels, 16, kernel_size=3, padding=1),
             nn.ReLU(),
-            nn.MaxPool2d(2),
+            nn.MaxPool2d(2, ceil_mode=True),
             nn.Conv2d(16, 32, kernel_size=3, padding=1),
             nn.ReLU(),
-            nn.MaxPool2d(2),
+            nn.MaxPool2d(2, ceil_mode=True),
             nn.Flatten(),
-            nn.Linear(32 * (height // 4) * (width // 4), 64),
+            nn.Linear(32 * -(-height // 4) * -(-width // 4), 64),
             nn.ReLU(),
             nn.Linear(64, classes),
         )

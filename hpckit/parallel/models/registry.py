@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.models.cnn import CNN
 from hpckit.parallel.models.gpt import GPT
 from hpckit.parallel.models.layers import MLP, LinearModel
 from hpckit.parallel.models.lenet import LeNet
@@ -14,6 +15,7 @@ from hpckit.parallel.models.verbose import Verbose
 
 # These take `shape` and `classes`, and images from 0 to 1.
 IMAGE_MODELS: dict[str, Callable[..., Verbose]] = {
+    "cnn": CNN,
     "lenet": LeNet,
     "mlp": MLP,
     "resnet18": ResNet18,
@@ -32,7 +34,7 @@ def make_model(name: str, *, seed: int = 0, verbose: bool = False, **options: ob
     The random numbers of the program go on as if nothing had been drawn.
 
     Args:
-        name: `lenet`, `mlp`, `resnet18`, `gpt`, `gpt-small` or `linear`.
+        name: `cnn`, `lenet`, `mlp`, `resnet18`, `gpt`, `gpt-small` or `linear`.
         seed: of the first weights.
         verbose: print which replica runs where, each time it runs.
         options: of the model's class: for images `shape` (channels, height, width) and `classes`.

@@ -1,0 +1,132 @@
+"""Training in one process, whatever it does with a batch: the loop of dp, mirrored, from_scratch.
+
+A `Learner` says how one step is taken and how predictions are made; this loop gives it batches,
+in the order that the ddp workload has them too, and keeps the run's record.
+"""
+
+import os
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data.distributed import DistributedSampler
+
+from hpckit.parallel.arguments import Parser
+from hpckit.parallel.devices import Replica
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.journal import Journal, counted
+from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
+from hpckit.parallel.sharing import batches
+from hpckit.parallel.tasks import Task
+
+# Arguments that shape the loss curve, in any workload.
+CURVE = ("model", "batch_size", "lr", "lr_scaling", "optimizer", "seed", "limit")
+_TEST_BATCH = 1000
+
+
+class Learner(Protocol):
+    """What a workload does with batches."""
+
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, float]:
+        """Take one step of training; return the sums of losses and hits over the batch."""
+
+    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the scores of inputs, on the device they are on."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return tensors and numbers that a checkpoint needs."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from such a state."""
+
+
+def devices_of(words: str) -> list[str] | None:
+    """Return what `--devices` says, as `find_replicas` takes it; None means all."""
+    return None if words == "all" else [word.strip() for word in words.split(",")]
+
+
+def run_script(parser: Parser, train: Callable[[Namespace], None]) -> None:
+    """Run a workload's script; what a user can mend is said in one line."""
+    args = parser.parse_args()
+    try:
+        train(args)
+    except SetupError as error:
+        sys.exit(f"{parser.prog}: error: {error}")
+
+
+def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequence[Replica]) -> None:
+    """Train until the last epoch, or until SIGUSR2 asks to stop.
+
+    Args:
+        args: of `hpckit.parallel.arguments.training_parser`.
+        task: what is learned.
+        learner: how.
+        replicas: what it uses, for the record.
+
+    Raises:
+        SetupError: the run folder cannot be used, or the loss is no number any more.
+    """
+    signals: list[int] = []
+    # Slurm sends this signal some time before the job's end; training stops at the next step.
+    signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
+    out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
+    journal = make_journal(args, task)
+    kind = replicas[0].device.type
+    setting = f"{counted(len(replicas), 'replica')} in one process ({kind})"
+    journal.tell(task.description)
+    journal.tell(f"{setting}, batch size {args.batch_size}, run folder {out}")
+    checkpoint = load_checkpoint(out) if args.resume == "auto" else None
+    if checkpoint is not None:
+        journal.resume(checkpoint)
+        learner.load_state_dict(checkpoint["learner"])
+    constants = {"total_steps": journal.total_steps, "epochs": args.epochs, "lr": args.lr}
+    journal.open(Metrics(out, journal.step, constants))
+
+    def save(names: Sequence[str]) -> None:
+        save_checkpoint(out, {"learner": learner.state_dict(), **journal.state()}, names)
+
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        task.train, num_replicas=1, rank=0, seed=args.seed
+    )
+    for epoch in journal.epochs_left():
+        sampler.set_epoch(epoch)
+        for share in batches(sampler, args.batch_size)[journal.steps_done :]:
+            if signals:
+                save(["last.pt"])
+                journal.tell(f"stopped at step {journal.step}, checkpoint saved")
+                return
+            journal.count(*learner.step(*task.train[share]))
+        if names := journal.end_epoch(*evaluate(task, learner)):
+            save(names)
+    journal.end(setting)
+
+
+def evaluate(task: Task, learner: Learner) -> tuple[float, float]:
+    """Return the mean loss and the accuracy over the held-out samples."""
+    loss = hits = 0.0
+    for start in range(0, len(task.held_out), _TEST_BATCH):
+        chosen = list(range(start, min(start + _TEST_BATCH, len(task.held_out))))
+        inputs, targets = task.held_out[chosen]
+        scores = learner.predict(inputs)
+        targets = targets.to(scores.device)
+        loss += float(task.losses(scores, targets).sum())
+        hits += float(task.hits(scores, targets).sum())
+    return loss / len(task.held_out), hits / len(task.held_out)
+
+
+def make_journal(args: Namespace, task: Task, *, leads: bool = True) -> Journal:
+    """Return the journal of a run with the common arguments; only the leading rank writes."""
+    settings = {name: value for name, value in vars(args).items() if name in CURVE}
+    return Journal(
+        samples=len(task.train),
+        batch_size=args.batch_size,
+        epochs=args.epochs,
+        log_every=args.log_every,
+        checkpoint_every=args.checkpoint_every,
+        settings={**settings, "data": task.name},
+        leads=leads,
+    )

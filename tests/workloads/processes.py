@@ -1,0 +1,109 @@
+"""Runs workloads as users run them: real processes, real images, gloo on this machine."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+WORKLOADS = Path(__file__).parents[2] / "workloads"
+Curve = list[tuple[float, float]]
+_UNWANTED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM", "HPCKIT_", "OMP_", "TORCHELASTIC")
+
+
+def environment(**changes: object) -> dict[str, str]:
+    """This environment without traces of a job, and with some variables set."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(_UNWANTED)}
+    return clean | {"HPCKIT_DEVICE": "cpu"} | {k: str(v) for k, v in changes.items()}
+
+
+def start(workload: str, *arguments: object, **changes: object) -> subprocess.Popen[str]:
+    """Start a workload's script on the digits (unless told otherwise), every warning an error."""
+    words = [*map(str, arguments)]
+    if not {"--data", "--model"} & set(words):
+        words += ["--data", "digits"]
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(WORKLOADS / workload / "train.py"), *words],
+        env=environment(**changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_ranks(world: int, *arguments: object) -> list[subprocess.Popen[str]]:
+    """Start ddp once per rank, with the variables hpckit sets."""
+    meeting = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return [start("ddp", *arguments, RANK=r, LOCAL_RANK=r, **meeting) for r in range(world)]
+
+
+def finish(*processes: subprocess.Popen[str]) -> str:
+    """Wait for processes that must succeed in silence on stderr; return all they printed."""
+    ends = [process.communicate(timeout=120) for process in processes]
+    assert [error for _, error in ends] == [""] * len(processes)
+    assert [process.returncode for process in processes] == [0] * len(processes)
+    return "".join(out for out, _ in ends)
+
+
+def complaint(process: subprocess.Popen[str]) -> str:
+    """Wait for a process that must fail with one line; return it without its newline."""
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert said.count("\n") == 1, said
+    return said.rstrip("\n")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def records(out: Path, key: str) -> list[dict[str, float]]:
+    """The lines of metrics.jsonl that have this key."""
+    path = out / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [record for record in found if key in record]
+
+
+def losses(out: Path) -> Curve:
+    return [(record["step"], record["loss"]) for record in records(out, "loss")]
+
+
+def close(one: Curve, other: Curve) -> bool:
+    """Whether two curves have the same steps and losses equal to 1 in 10,000."""
+    return [step for step, _ in one] == [step for step, _ in other] and [
+        loss for _, loss in one
+    ] == pytest.approx([loss for _, loss in other], rel=1e-4)
+
+
+def wait_for_steps(out: Path, steps: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(records(out, "loss")) < steps:
+        assert time.monotonic() < deadline, f"no {steps} steps within a minute"
+        time.sleep(0.01)
+
+
+def write_idx(folder: Path, training: int, held_out: int) -> Path:
+    """Write the digits as IDX files."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    for part, first, count in [("train", 0, training), ("t10k", training, held_out)]:
+        header = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (count, 8, 8))
+        images = (pixels[first : first + count] * 15).astype("uint8").tobytes()
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(header + images)
+        header = b"\0\0\x08\x01" + count.to_bytes(4, "big")
+        targets = labels[first : first + count].astype("uint8").tobytes()
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(header + targets)
+    return folder
+
+
+def words(arguments: Sequence[object]) -> list[str]:
+    return [str(argument) for argument in arguments]

@@ -1,0 +1,79 @@
+"""What the ddp workload can be told: each option leaves the loss curve where it should."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from tests.workloads.processes import close, finish, losses, start, start_ranks
+
+pytestmark = pytest.mark.torch
+SHORT = ("--limit", 301, "--batch-size", 50, "--epochs", 2, "--log-every", 1)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one process without options."""
+    out = tmp_path_factory.mktemp("plain")
+    finish(start("ddp", *SHORT, "--out", out))
+    return out
+
+
+@pytest.mark.parametrize(
+    "options", [("--accumulate", 3), ("--zero",), ("--data-on", "host"), ("--accumulate", 60)]
+)
+def test_the_curve_stays_the_same(options: tuple[object, ...], plain: Path, tmp_path: Path) -> None:
+    finish(*start_ranks(2, *SHORT, *options, "--out", tmp_path))
+    assert len(losses(plain)) == 14
+    assert close(losses(tmp_path), losses(plain))
+
+
+def test_zero_goes_on_with_another_number_of_ranks(plain: Path, tmp_path: Path) -> None:
+    whole = (*SHORT[:4], "--epochs", 2, "--log-every", 1, "--zero", "--out", tmp_path)
+    finish(
+        *start_ranks(2, *SHORT[:4], "--epochs", 1, "--log-every", 1, "--zero", "--out", tmp_path)
+    )
+    assert "resuming after step 7 of 14" in finish(start("ddp", *whole))
+    assert close(losses(tmp_path), losses(plain))
+
+
+def test_half_precision_is_near(plain: Path, tmp_path: Path) -> None:
+    finish(start("ddp", *SHORT, "--precision", "bf16", "--out", tmp_path))
+    mine, single = losses(tmp_path), losses(plain)
+    assert mine != single
+    assert [loss for _, loss in mine] == pytest.approx([loss for _, loss in single], rel=0.15)
+
+
+def test_the_learning_rate_follows_the_batch(tmp_path: Path) -> None:
+    for batch, scaling, lr in ((128, "linear", 0.005), (64, "none", 0.01)):
+        out = tmp_path / scaling
+        options = ("--lr", lr, "--lr-scaling", scaling, "--batch-size", batch, "--limit", 128)
+        finish(start("ddp", *options, "--epochs", 1, "--log-every", 1, "--out", out))
+    first, second = (
+        (tmp_path / name / "metrics.jsonl").read_text().split('"lr": ')[1].split(",")[0]
+        for name in ("linear", "none")
+    )
+    assert float(first) == float(second) == 0.01
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [("lenet", "mnist-5k"), ("mlp", "digits"), ("gpt-small", "auto"), ("linear", "auto")],
+)
+def test_each_model_trains_on_two_ranks(model: str, data: str, tmp_path: Path) -> None:
+    # Some of the steps leave a rank without samples.
+    work = ("--limit", 9, "--batch-size", 4, "--epochs", 2, "--log-every", 1)
+    printed = finish(*start_ranks(2, "--model", model, "--data", data, *work, "--out", tmp_path))
+    assert "after 2 epochs, 2 ranks on 1 host (cpu, gloo)" in printed
+    name = {"gpt-small": "python-help", "linear": "random"}.get(model, data)
+    assert re.search(rf"^data: {name}, 9 training and \d+ held-out ", printed, re.MULTILINE)
+    assert len(losses(tmp_path)) == 6
+
+
+def test_a_network_with_batch_norm_trains(tmp_path: Path) -> None:
+    work = ("--limit", 24, "--batch-size", 10, "--epochs", 1, "--log-every", 1)
+    finish(*start_ranks(2, "--model", "resnet18", "--data", "digits", *work, "--out", tmp_path))
+    assert len(losses(tmp_path)) == 3

@@ -1,0 +1,104 @@
+"""Train a network with MirroredStrategy: one process, a copy of the network on each device.
+
+    python train.py                               all GPUs of this machine, or the CPU
+    python train.py --devices cpu:4               four logical replicas that share the CPU
+    python train.py --devices GPU:0,GPU:1 --microbatch 16
+    hpckit submit mirrored --gpus 4               the same as a Slurm job
+
+Each batch is split over the copies, which work at once; then all take the same step. The same seed
+gives the same loss curve on any number of devices.
+"""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, at_least, training_parser
+from hpckit.parallel.mirrored import MirroredStrategy
+from hpckit.parallel.models import MODELS
+from hpckit.parallel.optimizers import make_optimizer, scaled_lr
+from hpckit.parallel.tasks import Task, find_task
+from hpckit.parallel.training import devices_of, run_script, train_alone
+
+
+class MirroredLearner:
+    """Takes steps with a strategy."""
+
+    def __init__(self, args: Namespace, task: Task, strategy: MirroredStrategy) -> None:
+        lr = scaled_lr(args.lr, args.batch_size, BASE_BATCH_SIZE, args.lr_scaling)
+        self.task, self.strategy = task, strategy
+        self.model = strategy.mirror(task.make_model(args.seed))
+        self.optimizer = strategy.optimizer(
+            self.model, lambda copy: make_optimizer(args.optimizer, copy.parameters(), lr)
+        )
+        # Each replica's share of a microbatch.
+        replicas = strategy.num_replicas_in_sync
+        self.at_once = -(-args.microbatch // replicas) if args.microbatch else None
+
+    def step(self, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+        """Split a batch over the replicas, and take one step with the sum of their gradients."""
+        (batch,) = self.strategy.distribute_dataset([(inputs, targets)])
+        sums = self.strategy.run(self._replica_step, (batch, len(inputs)))
+        loss, hits = self.strategy.reduce("sum", sums).tolist()
+        return loss, hits
+
+    def _replica_step(self, part: tuple[Tensor, Tensor], batch_size: int) -> Tensor:
+        """Work on one replica's part, microbatch after microbatch; return its sums."""
+        inputs, targets = part
+        self.optimizer.zero_grad()
+        sums = torch.zeros(2, device=inputs.device)
+        at_once = self.at_once or max(len(inputs), 1)
+        for some, wanted in zip(inputs.split(at_once), targets.split(at_once), strict=True):
+            if not len(some):  # fewer samples than replicas: this one takes part all the same
+                break
+            scores = self.model(some)
+            loss = self.task.losses(scores, wanted).sum()
+            # Summed over parts and replicas this is the gradient of the mean over the batch.
+            (loss / batch_size).backward()
+            sums += torch.stack([loss.detach(), self.task.hits(scores, wanted).sum()])
+        self.optimizer.step()
+        return sums
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Return the scores, in the order of the inputs."""
+        scores: Tensor = self.strategy.predict(self.model, [inputs])
+        return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return one copy, for any number of replicas."""
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def make_parser() -> Parser:
+    """Return the parser of the arguments; workload.yaml lists them too."""
+    parser = training_parser(
+        "Train a network on all devices of this machine.", models=tuple(MODELS), model="cnn"
+    )
+    parser.add_argument("--devices", default="all", help="all, or words such as GPU:*, cpu:4 (all)")
+    parser.add_argument(
+        "--microbatch",
+        type=at_least(1),
+        metavar="N",
+        help="samples that are worked on at once, over all devices; a batch is made of several",
+    )
+    return parser
+
+
+def train(args: Namespace) -> None:
+    """Train with the arguments."""
+    task = find_task(args.model, args.data, limit=args.limit, verbose=args.verbose_shapes)
+    strategy = MirroredStrategy(devices_of(args.devices))
+    learner = MirroredLearner(args, task, strategy)
+    train_alone(args, task, learner, strategy.replicas)
+
+
+if __name__ == "__main__":
+    run_script(make_parser(), train)
