@@ -450,7 +450,7 @@ def test_datasets_of_a_function_are_trained_on_as_they_are() -> None:
 
 
 def test_autocast_round_all_of_training_sees_each_steps_weights() -> None:
-    """Torch keeps cast weights while an autocast block lasts, and one replica is in the caller's."""
+    """Torch keeps cast weights while a block lasts, and one replica runs in the caller's."""
     losses = []
     for replicas in (1, 2):
         strategy, model, optimizer = mirrored(replicas, OPTIMIZERS["sgd"])
