@@ -1,137 +1,137 @@
-"""DataParallel that also runs where there are no GPUs: a forward pass split over devices.
+"""DataParallel on any devices: torch's own on GPUs, logical replicas elsewhere.
 
-`torch.nn.DataParallel` refuses CPUs; replicas of ours share the CPU, or a GPU, in threads.
+One line around a model, and its forward pass is split over devices. So that the same script runs
+on machines without a GPU too, where torch's own does not split at all.
 """
 
-import copy
-from collections.abc import Callable, Sequence
-from operator import itemgetter
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hpckit.parallel.benchmark import at_once
+from hpckit.parallel.devices import Replica, Spec
+from hpckit.parallel.mirrored.engine import run_together
+from hpckit.parallel.mirrored.values import Tree, map_tree
+from hpckit.parallel.models.verbose import Verbose
+from hpckit.parallel.spans import cut, lengths, replicas_of, samples, spans
 
 
-def data_parallel(module: nn.Module, devices: Sequence[torch.device]) -> nn.Module:
-    """Return a module whose forward pass is split over devices, samples first.
+def data_parallel(model: nn.Module, devices: Spec | Sequence[Replica] = None) -> nn.Module:
+    """Return a module that computes what `model` does, with the batch split over devices.
 
-    Its parameters are those of `module`, which lies on the first device. Buffers that the forward
-    pass changes, such as the statistics of BatchNorm, are those of the first part of the batch.
+    `model` is moved to the first device and keeps its parameters, so that an optimizer may be made
+    before or after. The result's parameters are named `module.…`, as torch's DataParallel does.
 
     Args:
-        module: takes and returns tensors, or tuples, lists and dicts of tensors.
-        devices: one for each replica. With one it is the module itself; for GPUs it is
-            `torch.nn.DataParallel`; where replicas share a device it is `LogicalDataParallel`.
+        model: its inputs and outputs have samples along axis 0.
+        devices: words of `find_replicas`, replicas, or devices, one replica each. None: all GPUs,
+            else the CPU.
+
+    Raises:
+        SetupError: a word means nothing here.
     """
-    if len(devices) == 1:
-        return module
-    if len(set(devices)) == len(devices):
-        return nn.DataParallel(module, device_ids=list(devices))
-    return LogicalDataParallel(module, len(devices))
+    replicas = replicas_of(devices, default="all")
+    model = model.to(replicas[0].device)
+    places = [replica.device for replica in replicas]
+    if all(place.type == "cuda" for place in places) and len(set(places)) == len(places):
+        return nn.DataParallel(model, device_ids=places)
+    return LogicalDataParallel(model, replicas)
 
 
 class LogicalDataParallel(nn.Module):
-    """Does what `torch.nn.DataParallel` does, with replicas that share one device.
+    """`torch.nn.DataParallel` for replicas on the CPU, or that share a device.
 
-    Parts are as even as `torch.chunk` makes them; with fewer samples than replicas some of these
-    do not run. Gradients of all parts add up in the module's parameters.
-
-    Attributes:
-        module: the module itself.
+    The first replica is the model itself, so that what it writes into its buffers is kept; the
+    others are made in each forward pass from its parameters, and forgotten. Gradients of all go to
+    the model. A batch of fewer samples than replicas runs on as many as it has samples.
     """
 
-    def __init__(self, module: nn.Module, replicas: int) -> None:
+    def __init__(self, module: nn.Module, replicas: Sequence[Replica]) -> None:
         super().__init__()
         self.module = module
-        self._count = replicas
+        self.replicas = tuple(replicas)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # as the module has it
-        """Return what the module returns, put together in the order of the samples."""
-        parts = _parts((args, kwargs), self._count)
-        modules = [self.module, *(_replica(self.module, at) for at in range(1, len(parts)))]
-        _number(self.module, 0)
-        carried = _Modes()
-        work = [carried.around(module, *part) for module, part in zip(modules, parts, strict=True)]
-        outputs = at_once(work) if len(work) > 1 else [work[0]()]
-        return outputs[0] if len(outputs) == 1 else _joined(outputs)
+    def forward(self, *inputs: Tree, **options: Tree) -> Tree:
+        """Call the module on parts of the batch at once; return the outputs in order.
 
+        All tensors in the arguments are split along axis 0; what is no tensor, and numbers, go to
+        all replicas. A number that each replica returns becomes a tensor with one for each.
 
-class _Modes:
-    """What threads do not inherit: whether gradients are wanted, and autocast."""
+        Raises:
+            ValueError: the tensors have not all as many samples.
+            TypeError: the module returns what cannot be joined.
+        """
+        batch = (inputs, options)
+        shares = self._shares(batch)
+        used = self.replicas[: len(shares)]
+        parts = [cut(batch, span, one.device) for span, one in zip(shares, used, strict=True)]
+        if len(self.replicas) == 1:
+            return _call(self.module, parts[0])
+        twins = [self.module, *(_twin(self.module, replica) for replica in used[1:])]
 
-    def __init__(self) -> None:
-        self._grad = torch.is_grad_enabled()
-        self._casts = [
-            (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
-            for kind in ("cpu", "cuda")
-        ]
+        def run(replica: Replica, _: object) -> Tree:
+            return _call(twins[replica.number], parts[replica.number])
 
-    def around(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[[], Any]:
-        """Return a function that calls the module as the caller's thread would."""
+        outputs = run_together(used, run)
+        device = self.replicas[0].device
+        return map_tree(lambda *leaves: _joined(leaves, device), *outputs)
 
-        def call() -> Any:  # noqa: ANN401
-            (cpu, cpu_type, on_cpu), (cuda, cuda_type, on_cuda) = self._casts
-            with (
-                torch.set_grad_enabled(self._grad),
-                torch.autocast(cpu, cpu_type, enabled=on_cpu),
-                torch.autocast(cuda, cuda_type, enabled=on_cuda),
-            ):
-                return module(*args, **kwargs)
-
-        return call
+    def _shares(self, batch: Tree) -> list[tuple[int, int]]:
+        """Return the samples of each replica that has some; of no sample, the first's."""
+        total = samples(batch, "a batch") if lengths(batch) else 0
+        if not total:
+            return [(0, 0)]
+        (shares,) = spans(total, None, len(self.replicas))
+        return [(begin, end) for begin, end in shares if begin < end]
 
 
-def _replica(module: nn.Module, number: int) -> nn.Module:
-    """Return a copy with the same parameters, and buffers of its own."""
-    memo: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
-    made = copy.deepcopy(module, memo)
-    _number(made, number)
-    return made
+def _call(module: nn.Module, batch: Tree) -> Tree:
+    inputs, options = batch
+    return module(*inputs, **options)
 
 
-def _number(module: nn.Module, number: int) -> None:
-    """Tell a model of `hpckit.parallel.models` which replica it is."""
-    if hasattr(module, "replica"):
-        module.replica = number  # type: ignore[assignment]  # it is no module
+def _twin(root: nn.Module, replica: Replica) -> nn.Module:
+    """Return a copy on a device whose gradients go to the original; tied tensors stay tied.
+
+    Torch's modules say themselves, in the method that its DataParallel calls, what a copy needs.
+    """
+    copies: dict[torch.Tensor, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        if tensor is not None and tensor not in copies:
+            copies[tensor] = tensor.to(replica.device, copy=True)
+        return None if tensor is None else copies[tensor]
+
+    twins: dict[nn.Module, nn.Module] = {
+        module: module._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
+        for module in root.modules()
+    }
+    for module, twin in twins.items():
+        for name, child in module._modules.items():
+            twin._modules[name] = None if child is None else twins[child]
+        for name, parameter in module._parameters.items():
+            # No parameter, which would be a leaf: gradients would end there.
+            setattr(twin, name, copy(parameter))
+        for name, buffer in module._buffers.items():
+            twin._buffers[name] = copy(buffer)
+        if isinstance(twin, Verbose):
+            twin.replica = replica.number
+    return twins[root]
 
 
-def _parts(value: Any, count: int) -> list[Any]:  # noqa: ANN401
-    """Cut all tensors in nested containers along the first dimension; the rest goes to all."""
-    sizes = {len(leaf) for leaf in _tensors(value)}
-    if len(sizes) > 1:
-        raise ValueError(f"Inputs have {sorted(sizes)} samples: these must be as many.")
-    total = next(iter(sizes), 0)
-    each = max(-(-total // count), 1)
-    cuts = [slice(at, at + each) for at in range(0, max(total, 1), each)]
-    return [_mapped(value, itemgetter(cut)) for cut in cuts]
+def _joined(leaves: Sequence[Tree], device: torch.device) -> torch.Tensor | None:
+    """Return the outputs of replicas as one tensor on a device; nothing of nothing.
 
-
-def _tensors(value: Any) -> list[Tensor]:  # noqa: ANN401
-    found: list[Tensor] = []
-    _mapped(value, lambda leaf: found.append(leaf))
-    return found
-
-
-def _mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:  # noqa: ANN401
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, tuple | list):
-        return type(value)(_mapped(item, change) for item in value)
-    if isinstance(value, dict):
-        return {name: _mapped(item, change) for name, item in value.items()}
-    return value
-
-
-def _joined(outputs: Sequence[Any]) -> Any:  # noqa: ANN401
-    first = outputs[0]
-    if isinstance(first, Tensor):
-        return torch.cat(list(outputs)) if first.dim() else torch.stack(list(outputs))
-    if isinstance(first, tuple | list):
-        return type(first)(_joined(items) for items in zip(*outputs, strict=True))
-    if isinstance(first, dict):
-        return {name: _joined([output[name] for output in outputs]) for name in first}
-    return first
+    Raises:
+        TypeError: they are something else.
+    """
+    if all(leaf is None for leaf in leaves):
+        return None
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len(tensors) < len(leaves):
+        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves))
+        raise TypeError(
+            f"The replicas return {kinds}, which cannot be joined: return tensors, or tuples, "
+            "lists and dicts of them."
+        )
+    return torch.cat([(one if one.dim() else one.reshape(1)).to(device) for one in tensors])

@@ -1,122 +1,239 @@
-"""DataParallel on logical replicas: the numbers of the module alone."""
+"""One line around a model: the numbers are those of the plain model on any number of replicas."""
 
+import copy
+import re
 import threading
+import time
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
 
-torch = pytest.importorskip("torch")
-
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from torch import nn  # noqa: E402
-
-from hpckit.parallel.dp import LogicalDataParallel, data_parallel  # noqa: E402
-from hpckit.parallel.models import make_model  # noqa: E402
+from hpckit.parallel import dp
+from hpckit.parallel.devices import find_replicas
+from hpckit.parallel.dp import LogicalDataParallel, data_parallel
+from hpckit.parallel.models import make_model
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
 
 
-def net(dtype: torch.dtype = torch.float64) -> nn.Module:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).to(dtype)
+def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).to(dtype)
 
 
-def gradients(module: nn.Module) -> list[torch.Tensor]:
-    return [parameter.grad for parameter in module.parameters()]
+def gap(one: nn.Module, other: nn.Module) -> float:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return max((mine - wanted).abs().max().item() for mine, wanted in pairs)
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 20), st.integers(2, 9))
-def test_outputs_and_gradients_are_the_modules(samples: int, replicas: int) -> None:
-    alone, shared = net(), net()
-    parallel = data_parallel(shared, [CPU] * replicas)
-    inputs = torch.randn(samples, 5, dtype=torch.float64)
-    expected, found = alone(inputs), parallel(inputs)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    expected.square().sum().backward()
-    found.square().sum().backward()
-    for mine, single in zip(gradients(shared), gradients(alone), strict=True):
-        torch.testing.assert_close(mine, single, rtol=1e-12, atol=1e-12)
+@settings(deadline=None, max_examples=40)
+@given(
+    replicas=st.integers(1, 7),
+    batch=st.integers(1, 12),
+    exact=st.sampled_from([(torch.float32, 1e-6), (torch.float64, 1e-12)]),
+)
+def test_training_is_that_of_the_plain_model(
+    replicas: int, batch: int, exact: tuple[torch.dtype, float]
+) -> None:
+    dtype, most = exact
+    plain, master = network(dtype), network(dtype)
+    parallel = data_parallel(master, f"cpu:{replicas}")
+    for model, module in ((plain, plain), (parallel, master)):
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        torch.manual_seed(1)
+        for _ in range(3):
+            inputs = torch.randn(batch, 3, dtype=dtype)
+            optimizer.zero_grad()
+            functional.mse_loss(model(inputs), inputs[:, :2]).backward()
+            optimizer.step()
+    assert gap(plain, master) <= most
+    assert gap(master, network(dtype)) > 1e-3, "nothing was trained, so nothing was compared"
+    torch.testing.assert_close(parallel(inputs), plain(inputs), rtol=most, atol=most)
 
 
-def test_one_device_needs_nothing() -> None:
-    module = net()
-    assert data_parallel(module, [CPU]) is module
-    with pytest.raises(ValueError, match="3, 4"):
-        data_parallel(module, [CPU, CPU])(torch.zeros(3), torch.zeros(4))
+@pytest.mark.parametrize(
+    ("batch", "sizes"), [(5, [3, 2]), (1, [1]), (4, [2, 2]), (0, [0]), (2, [1, 1])]
+)
+def test_parts_are_those_of_torchs_own(batch: int, sizes: list[int]) -> None:
+    seen: dict[int, int] = {}
 
-
-def test_replicas_run_at_once() -> None:
-    meeting = threading.Barrier(3, timeout=20)
-
-    class Meets(nn.Module):
+    class Spy(nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            meeting.wait()
+            seen[int(inputs[0]) if len(inputs) else 0] = len(inputs)
+            return inputs * 2
+
+    inputs = torch.arange(batch).float()
+    assert torch.equal(data_parallel(Spy(), "cpu:2")(inputs), inputs * 2)
+    assert [seen[first] for first in sorted(seen)] == sizes
+
+
+def test_replicas_run_at_the_same_time() -> None:
+    class Together(nn.Module):
+        barrier = threading.Barrier(3, timeout=5)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            self.barrier.wait()
+            time.sleep(0.02 * (3 - float(inputs[0])))  # the first is the last to end
             return inputs
 
-    assert data_parallel(Meets(), [CPU] * 3)(torch.arange(7)).tolist() == list(range(7))
+    parallel = data_parallel(Together(), "cpu:3")
+    assert parallel(torch.arange(3)).tolist() == [0, 1, 2]
 
 
-def test_buffers_are_those_of_the_first_part() -> None:
-    module, first = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
-    inputs = torch.randn(8, 2)
-    data_parallel(module, [CPU, CPU])(inputs)
-    first(inputs[:4])
-    assert module.running_mean.tolist() == first.running_mean.tolist()
-    assert module.num_batches_tracked == 1
+def test_the_first_replicas_buffers_are_kept_and_the_others_dropped() -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(10, 4)
+    wanted, norm = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    wanted(inputs[:5])
+    data_parallel(norm, "cpu:2")(inputs)
+    torch.testing.assert_close(norm.running_mean, wanted.running_mean)
+    assert norm.num_batches_tracked == 1
+
+
+def test_what_a_replica_writes_into_its_weights_is_lost() -> None:
+    class Writer(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if inputs[0, 0] > 0:
+                with torch.no_grad():
+                    self.weight.zero_()
+            return super().forward(inputs)
+
+    model = Writer(1, 1, bias=False)
+    before = model.weight.clone()
+    outputs = data_parallel(model, "cpu:2")(torch.tensor([[-1.0], [1.0]]))
+    assert torch.equal(model.weight, before)
+    assert outputs[1] == 0
 
 
 class Nested(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(2, 2)
+        self.first = nn.Linear(3, 3)
+        self.tied = nn.Linear(3, 3)
+        self.tied.weight = self.first.weight
+        self.again = self.first
+        self.scales = nn.ParameterList([torch.tensor(2.0)])
+        self.absent = None
+        self.recurrent = nn.GRU(3, 3, batch_first=True)
+        self.normed = parametrizations.weight_norm(nn.Linear(3, 3))
 
-    def forward(self, pair: tuple, *, extra: dict, word: str) -> dict:
-        a, b = pair
-        return {"both": (self.layer(a), b), "sum": (a + extra["c"]).sum(), "word": word}
-
-
-def test_nested_values_are_cut_and_put_together() -> None:
-    parallel = data_parallel(Nested(), [CPU] * 2)
-    a, b = torch.randn(5, 2), torch.arange(5)
-    found = parallel((a, b), extra={"c": torch.ones(5, 2)}, word="x")
-    assert found["both"][0].shape == (5, 2)
-    assert found["both"][1].tolist() == list(range(5))
-    assert found["sum"].tolist() == pytest.approx(
-        [(a[:3] + 1).sum().item(), (a[3:] + 1).sum().item()]
-    )
-    assert found["word"] == "x"
-
-
-def test_threads_do_as_the_caller_does() -> None:
-    parallel = data_parallel(net(torch.float32), [CPU] * 2)
-    inputs = torch.randn(4, 5)
-    with torch.no_grad():
-        assert not parallel(inputs).requires_grad
-    with torch.autocast("cpu", torch.bfloat16):
-        assert parallel(inputs).dtype == torch.bfloat16
-    assert parallel(inputs).dtype == torch.float32
+    def forward(
+        self, pair: tuple[torch.Tensor, torch.Tensor], *, factor: float, more: dict | None = None
+    ) -> dict[str, object]:
+        left, right = pair
+        hidden = self.again(self.tied(self.first(left))) * self.scales[0] * factor
+        steps, _ = self.recurrent(torch.stack([hidden, right], 1))
+        if more:
+            hidden = hidden + more["x"]
+        return {"hidden": (self.normed(hidden), None), "steps": [steps], "mean": steps.mean()}
 
 
-def test_an_error_in_a_replica_is_the_callers() -> None:
-    class Breaks(nn.Module):
+def test_nested_tied_and_recurrent() -> None:
+    torch.manual_seed(0)
+    plain = Nested().double()
+    master = copy.deepcopy(plain)
+    parallel = data_parallel(master, "cpu:3")
+    left, right, x = torch.randn(3, 7, 3, dtype=torch.float64)
+    results = [model((left, right), factor=0.5, more={"x": x}) for model in (plain, parallel)]
+    for result in results:
+        (result["hidden"][0].square().sum() + result["steps"][0].cos().sum()).backward()
+    one, other = results
+    torch.testing.assert_close(other["hidden"][0], one["hidden"][0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(other["steps"][0], one["steps"][0], rtol=0, atol=1e-12)
+    assert other["hidden"][1] is None
+    assert other["mean"].shape == (3,), "one number for each replica, as torch's own"
+    for mine, wanted in zip(master.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, wanted.grad, rtol=0, atol=1e-12)
+    assert isinstance(other["hidden"], tuple)
+
+
+def test_modes_and_settings_reach_replicas() -> None:
+    class Tell(nn.Linear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            if inputs[0] == 2:
-                raise RuntimeError("the second part is bad")
+            told.append((self.training, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+            return super().forward(inputs)
+
+    told: list[tuple[bool, bool, bool]] = []
+    model = Tell(2, 2)
+    parallel = data_parallel(model, "cpu:2")
+    parallel.eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = parallel(torch.ones(4, 2))
+    assert told == [(False, False, True)] * 2
+    assert outputs.dtype == torch.bfloat16
+    assert not outputs.requires_grad
+
+
+def test_a_frozen_part_gets_no_gradient() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    data_parallel(model, "cpu:2")(torch.randn(4, 3, dtype=torch.float64)).sum().backward()
+    assert model[0].weight.grad is None
+    assert model[2].weight.grad is not None
+
+
+def test_an_error_names_its_replica() -> None:
+    class Fails(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if inputs[0] > 0:
+                raise KeyError("mine")
             return inputs
 
-    with pytest.raises(RuntimeError, match="the second part is bad"):
-        data_parallel(Breaks(), [CPU] * 2)(torch.arange(4))
+    with pytest.raises(KeyError, match="mine") as error:
+        data_parallel(Fails(), "cpu:2")(torch.arange(2))
+    assert error.value.__notes__ == ["Raised in replica 1 on cpu."]
 
 
-def test_models_know_their_number(capsys: pytest.CaptureFixture[str]) -> None:
-    model = make_model("linear", verbose=True)
-    parallel = data_parallel(model, [CPU] * 3)
-    assert isinstance(parallel, LogicalDataParallel)
-    parallel(torch.zeros(7, 5))
-    assert sorted(capsys.readouterr().out.splitlines()) == [
-        "replica 0 on cpu: input (3, 5)",
-        "replica 1 on cpu: input (3, 5)",
-        "replica 2 on cpu: input (1, 5)",
-    ]
+def test_what_cannot_be_split_or_joined() -> None:
+    class Add(nn.Module):
+        def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            return one + other
+
+    class Length(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> int:
+            return len(inputs)
+
+    with pytest.raises(ValueError, match=r"as many samples each, along axis 0; they have 4, 1\."):
+        data_parallel(Add(), "cpu:2")(torch.ones(4), torch.ones(1))
+    assert data_parallel(Add(), "cpu:2")(torch.ones(4), torch.tensor(1.0)).tolist() == [2.0] * 4
+    with pytest.raises(TypeError, match="The replicas return int, which cannot be joined"):
+        data_parallel(Length(), "cpu:2")(torch.ones(4))
+
+
+def test_devices_in_all_their_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(devices: object) -> int:
+        made = data_parallel(nn.Linear(1, 1), devices)  # type: ignore[arg-type]
+        assert isinstance(made, LogicalDataParallel)
+        assert sorted(made.state_dict()) == ["module.bias", "module.weight"]
+        return len(made.replicas)
+
+    assert count("cpu:3") == count([CPU] * 3) == count(find_replicas("cpu:3")) == 3
+    assert count(None) == count("cpu") == count(CPU) == count(["cpu", "cpu"]) == 1
+    with pytest.raises(ValueError, match="No device is named"):
+        data_parallel(nn.Linear(1, 1), [])
+
+
+def test_gpus_get_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[list[torch.device]] = []
+    monkeypatch.setattr(nn.Module, "to", lambda self, device: self)
+    monkeypatch.setattr(dp.nn, "DataParallel", lambda model, device_ids: made.append(device_ids))
+    gpus = [torch.device("cuda", 0), torch.device("cuda", 1)]
+    data_parallel(nn.Linear(1, 1), gpus)
+    assert made == [gpus]
+    shared = data_parallel(nn.Linear(1, 1), gpus[:1] * 2)
+    assert isinstance(shared, LogicalDataParallel)
+
+
+def test_a_verbose_model_tells_its_replicas(capsys: pytest.CaptureFixture[str]) -> None:
+    model = make_model("linear", seed=0, verbose=True)
+    inputs = torch.randn(5, 5)
+    with torch.no_grad():
+        data_parallel(model, "cpu:2")(inputs)
+    said = sorted(re.findall(r"replica (\d) on cpu: input \((\d), 5\)", capsys.readouterr().out))
+    assert said == [("0", "3"), ("1", "2")]
