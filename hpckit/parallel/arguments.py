@@ -119,6 +119,11 @@ def _add_run(parser: Parser) -> None:
         action="store_true",
         help="print where each replica of the model runs, and the shape of its inputs",
     )
+    add(
+        "--tensorboard",
+        action="store_true",
+        help="write events for TensorBoard into the run folder, too",
+    )
     add("--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)")
 
 

@@ -9,6 +9,7 @@ from hpckit.parallel.arguments import refuse_other_settings
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
 from hpckit.parallel.run_folder import Metrics
+from hpckit.parallel.throughput import Throughput
 
 _SUMS = ("step", "loss_sum", "hits", "accuracy", "best")
 
@@ -30,6 +31,7 @@ class Journal:
         log_every: int,
         checkpoint_every: int,
         settings: Mapping[str, Any],
+        devices: str,
         leads: bool = True,
     ) -> None:
         self.samples, self.batch_size, self.epochs = samples, batch_size, epochs
@@ -40,8 +42,8 @@ class Journal:
         self._log_every, self._checkpoint_every = log_every, checkpoint_every
         self._leads = leads
         self._metrics: Metrics | None = None
-        self._window = (time.perf_counter(), 0)
-        self._epoch = (time.perf_counter(), 0)
+        self._window = self._epoch = (time.perf_counter(), 0)
+        self._throughput = Throughput(devices)
 
     def resume(self, checkpoint: Mapping[str, Any]) -> None:
         """Go on from a checkpoint.
@@ -73,6 +75,7 @@ class Journal:
         """Yield the numbers of the epochs to train, counted from 0; the first may be begun."""
         for epoch in range(self.step // self.steps_per_epoch, self.epochs):
             self._epoch = self._window = (time.perf_counter(), 0)
+            self._throughput.start()
             yield epoch
 
     @property
@@ -98,6 +101,7 @@ class Journal:
         self.loss_sum, self.hits = self.loss_sum + loss_sum, self.hits + hits
         self._window = (self._window[0], self._window[1] + size)
         self._epoch = (self._epoch[0], self._epoch[1] + size)
+        self._throughput.step(size)
         if self.step % self._log_every == 0:
             epoch = (self.step - 1) // self.steps_per_epoch + 1
             self._write(epoch, loss=loss_sum / size, samples_per_s=_rate(self._window))
@@ -126,11 +130,15 @@ class Journal:
         return ("last.pt", "best.pt") if better else ("last.pt",)
 
     def end(self, setting: str) -> None:
-        """Say how the run ended."""
+        """Say how fast the run was, and how it ended."""
+        if speed := self._throughput.speed:
+            figures = {"samples_per_s": speed.samples_per_s, "s_per_step": speed.s_per_step}
+            self._write(self.epochs, devices=speed.devices, **figures)
+            self.tell(str(speed))
         epochs = counted(self.step // self.steps_per_epoch, "epoch")
         self.tell(f"held-out accuracy {self.accuracy:.3f} after {epochs}, {setting}")
 
-    def _write(self, epoch: int, **figures: float) -> None:
+    def _write(self, epoch: int, **figures: float | str) -> None:
         if self._metrics:
             self._metrics.write(self.step, epoch, **figures)
 

@@ -4,9 +4,12 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 from hpckit.parallel.errors import SetupError
 
@@ -14,12 +17,23 @@ from hpckit.parallel.errors import SetupError
 class Metrics:
     """The file metrics.jsonl: one JSON object per line, readable as soon as it is written."""
 
-    def __init__(self, folder: Path | None, step: int, constants: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        step: int,
+        constants: Mapping[str, float],
+        *,
+        tensorboard: bool = False,
+    ) -> None:
         """Begin the file, or keep its lines up to the step after which training goes on.
 
         Later steps come again, and a line that was cut off when the job was killed is no line.
         Without a folder nothing is written: all ranks but the first are like this.
+
+        Raises:
+            SetupError: events for TensorBoard are wanted, which is not installed.
         """
+        self._events = _event_writer(folder, step) if folder and tensorboard else None
         self._path = folder / "metrics.jsonl" if folder else None
         self._constants = constants
         if self._path:
@@ -29,12 +43,33 @@ class Metrics:
             beside.write_text("".join(x for x in whole if json.loads(x)["step"] <= step))
             beside.replace(self._path)
 
-    def write(self, step: int, epoch: int, **figures: float) -> None:
-        """Append one line."""
+    def write(self, step: int, epoch: int, **figures: float | str) -> None:
+        """Append one line, and an event for each number."""
+        if self._events:
+            _write_events(self._events, step, figures)
         if self._path:
             record = {"step": step, "epoch": epoch, **figures, **self._constants}
             with self._path.open("a") as file:
                 file.write(json.dumps({**record, "time": time.time()}) + "\n")
+
+
+def _event_writer(folder: Path, step: int) -> "SummaryWriter":
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  # a package of its own
+    except ImportError as error:
+        raise SetupError(
+            "--tensorboard: it is not here: install it with 'pip install tensorboard'"
+        ) from error
+    return SummaryWriter(folder / "tensorboard", purge_step=step + 1)
+
+
+def _write_events(events: "SummaryWriter", step: int, figures: Mapping[str, float | str]) -> None:
+    """Write each number under its name, or where devices are named, under theirs."""
+    where = f"{figures['devices']}/" if "devices" in figures else ""
+    for name, value in figures.items():
+        if not isinstance(value, str):
+            events.add_scalar(where + name, value, step)
+    events.flush()
 
 
 def make_folder(folder: Path) -> Path:

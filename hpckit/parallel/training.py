@@ -22,6 +22,7 @@ from hpckit.parallel.journal import Journal, counted
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.sharing import batches
 from hpckit.parallel.tasks import Task
+from hpckit.parallel.throughput import device_label
 
 # Arguments that shape the loss curve, in any workload.
 CURVE = ("model", "batch_size", "lr", "lr_scaling", "optimizer", "seed", "limit")
@@ -74,7 +75,7 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
     # Slurm sends this signal some time before the job's end; training stops at the next step.
     signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
     out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
-    journal = make_journal(args, task)
+    journal = make_journal(args, task, devices=device_label([row.device for row in replicas]))
     kind = replicas[0].device.type
     setting = f"{counted(len(replicas), 'replica')} in one process ({kind})"
     journal.tell(task.description)
@@ -84,7 +85,7 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
         journal.resume(checkpoint)
         learner.load_state_dict(checkpoint["learner"])
     constants = {"total_steps": journal.total_steps, "epochs": args.epochs, "lr": args.lr}
-    journal.open(Metrics(out, journal.step, constants))
+    journal.open(Metrics(out, journal.step, constants, tensorboard=args.tensorboard))
 
     def save(names: Sequence[str]) -> None:
         save_checkpoint(out, {"learner": learner.state_dict(), **journal.state()}, names)
@@ -118,7 +119,7 @@ def evaluate(task: Task, learner: Learner) -> tuple[float, float]:
     return loss / len(task.held_out), hits / len(task.held_out)
 
 
-def make_journal(args: Namespace, task: Task, *, leads: bool = True) -> Journal:
+def make_journal(args: Namespace, task: Task, *, devices: str, leads: bool = True) -> Journal:
     """Return the journal of a run with the common arguments; only the leading rank writes."""
     settings = {name: value for name, value in vars(args).items() if name in CURVE}
     return Journal(
@@ -128,5 +129,6 @@ def make_journal(args: Namespace, task: Task, *, leads: bool = True) -> Journal:
         log_every=args.log_every,
         checkpoint_every=args.checkpoint_every,
         settings={**settings, "data": task.name},
+        devices=devices,
         leads=leads,
     )

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from tests.workloads.processes import close, finish, losses, start, start_ranks
+from tests.workloads.processes import close, finish, losses, records, start, start_ranks
 
 pytestmark = pytest.mark.torch
 SHORT = ("--limit", 301, "--batch-size", 50, "--epochs", 2, "--log-every", 1)
@@ -77,3 +77,22 @@ def test_a_network_with_batch_norm_trains(tmp_path: Path) -> None:
     work = ("--limit", 24, "--batch-size", 10, "--epochs", 1, "--log-every", 1)
     finish(*start_ranks(2, "--model", "resnet18", "--data", "digits", *work, "--out", tmp_path))
     assert len(losses(tmp_path)) == 3
+
+
+def test_the_speed_after_warm_up_is_reported_with_the_devices(tmp_path: Path) -> None:
+    printed = finish(*start_ranks(2, *SHORT, "--tensorboard", "--out", tmp_path))
+    line = re.search(
+        r"^2xCPU: \d+ samples/s, \d\.\d{4} s/step over 4 steps after warm-up$", printed, re.M
+    )
+    assert line, printed
+    (speed,) = records(tmp_path, "s_per_step")
+    assert (speed["devices"], speed["step"], speed["epoch"]) == ("2xCPU", 14, 2)
+    assert 0 < speed["s_per_step"] < 10
+
+    # What TensorBoard shows is what metrics.jsonl says.
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert {"loss", "test_accuracy", "2xCPU/samples_per_s"} <= set(events.Tags()["scalars"])
+    shown = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert close(shown, losses(tmp_path))

@@ -38,6 +38,7 @@ from hpckit.parallel.ranks import Place, add_over_ranks, find_place, say, share_
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.sharing import batches, parts
 from hpckit.parallel.tasks import Task, find_task
+from hpckit.parallel.throughput import device_label
 from hpckit.parallel.training import make_journal
 
 
@@ -79,7 +80,7 @@ def train(args: Namespace, place: Place, signals: list[int]) -> None:
         rank=0 if args.no_sampler else rank,
         seed=args.seed,
     )
-    journal = make_journal(args, task, leads=rank == 0)
+    journal = make_journal(args, task, devices=device_label([device], world_size), leads=rank == 0)
     share, rest = divmod(len(task.train) * copies, world_size)
     journal.tell(task.description)
     journal.tell(f"{setting}, batch size {args.batch_size}, run folder {out}")
@@ -102,7 +103,8 @@ def train(args: Namespace, place: Place, signals: list[int]) -> None:
 
     # Metrics, on rank zero.
     constants = {"total_steps": journal.total_steps, "epochs": args.epochs, "lr": lr}
-    journal.open(Metrics(out if rank == 0 else None, journal.step, constants))
+    folder = out if rank == 0 else None
+    journal.open(Metrics(folder, journal.step, constants, tensorboard=args.tensorboard))
 
     # Wrap. From here on backward() also averages the gradients over the ranks.
     parallel: nn.Module = model

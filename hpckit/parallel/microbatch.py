@@ -1,0 +1,246 @@
+"""Batches too large for the device's memory: in microbatches, each split over devices.
+
+After BatchFlow's models: gradients of microbatches are added up, and the weights change once per
+batch, or once per several batches. Every sample weighs the same, whatever the parts' sizes.
+"""
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from hpckit.parallel.copies import Copies
+from hpckit.parallel.devices import Replica, Spec
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.mirrored.collectives import joined
+from hpckit.parallel.mirrored.engine import run_together
+from hpckit.parallel.mirrored.losses import Loss, mean_of_samples, refuse_sum
+from hpckit.parallel.mirrored.values import Tree, map_tree
+from hpckit.parallel.spans import Span, as_tensors, check_even, cut, replicas_of, samples, spans
+
+Amp = Literal["bf16", "fp16"]
+# What one call may say: as the trainer does, off, or a size.
+Microbatch = int | Literal[False] | None
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What became of one batch.
+
+    Attributes:
+        loss_sum: over its samples, on the leading device.
+        samples: how many it has.
+        outputs: the model's, in the order of the batch, on the leading device, without gradients;
+            None if they were not asked for.
+        stepped: the weights were changed. If not, gradients wait for more calls; or, with fp16,
+            they were not finite, and the scale is smaller from now on.
+        waiting: how many samples' gradients are not applied yet.
+    """
+
+    loss_sum: torch.Tensor
+    samples: int
+    outputs: Tree = None
+    stepped: bool = False
+    waiting: int = 0
+
+    @property
+    def loss(self) -> float:
+        """The mean over all samples of the batch; reading it waits for the device."""
+        return self.loss_sum.item() / self.samples
+
+
+@dataclass
+class _Waiting:
+    """Gradients not applied yet: sums over `samples` of `calls`, divided by `unit`."""
+
+    calls: int = 0
+    samples: int = 0
+    unit: int = 0
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One batch, and how much of the sum of losses is differentiated: None is no training."""
+
+    inputs: Tree
+    targets: Tree
+    shares: list[list[Span]]
+    scale: torch.Tensor | None = None
+    judged: bool = True
+    kept: bool = False
+
+
+class MicrobatchTrainer:
+    """Trains a model on batches that are split into microbatches, and these over devices.
+
+    The leading replica is the model itself. Only it has an optimizer: gradients are added up there
+    once per step, and every call begins by copying its weights and buffers to the others. One step
+    everywhere would save that copy, and cost the optimizer's memory on each device; and nothing
+    would mend replicas that drift apart, or learn of weights that were loaded into the model.
+
+    Attributes:
+        model: the one that was given, now on the leading device.
+        optimizer: of that model; schedulers take it as it is.
+        replicas: which devices.
+        scaler: of losses in fp16, else None.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+        devices: Spec | Sequence[Replica] = None,
+        *,
+        microbatch: int | None = None,
+        sync_frequency: int = 1,
+        amp: Amp | None = None,
+        uneven: Literal["error", "weight"] = "error",
+    ) -> None:
+        """Make copies of a model, and an optimizer.
+
+        Args:
+            model: called with the inputs of a part, as they are given (a tensor, tuple or dict).
+            loss: of outputs and targets: the mean over samples, or one value for each.
+            optimizer: makes one of the model.
+            devices: words of `find_replicas`, replicas, or devices, one replica each. None: the
+                first GPU, else the CPU.
+            microbatch: samples at a time, over all devices; None: the whole batch.
+            sync_frequency: calls of `train` per step of the optimizer.
+            amp: compute in bfloat16, or in float16 with a scaled loss; weights stay as they are.
+            uneven: what to do with a batch that does not divide into equal parts: refuse it, or
+                weigh each part by its samples, which is exact.
+
+        Raises:
+            SetupError: one of these cannot be.
+        """
+        refuse_sum("The loss", loss)
+        if sync_frequency < 1:
+            raise SetupError(f"sync_frequency is {sync_frequency}: give 1 call per step, or more.")
+        if uneven not in ("error", "weight"):
+            raise SetupError(f"uneven is {uneven!r}: give 'error' or 'weight'.")
+        self.replicas = replicas_of(devices)
+        self.scaler = _scaler(amp, self.replicas)
+        self._copies = Copies(model, self.replicas)
+        self.model = self._copies.modules[0]
+        self.optimizer = optimizer(self.model)
+        self._loss, self._amp, self._uneven = loss, amp, uneven
+        self._microbatch = _checked(microbatch)
+        self._sync_frequency = sync_frequency
+        self._waiting = _Waiting()
+        weakref.finalize(self, _report, self._waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many samples' gradients are not applied yet."""
+        return self._waiting.samples
+
+    def train(
+        self, inputs: Tree, targets: Tree, *, microbatch: Microbatch = None, outputs: bool = False
+    ) -> StepResult:
+        """Add up the gradients of a batch; change the weights if it is time.
+
+        Args:
+            inputs: tensors with samples along axis 0, also in tuples, lists and dicts.
+            targets: as many.
+            microbatch: None: as the trainer has it; False: off; else its size.
+            outputs: keep the model's.
+
+        Raises:
+            ValueError: inputs and targets are not as many, there is none, or with uneven="error"
+                they do not divide into equal parts.
+        """
+        inputs, targets = as_tensors(inputs), as_tensors(targets)
+        total = _matched(inputs, targets)
+        size = self._size(microbatch)
+        if self._uneven == "error":
+            check_even(total, size, len(self.replicas))
+        shares = spans(total, size, len(self.replicas))
+        with self._adding_up(total), self._copies.mode(training=True), torch.enable_grad():
+            work = _Work(inputs, targets, shares, scale=self._scale(), kept=outputs)
+            loss_sum, predictions = self._run(work)
+        due = self._waiting.calls == self._sync_frequency
+        return StepResult(
+            loss_sum=loss_sum,
+            samples=total,
+            outputs=predictions,
+            stepped=due and self.flush(),
+            waiting=self.waiting,
+        )
+
+    def flush(self) -> bool:
+        """Change the weights by what waits, as at the end of an epoch; return whether they were."""
+        waiting = self._waiting
+        if not waiting.calls:
+            return False
+        self._copies.sum_gradients(waiting.unit / waiting.samples)
+        waiting.calls = waiting.samples = 0
+        if self.scaler is None:
+            self.optimizer.step()
+            stepped = True
+        else:
+            before = self.scaler.get_scale()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            stepped = self.scaler.get_scale() >= before
+        self._copies.clear_gradients()
+        return stepped
+
+    def evaluate(
+        self, inputs: Tree, targets: Tree, *, microbatch: Microbatch = None, outputs: bool = False
+    ) -> StepResult:
+        """Return the loss of a batch of any size, in eval mode; nothing changes.
+
+        Raises:
+            ValueError: inputs and targets are not as many, or there is none.
+        """
+        inputs, targets = as_tensors(inputs), as_tensors(targets)
+        shares = spans(_matched(inputs, targets), self._size(microbatch), len(self.replicas))
+        loss_sum, predictions = self._look(_Work(inputs, targets, shares, kept=outputs))
+        return StepResult(
+            loss_sum=loss_sum,
+            samples=_matched(inputs, targets),
+            outputs=predictions,
+            waiting=self.waiting,
+        )
+
+    def predict(self, inputs: Tree, *, microbatch: Microbatch = None) -> Tree:
+        """Return the outputs for inputs of any number, in order, in eval mode, on the first device.
+
+        Raises:
+            ValueError: the tensors of the inputs have not all as many samples.
+        """
+        inputs = as_tensors(inputs)
+        total = samples(inputs, "the inputs")
+        shares = spans(total, self._size(microbatch), len(self.replicas)) or [[(0, 0)]]
+        return self._look(_Work(inputs, None, shares, judged=False, kept=True))[1]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the model's, the optimizer's and the scaler's; any number of devices can load it.
+
+        Raises:
+            RuntimeError: gradients wait, which would be lost.
+        """
+        if self.waiting:
+            raise RuntimeError(
+                f"Gradients of {self.waiting} samples are not applied yet: call flush() first."
+            )
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict() if self.scaler else {},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; gradients that wait are dropped."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler and state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        self._waiting.calls = self._waiting.samples = 0
