@@ -16,11 +16,13 @@ class Copies:
 
     Attributes:
         modules: of the replicas, in their order; the first is the model that was given.
+        device: of the first.
     """
 
     def __init__(self, model: nn.Module, replicas: Sequence[Replica]) -> None:
+        self.device = replicas[0].device
         self.modules = (
-            model.to(replicas[0].device),
+            model.to(self.device),
             *(copy.deepcopy(model).to(replica.device) for replica in replicas[1:]),
         )
 

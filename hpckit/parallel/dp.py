@@ -11,9 +11,9 @@ from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec
 from hpckit.parallel.mirrored.engine import run_together
-from hpckit.parallel.mirrored.values import Tree, map_tree
+from hpckit.parallel.mirrored.values import Tree
 from hpckit.parallel.models.verbose import Verbose
-from hpckit.parallel.spans import cut, lengths, replicas_of, samples, spans
+from hpckit.parallel.spans import cut, join, lengths, replicas_of, samples, spans
 
 
 def data_parallel(model: nn.Module, devices: Spec | Sequence[Replica] = None) -> nn.Module:
@@ -50,12 +50,15 @@ class LogicalDataParallel(nn.Module):
         super().__init__()
         self.module = module
         self.replicas = tuple(replicas)
+        for one in module.modules():
+            if isinstance(one, Verbose):
+                one.replica = 0
 
     def forward(self, *inputs: Tree, **options: Tree) -> Tree:
         """Call the module on parts of the batch at once; return the outputs in order.
 
         All tensors in the arguments are split along axis 0; what is no tensor, and numbers, go to
-        all replicas. A number that each replica returns becomes a tensor with one for each.
+        all replicas. Outputs are joined by `hpckit.parallel.spans.join`.
 
         Raises:
             ValueError: the tensors have not all as many samples.
@@ -73,8 +76,7 @@ class LogicalDataParallel(nn.Module):
             return _call(twins[replica.number], parts[replica.number])
 
         outputs = run_together(used, run)
-        device = self.replicas[0].device
-        return map_tree(lambda *leaves: _joined(leaves, device), *outputs)
+        return join(outputs, self.replicas[0].device)
 
     def _shares(self, batch: Tree) -> list[tuple[int, int]]:
         """Return the samples of each replica that has some; of no sample, the first's."""
@@ -117,21 +119,3 @@ def _twin(root: nn.Module, replica: Replica) -> nn.Module:
         if isinstance(twin, Verbose):
             twin.replica = replica.number
     return twins[root]
-
-
-def _joined(leaves: Sequence[Tree], device: torch.device) -> torch.Tensor | None:
-    """Return the outputs of replicas as one tensor on a device; nothing of nothing.
-
-    Raises:
-        TypeError: they are something else.
-    """
-    if all(leaf is None for leaf in leaves):
-        return None
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if len(tensors) < len(leaves):
-        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves))
-        raise TypeError(
-            f"The replicas return {kinds}, which cannot be joined: return tensors, or tuples, "
-            "lists and dicts of them."
-        )
-    return torch.cat([(one if one.dim() else one.reshape(1)).to(device) for one in tensors])

@@ -4,29 +4,24 @@ After BatchFlow's models: gradients of microbatches are added up, and the weight
 batch, or once per several batches. Every sample weighs the same, whatever the parts' sizes.
 """
 
-import warnings
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from hpckit.parallel.accumulation import Accumulation
 from hpckit.parallel.copies import Copies
 from hpckit.parallel.devices import Replica, Spec
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.mirrored.collectives import joined
-from hpckit.parallel.mirrored.engine import run_together
-from hpckit.parallel.mirrored.losses import Loss, mean_of_samples, refuse_sum
-from hpckit.parallel.mirrored.values import Tree, map_tree
-from hpckit.parallel.spans import Span, as_tensors, check_even, cut, replicas_of, samples, spans
+from hpckit.parallel.mirrored.losses import Loss, refuse_sum
+from hpckit.parallel.mirrored.values import Tree
+from hpckit.parallel.passes import Amp, Passes, Work, make_scaler
+from hpckit.parallel.spans import as_tensors, check_even, replicas_of, samples, spans
 
-Amp = Literal["bf16", "fp16"]
 # What one call may say: as the trainer does, off, or a size.
 Microbatch = int | Literal[False] | None
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,27 +48,6 @@ class StepResult:
     def loss(self) -> float:
         """The mean over all samples of the batch; reading it waits for the device."""
         return self.loss_sum.item() / self.samples
-
-
-@dataclass
-class _Waiting:
-    """Gradients not applied yet: sums over `samples` of `calls`, divided by `unit`."""
-
-    calls: int = 0
-    samples: int = 0
-    unit: int = 0
-
-
-@dataclass(frozen=True)
-class _Work:
-    """One batch, and how much of the sum of losses is differentiated: None is no training."""
-
-    inputs: Tree
-    targets: Tree
-    shares: list[list[Span]]
-    scale: torch.Tensor | None = None
-    judged: bool = True
-    kept: bool = False
 
 
 class MicrobatchTrainer:
@@ -126,20 +100,20 @@ class MicrobatchTrainer:
         if uneven not in ("error", "weight"):
             raise SetupError(f"uneven is {uneven!r}: give 'error' or 'weight'.")
         self.replicas = replicas_of(devices)
-        self.scaler = _scaler(amp, self.replicas)
+        self.scaler = make_scaler(amp, self.replicas)
         self._copies = Copies(model, self.replicas)
         self.model = self._copies.modules[0]
         self.optimizer = optimizer(self.model)
-        self._loss, self._amp, self._uneven = loss, amp, uneven
+        self._passes = Passes(self._copies, self.replicas, loss, amp)
+        self._uneven = uneven
         self._microbatch = _checked(microbatch)
         self._sync_frequency = sync_frequency
-        self._waiting = _Waiting()
-        weakref.finalize(self, _report, self._waiting)
+        self._accumulation = Accumulation(self._copies, self.optimizer, self.scaler)
 
     @property
     def waiting(self) -> int:
         """How many samples' gradients are not applied yet."""
-        return self._waiting.samples
+        return self._accumulation.waiting.samples
 
     def train(
         self, inputs: Tree, targets: Tree, *, microbatch: Microbatch = None, outputs: bool = False
@@ -161,11 +135,19 @@ class MicrobatchTrainer:
         size = self._size(microbatch)
         if self._uneven == "error":
             check_even(total, size, len(self.replicas))
-        shares = spans(total, size, len(self.replicas))
-        with self._adding_up(total), self._copies.mode(training=True), torch.enable_grad():
-            work = _Work(inputs, targets, shares, scale=self._scale(), kept=outputs)
-            loss_sum, predictions = self._run(work)
-        due = self._waiting.calls == self._sync_frequency
+        work = Work(
+            inputs=inputs,
+            targets=targets,
+            shares=spans(total, size, len(self.replicas)),
+            kept=outputs,
+        )
+        with (
+            self._accumulation.adding(total) as scale,
+            self._copies.mode(training=True),
+            torch.enable_grad(),
+        ):
+            loss_sum, predictions = self._passes.run(work, scale=scale)
+        due = self._accumulation.waiting.calls >= self._sync_frequency
         return StepResult(
             loss_sum=loss_sum,
             samples=total,
@@ -176,21 +158,7 @@ class MicrobatchTrainer:
 
     def flush(self) -> bool:
         """Change the weights by what waits, as at the end of an epoch; return whether they were."""
-        waiting = self._waiting
-        if not waiting.calls:
-            return False
-        self._copies.sum_gradients(waiting.unit / waiting.samples)
-        waiting.calls = waiting.samples = 0
-        if self.scaler is None:
-            self.optimizer.step()
-            stepped = True
-        else:
-            before = self.scaler.get_scale()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-            stepped = self.scaler.get_scale() >= before
-        self._copies.clear_gradients()
-        return stepped
+        return self._accumulation.apply()
 
     def evaluate(
         self, inputs: Tree, targets: Tree, *, microbatch: Microbatch = None, outputs: bool = False
@@ -201,13 +169,17 @@ class MicrobatchTrainer:
             ValueError: inputs and targets are not as many, or there is none.
         """
         inputs, targets = as_tensors(inputs), as_tensors(targets)
-        shares = spans(_matched(inputs, targets), self._size(microbatch), len(self.replicas))
-        loss_sum, predictions = self._look(_Work(inputs, targets, shares, kept=outputs))
+        total = _matched(inputs, targets)
+        work = Work(
+            inputs=inputs,
+            targets=targets,
+            shares=spans(total, self._size(microbatch), len(self.replicas)),
+            kept=outputs,
+        )
+        with self._copies.mode(training=False), torch.no_grad():
+            loss_sum, predictions = self._passes.run(work)
         return StepResult(
-            loss_sum=loss_sum,
-            samples=_matched(inputs, targets),
-            outputs=predictions,
-            waiting=self.waiting,
+            loss_sum=loss_sum, samples=total, outputs=predictions, waiting=self.waiting
         )
 
     def predict(self, inputs: Tree, *, microbatch: Microbatch = None) -> Tree:
@@ -219,7 +191,9 @@ class MicrobatchTrainer:
         inputs = as_tensors(inputs)
         total = samples(inputs, "the inputs")
         shares = spans(total, self._size(microbatch), len(self.replicas)) or [[(0, 0)]]
-        return self._look(_Work(inputs, None, shares, judged=False, kept=True))[1]
+        work = Work(inputs=inputs, targets=None, shares=shares, judged=False, kept=True)
+        with self._copies.mode(training=False), torch.no_grad():
+            return self._passes.run(work)[1]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the model's, the optimizer's and the scaler's; any number of devices can load it.
@@ -243,4 +217,34 @@ class MicrobatchTrainer:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.scaler and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
-        self._waiting.calls = self._waiting.samples = 0
+        self._accumulation.waiting.drop()
+
+    def _size(self, microbatch: Microbatch) -> int | None:
+        return self._microbatch if microbatch is None else _checked(microbatch)
+
+
+def _checked(microbatch: Microbatch) -> int | None:
+    """Return the size of a microbatch; None: the whole batch.
+
+    Raises:
+        SetupError: it is none.
+    """
+    if microbatch is None or microbatch is False:
+        return None
+    if microbatch is True or microbatch < 1:
+        raise SetupError(f"microbatch is {microbatch}: give a number of samples, or False for off.")
+    return microbatch
+
+
+def _matched(inputs: Tree, targets: Tree) -> int:
+    """Return the number of samples of a batch.
+
+    Raises:
+        ValueError: inputs and targets are not as many, or there is none.
+    """
+    total, wanted = samples(inputs, "the inputs"), samples(targets, "the targets")
+    if total != wanted:
+        raise ValueError(f"A batch has {total} inputs and {wanted} targets: these must be as many.")
+    if not total:
+        raise ValueError("The batch is empty: there is no sample to take a mean over.")
+    return total

@@ -112,6 +112,31 @@ def as_tensors(tree: Tree) -> Tree:
     )
 
 
+def join(outputs: Sequence[Tree], device: torch.device) -> Tree:
+    """Return the outputs of parts as one tree on a device.
+
+    Tensors are joined along axis 0; numbers become a tensor with one for each part; what is no
+    tensor must be the same for all.
+
+    Raises:
+        TypeError: it is not.
+    """
+
+    def together(*parts: Tree) -> Tree:
+        tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+        if len(tensors) == len(parts):
+            return torch.cat([(one if one.dim() else one.reshape(1)).to(device) for one in tensors])
+        if tensors or any(part != parts[0] for part in parts):
+            kinds = ", ".join(dict.fromkeys(type(part).__name__ for part in parts))
+            raise TypeError(
+                f"Outputs of type {kinds} differ between parts and cannot be joined: return "
+                "tensors, or tuples, lists and dicts of them."
+            )
+        return parts[0]
+
+    return map_tree(together, *outputs)
+
+
 def _near(size: int, divisor: int) -> str:
     """Return the multiples of a divisor next to a size, in words."""
     below = size - size % divisor

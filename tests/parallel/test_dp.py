@@ -202,8 +202,9 @@ def test_what_cannot_be_split_or_joined() -> None:
     with pytest.raises(ValueError, match=r"as many samples each, along axis 0; they have 4, 1\."):
         data_parallel(Add(), "cpu:2")(torch.ones(4), torch.ones(1))
     assert data_parallel(Add(), "cpu:2")(torch.ones(4), torch.tensor(1.0)).tolist() == [2.0] * 4
-    with pytest.raises(TypeError, match="The replicas return int, which cannot be joined"):
-        data_parallel(Length(), "cpu:2")(torch.ones(4))
+    with pytest.raises(TypeError, match="type int differ between parts and cannot be joined"):
+        data_parallel(Length(), "cpu:2")(torch.ones(3))
+    assert data_parallel(Length(), "cpu:2")(torch.ones(4)) == 2, "the same for both parts"
 
 
 def test_devices_in_all_their_forms(monkeypatch: pytest.MonkeyPatch) -> None:
