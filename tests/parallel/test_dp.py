@@ -6,17 +6,19 @@ import threading
 import time
 
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import nn
-from torch.nn import functional
-from torch.nn.utils import parametrizations
 
-from hpckit.parallel import dp
-from hpckit.parallel.devices import find_replicas
-from hpckit.parallel.dp import LogicalDataParallel, data_parallel
-from hpckit.parallel.models import make_model
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.nn.utils import parametrizations  # noqa: E402
+
+from hpckit.parallel import dp  # noqa: E402
+from hpckit.parallel.devices import find_replicas  # noqa: E402
+from hpckit.parallel.dp import LogicalDataParallel, data_parallel  # noqa: E402
+from hpckit.parallel.models import make_model  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
@@ -127,6 +129,8 @@ class Nested(nn.Module):
         self, pair: tuple[torch.Tensor, torch.Tensor], *, factor: float, more: dict | None = None
     ) -> dict[str, object]:
         left, right = pair
+        assert self.tied.weight is self.first.weight
+        assert self.again is self.first
         hidden = self.again(self.tied(self.first(left))) * self.scales[0] * factor
         steps, _ = self.recurrent(torch.stack([hidden, right], 1))
         if more:

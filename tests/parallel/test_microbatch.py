@@ -319,9 +319,12 @@ def test_an_error_names_its_replica_and_leaves_nothing_behind() -> None:
         "Raised in replica 1 on cpu.",
         "Gradients of 5 samples before it are dropped.",
     ]
+    everyones = [one for module in trainer._copies.modules for one in module.parameters()]
+    assert all(one.grad is None for one in everyones), "memory is given back"
     assert trainer.waiting == 0
     trainer.train(*second)
     assert trainer.train(*third).stepped
+    assert all(one.grad is None for one in everyones)
     plain(alone, [tuple(map(torch.cat, zip(second, third, strict=True)))])
     assert gap(alone, model) <= 1e-12
 

@@ -92,6 +92,16 @@ def test_microbatches_change_nothing(microbatch: int, plain: Path, tmp_path: Pat
     assert close(losses(tmp_path), losses(plain))
 
 
+def test_batch_norm_over_all_replicas(tmp_path: Path) -> None:
+    """The last batch leaves a replica without samples, which must be where the other waits."""
+    work = ("--model", "resnet18", "--data", "digits", "--limit", 20, "--batch-size", 16)
+    few = (*work, "--epochs", 1, "--log-every", 1, "--sync-batch-norm", "--optimizer", "sgd")
+    for replicas in (1, 3):
+        out = tmp_path / str(replicas)
+        finish(start("mirrored", *few, "--devices", f"cpu:{replicas}", "--out", out))
+    assert close(losses(tmp_path / "1"), losses(tmp_path / "3"))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_replicas_tell_where_they_run(name: str, tmp_path: Path) -> None:
     options = ("--devices", "cpu:2", "--verbose-shapes", "--out", tmp_path)

@@ -57,6 +57,8 @@ def train(args: Namespace, place: Place, signals: list[int]) -> None:
     # An optimizer makes torch load parts of itself that keep hold of the process group if there is
     # one already. Its threads would outlive it, and now and then abort the process at exit.
     model = task.make_model(args.seed).to(device)
+    if args.sync_batch_norm:
+        model = synchronized(model, device)
     lr = scaled_lr(args.lr, args.batch_size, BASE_BATCH_SIZE, args.lr_scaling)
     optimizer = make_optimizer(args.optimizer, model.parameters(), lr)
 
@@ -164,6 +166,17 @@ def train(args: Namespace, place: Place, signals: list[int]) -> None:
     journal.end(setting)
 
 
+def synchronized(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return the model with BatchNorm over the samples of all ranks.
+
+    Raises:
+        SetupError: there is no GPU; torch has it for these only.
+    """
+    if device.type != "cuda":
+        raise SetupError("--sync-batch-norm needs GPUs: on CPUs, `mirrored` has it")
+    return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+
+
 def gathered(task: Task, shares: Sequence[list[int]], accumulate: int) -> Iterator[Batch]:
     """Yield this rank's share of each batch, in parts."""
     for share in shares:
@@ -211,6 +224,11 @@ def make_parser() -> Parser:
         "--zero",
         action="store_true",
         help="share the optimizer's state out over the ranks (ZeRO stage 1), to save memory",
+    )
+    add(
+        "--sync-batch-norm",
+        action="store_true",
+        help="BatchNorm takes the statistics of all ranks' samples (GPUs only)",
     )
     add("--compile", action="store_true", help="compile the network (needs a C++ compiler)")
     add(

@@ -30,7 +30,9 @@ class MirroredLearner:
     def __init__(self, args: Namespace, task: Task, strategy: MirroredStrategy) -> None:
         lr = scaled_lr(args.lr, args.batch_size, BASE_BATCH_SIZE, args.lr_scaling)
         self.task, self.strategy = task, strategy
-        self.model = strategy.mirror(task.make_model(args.seed))
+        self.model = strategy.mirror(
+            task.make_model(args.seed), sync_batch_norm=args.sync_batch_norm
+        )
         self.optimizer = strategy.optimizer(
             self.model, lambda copy: make_optimizer(args.optimizer, copy.parameters(), lr)
         )
@@ -50,10 +52,13 @@ class MirroredLearner:
         inputs, targets = part
         self.optimizer.zero_grad()
         sums = torch.zeros(2, device=inputs.device)
-        at_once = self.at_once or max(len(inputs), 1)
-        for some, wanted in zip(inputs.split(at_once), targets.split(at_once), strict=True):
-            if not len(some):  # fewer samples than replicas: this one takes part all the same
-                break
+        largest = max(-(-batch_size // self.strategy.num_replicas_in_sync), 1)
+        at_once = self.at_once or largest
+        for at in range(0, largest, at_once):
+            some, wanted = inputs[at : at + at_once], targets[at : at + at_once]
+            # With fewer samples than others, a replica only has to be where these wait for it.
+            if not len(some) and not self.model.synced:
+                continue
             scores = self.model(some)
             loss = self.task.losses(scores, wanted).sum()
             # Summed over parts and replicas this is the gradient of the mean over the batch.
@@ -88,6 +93,11 @@ def make_parser() -> Parser:
         type=at_least(1),
         metavar="N",
         help="samples that are worked on at once, over all devices; a batch is made of several",
+    )
+    parser.add_argument(
+        "--sync-batch-norm",
+        action="store_true",
+        help="BatchNorm takes the statistics of all replicas' parts, not of each by itself",
     )
     return parser
 
