@@ -1,0 +1,326 @@
+"""How fast the training workloads are beside what one would write without them.
+
+    python benchmarks/training.py [--seconds 8] [--tensorflow VENV]
+
+All in one run, on two processes or replicas:
+- a step of the ddp workload beside a bare loop of torch's DDP with the same network and batches;
+- from submission to the first step, `hpckit submit ddp` beside sbatch and srun by hand (where a
+  Slurm answers: eval "$(make -s slurm-up)"), and on this machine beside torchrun;
+- a step of MirroredStrategy on two logical replicas beside the network alone, and, with VENV,
+  beside TensorFlow's (`python -m venv VENV && VENV/bin/pip install tensorflow-cpu`);
+- data parallelism from scratch, the ring beside the naive all-reduce.
+It asserts nothing.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch.nn.functional import cross_entropy
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from hpckit.parallel.devices import find_replicas  # noqa: E402
+from hpckit.parallel.mirrored import MirroredStrategy  # noqa: E402
+from hpckit.parallel.models import make_model  # noqa: E402
+from hpckit.parallel.scratch import (  # noqa: E402
+    allreduce,
+    copy_params,
+    ring_allreduce,
+    train_batch,
+)
+
+TRAIN = ROOT / "workloads" / "ddp" / "train.py"
+BATCH = 64
+BARE = """
+import os, sys, time, torch, torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data.distributed import DistributedSampler
+from hpckit.parallel.data import load_images
+from hpckit.parallel.models import make_model
+epochs, rank, world = int(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def main():
+    images = load_images("mnist-5k").train
+    model = make_model("cnn")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    parallel = DistributedDataParallel(model)
+    sampler = DistributedSampler(images, num_replicas=world, rank=rank)
+    share, steps, spent = 64 // world, 0, 0.0
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        order = list(sampler)
+        since = time.perf_counter()
+        for at in range(0, len(order), share):
+            inputs, labels = images[order[at:at + share]]
+            optimizer.zero_grad()
+            loss = cross_entropy(parallel(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            loss.item()
+            now = time.perf_counter()
+            steps += 1
+            if steps > 10:
+                spent += now - since
+            since = now
+    if rank == 0:
+        print(spent / (steps - 10))
+main()
+dist.destroy_process_group()
+"""
+TENSORFLOW = """
+import os, sys, time
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow as tf
+replicas, seconds = int(sys.argv[1]), float(sys.argv[2])
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
+strategy = tf.distribute.MirroredStrategy([f"CPU:{at}" for at in range(replicas)])
+with strategy.scope():
+    model = tf.keras.Sequential([
+        tf.keras.layers.Conv2D(16, 3, padding="same", activation="relu"),
+        tf.keras.layers.MaxPool2D(),
+        tf.keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
+        tf.keras.layers.MaxPool2D(), tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(64, activation="relu"), tf.keras.layers.Dense(10)])
+    model.build((None, 28, 28, 1))
+    optimizer = tf.keras.optimizers.SGD(0.01)
+x, y = tf.random.uniform((64, 28, 28, 1)), tf.random.uniform((64,), 0, 10, tf.int64)
+data = strategy.experimental_distribute_dataset(
+    tf.data.Dataset.from_tensors((x, y)).unbatch().batch(64).repeat())
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.nn.compute_average_loss(tf.keras.losses.sparse_categorical_crossentropy(
+            y, model(x, training=True), from_logits=True), global_batch_size=64)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables),
+                                  model.trainable_variables))
+    return loss
+@tf.function
+def whole(x, y):
+    return strategy.reduce("SUM", strategy.run(step, (x, y)), axis=None)
+batch = next(iter(data))
+for _ in range(10):
+    float(whole(*batch))
+began, steps = time.perf_counter(), 0
+while time.perf_counter() - began < seconds:
+    float(whole(*batch)); steps += 1
+print((time.perf_counter() - began) / steps)
+"""
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ranks(argv: list[str], count: int = 2) -> str:
+    """Run a program once per rank; return what all of them print."""
+    meeting = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
+               "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1",
+               "HPCKIT_DEVICE": "cpu", "PYTHONPATH": str(ROOT)}  # fmt: skip
+    running = [
+        subprocess.Popen(
+            argv,
+            env={**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    said = "".join(process.communicate()[0] for process in running)
+    assert all(process.returncode == 0 for process in running), said
+    return said
+
+
+def ddp_step(root: Path, epochs: int) -> tuple[list[float], list[float]]:
+    """Return seconds per step of the workload and of the bare loop, some runs of each in turn."""
+    ours, bare = [], []
+    for number in range(5):
+        out = root / f"ddp-{number}"
+        words = ["--data", "mnist-5k", "--epochs", str(epochs), "--checkpoint-every", "0"]
+        ranks([sys.executable, str(TRAIN), *words, "--out", str(out)])
+        last = (out / "metrics.jsonl").read_text().splitlines()[-1]
+        ours.append(json.loads(last)["s_per_step"])
+        bare.append(float(ranks([sys.executable, "-c", BARE, str(epochs)])))
+    return ours, bare
+
+
+def until_first_step(start: Callable[[Path], None], root: Path, name: str) -> list[float]:
+    """Return seconds from a command to the first line of metrics, three times."""
+    found = []
+    for number in range(3):
+        folder = root / f"{name}-{number}"
+        folder.mkdir()
+        began = time.perf_counter()
+        start(folder)
+        while not any(path.stat().st_size for path in folder.rglob("metrics.jsonl")):
+            time.sleep(0.01)
+        found.append(time.perf_counter() - began)
+        while "held-out accuracy" not in "".join(
+            path.read_text() for path in folder.rglob("*.out")
+        ):
+            time.sleep(0.1)
+    return found
+
+
+def first_steps(root: Path) -> dict[str, list[float]]:
+    """Return seconds from submission to the first step, by hpckit and by hand."""
+    words = ["--data", "digits", "--epochs", "1", "--log-every", "1"]
+    sets = [part for word in ("data=digits", "epochs=1", "log-every=1") for part in ("--set", word)]
+    hpckit = [str(Path(sys.executable).with_name("hpckit")), "submit", "ddp", *sets]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HPCKIT_DEVICE": "cpu"}
+
+    def local(folder: Path) -> None:
+        argv = [*hpckit, "--gpus", "2", "--executor", "local", "--runs", str(folder)]
+        subprocess.run(argv, env=env, check=True, **quiet)
+
+    def torchrun(folder: Path) -> None:
+        argv = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                "--nproc-per-node=2", str(TRAIN), *words, "--out", str(folder)]  # fmt: skip
+        with (folder / "log.out").open("w") as log:
+            subprocess.Popen(argv, env=env, stdout=log, stderr=subprocess.DEVNULL)
+
+    def slurm(folder: Path) -> None:
+        argv = [*hpckit, "--nodes", "2", "--gpus", "1", "--runs", str(folder)]
+        subprocess.run(argv, env=env, check=True, **quiet)
+
+    def by_hand(folder: Path) -> None:
+        script = f"""#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --output={folder}/log.out
+export MASTER_ADDR=$(hostname) MASTER_PORT=$((15000 + SLURM_JOB_ID % 10000))
+srun {sys.executable} {TRAIN} {" ".join(words)} --out {folder}
+"""
+        subprocess.run(["sbatch"], input=script, text=True, env=env, check=True, **quiet)
+
+    found = {
+        "hpckit submit, this machine": until_first_step(local, root, "local"),
+        "torchrun, this machine": until_first_step(torchrun, root, "torchrun"),
+    }
+    answers = (
+        shutil.which("sinfo") and not subprocess.run(["sinfo"], check=False, **quiet).returncode
+    )
+    if answers:
+        found["hpckit submit, Slurm"] = until_first_step(slurm, root, "slurm")
+        found["sbatch and srun by hand"] = until_first_step(by_hand, root, "by-hand")
+    else:
+        print("No Slurm answers: submission to it is left out.", file=sys.stderr)
+    return found
+
+
+def per_step(step: Callable[[], object], seconds: float) -> float:
+    """Return seconds per call, after some calls that do not count."""
+    for _ in range(10):
+        step()
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        step()
+        count += 1
+    return (time.perf_counter() - began) / count
+
+
+def one_process(seconds: float) -> dict[str, float]:
+    """Return seconds per step of a batch, on one device and on two logical replicas."""
+    inputs, labels = torch.rand(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
+    alone = make_model("cnn")
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.01)
+
+    def plain() -> None:
+        optimizer.zero_grad()
+        cross_entropy(alone(inputs), labels).backward()
+        optimizer.step()
+
+    strategy = MirroredStrategy("cpu:2")
+    model = strategy.mirror(make_model("cnn"))
+    copies = strategy.optimizer(model, lambda copy: torch.optim.SGD(copy.parameters(), lr=0.01))
+    (batch,) = strategy.distribute_dataset([(inputs, labels)])
+
+    def part(some: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        copies.zero_grad()
+        loss = cross_entropy(model(some), wanted, reduction="sum") / BATCH
+        loss.backward()
+        copies.step()
+        return loss.detach()
+
+    found = {
+        "the network alone": per_step(plain, seconds),
+        "MirroredStrategy, 2 replicas": per_step(
+            lambda: strategy.reduce("sum", strategy.run(part, batch)), seconds
+        ),
+    }
+    first = list(make_model("cnn").parameters())
+    names = [name for name, _ in alone.named_parameters()]
+
+    def call(some: torch.Tensor, parameters: list[torch.Tensor]) -> torch.Tensor:
+        named = dict(zip(names, parameters, strict=True))
+        scores: torch.Tensor = torch.func.functional_call(alone, named, (some,))
+        return scores
+
+    for name, reduce in (("naive", allreduce), ("ring", ring_allreduce)):
+        for count in (2, 4):
+            lists = [copy_params(first, row.device) for row in find_replicas(f"cpu:{count}")]
+
+            def scratch(lists=lists, reduce=reduce) -> None:  # noqa: ANN001
+                train_batch(
+                    inputs, labels, lists, call,
+                    lambda scores, wanted: cross_entropy(scores, wanted, reduction="none"),
+                    0.01, reduce=reduce,
+                )  # fmt: skip
+
+            found[f"from scratch, {count} replicas, {name}"] = per_step(scratch, seconds / 2)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=8, help="per measurement")
+    parser.add_argument("--tensorflow", type=Path, metavar="VENV")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        ours, bare = ddp_step(Path(name), epochs=max(2, round(options.seconds / 2)))
+        starts = first_steps(Path(name))
+    print(f"{'ms per step of 64 images':<36}{'median':>9}{'min':>9}{'max':>9}")
+    for label, runs in (("ddp workload, 2 ranks", ours), ("bare torch DDP, 2 ranks", bare)):
+        figures = (median(runs), min(runs), max(runs))
+        print(f"{label:<36}" + "".join(f"{figure * 1000:>9.2f}" for figure in figures))
+    print(f"samples/s, workload / bare: {median(bare) / median(ours):.3f}  (goal 0.98)")
+    print(f"\n{'s to the first step':<36}{'median':>9}{'min':>9}{'max':>9}")
+    for label, runs in starts.items():
+        figures = (median(runs), min(runs), max(runs))
+        print(f"{label:<36}" + "".join(f"{figure:>9.2f}" for figure in figures))
+    print(f"\n{'ms per step of 64 images':<36}{'':>9}{'x alone':>9}")
+    steps = one_process(options.seconds)
+    if options.tensorflow:
+        python = str(options.tensorflow / "bin/python")
+        for replicas in (1, 2):
+            argv = [python, "-c", TENSORFLOW, str(replicas), str(options.seconds)]
+            said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+            steps[f"TensorFlow's, {replicas} replica(s)"] = float(said.split()[-1])
+    for label, seconds in steps.items():
+        ratio = seconds / steps["the network alone"]
+        print(f"{label:<36}{seconds * 1000:>9.2f}{ratio:>9.2f}")
+    print(
+        f"python {platform.python_version()}, torch {torch.__version__}, {os.cpu_count()} CPUs, "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
