@@ -4,7 +4,7 @@
 #
 #     tests/in_two.sh PYTHON
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 python=$1
 beside=$(mktemp)
 trap 'rm -f "$beside"' EXIT
