@@ -24,6 +24,7 @@ from hpckit.stats.advice.explain import explain
 from hpckit.stats.advice.loading import find_rule
 from hpckit.stats.document import SCHEMA_FILE, job_document
 from hpckit.stats.js1 import jobstats_record
+from hpckit.stats.samples.records import samples_files
 
 _WATCH_S = 5.0
 _CLEAR = "\x1b[H\x1b[2J"
@@ -63,7 +64,12 @@ def stats(
     ] = False,
     fail_under: Annotated[
         float | None,
-        typer.Option(metavar="PERCENT", help="Exit 1 if the GPUs were used less, or nobody knows."),
+        typer.Option(
+            min=0,
+            max=100,
+            metavar="PERCENT",
+            help="Exit 1 if the GPUs were used less, or nobody knows.",
+        ),
     ] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of --json.")
@@ -86,13 +92,18 @@ def stats(
         return
     if not job_ids:
         raise RequestError("Which job? hpckit stats JOBID, or: hpckit stats latest.")
+    if samples is not None and not samples_files(samples):
+        raise RequestError(f"--samples {samples}: there are no samples files. See docs/sampler.md.")
     if watch:
+        if json or jobstats or grafana or fail_under is not None:
+            raise RequestError("--watch shows pages only: leave out --json and the like.")
         _watch(job_ids, runs, samples, everything=everything)
         return
     found, missing = _find(job_ids, runs, samples)
     if found:
         shapes = {"json": json, "jobstats": jobstats, "grafana": grafana}
-        _print(found, {name for name, asked in shapes.items() if asked}, everything=everything)
+        asked = {name for name, wanted in shapes.items() if wanted}
+        missing += _print(found, asked, everything=everything, many=len(job_ids) > 1)
     for error in missing[:-1]:
         note(f"hpckit: error: {error}")
     if missing:
@@ -112,23 +123,43 @@ def _find(
     return found, [*missing]
 
 
-def _print(found: _Found, shapes: set[str], *, everything: bool) -> None:
+def _print(found: _Found, shapes: set[str], *, everything: bool, many: bool) -> list[HpckitError]:
+    """Print jobs in one of the shapes; return what is wrong with some of them."""
     if len(shapes) > 1:
         raise RequestError("Give one of --json, --jobstats and --grafana.")
     if "json" in shapes:
-        print_json(_document(found))
+        print_json(_document(found, many=many))
     elif "jobstats" in shapes:
-        records = {row.job.job_id: jobstats_record(row.job) for row, _ in found}
-        print_json(next(iter(records.values())) if len(records) == 1 else records)
+        _print_jobstats(found, many=many)
     elif "grafana" in shapes:
-        print("\n".join(_link(row) for row, _ in found))
+        return _print_links(found)
     else:
         print(_pages(found, everything=everything))
+    return []
 
 
-def _document(found: _Found) -> dict[str, Any]:
+def _print_jobstats(found: _Found, *, many: bool) -> None:
+    records = {row.job.job_id: jobstats_record(row.job) for row, _ in found}
+    for job_id, record in records.items():
+        if record is None:
+            note(f"Job {job_id}: too little is known of its nodes for a record.")
+    several = many or len(records) > 1
+    print_json(records if several else next(iter(records.values())))
+
+
+def _print_links(found: _Found) -> list[HpckitError]:
+    wrong: list[HpckitError] = []
+    for row, _ in found:
+        try:
+            print(_link(row))
+        except RequestError as error:
+            wrong.append(error)
+    return wrong
+
+
+def _document(found: _Found, *, many: bool) -> dict[str, Any]:
     documents = [job_document(row.job, advice) for row, advice in found]
-    if len(documents) == 1:
+    if len(documents) == 1 and not many:
         return documents[0]
     return {"jobs": documents, "distribution": distribution([row.job for row, _ in found])}
 
@@ -158,8 +189,8 @@ def _link(found: Gathered) -> str:
     if site is None or not site.grafana:
         name = site.name if site else job.site
         raise RequestError(
-            f"Site {name!r} names no Grafana. Add to its file, under `grafana:`, the address of a "
-            "job's page with {jobid}, {start_ms} and {end_ms}."
+            f"Job {job.job_id}: site {name!r} names no Grafana. Add to its file, under `grafana:`, "
+            "the address of a job's page with {jobid}, {start_ms} and {end_ms}."
         )
     if job.start is None:
         raise RequestError(f"Job {job.job_id!r} has not started: there is nothing to show yet.")

@@ -131,7 +131,7 @@ def _spread(values: Sequence[float]) -> dict[str, float] | None:
     last = len(values) - 1
     return {
         "min": round(values[0], 3),
-        "median": round(values[last // 2], 3),
+        "median": round((values[last // 2] + values[(last + 1) // 2]) / 2, 3),
         "p95": round(values[-(-last * 95 // 100)], 3),
         "max": round(values[-1], 3),
     }

@@ -51,7 +51,12 @@ def gather_one(
     job = identify(target.job_id + (f".{target.step}" if target.step else ""), known, held)
     job = replace(
         _completed(job, account, held, now),
-        notes=(*target.notes, *notes, *slurm_notes(known.attempts), *_missing_notes(known, files)),
+        notes=(
+            *target.notes,
+            *notes,
+            *slurm_notes(known.attempts),
+            *_missing_notes(known, files, held),
+        ),
     )
     answers = list(slurm_answers(known.attempts))
     live = [row for row in live if target.step in (None, row.step)]
@@ -184,13 +189,17 @@ def _read_samples(
     return files, notes
 
 
-def _missing_notes(known: Known, files: Sequence[Columns]) -> Iterator[SourceNote]:
+def _missing_notes(
+    known: Known, files: Sequence[Columns], held: Sequence[Span]
+) -> Iterator[SourceNote]:
     """Say why there are no figures, where there are none."""
     if files:
         if known.run and known.run.executor == "local" and not any(f.header.gpus for f in files):
             yield SourceNote(code="cpu_run", text="No GPU here: its ranks ran on the CPU.")
         return
-    if known.run and known.run.record["plan"].get("sample_interval_s") == 0:
+    if not held:
+        yield SourceNote(code="not_started", text="It has had no node: there is nothing to tell.")
+    elif known.run and known.run.record["plan"].get("sample_interval_s") == 0:
         yield SourceNote(code="no_samples", text="Sampling was off (--sample-interval 0).")
     elif known.run:
         yield SourceNote(code="no_samples", text="There are no samples of this job.")

@@ -24,7 +24,7 @@ from hpckit.stats.summary.values import JobUse
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}
-_BAR = 40
+_BAR = 32
 _LABEL = 18
 # More of them scroll the figures away: --all shows every one.
 _MOST_ADVICE, _MOST_NOTES = 4, 4
@@ -115,7 +115,8 @@ def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
     yield _bar(
         "GPU memory",
         summary.gpu_memory_used_percent,
-        _of(summary.gpu_memory_peak_bytes, summary.gpu_memory_total_bytes),
+        ("highest " if len(job.per_gpu) > 1 else "")
+        + _of(summary.gpu_memory_peak_bytes, summary.gpu_memory_total_bytes),
         style,
     )
     if summary.sm_active_percent is not None:
@@ -162,7 +163,7 @@ def _totals(job: JobUse) -> Iterator[str]:
     if summary.power_watts_mean is not None:
         parts.append(f"{summary.power_watts_mean:.0f} W a GPU")
     if parts:
-        yield f"{'':{_LABEL}}" + "; ".join(parts)
+        yield from fold("; ".join(parts), WIDTH, " " * _LABEL, " " * _LABEL)
 
 
 def _attempts(job: JobUse) -> Iterator[str]:
@@ -234,9 +235,8 @@ def _provenance(job: JobUse) -> str:
             covered = percent(job.summary.coverage_percent)
             count = job.summary.samples or 0
             age = f", newest {duration(job.data_age_s)} old" if job.data_age_s is not None else ""
-            parts.append(
-                f"samples ({count} on {len(job.per_node)} nodes, {covered} of the job{age})"
-            )
+            nodes = f"{len(job.per_node)} node{'s' * (len(job.per_node) != 1)}"
+            parts.append(f"samples ({count} on {nodes}, {covered} of the job{age})")
         elif names:
             parts.append(f"{source} ({', '.join(names)})")
         else:

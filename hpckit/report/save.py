@@ -23,6 +23,9 @@ def save(found: Gathered, advice: Sequence[Advice]) -> Gathered:
     if job.run_dir is None or "." in job.job_id or not _is_mine(Path(job.run_dir)):
         return found
     folder = Path(job.run_dir)
+    # What was written while accounting answered says more.
+    if (folder / SUMMARY).exists() and any(note.code == "no_accounting" for note in job.notes):
+        return found
     try:
         if found.timelines:
             document = timeline_document(job.job_id, found.timelines)

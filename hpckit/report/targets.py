@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpckit.errors import CommandError, NotFoundError
+from hpckit.errors import CommandError, HpckitError, NotFoundError, OutsideError
 from hpckit.find import find_runs
 from hpckit.report.identity import Known
 from hpckit.runs import Run
@@ -41,7 +41,7 @@ class _Word:
     runs: tuple[Run, ...]
 
 
-def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[NotFoundError]]:
+def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[HpckitError]]:
     """Return the jobs that words mean, each once, and what is wrong with words that mean none.
 
     Slurm is asked once for all of them: squeue and sacct for states, sacct for what was used.
@@ -53,15 +53,16 @@ def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[N
     ids += [word.job_id for word in read if not word.runs and _SLURM_ID.fullmatch(word.job_id)]
     usage, trouble = _usage(list(dict.fromkeys(ids)))
     targets: list[Target] = []
-    missing: list[NotFoundError] = []
+    missing: list[HpckitError] = []
     for word in read:
-        if word.runs:
-            targets += (_of_run(found[run.dir], usage, word.step, trouble) for run in word.runs)
-        else:
-            foreign = _foreign(word, usage, trouble)
-            targets += foreign
-            if not foreign:
-                missing.append(_no_such_job(word.job_id, root, trouble))
+        mine = [_of_run(found[run.dir], usage, word.step, trouble) for run in word.runs]
+        meant = mine or _foreign(word, usage, trouble)
+        there = [target for target in meant if _has_step(target)]
+        targets += there
+        if not meant:
+            missing.append(_no_such_job(word.job_id, root, trouble))
+        elif not there:
+            missing.append(_no_such_step(meant[0]))
     return list({(row.job_id, row.step): row for row in targets}.values()), missing
 
 
@@ -71,6 +72,8 @@ def _read(word: str, root: Path) -> _Word:
     try:
         return _Word(job_id=job_id, step=step, runs=tuple(find_runs(job_id, root)))
     except NotFoundError:
+        if job_id == "latest":
+            raise
         return _Word(job_id=job_id, step=step, runs=())
 
 
@@ -143,11 +146,31 @@ def _trouble(text: str | None) -> tuple[SourceNote, ...]:
     )
 
 
-def _no_such_job(job_id: str, root: Path, trouble: str | None) -> NotFoundError:
+def _has_step(target: Target) -> bool:
+    """Say whether a job has the step that was asked for, as far as accounting tells."""
+    attempts = target.known.attempts
+    names = {step.step for usage in attempts for step in usage.steps}
+    return target.step is None or not attempts or target.step in names
+
+
+def _no_such_step(target: Target) -> NotFoundError:
+    names = {step.step for usage in target.known.attempts for step in usage.steps}
+    steps = f"it has {', '.join(sorted(names))}" if names else "it has none yet"
+    return NotFoundError(f"Job {target.job_id} has no step {target.step!r}; {steps}.")
+
+
+def _no_such_job(job_id: str, root: Path, trouble: str | None) -> HpckitError:
     if not _SLURM_ID.fullmatch(job_id):
         return NotFoundError(
             f"No run is called {job_id!r}, here in {root} or in your index. See `hpckit jobs`, or "
             "name the folder with --runs DIR."
         )
-    why = f" ({trouble})" if trouble else ", nor does Slurm's accounting know it"
-    return NotFoundError(f"No run here or in your index is job {job_id!r}{why}. See `hpckit jobs`.")
+    if trouble:
+        return OutsideError(
+            f"No run here or in your index is job {job_id!r}, and accounting does not answer: "
+            f"{trouble}"
+        )
+    return NotFoundError(
+        f"No run here or in your index is job {job_id!r}, nor does Slurm's accounting know it. "
+        "See `hpckit jobs`."
+    )

@@ -49,9 +49,9 @@ def _advice(item: Advice) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401
-    """Round to what was measured: six digits after the point are noise already."""
+    """Round to microseconds; of a short job's GPU-hours, three digits would leave nothing."""
     if isinstance(value, float):
-        return round(value, 3)
+        return round(value, 6)
     if isinstance(value, dict):
         return {str(key): _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

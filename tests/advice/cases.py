@@ -78,6 +78,15 @@ def stalls(**changes: object) -> JobUse:
     return one(stalls=Stalls(**(figures | changes)))
 
 
+def pauses(cpu_during: float, read: float) -> JobUse:
+    return stalls(
+        share_percent=30.0,
+        cpu_during_percent=cpu_during,
+        cpu_otherwise_percent=20.0,
+        read_during_bytes_per_s=read,
+    )
+
+
 def starved(cpu_efficiency_percent: float, utilization: float) -> JobUse:
     nodes = (
         node(
@@ -175,6 +184,13 @@ CASES = (
     Case("time-limit-too-long", "yellow", took(6000, 10000), took(6001, 10000),
          action="--time 02:10:00"),
     Case("time-limit-too-long", "red", took(901, 90000), took(900, 90000)),
+    Case("failed", "yellow", took(60, 7200, state="FAILED"), took(60, 7200, state="COMPLETED"),
+         action="hpckit logs 4711 --errors"),
+    # Red says that the loader is to blame: only if cores or disks have more to do.
+    Case("loader-stalls", "red", pauses(24.0, 0.0), stalls(count=4)),
+    Case("loader-stalls", "yellow", pauses(23.5, 0.0), stalls(count=4)),
+    Case("loader-stalls", "red", pauses(20.0, 1.1e6), stalls(count=4)),
+    Case("loader-stalls", "yellow", pauses(20.0, 0.9e6), stalls(count=4)),
     Case("timeout", "red", took(7200, 7200, state="TIMEOUT"), took(7200, 7200, state="FAILED"),
          action="--time 03:00:00"),
     Case("out-of-memory", "red", job(state="OUT_OF_MEMORY"), job(state="FAILED"),

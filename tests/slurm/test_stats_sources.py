@@ -100,7 +100,8 @@ def test_an_array_and_a_bad_id_in_one_call(desk: Desk) -> None:
     }
     assert found["distribution"]["states"] == {"COMPLETED": 3, "FAILED": 1}
     alone = desk.call("stats", "999999", f"{job_id}_1", "--json", expect=2)
-    assert alone.json["job_id"] == f"{job_id}_1"
+    assert [row["job_id"] for row in alone.json["jobs"]] == [f"{job_id}_1"]
+    assert "no step '7'; it has batch" in desk.call("stats", f"{job_id}_1.7", expect=2).err
     assert "999999" in alone.err
 
 

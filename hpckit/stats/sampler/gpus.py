@@ -88,6 +88,8 @@ def _by_slurm_index(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped
     names = ["SLURM_JOB_GPUS", "SLURM_STEP_GPUS"]
     if environ.get("SLURM_NODEID", "0") != "0":
         names.reverse()
+    if "SLURM_HET_SIZE" in environ and "SLURM_STEP_ID" in environ:
+        names = ["SLURM_STEP_GPUS"]  # the other name is of the first component
     for name in names:
         indices = _indices(environ.get(name, ""))
         if indices:

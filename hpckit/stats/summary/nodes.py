@@ -75,7 +75,8 @@ def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
     core_us = sum(tally.cpu_seen_us * (tally.cores or 0) for tally in tallies if tally.cpu_us)
     seen_us = sum(tally.cpu_seen_us for tally in tallies)
     peak = most(tally.memory_peak for tally in tallies)
-    due_us = sum(tally.due_us for tally in tallies)
+    # Several steps have a file each; the job had the node once per attempt.
+    due_us = sum({tally.restart: tally.due_us for tally in tallies}.values())
     own_us, span_us = add_known(t.own_cpu_us for t in tallies), sum(t.seen_us for t in tallies)
     used = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
     return NodeUse(
@@ -96,7 +97,9 @@ def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
         io_write_bytes=add_known(tally.io_write for tally in tallies),
         gpus=len(gpus),
         gpu_utilization_percent=sum(used) / len(used) if used else None,
-        covered_percent=sum(t.covered_us for t in tallies) / due_us * 100 if due_us else None,
+        covered_percent=min(100.0, sum(t.covered_us for t in tallies) / due_us * 100)
+        if due_us
+        else None,
         sampler_cpu_percent=own_us / span_us * 100 if own_us is not None and span_us else None,
         sampler_rss_bytes=most(tally.own_rss for tally in tallies),
     )
