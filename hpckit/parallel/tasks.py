@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from hpckit.parallel.data import RandomDataset, Samples, byte_corpus, load_images
+from hpckit.parallel.data import ImageSets, RandomDataset, Samples, byte_corpus, load_images
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.models import IMAGE_MODELS, TEXT_MODELS, make_model
 
@@ -44,7 +44,12 @@ class Task:
 
 
 def find_task(
-    model: str, data: str = "auto", *, limit: int | None = None, verbose: bool = False
+    model: str,
+    data: str = "auto",
+    *,
+    limit: int | None = None,
+    verify: bool = True,
+    verbose: bool = False,
 ) -> Task:
     """Return what a model learns from a set of samples.
 
@@ -53,20 +58,20 @@ def find_task(
         data: for images a name or folder, as `load_images` takes it; for text a file or folder,
             or `auto` for Python's own help texts; for `linear` only `auto`, random points.
         limit: use only the first so many training samples.
+        verify: compare the checksums of a set of images that has a name.
         verbose: the model prints where each of its replicas runs.
 
     Raises:
         SetupError: the samples are not there, or the model cannot take them.
     """
     if model in IMAGE_MODELS:
-        return _images(model, data, limit, verbose)
+        return _images(model, load_images(data, limit=limit, verify=verify), verbose)
     if model in TEXT_MODELS:
         return _text(model, data, limit, verbose)
     return _points(model, data, limit, verbose)
 
 
-def _images(model: str, data: str, limit: int | None, verbose: bool) -> Task:
-    sets = load_images(data, limit=limit)
+def _images(model: str, sets: ImageSets, verbose: bool) -> Task:
 
     # The classic LeNet's small first weights learn nothing for some epochs, or never by plain SGD.
     options: dict[str, Any] = {"spread": None} if model == "lenet" else {}

@@ -21,7 +21,7 @@ from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import Journal, counted
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.sharing import batches
-from hpckit.parallel.tasks import Task
+from hpckit.parallel.tasks import Task, find_task
 from hpckit.parallel.throughput import device_label
 
 # Arguments that shape the loss curve, in any workload.
@@ -48,6 +48,17 @@ class Learner(Protocol):
 def devices_of(words: str) -> list[str] | None:
     """Return what `--devices` says, as `find_replicas` takes it; None means all."""
     return None if words == "all" else [word.strip() for word in words.split(",")]
+
+
+def task_of(args: Namespace) -> Task:
+    """Return what the common arguments ask to learn, with a model that tells where it runs."""
+    return find_task(
+        args.model,
+        args.data,
+        limit=args.limit,
+        verify=not args.no_verify,
+        verbose=args.verbose_shapes,
+    )
 
 
 def run_script(parser: Parser, train: Callable[[Namespace], None]) -> None:

@@ -49,7 +49,7 @@ def train(args: Namespace, place: Place, signals: list[int]) -> None:
 
     # Data. It is read before the ranks meet: a rank that cannot read it says so at once instead of
     # leaving the others waiting. Small sets stay on the device; others come batch by batch.
-    task = find_task(args.model, args.data, limit=args.limit)
+    task = find_task(args.model, args.data, limit=args.limit, verify=not args.no_verify)
     task = task.to(device) if args.data_on == "device" else task
     out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
 

@@ -20,8 +20,8 @@ from hpckit.parallel.devices import Replica, find_replicas
 from hpckit.parallel.dp import data_parallel
 from hpckit.parallel.models import MODELS
 from hpckit.parallel.optimizers import make_optimizer, scaled_lr
-from hpckit.parallel.tasks import Task, find_task
-from hpckit.parallel.training import devices_of, run_script, train_alone
+from hpckit.parallel.tasks import Task
+from hpckit.parallel.training import devices_of, run_script, task_of, train_alone
 
 
 class ParallelLearner:
@@ -76,7 +76,7 @@ def make_parser() -> Parser:
 
 def train(args: Namespace) -> None:
     """Train with the arguments."""
-    task = find_task(args.model, args.data, limit=args.limit, verbose=args.verbose_shapes)
+    task = task_of(args)
     replicas = find_replicas(devices_of(args.devices), default="all")
     train_alone(args, task, ParallelLearner(args, task, replicas), replicas)
 

@@ -28,8 +28,8 @@ from hpckit.parallel.scratch import (
     ring_allreduce,
     train_batch,
 )
-from hpckit.parallel.tasks import Task, find_task
-from hpckit.parallel.training import devices_of, run_script, train_alone
+from hpckit.parallel.tasks import Task
+from hpckit.parallel.training import devices_of, run_script, task_of, train_alone
 
 REDUCTIONS = {"naive": allreduce, "ring": ring_allreduce}
 # Those without buffers: a list of parameters is all there is.
@@ -106,7 +106,7 @@ def make_parser() -> Parser:
 
 def train(args: Namespace) -> None:
     """Train with the arguments."""
-    task = find_task(args.model, args.data, limit=args.limit, verbose=args.verbose_shapes)
+    task = task_of(args)
     replicas = find_replicas(devices_of(args.devices), default="all")
     train_alone(args, task, ScratchLearner(args, task, replicas), replicas)
 

@@ -20,8 +20,8 @@ from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, at_least, trainin
 from hpckit.parallel.mirrored import MirroredStrategy
 from hpckit.parallel.models import MODELS
 from hpckit.parallel.optimizers import make_optimizer, scaled_lr
-from hpckit.parallel.tasks import Task, find_task
-from hpckit.parallel.training import devices_of, run_script, train_alone
+from hpckit.parallel.tasks import Task
+from hpckit.parallel.training import devices_of, run_script, task_of, train_alone
 
 
 class MirroredLearner:
@@ -104,7 +104,7 @@ def make_parser() -> Parser:
 
 def train(args: Namespace) -> None:
     """Train with the arguments."""
-    task = find_task(args.model, args.data, limit=args.limit, verbose=args.verbose_shapes)
+    task = task_of(args)
     strategy = MirroredStrategy(devices_of(args.devices))
     learner = MirroredLearner(args, task, strategy)
     train_alone(args, task, learner, strategy.replicas)

@@ -41,7 +41,7 @@ def check(name: str, content: bytes | memoryview, place: str) -> None:
         raise SetupError(
             f"{place} does not hold the known {name.split()[0]}: the SHA-256 of its content is "
             f"{found[:16]}..., not {known[:16]}...: install it again, or take it as it is with "
-            "verify=False"
+            "--no-verify (verify=False)"
         )
 
 
