@@ -25,6 +25,7 @@ from hpckit.stats.summary.values import JobUse
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}
 _BAR = 32
+_TENTH = 0.1
 _LABEL = 18
 # More of them scroll the figures away: --all shows every one.
 _MOST_ADVICE, _MOST_NOTES = 4, 4
@@ -145,9 +146,15 @@ def _of(part: float | None, limit: float | None) -> str:
 
 
 def _cores(job: JobUse) -> str:
-    used = [node.cores_used for node in job.per_node if node.cores_used is not None]
-    cores = [node.cores for node in job.per_node if node.cores]
-    return f"{sum(used):.1f}/{sum(cores)} cores" if used and cores else ""
+    # Of one attempt: after a requeue, the nodes of both were never held together.
+    last = job.attempts[-1].hosts if job.attempts else ()
+    nodes = [node for node in job.per_node if node.host in last] or list(job.per_node)
+    used = [node.cores_used for node in nodes if node.cores_used is not None]
+    cores = [node.cores for node in nodes if node.cores]
+    if not used or not cores:
+        return ""
+    digits = 1 if sum(used) >= _TENTH else 2
+    return f"{sum(used):.{digits}f}/{sum(cores)} cores"
 
 
 def _totals(job: JobUse) -> Iterator[str]:
