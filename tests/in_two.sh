@@ -9,8 +9,8 @@ python=$1
 beside=$(mktemp)
 trap 'rm -f "$beside"' EXIT
 
-"$python" -m pytest --ignore=tests/slurm --ignore=tests/stats >"$beside" 2>&1 &
-"$python" -m pytest -p no:cacheprovider tests/slurm
+"$python" -m pytest --ignore=tests/slurm --ignore=tests/clients --ignore=tests/stats >"$beside" 2>&1 &
+"$python" -m pytest -p no:cacheprovider tests/slurm tests/clients
 slurm=$?
 wait $!
 others=$?
