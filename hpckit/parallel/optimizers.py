@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -48,12 +49,22 @@ def make_optimizer(
     kind: type[torch.optim.Optimizer] = torch.optim.Adam if name == "adam" else torch.optim.SGD
     options: dict[str, Any] = {"lr": lr} if name == "adam" else {"lr": lr, "momentum": 0.9}
     if zero and dist.is_initialized():
-        with warnings.catch_warnings():
-            # Of torch's own modules, whose authors know it.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  # slow
+        load_zero()
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  # slow
+
         return ZeroRedundancyOptimizer(parameters, kind, **options)
     return kind(parameters, **options)
+
+
+def load_zero() -> None:
+    """Load torch's modules for `zero`, best before there is a process group: they keep hold of it.
+
+    Its threads would outlive it, and now and then abort the process at exit.
+    """
+    with warnings.catch_warnings():
+        # Of torch's own modules, whose authors know it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import_module("torch.distributed.optim")
 
 
 def whole_state(optimizer: torch.optim.Optimizer, *, leads: bool) -> dict[str, object] | None:

@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -91,12 +92,22 @@ def share_cores(place: Place) -> int:
 
 def add_over_ranks(place: Place, *numbers: float | torch.Tensor) -> list[float]:
     """Return each number summed over all ranks, in double precision and one message."""
+    return adding_over_ranks(place, *numbers)()
+
+
+def adding_over_ranks(place: Place, *numbers: float | torch.Tensor) -> Callable[[], list[float]]:
+    """Begin to add up, while other work goes on; what is returned waits for the sums."""
     total = torch.stack(
         [torch.as_tensor(number, device=place.device).detach().double() for number in numbers]
     )
-    if place.world_size > 1:
-        dist.all_reduce(total)
-    return [float(number) for number in total.tolist()]
+    work = dist.all_reduce(total, async_op=True) if place.world_size > 1 else None
+
+    def read() -> list[float]:
+        if work:
+            work.wait()
+        return [float(number) for number in total.tolist()]
+
+    return read
 
 
 def say(line: str) -> None:

@@ -12,6 +12,7 @@ averages the gradients, so all copies take the same step. The batch size counts 
 ranks together: the same seed gives the same loss curve on any number of ranks.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -32,9 +33,16 @@ from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, at_least, trainin
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
 from hpckit.parallel.models import MODELS
-from hpckit.parallel.optimizers import make_optimizer, scaled_lr, whole_state
+from hpckit.parallel.optimizers import load_zero, make_optimizer, scaled_lr, whole_state
 from hpckit.parallel.prefetch import Batch, prefetch
-from hpckit.parallel.ranks import Place, add_over_ranks, find_place, say, share_cores
+from hpckit.parallel.ranks import (
+    Place,
+    add_over_ranks,
+    adding_over_ranks,
+    find_place,
+    say,
+    share_cores,
+)
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.sharing import batches, parts
 from hpckit.parallel.tasks import Task, find_task
@@ -61,6 +69,9 @@ def train(args: Namespace, place: Place, signals: list[int]) -> None:
         model = synchronized(model, device)
     lr = scaled_lr(args.lr, args.batch_size, BASE_BATCH_SIZE, args.lr_scaling)
     optimizer = make_optimizer(args.optimizer, model.parameters(), lr)
+
+    if args.zero:
+        load_zero()
 
     # Set-up. The ranks meet at MASTER_ADDR:MASTER_PORT. One process alone meets nobody.
     if world_size > 1:
@@ -122,7 +133,8 @@ def train(args: Namespace, place: Place, signals: list[int]) -> None:
         sampler.set_epoch(epoch)
         shapes_seen = set()
         shares = batches(sampler, args.batch_size)[journal.steps_done :]
-        with closing(prefetch(gathered(task, shares, args.accumulate), device)) as feed:
+        feed = gathered(task, shares, args.accumulate)
+        with closing(prefetch(feed, device) if args.data_on == "host" else feed) as feed:
             for _ in shares:
                 # Stop, if the ranks agreed to in the step before (see below).
                 if stopping:
@@ -145,20 +157,25 @@ def train(args: Namespace, place: Place, signals: list[int]) -> None:
                         with autocast:
                             scores = parallel(inputs).float()
                             loss = task.losses(scores, targets).sum()
+                        loss_sum = loss_sum + loss.detach()
+                        hits = hits + task.hits(scores.detach(), targets).sum()
+
+                        # Add up over the ranks what is reported and, in the same message, whether
+                        # any was told to stop: all must leave the loop after the same step. This
+                        # goes on beside the backward pass.
+                        if part == args.accumulate - 1:
+                            sums = adding_over_ranks(
+                                place, loss_sum / copies, hits / copies, len(signals)
+                            )
 
                         # Backward. The gradient wanted is that of the mean over the whole batch.
                         # DDP divides the sum of the ranks' gradients by their number: multiply by
                         # it first. (A mean over each share would be wrong where these differ.)
                         (loss * world_size / (journal.next_size * copies)).backward()
-                    loss_sum = loss_sum + loss.detach()
-                    hits = hits + task.hits(scores.detach(), targets).sum()
                 optimizer.step()
 
-                # Add up over the ranks what is reported and, in the same message, whether any of
-                # them was told to stop: all must leave the loop after the same step.
-                sums = add_over_ranks(place, loss_sum / copies, hits / copies, len(signals))
-                stopping = sums.pop()
-                journal.count(*sums)
+                batch_loss, batch_hits, stopping = sums()
+                journal.count(batch_loss, batch_hits)
 
         # End of an epoch: test, report, and keep a checkpoint.
         if names := journal.end_epoch(*evaluate(model, task, place)):
@@ -258,6 +275,7 @@ def main() -> None:
     except SetupError as error:
         rank = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
         problem = f"train.py: error: {rank}{error}"
+    gc.collect()  # cycles that hold the process group, as ZeRO's optimizer is in, would outlive it
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(problem)
