@@ -9,7 +9,8 @@ python=$1
 beside=$(mktemp)
 trap 'rm -f "$beside"' EXIT
 
-"$python" -m pytest --ignore=tests/slurm --ignore=tests/clients --ignore=tests/stats >"$beside" 2>&1 &
+# Slurm's daemons and the jobs' clocks come first.
+nice -n 15 "$python" -m pytest --ignore=tests/slurm --ignore=tests/clients --ignore=tests/stats >"$beside" 2>&1 &
 "$python" -m pytest -p no:cacheprovider tests/slurm tests/clients
 slurm=$?
 wait $!
