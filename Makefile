@@ -22,10 +22,10 @@ test: system $(VENV)/.dev $(CLIENTS)/.done
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory pytest
 
-# As root on Debian everything can run, so there a skipped test is a failed one. ARGS are pytest's.
+# As root on Debian everything can run, so there a skipped test is a failed one.
 pytest: $(VENV)/.dev
 	HPCKIT_CLIENTS_VENV=$(CURDIR)/$(CLIENTS) HPCKIT_NO_SKIPS=$(ALL_CAN_RUN) \
-		$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),tests/in_two.sh $(BIN)/python)
+		$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -33,7 +33,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hpckit templates lint
-	$(BIN)/shellcheck tests/setup_system.sh tests/in_two.sh tests/clients/setup.sh .ci/run
+	$(BIN)/shellcheck tests/setup_system.sh tests/clients/setup.sh .ci/run
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
