@@ -1,0 +1,1 @@
+"""Variational inference in torch: posterior estimators, its loop, models to fit."""

@@ -1,0 +1,139 @@
+"""Who meets whom: graphs from several sources as one sparse matrix."""
+
+import warnings
+from typing import Any
+
+import numpy
+import torch
+from numpy.typing import NDArray
+
+from hpckit.parallel.errors import SetupError
+
+
+def watts_strogatz_edges(n_agents: int, degree: int, p: float, seed: int) -> NDArray[numpy.int64]:
+    """Return the edges of networkx.watts_strogatz_graph, (E, 2): a ring with some edges rewired.
+
+    Raises:
+        SetupError: networkx is not installed.
+    """
+    try:
+        import networkx  # noqa: PLC0415 - only who makes the graph needs it
+    except ImportError as error:
+        raise SetupError(
+            "networkx is missing, which makes the graph: pip install networkx"
+        ) from error
+    graph = networkx.watts_strogatz_graph(n_agents, degree, p, seed=seed)
+    return numpy.array(graph.edges, dtype=numpy.int64).reshape(-1, 2)
+
+
+# A networkx graph, edges (E, 2), or a sparse matrix of scipy or torch: told apart as they come,
+# since neither networkx nor scipy need be installed.
+Graph = Any
+
+
+class Contacts:
+    """The contacts of N agents, 0 or 1 for each pair.
+
+    Attributes:
+        n_agents: N.
+    """
+
+    def __init__(
+        self, graph: Graph, n_agents: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        """Read a graph.
+
+        Args:
+            graph: a networkx graph; or an array of edges (E, 2), each pair once or both ways round;
+                or a sparse matrix of scipy or torch, whose row i has the agents that i meets.
+            n_agents: needed with edges if the last agents meet nobody.
+            device: where the sums are made.
+
+        Raises:
+            SetupError: the graph is of another kind, or names agents that are not there.
+        """
+        rows, columns, known = _pairs(graph)
+        self.n_agents = known if n_agents is None else n_agents
+        _check(rows, columns, self.n_agents)
+        pairs = numpy.unique(rows * self.n_agents + columns)
+        rows, columns = numpy.divmod(pairs, max(self.n_agents, 1))
+        back = numpy.lexsort((rows, columns))
+        self._symmetric = numpy.array_equal(rows, columns[back]) and numpy.array_equal(
+            columns, rows[back]
+        )
+        self._indices = {False: _csr(rows, columns, self.n_agents, device)}
+        if not self._symmetric:
+            self._indices[True] = _csr(columns[back], rows[back], self.n_agents, device)
+        self._matrices: dict[tuple[bool, torch.dtype], torch.Tensor] = {}
+
+    def sum_over(self, x: torch.Tensor, *, backwards: bool = False) -> torch.Tensor:
+        """Return for each agent the sum over those it meets, or over those who meet it: (B, N)."""
+        return (self._matrix(backwards and not self._symmetric, x.dtype) @ x.T).T.contiguous()
+
+    def _matrix(self, backwards: bool, dtype: torch.dtype) -> torch.Tensor:
+        if (backwards, dtype) not in self._matrices:
+            starts, columns = self._indices[backwards]
+            ones = torch.ones(len(columns), dtype=dtype, device=columns.device)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+                matrix = torch.sparse_csr_tensor(
+                    starts, columns, ones, (self.n_agents,) * 2, check_invariants=True
+                )
+            self._matrices[backwards, dtype] = matrix
+        return self._matrices[backwards, dtype]
+
+
+def _pairs(graph: Graph) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], int]:
+    """Return rows and columns of the matrix, and the number of agents as far as it is known."""
+    if hasattr(graph, "nodes") and hasattr(graph, "edges"):
+        number = {node: position for position, node in enumerate(graph.nodes)}
+        ends = [(number[one], number[other]) for one, other in graph.edges()]
+        edges = numpy.array(ends, dtype=numpy.int64).reshape(-1, 2)
+        if graph.is_directed():  # along an edge its second agent is infected by the first
+            return edges[:, 1], edges[:, 0], len(number)
+        return *_both_ways(edges), len(number)
+    if isinstance(graph, torch.Tensor) and graph.layout != torch.strided:
+        pairs = graph.to_sparse_coo()  # type: ignore[no-untyped-call]
+        rows, columns = pairs.coalesce().indices().cpu().numpy()
+        return rows, columns, max(graph.shape)
+    if hasattr(graph, "tocoo"):
+        matrix = graph.tocoo()
+        rows, columns = (ends.astype(numpy.int64) for ends in (matrix.row, matrix.col))
+        return rows, columns, max(matrix.shape)
+    edges = numpy.asarray(graph.cpu() if isinstance(graph, torch.Tensor) else graph)
+    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
+        raise SetupError(
+            f"A graph of shape {edges.shape} and type {edges.dtype} is no list of edges: give "
+            "whole numbers of shape (E, 2), a sparse matrix, or a networkx graph."
+        )
+    return *_both_ways(edges.astype(numpy.int64)), int(edges.max(initial=-1)) + 1
+
+
+def _both_ways(edges: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+    return numpy.concatenate((edges, edges[:, ::-1])).T
+
+
+def _check(rows: NDArray[numpy.int64], columns: NDArray[numpy.int64], n_agents: int) -> None:
+    if not len(rows):
+        return
+    low, high = min(rows.min(), columns.min()), max(rows.max(), columns.max())
+    if low < 0 or high >= n_agents:
+        raise SetupError(
+            f"The graph names agents {low} to {high}, and there are {n_agents}: number them from 0."
+        )
+
+
+def _csr(
+    rows: NDArray[numpy.int64],
+    columns: NDArray[numpy.int64],
+    n_agents: int,
+    device: torch.device | str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return starts of rows and columns, from pairs in order of rows."""
+    starts = numpy.searchsorted(rows, numpy.arange(n_agents + 1))
+    # 32 bits are a fifth faster; MKL takes these as they are.
+    kind = numpy.int32 if len(columns) < 2**31 else numpy.int64
+    return (
+        torch.from_numpy(starts.astype(kind)).to(device),
+        torch.from_numpy(columns.astype(kind)).to(device),
+    )

@@ -1,0 +1,39 @@
+"""A random walk: one step up or down at each time. The smallest model, for tutorials and tests."""
+
+from typing import ClassVar
+
+import torch
+
+from hpckit.inference import noise
+from hpckit.inference.bernoulli import TAU, draw_bernoulli
+from hpckit.inference.model import OneStepModel
+
+
+class RandomWalk(OneStepModel):
+    """Its parameter is the logit of the probability to go up.
+
+    The state has shape (1, 1), or (1, B, 1) for a batch of parameters (B, 1): the position.
+    """
+
+    batched: ClassVar[bool] = True
+
+    def __init__(self, n_timesteps: int, tau_softmax: float = TAU) -> None:
+        """Make a model; `tau_softmax` is the temperature of the steps' gradient."""
+        self.n_timesteps = n_timesteps
+        self.tau_softmax = tau_softmax
+
+    def initialize(self, params: torch.Tensor) -> torch.Tensor:
+        """Return position 0."""
+        return torch.zeros((1, *params.shape), dtype=params.dtype, device=params.device)
+
+    def step(self, params: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Return the position one step up or down."""
+        # In float64, as in SIR: the same bits in any batch.
+        up = params.double().sigmoid().to(params.dtype).reshape(-1, 1)
+        v = noise.uniform((1,), samples=len(up), dtype=up.dtype, device=up.device)
+        walked = 2 * draw_bernoulli(up, v, self.tau_softmax) - 1
+        return x[-1:] + walked.reshape(1, *params.shape)
+
+    def observe(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """Return the position, (T,) or (T, B)."""
+        return [x[..., 0]]
