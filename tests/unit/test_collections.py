@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit import collections as places
 from hpckit.collections import builtin_folder, content_hash, find_all, search_path
+from hpckit.collections import search as places
 from hpckit.errors import ConfigError
 from tests.conftest import Answer, write_files
 
@@ -103,6 +103,6 @@ def test_a_hash_is_of_names_and_bytes_and_not_of_caches(tmp_path: Path) -> None:
 
 
 def test_the_folder_shipped_in_a_wheel_comes_first(tmp_path: Path, monkeypatch) -> None:
-    write_files(tmp_path, {"hpckit/collections.py": "", "hpckit/builtin": None})
-    monkeypatch.setattr(places, "__file__", str(tmp_path / "hpckit" / "collections.py"))
+    write_files(tmp_path, {"hpckit/collections/search.py": "", "hpckit/builtin": None})
+    monkeypatch.setattr(places, "__file__", str(tmp_path / "hpckit" / "collections" / "search.py"))
     assert builtin_folder() == tmp_path / "hpckit" / "builtin"

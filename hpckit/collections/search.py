@@ -1,56 +1,24 @@
-"""Collections: folders of templates, workloads and sites, searched in order.
+"""The search path: which collections there are here, and which of them has a file.
 
 project (`./`) → user (`~/.config/hpckit`) → `$HPCKIT_COLLECTIONS` (colon-separated folders) →
 `/etc/hpckit` → built-in. The first folder that has a file wins; later ones are shadowed.
 """
 
-import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from hpckit import __version__
-from hpckit.documents import Fields, read_document
+from hpckit.collections.manifest import describe
+from hpckit.collections.model import MANIFEST, Collection, Found
 from hpckit.errors import ConfigError
 
-MANIFEST = "hpckit.yaml"
 _PARTS = ("templates", "workloads", MANIFEST)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Collection:
-    """One folder on the search path.
-
-    `name` is what users read in listings and write in `extends "NAME:slurm/base.sh.j2"`; `origin`
-    says how the folder came onto the path: project, user, group, site-wide or built-in.
-    """
-
-    name: str
-    path: Path
-    origin: str
-    description: str = ""
-    contact: str = ""
-    url: str = ""
-
-    def label(self) -> str:
-        """Name the collection for a listing: `lab (group)`, or `built-in` once."""
-        return self.name if self.name == self.origin else f"{self.name} ({self.origin})"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """A file or folder of a collection, and the collections whose same-named one it shadows."""
-
-    name: str
-    path: Path
-    collection: Collection
-    shadows: tuple[Collection, ...] = ()
 
 
 def builtin_folder() -> Path:
     """Return the built-in collection: inside an installed wheel, else the checkout's root."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     shipped = package / "builtin"
     return shipped if shipped.is_dir() else package.parent
 
@@ -72,7 +40,7 @@ def search_path(environ: Mapping[str, str] = os.environ) -> tuple[Collection, ..
     for folder, origin in places:
         # The checkout's root is both the project and the built-in collection: it is built-in.
         if _holds_collection(folder) and (origin == "built-in" or folder != builtin_folder()):
-            found.setdefault(folder.resolve(), _collection(folder.resolve(), origin))
+            found.setdefault(folder.resolve(), describe(folder.resolve(), origin))
     return _distinct(tuple(found.values()))
 
 
@@ -107,38 +75,6 @@ def _holds_collection(folder: Path) -> bool:
         return False
 
 
-def _collection(folder: Path, origin: str) -> Collection:
-    default = folder.name if origin == "group" else origin
-    manifest = folder / MANIFEST
-    if not manifest.is_file():
-        return Collection(name=default, path=folder, origin=origin)
-    fields = read_document(manifest, "a collection")
-    collection = Collection(
-        name=fields.text("name", default) or default,
-        path=folder,
-        origin=origin,
-        description=fields.text("description") or "",
-        contact=fields.text("contact") or "",
-        url=fields.text("url") or "",
-    )
-    _refuse_newer(fields)
-    fields.done()
-    return collection
-
-
-def _refuse_newer(fields: Fields) -> None:
-    needed = fields.text("hpckit")
-    if needed and _version(needed.removeprefix(">=").strip()) > _version(__version__):
-        raise ConfigError(
-            f"{fields.at('hpckit')}: this collection needs hpckit {needed}, "
-            f"this is {__version__}. Upgrade: pip install -U hpckit."
-        )
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
-
-
 def find_all(pattern: str, root: str, collections: tuple[Collection, ...]) -> dict[str, Found]:
     """Find every file `root/pattern` of the collections, by its path relative to `root`.
 
@@ -159,18 +95,3 @@ def find_all(pattern: str, root: str, collections: tuple[Collection, ...]) -> di
         )
         for name, places in sorted(holders.items())
     }
-
-
-def content_hash(*paths: Path) -> str:
-    """Return `sha256:` and 16 hex digits over the bytes of files, or of all files of a folder."""
-    digest = hashlib.sha256()
-    for path in paths:
-        files = (
-            sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        )
-        for file in files:
-            if "__pycache__" in file.parts:
-                continue
-            digest.update(file.relative_to(path.parent).as_posix().encode() + b"\0")
-            digest.update(file.read_bytes())
-    return f"sha256:{digest.hexdigest()[:16]}"
