@@ -19,6 +19,8 @@ from hpckit.payload.supervisor import Supervised, supervised
 from hpckit.payload.task import Task, task_from_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from submitit.helpers import DelayedSubmission
 
 
@@ -101,14 +103,29 @@ def refuse_shared_folder(folder: Path) -> None:
         )
 
 
+def _import_process_job() -> "Callable[[Path], None]":
+    """Import submitit's part of the job without numpy.
+
+    submitit imports numpy wherever it is installed, for pickles that hold arrays (submission.py):
+    60 ms and a pool of threads in front of every rank. Ours holds text.
+    """
+    missing = "numpy" not in sys.modules
+    if missing:
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # how Python says "not there"
+    from submitit.core.submission import process_job
+
+    if missing:
+        del sys.modules["numpy"]
+    return process_job
+
+
 def main() -> None:
     """Run submitit's part of the job with quiet logs; exit with the script's status."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # until submitit's handler stands
     folder = Path(sys.argv[1])
     try:
         refuse_shared_folder(folder)
-        from submitit.core.submission import process_job
-
+        process_job = _import_process_job()
         logging.getLogger("submitit").setLevel(logging.CRITICAL)
         process_job(folder)
     except ScriptFailedError as failure:

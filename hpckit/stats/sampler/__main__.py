@@ -206,7 +206,7 @@ def main() -> None:
     for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    os.nice(_NICE)
+    os.nice(max(_NICE - os.nice(0), 0))  # `start_sampler` has done so before
     options = parse(sys.argv[1:])
     Sampler(options, os.environ).run()
     # Not by the interpreter's own end, which a thread that hangs in the driver could hold up.

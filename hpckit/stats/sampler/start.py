@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
 _log = logging.getLogger(__name__)
+_NICE = 10  # the sampler's own
 # The sampler ends in less than a second; one that hangs in a dead file system never does.
 _STOP_S = 1.5
 # A day at 10 s takes a fifth of a second; Slurm kills 30 s after a time-out.
@@ -63,10 +64,22 @@ def start_sampler(
     command = [*argv, *numbers, *words]
     try:
         with Path(os.devnull).open("wb") as quiet:
-            return shell.spawn(command, env=environ, stdout=quiet, stderr=quiet, new_session=True)
+            return shell.spawn(
+                command,
+                env=environ,
+                stdout=quiet,
+                stderr=quiet,
+                new_session=True,
+                prepare=_step_back,
+            )
     except CommandError as error:
         _log.warning("No GPU samples: %s", error)
         return None
+
+
+def _step_back() -> None:
+    """Give way to the job from the first instruction: the script starts at the same time."""
+    os.nice(_NICE)
 
 
 def stop_sampler(process: "Popen[bytes] | None") -> None:
