@@ -1,0 +1,141 @@
+"""What is made small, and its gradient: each rank's share, one message, the same result on all."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+from hpckit.inference.descent import (
+    add_gradients,
+    pathwise_surrogate,
+    score_surrogate,
+    usable,
+)
+from hpckit.inference.evaluate import Evaluation
+from hpckit.inference.noise import sample_seed, seeded_globals
+from hpckit.inference.progress import Figures
+from hpckit.inference.shares import Draws, Estimator, Prior, Sums, add_up, divergence
+from hpckit.parallel.mpi import Ranks
+
+# Streams of random numbers that have nothing to do with each other.
+_THETA, _NOISE, _DIVERGENCE, _INITIAL = range(4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """E_q[loss] + w KL(q || prior), estimated anew in each epoch.
+
+    Attributes:
+        estimator: q, a torch module that is an `Estimator`.
+        prior: what it is drawn to.
+        w: weight of the divergence.
+        evaluation: how losses and their derivatives are found.
+        samples: of the loss, over all ranks together.
+        draws: of the divergence, over all ranks together.
+        baseline: see `score_surrogate`.
+        seed: of everything that is drawn.
+        ranks: those that share the work.
+    """
+
+    estimator: torch.nn.Module
+    prior: Prior
+    w: float
+    evaluation: Evaluation
+    samples: int
+    draws: Draws
+    baseline: bool
+    seed: int
+    ranks: Ranks
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The estimator's weights that are fitted."""
+        return [row for row in self.estimator.parameters() if row.requires_grad]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What shapes the curve of losses."""
+        return {
+            "seed": self.seed,
+            "w": self.w,
+            "n_samples_per_epoch": self.samples,
+            "n_samples_regularisation": self.draws.count,
+            "regularisation_block": self.draws.block,
+            "gradient_estimation_method": self.evaluation.method,
+        }
+
+    def differentiate(self, data: object, epoch: int, *, stop: bool) -> tuple[Figures, int]:
+        """Add the gradient of an epoch to the estimator's.
+
+        Args:
+            data: handed to the loss.
+            epoch: counted from 0.
+            stop: whether this rank was asked to stop.
+
+        Returns:
+            The estimates, and how many ranks were asked to stop; the same on every rank.
+
+        Raises:
+            SetupError: no sample gave a number, or the loss is not as it was said to be.
+        """
+        # Drawing all samples costs less than sending each rank its own.
+        with seeded_globals(sample_seed(self._stream(_THETA), epoch, 0), self._device):
+            thetas, _ = self._estimator.sample(self.samples)
+        own = range(self.ranks.rank, self.samples, self.ranks.size)
+        seeds = [sample_seed(self._stream(_NOISE), epoch, index) for index in own]
+        losses, slopes = self.evaluation.run(thetas.detach()[list(own)], data, seeds)
+        part, gradient = self._divergence(epoch)
+        sums = add_up(
+            self.ranks,
+            own=own,
+            losses=losses,
+            slopes=slopes,
+            samples=self.samples,
+            divergence=part,
+            gradient=gradient,
+            stop=stop,
+        )
+        return self._finish(thetas, sums, epoch), sums.stops
+
+    def differentiate_divergence(self, epoch: int) -> float:
+        """Add the gradient of KL(q || prior) alone to the estimator's; return the divergence."""
+        part, gradient = self._divergence(epoch, _INITIAL)
+        total = self.ranks.add(torch.cat([part.reshape(1), gradient]))
+        add_gradients(self.parameters, total[1:])
+        return float(total[0])
+
+    def _finish(self, thetas: torch.Tensor, sums: Sums, epoch: int) -> Figures:
+        good = usable(thetas, sums, epoch + 1)
+        losses = sums.losses[good]
+        if self.evaluation.method == "score":
+            target = score_surrogate(self._estimator, thetas[good], losses, self.baseline)
+        else:
+            target = pathwise_surrogate(thetas[good], sums.slopes[good])
+        target.backward()  # type: ignore[no-untyped-call]  # torch's
+        add_gradients(self.parameters, self.w * sums.gradient)
+        loss, regularisation = float(losses.mean()), self.w * float(sums.divergence)
+        return Figures(loss + regularisation, loss, regularisation, len(thetas) - len(losses))
+
+    def _divergence(
+        self, epoch: int, stream: int = _DIVERGENCE
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        parameters = self.parameters
+        if stream == _DIVERGENCE and self.w == 0:
+            size = sum(parameter.numel() for parameter in parameters)
+            zeros = torch.zeros(1 + size, dtype=torch.float64, device=self._device)
+            return zeros[0], zeros[1:]
+        seed = self._stream(stream)
+        return divergence(
+            self._estimator, self.prior, parameters, self.draws, self.ranks, seed, epoch
+        )
+
+    @property
+    def _estimator(self) -> Estimator:
+        return cast("Estimator", self.estimator)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.parameters[0].device
+
+    def _stream(self, number: int) -> int:
+        return sample_seed(self.seed, -1, number)

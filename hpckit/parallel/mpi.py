@@ -1,0 +1,228 @@
+"""MPI: which rank this process is, what ranks send each other, and how they all end together.
+
+The only module that knows mpi4py. What travels are arrays, never pickles.
+"""
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hpckit.parallel.errors import SetupError
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+# Who started this process, by what it set: name, its variables for world size and rank.
+# mpirun comes before srun, because Open MPI starts its own daemons by srun.
+_LAUNCHERS = (
+    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("mpiexec (MPICH or Intel MPI)", "PMI_SIZE", "PMI_RANK"),
+    ("hpckit", "WORLD_SIZE", "RANK"),
+    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+)
+# So long a rank leaves rank 0 time to say what is wrong, when it is the same for all.
+_GRACE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among the ranks of an MPI job; alone without MPI.
+
+    Attributes:
+        rank: counted from 0.
+        size: how many ranks there are.
+        local_rank: counted from 0 on each host.
+        local_size: how many ranks this host has.
+        gpu_aware: hand MPI tensors on GPUs as they are. The MPI library must have been built for
+            that; otherwise it ends the job or crashes.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    comm: "Comm | None" = None
+    gpu_aware: bool = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that prints and writes."""
+        return self.rank == 0
+
+    def add(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the sum over all ranks: the very same bits on each.
+
+        A plain all-reduce may round differently from rank to rank; ranks that decide by such a
+        sum would some day disagree. So one rank adds up, and sends the sum to all.
+
+        Args:
+            values: of the same shape and type on all ranks, on any device.
+        """
+        if self.comm is None:
+            return values
+        from mpi4py import MPI  # noqa: PLC0415  # loads a library that a rank alone can do without
+
+        buffer = self._buffer(values)
+        total = torch.empty_like(buffer)
+        self.comm.Reduce(_exposed(buffer), _exposed(total), op=MPI.SUM, root=0)
+        self.comm.Bcast(_exposed(total), root=0)
+        return total.to(values.device)
+
+    def broadcast(self, values: torch.Tensor) -> torch.Tensor:
+        """Return rank 0's values; `values` must have the same shape and type on all ranks."""
+        if self.comm is None:
+            return values
+        buffer = self._buffer(values)
+        self.comm.Bcast(_exposed(buffer), root=0)
+        return buffer.to(values.device)
+
+    def share(self, make: Callable[[], Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
+        """Let rank 0 make arrays of numbers, and give them to all ranks."""
+        arrays = [np.ascontiguousarray(array) for array in make()] if self.leads else []
+        if self.comm is None:
+            return arrays
+        header = json.dumps([[array.shape, array.dtype.str] for array in arrays]).encode()
+        length = np.array([len(header)], dtype=np.int64)
+        self.comm.Bcast(length, root=0)
+        text = np.frombuffer(header, dtype=np.uint8).copy()
+        text = text if self.leads else np.empty(int(length[0]), dtype=np.uint8)
+        self.comm.Bcast(text, root=0)
+        if not self.leads:
+            described = json.loads(text.tobytes())
+            arrays = [np.empty(shape, dtype=np.dtype(kind)) for shape, kind in described]
+        for array in arrays:
+            self.comm.Bcast(array, root=0)
+        return arrays
+
+    @contextmanager
+    def ending_together(self) -> Iterator[None]:
+        """Within this, an exception on one rank ends all of them: others would wait for it forever.
+
+        What a user can mend (SetupError) is one line, anything else a traceback.
+        """
+        try:
+            yield
+        except SetupError as error:
+            if self.comm is None:
+                raise
+            if not self.leads:
+                time.sleep(_GRACE_S)
+            self._end_all(f"error: rank {self.rank}: {error}\n", 2)
+        except Exception:
+            if self.comm is None:
+                raise
+            self._end_all(f"rank {self.rank} of {self.size}:\n{traceback.format_exc()}", 1)
+
+    def _end_all(self, words: str, status: int) -> None:
+        sys.stdout.flush()
+        sys.stderr.write(words)
+        sys.stderr.flush()
+        if self.comm is not None:
+            self.comm.Abort(status)
+
+    def _buffer(self, values: torch.Tensor) -> torch.Tensor:
+        """Return a copy that MPI can read and write."""
+        copy = values.detach().clone().contiguous()
+        return copy if self.gpu_aware else copy.cpu()
+
+
+def find_ranks(*, gpu_aware: bool = False) -> Ranks:
+    """Start MPI, and return this process's place.
+
+    Without a launcher's variables, and where mpi4py or an MPI library is missing, a process is
+    alone.
+
+    Raises:
+        SetupError: a launcher started several ranks, but MPI is missing, is another one than the
+            launcher's, or sees another number of ranks.
+    """
+    launcher, wanted, rank = _launched(os.environ)
+    try:
+        ranks = _start(launcher, wanted, gpu_aware=gpu_aware)
+    except SetupError:
+        # Each process believes to be rank 0 of a world of its own: the launcher knows better.
+        if rank:
+            time.sleep(_GRACE_S)
+        raise
+    return ranks
+
+
+def _launched(environ: Mapping[str, str]) -> tuple[str, int, int]:
+    """Return which launcher started this process, how many ranks it started, and which this is."""
+    for name, size, rank in _LAUNCHERS:
+        if size in environ and rank in environ:
+            return name, int(environ[size]), int(environ[rank])
+    return "no launcher", 1, 0
+
+
+def _start(launcher: str, wanted: int, *, gpu_aware: bool) -> Ranks:
+    try:
+        import mpi4py  # noqa: PLC0415  # a rank alone can do without
+
+        mpi4py.rc.initialize = False  # so that a library of another MPI can be told beforehand
+        mpi4py.rc.finalize = True
+        from mpi4py import MPI  # noqa: PLC0415
+    except (ImportError, RuntimeError) as error:
+        if wanted == 1:
+            return Ranks()
+        raise SetupError(
+            f"{launcher} started {wanted} ranks, but MPI cannot be loaded here ({error}): "
+            f"load the MPI module, or 'pip install mpi4py mpich' for {sys.executable}"
+        ) from error
+    library = MPI.Get_library_version().split("\n")[0].split(",")[0].strip()
+    _check_library(launcher, wanted, library)
+    if not MPI.Is_initialized():
+        MPI.Init_thread(MPI.THREAD_FUNNELED)
+    comm = MPI.COMM_WORLD
+    if comm.size != wanted:
+        raise SetupError(
+            f"{launcher} started {wanted} ranks, but MPI ({library}) sees {comm.size}: "
+            f"the launcher must be that MPI's own mpirun{_srun_hint(launcher)}"
+        )
+    if comm.size == 1:
+        return Ranks()
+    local = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    place = Ranks(comm.rank, comm.size, local.rank, local.size, comm, gpu_aware)
+    local.Free()
+    return place
+
+
+def _check_library(launcher: str, wanted: int, library: str) -> None:
+    """Refuse a library that would abort, without saying why, under this launcher.
+
+    Raises:
+        SetupError: it is another MPI's.
+    """
+    if wanted == 1:
+        return
+    of_mpich = any(word in library for word in ("MPICH", "Intel", "MVAPICH"))
+    of_openmpi = "Open MPI" in library
+    hydra = "PMI_FD" in os.environ or "PMI_PORT" in os.environ
+    if (launcher.endswith("(Open MPI)") and of_mpich) or (hydra and of_openmpi):
+        raise SetupError(
+            f"{launcher} started this rank, but mpi4py of {sys.executable} loads {library}: "
+            "two MPIs are mixed. Use the mpirun of the one that mpi4py loads"
+        )
+
+
+def _srun_hint(launcher: str) -> str:
+    if launcher.startswith("mp"):
+        return ""
+    return (
+        ", or srun must be told which MPI: see 'srun --mpi=list', and set 'launch: {mpi: pmix}' in "
+        "the site's YAML"
+    )
+
+
+def _exposed(tensor: torch.Tensor) -> Any:  # noqa: ANN401  # a buffer, as mpi4py takes it
+    return tensor.numpy() if tensor.device.type == "cpu" else tensor
