@@ -70,6 +70,7 @@ class VI:
         resume: bool = False,
         checkpoint_every: int = 10,
         should_stop: Callable[[], bool] = lambda: False,
+        on_epoch: Callable[[int, Figures], None] = lambda epoch, figures: None,
     ) -> None:
         """Check the arguments; nothing is drawn yet.
 
@@ -105,6 +106,7 @@ class VI:
             resume: go on from `out`/checkpoints/last.pt, if there is one.
             checkpoint_every: epochs between checkpoints.
             should_stop: asked once an epoch on each rank; one yes ends all, with a checkpoint.
+            on_epoch: called on each rank after each epoch, counted from 1, with its figures.
 
         Raises:
             SetupError: a word or number that makes no sense, or ranks that cannot meet.
@@ -149,7 +151,7 @@ class VI:
         folder = os.environ.get("HPCKIT_RUN_DIR", "") if out is None else str(out)
         self.files = RunFiles(Path(folder) if folder else None, self.ranks)
         self.resume, self.checkpoint_every = resume, checkpoint_every
-        self.should_stop = should_stop
+        self.should_stop, self.on_epoch = should_stop, on_epoch
         self.history = History()
         self.best_estimator_state_dict: dict[str, torch.Tensor] | None = None
         self.stopped = False
@@ -192,6 +194,7 @@ class VI:
                 if self.history.count(figures):
                     self.best_estimator_state_dict = before
                 progress.show(self.history, figures)
+                self.on_epoch(self.history.epochs, figures)
                 events.write(self.history.epochs - 1, **figures.losses)
                 given_up = self.history.since_best >= max_epochs_without_improvement
                 ends = given_up or self.stopped or self.history.epochs == n_epochs

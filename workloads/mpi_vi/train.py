@@ -1,0 +1,289 @@
+"""Fit a normalizing flow to a simulator by variational inference, over MPI.
+
+The same file runs on one process or on many:
+
+    python train.py                                              1 process, a GPU or the CPU
+    mpirun -n 4 python train.py                                  4 processes of this machine
+    mpirun -n 2 python train.py --device_ids cuda:0 cuda:1       each with a GPU of its own
+    srun --mpi=pmix -n 8 python train.py                         8 processes of a Slurm job
+    hpckit submit mpi_vi --nodes 2 --gpus 4                      the same as a Slurm job
+
+Each rank simulates its share of the parameters drawn in an epoch, and draws its share of the
+divergence from the prior. All random numbers follow from the seed, the epoch and the number of the
+sample: any number of ranks gives the same losses. The problem is that of blackbirds' example on
+GPUs: an epidemic on a graph of which three rates are to be found.
+"""
+
+import os
+import signal
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from hpckit.inference.gaussian import TrainableGaussian
+from hpckit.inference.progress import Figures
+from hpckit.inference.spline_flow import SplineFlow
+from hpckit.inference.vi import VI
+from hpckit.parallel.arguments import Parser, at_least
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.journal import counted
+from hpckit.parallel.mpi import Ranks, find_ranks
+from hpckit.parallel.rank_device import choose_device
+from hpckit.parallel.ranks import say
+from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder
+
+sys.path.insert(0, str(Path(__file__).parent))  # also when this file is imported by another
+
+from outcome import report
+from problems import Problem, make_problem
+
+
+def fit(args: Namespace, ranks: Ranks, signals: list[int]) -> None:
+    """Fit, and let rank 0 report what came of it."""
+    device = choose_device(ranks, " ".join(args.device_ids or []).replace(",", " ").split())
+    share_cores(ranks, device)
+    out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
+    problem = make_problem(
+        args.model,
+        ranks,
+        device,
+        agents=args.n_agents,
+        steps=args.n_timesteps,
+        horizon=horizon_of(args.gradient_horizon),
+        seed=args.seed,
+    )
+    estimator = make_estimator(args, problem).to(device)
+    if ranks.leads:
+        weights = sum(row.numel() for row in estimator.parameters())
+        say(f"{problem.description}; {args.estimator} of {weights} weights")
+        say(
+            f"{counted(ranks.size, 'rank')} ({device.type}), {args.n_samples_per_epoch} samples "
+            f"and {args.n_samples_regularisation} draws per epoch over all ranks, run folder {out}"
+        )
+    vi = VI(
+        loss=problem.loss,
+        prior=problem.prior,
+        posterior_estimator=estimator,
+        optimizer=torch.optim.AdamW(estimator.parameters(), lr=args.lr),
+        w=args.w,
+        n_samples_per_epoch=args.n_samples_per_epoch,
+        n_samples_regularisation=args.n_samples_regularisation,
+        gradient_estimation_method=args.method,
+        diff_mode=args.diff_mode,
+        gradient_clipping_norm=args.gradient_clipping_norm or float("inf"),
+        initialize_estimator_to_prior=args.initialize_to_prior,
+        log_tensorboard=args.tensorboard,
+        device=device,
+        seed=args.seed,
+        ranks=ranks,
+        out=out,
+        resume=args.resume == "auto",
+        checkpoint_every=args.checkpoint_every,
+        should_stop=lambda: bool(signals),
+        on_epoch=recorder(args, out, ranks),
+    )
+    vi.run(problem.data, args.n_epochs, args.patience or float("inf"))
+    if ranks.leads:
+        report(vi, problem, out, draws=args.posterior_samples, pictures=not args.no_figures)
+
+
+def recorder(args: Namespace, out: Path, ranks: Ranks) -> Callable[[int, Figures], None]:
+    """Return what writes a line of metrics.jsonl per epoch, on rank 0."""
+    checkpoint = load_checkpoint(out) if ranks.leads and args.resume == "auto" else None
+    done = len(checkpoint["history"]["losses"]["total"]) if checkpoint else 0
+    constants = {"total_steps": args.n_epochs, "epochs": args.n_epochs, "ranks": ranks.size}
+    metrics = Metrics(out if ranks.leads else None, done, constants)
+    last = time.perf_counter()
+
+    def record(epoch: int, figures: Figures) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        seconds = now - last
+        metrics.write(epoch, epoch, **figures.losses, dropped=figures.dropped, s_per_step=seconds)
+        last = now
+
+    return record
+
+
+def make_estimator(args: Namespace, problem: Problem) -> torch.nn.Module:
+    """Return the posterior estimator, with its first weights."""
+    dim = len(problem.parameters)
+    if args.estimator == "gaussian":
+        mean = problem.prior.mean.cpu()
+        return TrainableGaussian(mean.tolist(), torch.eye(dim).tolist())
+    return SplineFlow(dim, seed=args.seed)
+
+
+def horizon_of(word: str) -> int | None:
+    """Return the number of steps that `--gradient-horizon` says; None means all.
+
+    Raises:
+        SetupError: it says neither a number nor `all`.
+    """
+    if word == "all":
+        return None
+    if not word.isdecimal():
+        raise SetupError(f"--gradient-horizon {word!r}: give a number of steps, or all")
+    return int(word)
+
+
+def share_cores(ranks: Ranks, device: torch.device) -> None:
+    """Divide the cores among the ranks of this host, unless OMP_NUM_THREADS has decided."""
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        cores = len(os.sched_getaffinity(0))
+        # Slurm and Open MPI may bind ranks to cores of their own: those are not to be divided.
+        bound = cores < (os.cpu_count() or 1)
+        torch.set_num_threads(max(1, cores // (1 if bound else ranks.local_size)))
+
+
+def make_parser() -> Parser:
+    """Return the parser of the arguments; workload.yaml lists them too.
+
+    blackbirds' example spells some with underscores: these work as well.
+    """
+    parser = Parser(prog="train.py", description="Variational inference over MPI.")
+    _add_problem(parser)
+    _add_fit(parser)
+    _add_run(parser)
+    return parser
+
+
+def _add_problem(parser: Parser) -> None:
+    add = parser.add_argument
+    models = ["sir", "random_walk"]
+    add("--model", choices=models, default="sir", help="the simulator (sir)")
+    add(
+        "--n_agents", "--n-agents", type=at_least(1), default=5000, metavar="N",
+        help="agents of the epidemic (5000)",
+    )  # fmt: skip
+    add(
+        "--n_timesteps", "--n-timesteps", type=at_least(1), default=100, metavar="N",
+        help="steps of a simulation (100)",
+    )  # fmt: skip
+    add(
+        "--gradient-horizon",
+        default="0",
+        metavar="N",
+        help="earlier steps that a gradient flows through: 0, 1, ... or all (0)",
+    )
+
+
+def _add_fit(parser: Parser) -> None:
+    add = parser.add_argument
+    add(
+        "--n_epochs", "--n-epochs", type=at_least(1), default=500, metavar="N",
+        help="gradient steps (500)",
+    )  # fmt: skip
+    add(
+        "--n_samples_per_epoch", "--n-samples-per-epoch", type=at_least(1), default=5, metavar="N",
+        help="parameters simulated per epoch, over all ranks together (5)",
+    )  # fmt: skip
+    add(
+        "--n-samples-regularisation",
+        type=at_least(1),
+        default=10_000,
+        metavar="N",
+        help="draws per epoch for the divergence from the prior, over all ranks together (10000)",
+    )
+    add("--w", type=at_least(0, float), default=100.0, help="weight of that divergence (100)")
+    add("--lr", type=at_least(0, float), default=0.001, help="learning rate of AdamW (0.001)")
+    add(
+        "--estimator",
+        choices=["flow", "gaussian"],
+        default="flow",
+        help="family of posteriors: a neural spline flow, or a Gaussian (flow)",
+    )
+    add(
+        "--method",
+        choices=["pathwise", "score"],
+        default="pathwise",
+        help="gradient through the simulator, or of log q only (pathwise)",
+    )
+    add(
+        "--diff-mode",
+        choices=["reverse", "forward"],
+        default="reverse",
+        help="how the simulator is differentiated (reverse)",
+    )
+    add(
+        "--gradient-clipping-norm",
+        type=at_least(0, float),
+        default=0.0,
+        help="scale larger gradients down to this norm; 0 means never (0)",
+    )
+    add(
+        "--initialize-to-prior",
+        action="store_true",
+        help="fit the estimator to the prior alone first",
+    )
+    add(
+        "--patience",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="stop after N epochs without improvement; 0 means never (0)",
+    )
+
+
+def _add_run(parser: Parser) -> None:
+    add = parser.add_argument
+    add(
+        "--device_ids", "--device-ids", nargs="+", metavar="DEVICE",
+        help="cpu, or a device per rank such as cuda:0 cuda:1; by default the GPU with the number "
+        "of the local rank, or the CPU",
+    )  # fmt: skip
+    add(
+        "--gpu-aware",
+        action="store_true",
+        help="hand MPI tensors on GPUs (the library must have been built for that)",
+    )
+    add("--seed", type=at_least(0), default=0, help="of everything random (0)")
+    add(
+        "--checkpoint-every",
+        type=at_least(1),
+        default=10,
+        metavar="N",
+        help="epochs between checkpoints (10)",
+    )
+    add(
+        "--resume",
+        choices=["auto", "never"],
+        default="auto",
+        help="auto goes on from checkpoints/last.pt in the run folder, if it is there (auto)",
+    )
+    add(
+        "--posterior-samples",
+        type=at_least(1),
+        default=5000,
+        metavar="N",
+        help="draws of the posterior that are kept in posterior.npz (5000)",
+    )
+    add("--no-figures", action="store_true", help="draw no pictures")
+    add(
+        "--tensorboard",
+        action="store_true",
+        help="write events for TensorBoard into the run folder, too",
+    )
+    add("--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)")
+
+
+def main() -> None:
+    """Read the arguments, meet the other ranks, fit."""
+    # Slurm sends this signal some time before the job's end; the fit stops after the epoch.
+    signals: list[int] = []
+    signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
+    args = make_parser().parse_args()
+    try:
+        ranks = find_ranks(gpu_aware=args.gpu_aware)
+        with ranks.ending_together():
+            fit(args, ranks, signals)
+    except SetupError as error:
+        sys.exit(f"train.py: error: {error}")
+
+
+if __name__ == "__main__":
+    main()
