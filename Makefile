@@ -71,7 +71,7 @@ $(VENV)/.demo: $(VENV)/.pip $(SETUP)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch,mpi]' --group dev
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[all]' --group dev
 	touch $@
 
 # Lightning and accelerate live apart: hpckit's own python and a script's need not be the same.

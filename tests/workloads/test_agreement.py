@@ -1,6 +1,7 @@
 """Each workload.yaml and its script's own arguments say the same."""
 
 import importlib.util
+import sys
 from argparse import Action
 from types import ModuleType
 
@@ -25,7 +26,11 @@ def script(name: str) -> ModuleType:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(path.parent))  # as for a script: modules lie beside some
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
     return module
 
 
