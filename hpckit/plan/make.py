@@ -21,8 +21,11 @@ def make_plan(
     *,
     python: str,
     machine: Machine | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Plan:
     """Work a request out. `machine` is given for the local executor, None for Slurm.
+
+    `notes` are what was found out about the site on the way, for people to read.
 
     Raises:
         PlanError: the request does not fit the site. RequestError: a value is wrong.
@@ -36,13 +39,14 @@ def make_plan(
     environment = site.find_environment(request.env or (workload.environment if workload else None))
     settings = workload.parse_settings(request.settings) if workload else {}
     task_settings = _array_settings(request, workload)
-    device, notes = _device(machine, nodes, gpus)
+    device, more_notes = _device(machine, nodes, gpus, strategy)
+    several = machine is not None and nodes * tasks_per_node > 1
     plan = Plan(
         name=request.name or (workload.name if workload else script.stem),
         executor="slurm" if machine is None else "local",
         site=site,
         strategy=strategy,
-        launcher=find_launcher(_launcher_name(request, workload, strategy)),
+        launcher=find_launcher(_launcher_name(request, workload, strategy, local=several)),
         workload=workload,
         environment=environment,
         script=script,
@@ -74,15 +78,18 @@ def make_plan(
         sample_interval_s=request.sample_interval_s,
         handles_stop_signal=bool(workload and workload.handles_stop_signal),
         device=device,
-        notes=notes,
+        notes=(*notes, *more_notes),
     )
     check_plan(plan, request, partition)
     return plan
 
 
-def _launcher_name(request: Request, workload: Workload | None, strategy: Strategy) -> str:
+def _launcher_name(
+    request: Request, workload: Workload | None, strategy: Strategy, *, local: bool
+) -> str:
     chosen = request.launcher or (workload.launcher if workload else None)
-    return chosen or strategy.default_launcher
+    # What stands in for srun on this machine cannot make MPI's ranks meet.
+    return chosen or ("mpirun" if local and strategy.mpi else strategy.default_launcher)
 
 
 def _partition(request: Request, site: Site) -> Partition | None:
@@ -187,7 +194,9 @@ def _cpus_per_task(
     return per_gpu * gpus // tasks_per_node if per_gpu else None
 
 
-def _device(machine: Machine | None, nodes: int, gpus: int) -> tuple[str | None, tuple[str, ...]]:
+def _device(
+    machine: Machine | None, nodes: int, gpus: int, strategy: Strategy
+) -> tuple[str | None, tuple[str, ...]]:
     if gpus == 0:
         return "cpu", ()
     if machine is None:
@@ -195,7 +204,8 @@ def _device(machine: Machine | None, nodes: int, gpus: int) -> tuple[str | None,
     if len(machine.gpus) >= nodes * gpus:
         return "cuda", ()
     has = f"{len(machine.gpus)} GPUs" if machine.gpus else "no GPU"
+    means = "" if strategy.mpi else " (gloo)"
     return "cpu", (
         f"this machine has {has}, the run asks for {nodes} x {gpus}: "
-        "its ranks run on the CPU (gloo)",
+        f"its ranks run on the CPU{means}",
     )
