@@ -12,7 +12,10 @@ def code_version(script: Path) -> dict[str, Any] | None:
 
     Untracked files are not asked for: listing them can take minutes on a shared file system.
     """
-    argv = ["git", "-C", str(script.parent), "status", "--porcelain=v2", "--branch", "-uno"]
+    # No program that a checkout's configuration names: it may be somebody else's.
+    plain = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+    where = ("-C", str(script.parent))
+    argv = ["git", *plain, *where, "status", "--porcelain=v2", "--branch", "-uno"]
     try:
         status = shell.run(argv, timeout_s=10, check=False)
     except CommandError:  # no git here, or it hangs: provenance is then unknown, not a failure

@@ -1,18 +1,19 @@
 """From a plan to the text of its job script: the template's context, and what may stand in it."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hpckit import __version__
-from hpckit.collections import Collection, Found
+from hpckit.collections import Collection, Found, content_hash
 from hpckit.errors import TemplateError
 from hpckit.interpreter import own_python
 from hpckit.plan.model import Plan
 from hpckit.quoting import ShellCode
-from hpckit.render import Rendered, render, template_record
+from hpckit.render import Rendered, render
+from hpckit.sites import list_sites
 from hpckit.units import format_minutes
 
 SIGNAL_DELAY_S = 90
@@ -69,7 +70,8 @@ def make_script(plan: Plan, place: RunPlace, collections: tuple[Collection, ...]
             f"Template {rendered.templates[0].path} gives a script whose first line is "
             f"{shebang!r}; Slurm wants it to start with #!, as in #!/bin/bash."
         )
-    comment = "".join(f"# {line}\n" for line in _provenance(plan, place, rendered.templates))
+    used = [*_site_and_workload(plan, collections), *(("template", t) for t in rendered.templates)]
+    comment = "".join(f"# {line}\n" for line in _provenance(plan, place, used))
     return replace(rendered, text=f"{shebang}\n{comment}{body.rstrip()}\n")
 
 
@@ -212,16 +214,26 @@ def escaped(text: str) -> str:
     )
 
 
-def _provenance(plan: Plan, place: RunPlace, templates: Sequence[Found]) -> list[str]:
-    """Return the comment at a script's top: what it is, and every template file that made it."""
+def _site_and_workload(
+    plan: Plan, collections: tuple[Collection, ...]
+) -> Iterator[tuple[str, Found]]:
+    if site := list_sites(collections).get(plan.site.name):
+        yield "site", site
+    if plan.workload and plan.workload.found:
+        yield "workload", plan.workload.found
+
+
+def _provenance(plan: Plan, place: RunPlace, used: Sequence[tuple[str, Found]]) -> list[str]:
+    """Return the comment at a script's top: what it is, and every file of a collection in it."""
     what = f"workload {plan.workload.name}" if plan.workload else f"script {plan.script}"
     lines = [
         f"hpckit {__version__}: {what}, strategy {plan.strategy.name}, run {place.run_id}",
         f"{plan.nodes} node(s) x {plan.tasks_per_node} rank(s), {plan.total_gpus} GPU(s) in all, "
         f"site {plan.site.name}, launcher {plan.launcher.name}",
     ]
-    lines += [
-        f"template {row['name']} of {row['collection']}, {row['hash']}, {row['path']}"
-        for row in map(template_record, templates)
-    ]
+    for kind, found in used:
+        # All of a workload's folder counts: its script may import what lies beside it.
+        path = found.path.parent if kind == "workload" else found.path
+        name = {"workload": path.name, "site": path.stem}.get(kind, found.name)
+        lines.append(f"{kind} {name} of {found.collection.at()}, {content_hash(path)}, {path}")
     return [escaped(line) for line in lines]

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from hpckit import collections as places
+from hpckit.cli.output import note
 from hpckit.find import find_runs
 from hpckit.runs import Run, runs_root
 from hpckit.sites import Site, detect_site, load_site
@@ -33,6 +34,14 @@ def default_root(option: Path | None, site_name: str | None = None) -> Path:
     if option is not None or os.environ.get("HPCKIT_RUNS"):
         return runs_root(option, None, os.environ)
     return runs_root(None, find_site(site_name, places.search_path()).runs, os.environ)
+
+
+def look_around() -> places.Survey:
+    """Look at the search path, and say on stderr what should be on it and cannot be used."""
+    around = places.survey()
+    for row in around.unusable:
+        note(f"note: collection {row.name!r} is left out: {row.why}")
+    return around
 
 
 def find_site(name: str | None, collections: tuple[places.Collection, ...]) -> Site:

@@ -1,12 +1,33 @@
-"""`hpckit collections list`: the search path."""
+"""`hpckit collections list|add|update|sync|remove|verify|diff|new`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from hpckit.cli.arguments import JsonOption
-from hpckit.cli.output import print_json, table
-from hpckit.collections import search_path
+from hpckit.cli.output import note, print_json, table
+from hpckit.collections import LOCK, Collection, Unusable, survey
+from hpckit.collections.added import (
+    Change,
+    add,
+    default_lock,
+    entries_called,
+    newest,
+    remove,
+    sync,
+    update,
+)
+from hpckit.collections.lockfile import Entry, lock_files
+from hpckit.collections.review import difference, last_change, shadowed, verify
+from hpckit.collections.scaffold import make_collection
+from hpckit.errors import HpckitError, RequestError
 
 commands = typer.Typer(help="Folders of templates, workloads and sites.", no_args_is_help=True)
+NamesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME...]", help="Collections that were added.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,16 +37,227 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.command("list")
 def list_collections(json: JsonOption = False) -> None:
-    """List the collections, in the order they are searched."""
-    found = search_path()
+    """List the collections, in the order they are searched, and those that cannot be used."""
+    around = survey()
     if json:
-        names = ("name", "origin", "description", "contact", "url")
+        print_json([*map(_record, around.collections), *map(_unusable_record, around.unusable)])
+        return
+    rows = [
+        (row.name, row.origin, _revision(row), str(row.path), row.description)
+        for row in around.collections
+    ]
+    rows += [(row.name, row.origin, row.state, row.source, row.why) for row in around.unusable]
+    print(table(("NAME", "ORIGIN", "REVISION", "PATH", "DESCRIPTION"), rows))
+
+
+def _record(row: Collection) -> dict[str, object]:
+    names = ("name", "origin", "description", "contact", "url")
+    return {
+        **{name: getattr(row, name) for name in names},
+        "path": str(row.path),
+        "source": row.source or None,
+        "rev": row.rev or None,
+        "revision": row.revision or None,
+        "lock": str(row.lock) if row.lock else None,
+        "state": "changed" if row.changed else "ok",
+        "why": None,
+    }
+
+
+def _unusable_record(row: Unusable) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "origin": row.origin,
+        "source": row.source or None,
+        "lock": str(row.lock) if row.lock else None,
+        "path": None,
+        "state": row.state,
+        "why": row.why,
+    }
+
+
+def _revision(row: Collection) -> str:
+    shown = row.revision if row.revision.startswith("sha256:") else row.revision[:12]
+    return shown + (f" ({row.rev})" if row.rev else "") + (", changed" if row.changed else "")
+
+
+@commands.command("add")
+def add_collection(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A folder, git+https://…@REV, git+ssh://…@REV or file:///…@REV."
+        ),
+    ],
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Take it although others could change it.")
+    ] = False,
+    project: Annotated[
+        bool, typer.Option("--project", help=f"Write ./{LOCK}, for all who use this folder.")
+    ] = False,
+    user: Annotated[
+        bool, typer.Option("--user", help=f"Write ~/.config/hpckit/{LOCK}, for all your work.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Add a group's collection: a folder is used in place, a git repository pinned to a commit.
+
+    It is written to ./hpckit.lock where there is one, else to the user's.
+    """
+    if project and user:
+        raise RequestError("--project and --user name two lock files: give one of them.")
+    ours, theirs = lock_files()
+    lock = ours if project else theirs if user else default_lock()
+    change, found = add(source, lock, trust=trust)
+    if json:
+        print_json({**_record(found), "files": change.files})
+        return
+    print(f"{found.name}: {found.description}")
+    entry = change.now
+    rows = [
+        ("source", entry.source),
+        ("revision", f"{found.revision}" + (f" ({entry.rev})" if entry.rev else "")),
+        ("contact", found.contact),
+        ("owner", entry.owner),
+        ("lock", change.lock),
+    ]
+    rows += [
+        ("shadows", f"{name} of {row.label()}")
+        for name, row in shadowed(found, _below(found, change.lock))
+    ]
+    for key, value in rows:
+        if value:
+            print(f"  {key:<9} {value}")
+    for row in survey().unusable:
+        note(f"note: collection {row.name!r} is left out: {row.why}")
+
+
+def _below(found: Collection, lock: Path) -> tuple[Collection, ...]:
+    """Return the collections that are searched after one."""
+    rows = survey().collections
+    places = [i for i, row in enumerate(rows) if row.path == found.path and row.lock == lock]
+    return rows[places[0] + 1 :] if places else ()
+
+
+@commands.command("update")
+def update_collections(
+    names: NamesArgument = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="REV", help="Pin to this tag, branch or commit.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Fetch, and show what would change.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Pin collections to what their sources hold now: all of them, or those named."""
+    if to and len(names or []) != 1:
+        raise RequestError("--to is for one collection: hpckit collections update NAME --to REV.")
+    changes: list[Change] = []
+
+    def one(lock: Path, entry: Entry) -> None:
+        now = newest(entry, to) if dry_run else None
+        change = Change(lock=lock, before=entry, now=now) if now else update(lock, entry, to)
+        changes.append(change)
+        if not json:
+            _print_change(change, in_full=dry_run)
+
+    _each(entries_called(names or []), one, quiet=not json)
+    if json:
+        print_json([_change_record(change) for change in changes])
+
+
+def _each(
+    rows: list[tuple[Path, Entry]], do: Callable[[Path, Entry], None], *, quiet: bool
+) -> None:
+    """Do something for each entry; one that fails does not keep the others from it."""
+    failed: HpckitError | None = None
+    if not rows and quiet:
+        note("No collection was added. Add one: hpckit collections add SOURCE")
+    for lock, entry in rows:
+        try:
+            do(lock, entry)
+        except HpckitError as error:
+            note(f"hpckit: error: {entry.name}: {error}")
+            failed = failed or error
+    if failed:
+        raise typer.Exit(failed.exit_code)
+
+
+def _print_change(change: Change, *, in_full: bool) -> None:
+    before, now = change.before or change.now, change.now
+    old, new = (before.commit or before.hash)[:23], (now.commit or now.hash)[:23]
+    moved = f"{old} -> {new}" if old != new else f"{new}, as it was"
+    print(f"{now.name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
+    for line in change.files:
+        print(f"  {line}")
+    if in_full and before.commit and now.commit and before.commit != now.commit:
+        print(difference(now, before.commit, now.commit), end="")
+
+
+def _change_record(change: Change) -> dict[str, Any]:
+    before, now = change.before or change.now, change.now
+    return {
+        "name": now.name,
+        "source": now.source,
+        "rev": now.rev,
+        "before": before.commit or before.hash,
+        "revision": now.commit or now.hash,
+        "lock": str(change.lock),
+        "files": change.files,
+    }
+
+
+@commands.command("sync")
+def sync_collections(names: NamesArgument = None) -> None:
+    """Fetch what the lock files pin and is not on this machine; nothing moves."""
+
+    def one(_: Path, entry: Entry) -> None:
+        fetched = sync(entry)
+        print(f"{entry.name}: {'fetched' if fetched else 'here'}, {entry.commit or entry.source}")
+
+    _each(entries_called(names or []), one, quiet=True)
+
+
+@commands.command("remove")
+def remove_collection(name: Annotated[str, typer.Argument(help="A collection.")]) -> None:
+    """Take a collection off the search path; jobs that wait keep its files."""
+    lock, entry = remove(name)
+    print(f"Removed {entry.name} ({entry.source}) from {lock}")
+
+
+@commands.command("verify")
+def verify_collections(names: NamesArgument = None, json: JsonOption = False) -> None:
+    """Read every file of added collections, and compare with what was pinned. Status 1: differs."""
+    rows = [(lock, entry, verify(lock, entry)) for lock, entry in entries_called(names or [])]
+    if json:
         print_json(
             [
-                {**{name: getattr(row, name) for name in names}, "path": str(row.path)}
-                for row in found
+                {"name": entry.name, "lock": str(lock), "ok": not found, "differences": found}
+                for lock, entry, found in rows
             ]
         )
-        return
-    rows = [(row.name, row.origin, row.path, row.description) for row in found]
-    print(table(("NAME", "ORIGIN", "PATH", "DESCRIPTION"), rows))
+    else:
+        for _, entry, found in rows:
+            print(f"{entry.name}: {'differs' if found else 'as pinned'}, {entry.source}")
+            for line in found:
+                print(f"  {line}")
+    if any(found for _, _, found in rows):
+        raise typer.Exit(1)
+
+
+@commands.command("diff")
+def diff_collection(name: Annotated[str, typer.Argument(help="A collection.")]) -> None:
+    """Show what the last update of a git collection changed."""
+    ((_, entry),) = entries_called([name])
+    print(last_change(entry), end="")
+
+
+@commands.command("new")
+def new_collection(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is not there yet.")],
+) -> None:
+    """Make a collection to start from: a template, a site, a workload, and a check for CI."""
+    for path in make_collection(folder):
+        print(path)
+    note(f"Fill in {folder}/hpckit.yaml, then: cd {folder} && ./check")

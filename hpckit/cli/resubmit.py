@@ -16,8 +16,8 @@ from hpckit.errors import OutsideError
 from hpckit.find import find_runs
 from hpckit.plan.request import Request, request_from_record
 from hpckit.runs import Run
-from hpckit.script import make_script
 from hpckit.submission.compare import differences
+from hpckit.submission.model import render_script
 from hpckit.submission.record import make_record
 from hpckit.units import parse_minutes
 
@@ -77,7 +77,7 @@ def resubmit(
     )
     _go_there(old)
     submission = prepare(request, runs or old.dir.parent, preview=dry_run)
-    rendered = make_script(submission.plan, submission.place, submission.collections)
+    rendered = render_script(submission)
     lines = differences(old.record, make_record(submission, rendered))
     note(f"Again {old.run_id}" + (", with these differences:" if lines else ", with no difference"))
     for line in lines:

@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JsonOption
+from hpckit.cli.arguments import JsonOption, look_around
 from hpckit.cli.output import print_json, table
-from hpckit.collections import search_path
 from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
 from hpckit.units import format_minutes
 
@@ -21,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_all(json: JsonOption = False) -> None:
     """List the known sites; `*` marks the one detected here."""
-    collections = search_path()
+    collections = look_around().collections
     here = detect_site(collections)
     found = list_sites(collections)
     if json:
@@ -57,7 +56,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a site: limits, GPU types, environments."""
-    collections = search_path()
+    collections = look_around().collections
     site = load_site(name or detect_site(collections), collections)
     if json:
         print_json(_record(site))

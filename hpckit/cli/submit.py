@@ -10,8 +10,7 @@ from hpckit.cli.output import print_json
 from hpckit.cli.prepare import prepare, say_plan
 from hpckit.errors import RequestError
 from hpckit.plan.request import Request
-from hpckit.script import make_script
-from hpckit.submission.model import Submission
+from hpckit.submission.model import Submission, render_script
 from hpckit.units import parse_minutes
 
 
@@ -160,7 +159,7 @@ def parse_gpus(text: str | None) -> tuple[str | None, int | None]:
 
 
 def _preview(submission: Submission, *, json: bool) -> None:
-    script = make_script(submission.plan, submission.place, submission.collections).text
+    script = render_script(submission).text
     say_plan(submission)
     if json:
         print_json({"run_id": submission.place.run_id, "script": script})

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JsonOption
+from hpckit.cli.arguments import JsonOption, look_around
 from hpckit.cli.output import note, print_json, table
-from hpckit.collections import content_hash, search_path
+from hpckit.collections import content_hash
 from hpckit.errors import RequestError, TemplateError
 from hpckit.lint import lint_template
 from hpckit.render import find_template, list_templates, read_template
@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_all(json: JsonOption = False) -> None:
     """List the templates, where each comes from and what it shadows."""
-    found = list_templates(search_path())
+    found = list_templates(look_around().collections)
     if json:
         print_json(
             [
@@ -56,7 +56,7 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Only where it comes from.")] = False,
 ) -> None:
     """Print a template's source."""
-    found = find_template(name, search_path())
+    found = find_template(name, look_around().collections)
     if origin:
         print(f"{found.name}\n  from     {found.collection.label()}\n  file     {found.path}")
         print(f"  hash     {content_hash(found.path)}")
@@ -84,7 +84,7 @@ def lint(
     Without names, every script template on the search path, and the rules of advice. Exit status 1
     when something is wrong.
     """
-    collections = search_path()
+    collections = look_around().collections
     known = [name for name in list_templates(collections) if name.startswith("slurm/")]
     bad = 0
     for name in names or known:
@@ -107,7 +107,7 @@ def lint(
 @commands.command()
 def diff(name: NameArgument) -> None:
     """Show how a template differs from the one it shadows."""
-    found = find_template(name, search_path())
+    found = find_template(name, look_around().collections)
     if not found.shadows:
         raise RequestError(f"{found.name} of {found.collection.label()} shadows no other template.")
     below = found.shadows[0].path / "templates" / found.name

@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JsonOption
+from hpckit.cli.arguments import JsonOption, look_around
 from hpckit.cli.output import print_json, table
-from hpckit.collections import search_path
 from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
 
 commands = typer.Typer(help="Programs hpckit can submit.", no_args_is_help=True)
@@ -20,7 +19,7 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_all(json: JsonOption = False) -> None:
     """List the workloads, where each comes from and what it shadows."""
-    found = list_workloads(search_path())
+    found = list_workloads(look_around().collections)
     loaded = {name: read_workload(place) for name, place in found.items()}
     if json:
         print_json(
@@ -55,7 +54,7 @@ def show(
     name: Annotated[str, typer.Argument(help="A workload.")], json: JsonOption = False
 ) -> None:
     """Show a workload: its script and parameters, with types, defaults and help."""
-    workload = load_workload(name, search_path())
+    workload = load_workload(name, look_around().collections)
     if json:
         print_json(_record(workload))
     else:

@@ -1,14 +1,23 @@
-"""Collections: folders of templates, workloads and sites, searched in order."""
+"""Collections: folders of templates, workloads and sites, searched in order.
 
-from hpckit.collections.model import MANIFEST, Collection, Found, content_hash
-from hpckit.collections.search import builtin_folder, find_all, search_path
+`search` is what all other rooms need. Users' own additions: `source` (where from), `lockfile`
+(`hpckit.lock`), `pinned` (an entry of it, here), `trust` (who could change it), `git` (the only
+network), `added` and `review` (the commands), `scaffold` (a new one).
+"""
+
+from hpckit.collections.model import LOCK, MANIFEST, Collection, Found, Unusable, content_hash
+from hpckit.collections.search import Survey, builtin_folder, find_all, search_path, survey
 
 __all__ = [
+    "LOCK",
     "MANIFEST",
     "Collection",
     "Found",
+    "Survey",
+    "Unusable",
     "builtin_folder",
     "content_hash",
     "find_all",
     "search_path",
+    "survey",
 ]

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+from hpckit.collections.lockfile import RESERVED, is_name
 from hpckit.collections.model import MANIFEST, Collection
 from hpckit.documents import Fields, read_document
 from hpckit.errors import ConfigError
 from hpckit.version import __version__
+
+# Of those who take a collection from others, nobody should have to ask whose it is.
+SHARED = ("name", "description", "contact", "url")
 
 
 def describe(folder: Path, origin: str) -> Collection:
@@ -27,9 +31,41 @@ def describe(folder: Path, origin: str) -> Collection:
         contact=fields.text("contact") or "",
         url=fields.text("url") or "",
     )
+    _refuse_reserved(fields, collection)
     _refuse_newer(fields)
     fields.done()
     return collection
+
+
+def describe_shared(folder: Path, origin: str) -> Collection:
+    """Return the same of a collection that was taken from others, which must say whose it is.
+
+    Raises:
+        ConfigError: also when there is no manifest, or it leaves something out.
+    """
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise ConfigError(
+            f"{folder} has no {MANIFEST}. A collection for others needs one with "
+            f"{', '.join(SHARED)}: see `hpckit collections new`."
+        )
+    collection = describe(folder, origin)
+    fields = read_document(manifest, "a collection for others")
+    for key in SHARED:
+        fields.required_text(key)
+    if not is_name(collection.name):
+        raise ConfigError(
+            f"{fields.at('name')}: {collection.name!r} cannot be a collection's name: "
+            "letters, digits and ._- only."
+        )
+    return collection
+
+
+def _refuse_reserved(fields: Fields, collection: Collection) -> None:
+    if collection.name in RESERVED and collection.name != collection.origin:
+        raise ConfigError(
+            f"{fields.at('name')}: the name {collection.name!r} is hpckit's own. Choose another."
+        )
 
 
 def _refuse_newer(fields: Fields) -> None:

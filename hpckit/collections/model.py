@@ -1,10 +1,11 @@
-"""What a collection is, a file found in one, and what a file's content is called."""
+"""What a collection is, a file found in one, and a collection that cannot be used."""
 
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 MANIFEST = "hpckit.yaml"
+LOCK = "hpckit.lock"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -12,7 +13,10 @@ class Collection:
     """One folder on the search path.
 
     `name` is what users read in listings and write in `extends "NAME:slurm/base.sh.j2"`; `origin`
-    says how the folder came onto the path: project, user, group, site-wide or built-in.
+    says how the folder came onto the path: project, project lock, user, user lock, group,
+    site-wide or built-in. The rest is for collections that were added: where from, by which lock
+    file, the tag or branch asked for, and the revision: a git commit, or the hash of a folder that
+    is used in place. `changed` says that such a folder is no longer what the lock file recorded.
     """
 
     name: str
@@ -21,10 +25,21 @@ class Collection:
     description: str = ""
     contact: str = ""
     url: str = ""
+    source: str = ""
+    lock: Path | None = None
+    rev: str = ""
+    revision: str = ""
+    changed: bool = False
 
     def label(self) -> str:
         """Name the collection for a listing: `lab (group)`, or `built-in` once."""
         return self.name if self.name == self.origin else f"{self.name} ({self.origin})"
+
+    def at(self) -> str:
+        """Name the collection with its revision, for a script's comment: `lab at 3f2a… (main)`."""
+        if not self.revision:
+            return self.name
+        return f"{self.name} at {self.revision}" + (f" ({self.rev})" if self.rev else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +50,27 @@ class Found:
     path: Path
     collection: Collection
     shadows: tuple[Collection, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unusable:
+    """A place on the search path that cannot be used: missing, refused or broken.
+
+    `why` is a sentence with what to do; `provides` the files it would have brought, by their
+    paths in the collection; None: nobody knows.
+    """
+
+    name: str
+    origin: str
+    state: str
+    why: str
+    source: str = ""
+    lock: Path | None = None
+    provides: frozenset[str] | None = None
+
+    def has(self, names: frozenset[str]) -> bool:
+        """Say whether one of these files could have come from here."""
+        return self.provides is None or bool(self.provides & names)
 
 
 def content_hash(*paths: Path) -> str:

@@ -1,19 +1,30 @@
 """The search path: which collections there are here, and which of them has a file.
 
-project (`./`) → user (`~/.config/hpckit`) → `$HPCKIT_COLLECTIONS` (colon-separated folders) →
-`/etc/hpckit` → built-in. The first folder that has a file wins; later ones are shadowed.
+project (`./`) → those of `./hpckit.lock` → user (`~/.config/hpckit`) → those of its hpckit.lock →
+`$HPCKIT_COLLECTIONS` (colon-separated folders) → `/etc/hpckit` → built-in. The first folder that
+has a file wins; later ones are shadowed.
 """
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpckit.collections.files import PARTS
+from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.manifest import describe
-from hpckit.collections.model import MANIFEST, Collection, Found
+from hpckit.collections.model import Collection, Found, Unusable
+from hpckit.collections.pinned import locate
+from hpckit.collections.places import config_folder
 from hpckit.errors import ConfigError
 
-_PARTS = ("templates", "workloads", MANIFEST)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    """What the search path holds, in order, and what should be on it and cannot be used."""
+
+    collections: tuple[Collection, ...]
+    unusable: tuple[Unusable, ...] = ()
 
 
 def builtin_folder() -> Path:
@@ -24,24 +35,62 @@ def builtin_folder() -> Path:
 
 
 def search_path(environ: Mapping[str, str] = os.environ) -> tuple[Collection, ...]:
-    """Return the collections in the order they are searched.
-
-    Folders of `$HPCKIT_COLLECTIONS` must exist and hold a collection, since somebody named them;
-    the other places count only when something is there.
+    """Return the collections that can be used, in the order they are searched.
 
     Raises:
-        ConfigError: a named folder is missing or holds neither templates/ nor workloads/.
+        ConfigError: as `survey`.
     """
-    config = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    places = [(Path.cwd(), "project"), (config / "hpckit", "user")]
-    places += [(folder, "group") for folder in _named_folders(environ)]
-    places += [(Path("/etc/hpckit"), "site-wide"), (builtin_folder(), "built-in")]
+    return survey(environ).collections
+
+
+def survey(environ: Mapping[str, str] = os.environ) -> Survey:
+    """Look at every place of the search path.
+
+    Folders of `$HPCKIT_COLLECTIONS` must exist and hold a collection, since somebody named them;
+    the other places count only when something is there. A collection that was added and cannot be
+    used stands in nobody's way: it comes back as unusable.
+
+    Raises:
+        ConfigError: a named folder is missing or holds neither templates/ nor workloads/, or the
+            manifest of a collection that was not added is wrong.
+    """
     found: dict[Path, Collection] = {}
-    for folder, origin in places:
-        # The checkout's root is both the project and the built-in collection: it is built-in.
-        if _holds_collection(folder) and (origin == "built-in" or folder != builtin_folder()):
-            found.setdefault(folder.resolve(), describe(folder.resolve(), origin))
-    return _distinct(tuple(found.values()))
+    unusable = []
+    for row in _rows(environ):
+        if isinstance(row, Unusable):
+            unusable.append(row)
+        else:
+            found.setdefault(row.path.resolve(), row)
+    return Survey(collections=_distinct(tuple(found.values())), unusable=tuple(unusable))
+
+
+def _rows(environ: Mapping[str, str]) -> Iterator[Collection | Unusable]:
+    ours, theirs = lock_files(environ)
+    yield from _at(Path.cwd(), "project")
+    yield from _locked(ours, "project lock")
+    yield from _at(config_folder(environ), "user")
+    if theirs != ours:
+        yield from _locked(theirs, "user lock")
+    for folder in _named_folders(environ):
+        yield from _at(folder, "group")
+    yield from _at(Path("/etc/hpckit"), "site-wide")
+    yield describe(builtin_folder().resolve(), "built-in")
+
+
+def _at(folder: Path, origin: str) -> Iterator[Collection]:
+    # The checkout's root is both the project and the built-in collection: it is built-in.
+    if _holds_collection(folder) and folder != builtin_folder():
+        yield describe(folder.resolve(), origin)
+
+
+def _locked(lock: Path, origin: str) -> Iterator[Collection | Unusable]:
+    try:
+        entries = read_lock(lock)
+    except ConfigError as error:
+        yield Unusable(name=lock.name, origin=origin, state="broken", why=str(error), lock=lock)
+        return
+    for entry in entries:
+        yield locate(entry, lock, origin)
 
 
 def _distinct(collections: tuple[Collection, ...]) -> tuple[Collection, ...]:
@@ -70,7 +119,7 @@ def _named_folders(environ: Mapping[str, str]) -> list[Path]:
 
 def _holds_collection(folder: Path) -> bool:
     try:
-        return any((folder / part).exists() for part in _PARTS)
+        return any((folder / part).exists() for part in PARTS)
     except OSError:  # a parent that may not be entered: nothing of ours is there
         return False
 

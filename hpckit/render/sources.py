@@ -100,10 +100,11 @@ def read_template(found: Found) -> str:
 
 
 def template_record(found: Found) -> dict[str, str]:
-    """Describe a template for `run.json` and the script's first lines."""
+    """Describe a template for `run.json`."""
     return {
         "name": found.name,
         "collection": found.collection.name,
+        "revision": found.collection.revision,
         "path": str(Path(found.path)),
         "hash": content_hash(found.path),
     }

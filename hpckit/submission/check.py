@@ -8,9 +8,8 @@ from pathlib import Path
 from hpckit.environ import scrubbed_environment
 from hpckit.errors import RequestError, SubmissionError
 from hpckit.plan.model import Plan
-from hpckit.script import make_script
 from hpckit.slurm import cluster, control
-from hpckit.submission.model import Submission
+from hpckit.submission.model import Submission, render_script
 from hpckit.submission.slurm import refused
 from hpckit.units import format_minutes
 
@@ -23,7 +22,7 @@ def check_with_slurm(submission: Submission) -> str:
     """
     if submission.plan.executor != "slurm":
         raise RequestError("--check asks Slurm, and this run is for this machine (no sbatch here).")
-    rendered = make_script(submission.plan, submission.place, submission.collections)
+    rendered = render_script(submission)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.sh"
         path.write_text(rendered.text, encoding="utf-8")

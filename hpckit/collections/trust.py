@@ -1,0 +1,166 @@
+"""Who could change a collection: its owner, its group and root may; anybody else is refused.
+
+Scripts and templates of a collection run as whoever submits them. POSIX modes and owners are
+looked at, and links; access lists (ACLs) are not.
+"""
+
+import functools
+import grp
+import json
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpckit.collections.files import Rows
+from hpckit.collections.places import config_folder
+from hpckit.errors import ConfigError, OutsideError
+
+_ROOT = 0
+
+
+def owner_name(path: Path) -> str:
+    """Return the login of a file's owner, or the uid as text where it has none."""
+    return _user(path.stat().st_uid)
+
+
+@functools.cache
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+@functools.cache
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+@functools.cache
+def _is_member(uid: int, gid: int) -> bool:
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return gid in os.getgrouplist(user.pw_name, user.pw_gid)
+
+
+def faults(folder: Path, rows: Rows) -> Iterator[str]:
+    """Yield why somebody other than owner, group and root could change what a collection does."""
+    top = folder.stat()
+    yield from _of_parents(folder, top)
+    yield from _of_mode(folder, top, top)
+    for name, status in rows:
+        path = folder / name
+        if stat.S_ISLNK(status.st_mode):
+            continue
+        yield from _of_mode(path, status, top)
+        if status.st_uid not in (_ROOT, top.st_uid, os.geteuid()) and not _is_member(
+            status.st_uid, top.st_gid
+        ):
+            yield (
+                f"{path} belongs to {_user(status.st_uid)}, who is neither the collection's owner "
+                f"nor in its group {_group(top.st_gid)}"
+            )
+    yield from link_faults(folder, rows)
+
+
+def link_faults(folder: Path, rows: Rows) -> Iterator[str]:
+    """Yield links that lead out of the collection, and what is neither file nor folder."""
+    real = folder.resolve()
+    for name, status in rows:
+        path, mode = folder / name, status.st_mode
+        if not stat.S_ISLNK(mode):
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                yield f"{path} is neither a file nor a folder"
+            continue
+        try:
+            target = path.resolve()
+        except (OSError, RuntimeError):  # a circle of links
+            yield f"{path} is a link that leads nowhere"
+            continue
+        if not target.is_relative_to(real):
+            yield f"{path} is a link that leads out of the collection, to {target}"
+
+
+def repository_faults(folder: Path) -> Iterator[str]:
+    """Yield what everybody can write of a git repository: they could move its branches."""
+    inner = folder / ".git" if (folder / ".git").is_dir() else folder
+    top = folder.stat()
+    yield from _of_parents(folder, top)
+    for path in (folder, inner, *inner.rglob("*")):
+        status = path.lstat()
+        if not stat.S_ISLNK(status.st_mode):
+            yield from _of_mode(path, status, top)
+
+
+def _of_mode(path: Path, status: os.stat_result, top: os.stat_result) -> Iterator[str]:
+    if status.st_mode & stat.S_IWOTH:
+        yield f"everybody can write {path}"
+    elif status.st_mode & stat.S_IWGRP and not _group_is_known(status, top):
+        yield f"{path} can be written by group {_group(status.st_gid)}, not the collection's own"
+
+
+def _of_parents(folder: Path, top: os.stat_result) -> Iterator[str]:
+    """Yield folders above in which somebody else could put another folder in this one's place."""
+    for parent in dict.fromkeys([*folder.absolute().parents, *folder.resolve().parents]):
+        status = parent.stat()
+        if status.st_mode & stat.S_ISVTX:  # in /tmp only a file's owner may move it
+            continue
+        if status.st_mode & stat.S_IWOTH:
+            yield f"everybody can write {parent}, and put another folder in its place"
+        elif status.st_mode & stat.S_IWGRP and not (
+            status.st_uid == _ROOT or _group_is_known(status, top)
+        ):
+            yield f"{parent} above it can be written by group {_group(status.st_gid)}"
+
+
+def _group_is_known(status: os.stat_result, top: os.stat_result) -> bool:
+    """Accept the collection's own group, root's, and a user's private one of the same name."""
+    return status.st_gid in (top.st_gid, _ROOT) or _group(status.st_gid) == _user(status.st_uid)
+
+
+def trusted(config: Path | None = None) -> frozenset[str]:
+    """Return the sources this user has taken with `--trust`.
+
+    It is the user's own decision, so it is in no lock file, which others could have written.
+
+    Raises:
+        ConfigError: the list is damaged.
+    """
+    path = _list(config)
+    try:
+        return frozenset(json.loads(path.read_text(encoding="utf-8"))["trusted"])
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: is damaged ({error}). Remove it.") from error
+
+
+def set_trusted(source: str, yes: bool, config: Path | None = None) -> None:
+    """Write down, or forget, that this user trusts a source.
+
+    Raises:
+        OutsideError: the list cannot be written.
+    """
+    known = trusted(config)
+    wanted = known | {source} if yes else known - {source}
+    if wanted == known:
+        return
+    path = _list(config)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps({"trusted": sorted(wanted)}, indent=2) + "\n")
+        beside.replace(path)
+    except OSError as error:
+        raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
+
+
+def _list(config: Path | None) -> Path:
+    return (config or config_folder()) / "trusted.json"
