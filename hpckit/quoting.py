@@ -5,10 +5,12 @@ import shlex
 import unicodedata
 
 _TOKEN = re.compile(
-    r"(?P<comment>\{#.*?#\})|(?P<statement>\{%.*?%\})|(?P<expression>\{\{.*?\}\})|(?P<text>.)",
+    # One left open goes to the end: looking for its end again and again would take minutes.
+    r"(?P<comment>\{#.*?(?:#\}|\Z))|(?P<statement>\{%.*?(?:%\}|\Z))"
+    r"|(?P<expression>\{\{.*?(?:\}\}|\Z))|(?P<text>.)",
     re.DOTALL,
 )
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_HEREDOC = re.compile(r"(?<!<)<<(?!<)-?[ \t]*\\?(['\"]?)([\w.,:+@%/-]+)\1")
 _PLACEHOLDER = "\x00"
 _UNSAFE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 

@@ -162,11 +162,8 @@ def header(plan: Plan, place: RunPlace) -> list[dict[str, str | None]]:
         "open-mode": "append",
         "signal": _signal(plan),
     }
-    # sbatch takes a backslash for an escape even between single quotes, unlike the shell.
     lines: list[dict[str, str | None]] = [
-        {"name": key, "value": str(value).replace("\\", "\\\\")}
-        for key, value in options.items()
-        if value
+        {"name": key, "value": str(value)} for key, value in options.items() if value
     ]
     return [*lines, {"name": "requeue" if plan.max_requeues else "no-requeue", "value": None}]
 

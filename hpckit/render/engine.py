@@ -6,7 +6,7 @@ from typing import Any
 
 from hpckit.collections import Collection, Found
 from hpckit.errors import TemplateError
-from hpckit.render.sandbox import MAX_OUTPUT_BYTES, make_environment
+from hpckit.render.sandbox import make_environment
 from hpckit.render.sources import Loader, find_template
 
 
@@ -32,7 +32,7 @@ def render(name: str, context: Mapping[str, Any], collections: tuple[Collection,
     found = find_template(name, collections)
     try:
         template = environment.get_template(found.name)
-        text = _limited(template.generate(dict(context)), found)
+        text = "".join(template.generate(dict(context)))
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"{_shown(error.name)}:{error.lineno}: {error.message}.") from error
     except jinja2.TemplateNotFound as error:
@@ -48,17 +48,10 @@ def render(name: str, context: Mapping[str, Any], collections: tuple[Collection,
         raise TemplateError(f"{_place(error, found)}: {error}.") from error
     except (TypeError, ValueError, OverflowError, ZeroDivisionError, RecursionError) as error:
         raise TemplateError(f"{_place(error, found)}: {error}.") from error
+    except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template
+        why = getattr(error, "msg", "") or type(error).__name__
+        raise TemplateError(f"{found.path}: nested too deeply: {why}.") from error
     return Rendered(text=text, templates=tuple(loader.used.values()))
-
-
-def _limited(chunks: Any, found: Found) -> str:  # noqa: ANN401
-    parts, size = [], 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > MAX_OUTPUT_BYTES:
-            raise TemplateError(f"{found.path}: the script grows over {MAX_OUTPUT_BYTES} bytes.")
-        parts.append(chunk)
-    return "".join(parts)
 
 
 def _place(error: Exception, found: Found) -> str:

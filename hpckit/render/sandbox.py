@@ -1,52 +1,42 @@
 """Jinja's sandbox, made to quote: what a template may do with values, and how they are printed."""
 
 import functools
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hpckit.errors import TemplateError
-from hpckit.quoting import shell_word
+from hpckit.quoting import ShellCode, shell_word
+from hpckit.render.limits import Budget, refuse_huge, refuse_large, weight
+from hpckit.render.rewriting import rewrite
 from hpckit.render.sources import Loader
 
 if TYPE_CHECKING:  # jinja2 costs 50 ms, so it is imported where it is used
     from jinja2.sandbox import SandboxedEnvironment
 
-# A plan renders to a few kilobytes; a megabyte is a runaway template.
-MAX_OUTPUT_BYTES = 1_000_000
 _FILTERS = ("length", "first", "last", "sort", "unique", "replace", "lower", "upper", "default",
             "join", "trim", "reject", "select", "list", "int")  # fmt: skip
-
-
-def _finalize(value: Any) -> Any:  # noqa: ANN401
-    from jinja2 import StrictUndefined
-    from markupsafe import Markup  # noqa: PLC0415  # comes with jinja2
-
-    if isinstance(value, StrictUndefined):
-        return value  # it raises, with its name, when it is printed
-    # Markup is what super() and macros give: text this function has already seen.
-    if isinstance(value, Markup):
-        return value
-    if value is None:
-        raise ValueError("a value that is none cannot be printed; test it with `if` first")
-    return Markup(shell_word(value))  # noqa: S704  # quoted for the shell just here
+# Methods of Python's own values that give little more than they take; `format`, `center` and
+# `zfill` make much of little.
+_METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(
+        {"count", "endswith", "find", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit",
+         "islower", "isnumeric", "isspace", "istitle", "isupper", "lower", "lstrip", "partition",
+         "removeprefix", "removesuffix", "rpartition", "rsplit", "rstrip", "split", "startswith",
+         "strip", "title", "upper"}
+    ),
+    dict: frozenset({"get", "items", "keys", "values"}),
+    list: frozenset({"count", "index"}),
+    tuple: frozenset({"count", "index"}),
+}  # fmt: skip
 
 
 def make_environment(loader: "Loader") -> "SandboxedEnvironment":
-    """Return the environment templates render in: strict, sandboxed, quoting by itself."""
-    from jinja2 import StrictUndefined, nodes, pass_context
+    """Return the environment of one script: strict, sandboxed, counted, quoting by itself."""
+    from jinja2 import StrictUndefined, pass_context
     from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from jinja2.visitor import NodeTransformer
 
-    class PlainValues(NodeTransformer):
-        """Rewrites the two operations that ask nobody: `a ~ b` and slices."""
-
-        def visit_Concat(self, node: Any) -> Any:  # noqa: ANN401, N802
-            return _filtered(nodes, nodes.List(node.nodes), "join", node.lineno)
-
-        def visit_Getitem(self, node: Any) -> Any:  # noqa: ANN401, N802
-            if isinstance(node.arg, nodes.Slice):
-                node.node = _filtered(nodes, node.node, "plain", node.lineno)
-            return self.generic_visit(node)
+    budget = Budget()
 
     class Environment(ImmutableSandboxedEnvironment):
         intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -55,37 +45,79 @@ def make_environment(loader: "Loader") -> "SandboxedEnvironment":
             return loader.resolve(template, parent)
 
         def _parse(self, source: str, name: str | None, filename: str | None) -> Any:  # noqa: ANN401
-            return PlainValues().visit(super()._parse(source, name, filename))
+            return rewrite(super()._parse(source, name, filename), source, name)
+
+        def _load_template(self, name: str, globals: Any) -> Any:  # noqa: ANN401
+            budget.step()
+            return super()._load_template(name, globals)
 
         def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401
-            return super().getattr(_plain(obj), attribute)
+            return self._allowed(obj, attribute, super().getattr(_plain(obj), attribute))
 
         def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401
-            return super().getitem(_plain(obj), argument)
+            return self._allowed(obj, argument, super().getitem(_plain(obj), argument))
+
+        def _allowed(self, obj: Any, name: Any, found: Any) -> Any:  # noqa: ANN401
+            """Keep back methods of Python's own values that are not on the list."""
+            # Jinja wraps str.format in a function; all other methods of such values are builtin.
+            if not isinstance(found, types.BuiltinMethodType | types.FunctionType):
+                return found
+            kind = next((kind for kind in _METHODS if isinstance(obj, kind)), None)
+            allowed = _METHODS[kind] if kind else ()
+            if name in allowed or (kind is None and isinstance(found, types.FunctionType)):
+                return found
+            return self.unsafe_undefined(obj, str(name))
+
+        def call(__self, __context: Any, __obj: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401, N805
+            budget.step()
+            budget.worked(getattr(__obj, "__self__", None), args, named)
+            return super().call(__context, __obj, *args, **named)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
-            _refuse_huge(operator, left, right)
-            return super().call_binop(context, operator, _plain(left), _plain(right))
+            refuse_huge(operator, left, right)
+            result = super().call_binop(context, operator, _plain(left), _plain(right))
+            budget.worked(result)
+            return result
 
     environment = Environment(
         loader=loader.as_jinja(),
         undefined=StrictUndefined,
         autoescape=True,  # so that super() and macros give Markup
         # With the context Jinja does not print constants by itself, by the rules of HTML.
-        finalize=pass_context(lambda _, value: _finalize(value)),
+        finalize=pass_context(lambda _, value: _finalize(value, budget)),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     # Only filters that give plain values: `safe` and the HTML ones would step round the quoting.
-    environment.filters = {name: _of_plain(environment.filters[name]) for name in _FILTERS}
-    environment.filters["plain"] = _plain
+    known = environment.filters
+    environment.filters = {name: _of_plain(known[name], budget) for name in _FILTERS}
+    environment.filters |= {
+        "join": _checked_first(_refuse_join, environment.filters["join"]),
+        "replace": _checked_first(_refuse_replace, environment.filters["replace"]),
+        "rewritten_plain": _plain,
+        "rewritten_sbatch": _for_sbatch,
+        "rewritten_text": pass_context(lambda _, text: _text(text)),
+        "rewritten_rounds": pass_context(lambda _, values: budget.rounds(values)),
+        "rewritten_weighed": pass_context(lambda _, value: _weighed(value, budget)),
+    }
+    environment.tests = {name: _counted(test, budget) for name, test in environment.tests.items()}
     environment.globals = {"refuse": _refuse}
     return environment
 
 
-def _filtered(nodes: Any, value: Any, name: str, line: int) -> Any:  # noqa: ANN401
-    return nodes.Filter(value, name, [], [], None, None, lineno=line)
+def _finalize(value: Any, budget: Budget) -> Any:  # noqa: ANN401
+    from jinja2 import StrictUndefined
+    from markupsafe import Markup  # noqa: PLC0415  # comes with jinja2
+
+    if isinstance(value, StrictUndefined):
+        return value  # it raises, with its name, when it is printed
+    if value is None:
+        raise ValueError("a value that is none cannot be printed; test it with `if` first")
+    # Markup is what super() and macros give: text this function has already seen.
+    text = value if isinstance(value, Markup) else Markup(shell_word(value))  # noqa: S704  # quoted just here
+    budget.printed(text)
+    return text
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
@@ -103,23 +135,81 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _of_plain(function: Callable[..., Any]) -> Callable[..., Any]:
+def _text(text: str) -> Any:  # noqa: ANN401
+    """Mark the template's own text as such; printed as a value it is counted."""
+    from markupsafe import Markup  # noqa: PLC0415  # comes with jinja2
+
+    return Markup(text)  # noqa: S704  # the author's
+
+
+def _weighed(value: Any, budget: Budget) -> Any:  # noqa: ANN401
+    budget.worked(value)
+    return value
+
+
+def _for_sbatch(value: Any) -> Any:  # noqa: ANN401
+    """Return a value as it must stand in an `#SBATCH` line before it is quoted.
+
+    sbatch takes a backslash for an escape even between single quotes, unlike the shell: a value
+    could end its quotes there and give options of its own.
+    """
+    from markupsafe import Markup  # noqa: PLC0415  # comes with jinja2
+
+    if isinstance(value, list | tuple):
+        return [_for_sbatch(item) for item in value]
+    if not isinstance(value, str) or "\\" not in value or isinstance(value, ShellCode):
+        return value
+    if isinstance(value, Markup):
+        raise ValueError(
+            "a backslash from a macro or a block in an #SBATCH line: print the value itself there"
+        )
+    return value.replace("\\", "\\\\")
+
+
+def _of_plain(function: Callable[..., Any], budget: Budget) -> Callable[..., Any]:
     @functools.wraps(function)  # with the marks that tell Jinja what to pass
     def checked(*args: Any, **named: Any) -> Any:  # noqa: ANN401
         for value in (*args, *named.values()):
             _plain(value)
-        return function(*args, **named)
+        return _counted(function, budget)(*args, **named)
 
     return checked
 
 
-def _refuse_huge(operator: str, left: object, right: object) -> None:
-    """Refuse `'x' * 10 ** 10` before it takes the login node's memory."""
-    sizes = [len(side) if isinstance(side, str | list | tuple) else side for side in (left, right)]
-    if operator in ("*", "**") and any(
-        isinstance(size, int) and size > MAX_OUTPUT_BYTES for size in sizes
-    ):
-        raise OverflowError(f"a number or text over {MAX_OUTPUT_BYTES} in a product")
+def _counted(function: Any, budget: Budget) -> Callable[..., Any]:  # noqa: ANN401
+    @functools.wraps(function)
+    def counted(*args: Any, **named: Any) -> Any:  # noqa: ANN401
+        budget.worked(*args, *named.values())
+        result = function(*args, **named)
+        budget.worked(result)
+        return result
+
+    return counted
+
+
+def _checked_first(check: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `check` see a filter's arguments after Jinja's own first one; it returns the value."""
+
+    @functools.wraps(function)
+    def checked(own: Any, value: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        return function(own, check(value, *args, **named), *args, **named)
+
+    return checked
+
+
+def _refuse_join(values: Any, d: object = "", attribute: object = None) -> list[Any]:  # noqa: ANN401
+    """Refuse a join that gives too much: the separator is in it once per value."""
+    del attribute
+    parts = list(values)
+    refuse_large(weight(parts) + weight(d) * len(parts))
+    return parts
+
+
+def _refuse_replace(text: Any, old: Any, new: Any, count: Any = None) -> Any:  # noqa: ANN401
+    """Refuse a replacement that makes much of little."""
+    del count
+    refuse_large(weight(text) + str(text).count(str(old)) * weight(new))
+    return text
 
 
 def _refuse(message: str) -> None:

@@ -9,6 +9,7 @@ from hpckit.collections import Collection, Found, content_hash, find_all
 from hpckit.documents import nearest
 from hpckit.errors import TemplateError
 from hpckit.quoting import quoted_expression
+from hpckit.render.limits import MAX_SOURCE_BYTES
 
 
 def list_templates(collections: tuple[Collection, ...]) -> dict[str, Found]:
@@ -87,9 +88,15 @@ def read_template(found: Found) -> str:
         TemplateError: unreadable, or an expression inside quotes or a here-document.
     """
     try:
-        source = found.path.read_text(encoding="utf-8")
+        with found.path.open("rb") as stream:
+            content = stream.read(MAX_SOURCE_BYTES + 1)
+        source = content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateError(f"{found.path}: cannot be read: {error}.") from error
+    if len(content) > MAX_SOURCE_BYTES:
+        raise TemplateError(
+            f"{found.path}: over {MAX_SOURCE_BYTES} bytes, too long for a template."
+        )
     if fault := quoted_expression(source):
         line, expression = fault
         raise TemplateError(

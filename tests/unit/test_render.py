@@ -279,7 +279,7 @@ def test_a_faulty_template_is_named_with_its_line(tmp_path, source, line, word) 
         "{{ '{0.__class__}'.format(x) }}",
         "{% for a in range(10 ** 8) %}{% endfor %}",
         "{{ 'x' * (10 ** 9) }}",
-        "{{ 10 ** 10 ** 7 }}",
+        "{{ 10 ** (10 ** 7) }}",
         "{{ x | safe }}",
         "{{ x | e }}",
         "{{ x | xmlattr }}",

@@ -1,0 +1,114 @@
+"""How much a template may do. Work is counted, not timed: a template ends alike on every machine.
+
+A plan renders to a few kilobytes in a few hundred rounds. What goes far beyond is a mistake or an
+attack, and would take the login node's memory or never end.
+"""
+
+import re
+from collections.abc import Mapping, Sized
+from typing import Any
+
+MAX_SOURCE_BYTES = 200_000
+MAX_OUTPUT_BYTES = 1_000_000
+# Rounds of loops, calls of macros and blocks, includes; all of a script together.
+MAX_STEPS = 50_000
+# Letters and items of one value, those of the lists in it counted too.
+MAX_VALUE = 200_000
+# The same of all values that operators, comparisons, tests and filters read or give.
+MAX_WORK = 5_000_000
+# 4300 digits is the most Python prints (sys.set_int_max_str_digits).
+MAX_BITS = 4096
+_MAX_WIDTH = 999
+_WIDE = re.compile(r"\d{4,}|\*")
+
+
+class Budget:
+    """What one rendering has used so far.
+
+    Raises, in all its methods:
+        OverflowError: a limit is passed, with the limit in the message.
+    """
+
+    def __init__(self) -> None:
+        self._steps = self._text = self._work = 0
+
+    def step(self, count: int = 1) -> None:
+        """Count rounds of a loop, or a call."""
+        self._steps += count
+        if self._steps > MAX_STEPS:
+            raise OverflowError(f"over {MAX_STEPS} rounds of loops, calls and includes")
+
+    def printed(self, text: str) -> None:
+        """Count text, also what a macro or a block prints that is printed again later."""
+        self._text += len(text)
+        if self._text > MAX_OUTPUT_BYTES:
+            raise OverflowError(f"the script grows over {MAX_OUTPUT_BYTES} bytes")
+
+    def worked(self, *values: object) -> None:
+        """Count values an operation reads or gives."""
+        self._work += sum(map(weight, values))
+        if self._work > MAX_WORK:
+            raise OverflowError(f"over {MAX_WORK} letters and items worked on")
+
+    def rounds(self, values: Any) -> Any:  # noqa: ANN401
+        """Count the rounds of a loop before it starts; return what it goes through."""
+        values = values if isinstance(values, Sized) else list(values)
+        self.step(len(values))
+        return values
+
+
+def weight(value: object) -> int:
+    """Return how many letters and items a value holds, lists within it included.
+
+    Raises:
+        OverflowError: over MAX_VALUE, and not counted further, or a number over MAX_BITS.
+    """
+    total, left = 0, [value]
+    while left:
+        item = left.pop()
+        total += 1
+        if isinstance(item, str | bytes):
+            total += len(item)
+        elif isinstance(item, Mapping):
+            left += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple | set | frozenset):
+            left += item
+        elif isinstance(item, int):
+            _refuse_long(item.bit_length())
+        refuse_large(total)
+    return total
+
+
+def refuse_huge(operator: str, left: object, right: object) -> None:
+    """Refuse `'x' * 10 ** 10` and its kin before they take the memory.
+
+    Raises:
+        OverflowError: the result would be too large.
+    """
+    if operator == "%" and isinstance(left, str):
+        if wide := _WIDE.search(left):
+            raise OverflowError(f"{wide[0]!r} in a pattern for %, where {_MAX_WIDTH} is the most")
+        refuse_large(left.count("%") * (weight(right) + _MAX_WIDTH))
+    elif operator == "*" and isinstance(left, int) and isinstance(right, int):
+        _refuse_long(left.bit_length() + right.bit_length())
+    elif operator == "**" and isinstance(left, int) and isinstance(right, int):
+        _refuse_long(left.bit_length() * min(abs(right), MAX_BITS + 1))
+    elif operator == "*" and isinstance(right, int):
+        refuse_large(weight(left) * right)
+    elif operator == "*" and isinstance(left, int):
+        refuse_large(weight(right) * left)
+
+
+def _refuse_long(bits: int) -> None:
+    if bits > MAX_BITS:
+        raise OverflowError(f"a number of over {MAX_BITS} bits")
+
+
+def refuse_large(size: int) -> None:
+    """Refuse a value of this weight.
+
+    Raises:
+        OverflowError: it is over MAX_VALUE.
+    """
+    if size > MAX_VALUE:
+        raise OverflowError(f"a value of over {MAX_VALUE} letters and items")
