@@ -322,7 +322,7 @@ TEMPLATES = [
     template("#!/bin/bash\n{% for a in header %}{% for b in header %}{% for c in header %}"
              "{% for d in header %}{% for e in header %}{% for f in header %}xxxxxxxxxxxxxxxxxxxx"
              "{% endfor %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}\n",
-             "bad.sh.j2", "1000000", name="endless output"),
+             "bad.sh.j2", "50000 rounds", name="endless output"),
     template(f"#!/bin/bash\n{ESCAPE}\n", "bad.sh.j2:2", "unsafe", name="sandbox escape by class"),
     template("#!/bin/bash\n{{ refuse.__globals__ }}\n", "bad.sh.j2:2", "unsafe",
              name="sandbox escape by a function"),
