@@ -14,13 +14,13 @@ TAU = 0.1
 Context = Any
 
 
-def is_yes(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Return where v < p.
+def yes(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Return 1 where v < p, else 0, and NaN where p is: v is in [0, 1) and p in [0, 1].
 
     torch's numbers are multiples of a grain (2**-24 in float32) and 0 is one of them. Half a grain
     more makes what has a probability of 1e-10 not happen, instead of 600 times too often.
     """
-    return v - p < -torch.finfo(v.dtype).eps / 4
+    return (p - v).sub_(torch.finfo(v.dtype).eps / 4).ceil_()
 
 
 def softness(p: torch.Tensor, v: torch.Tensor, tau: float = TAU) -> torch.Tensor:
@@ -45,8 +45,9 @@ def _power(number: torch.Tensor, exponent: float) -> torch.Tensor:
     while whole:
         if whole & 1:
             result = number if result is None else result * number
-        number = number * number
         whole >>= 1
+        if whole:
+            number = number * number
     return torch.ones_like(number) if result is None else result
 
 
@@ -68,11 +69,13 @@ def draw_bernoulli(p: torch.Tensor, v: torch.Tensor, tau: float = TAU) -> torch.
 
 
 class _Draw(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(p: torch.Tensor, v: torch.Tensor, tau: float) -> tuple[torch.Tensor, torch.Tensor]:
         spread = tau * p * (1 - p)
         slope = torch.where(spread > 0, softness(p, v, tau) / spread, 0.0)
-        return is_yes(p, v).to(p.dtype) + 0 * p, slope
+        return yes(p, v), slope
 
     @staticmethod
     def setup_context(

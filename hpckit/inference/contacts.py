@@ -1,12 +1,13 @@
 """Who meets whom: graphs from several sources as one sparse matrix."""
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy
 import torch
 from numpy.typing import NDArray
 
+from hpckit.inference.bernoulli import Context
 from hpckit.parallel.errors import SetupError
 
 
@@ -68,6 +69,10 @@ class Contacts:
 
     def sum_over(self, x: torch.Tensor, *, backwards: bool = False) -> torch.Tensor:
         """Return for each agent the sum over those it meets, or over those who meet it: (B, N)."""
+        return cast("torch.Tensor", _Sum.apply(x, self, backwards))  # type: ignore[no-untyped-call]
+
+    def multiply(self, x: torch.Tensor, backwards: bool = False) -> torch.Tensor:
+        """Do what `sum_over` does, for tensors that torch.func has not wrapped."""
         return (self._matrix(backwards and not self._symmetric, x.dtype) @ x.T).T.contiguous()
 
     def _matrix(self, backwards: bool, dtype: torch.dtype) -> torch.Tensor:
@@ -81,6 +86,39 @@ class Contacts:
                 )
             self._matrices[backwards, dtype] = matrix
         return self._matrices[backwards, dtype]
+
+
+class _Sum(torch.autograd.Function):
+    """The product, also for torch.func: its wrapped tensors cannot meet a sparse matrix."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, contacts: Contacts, backwards: bool) -> torch.Tensor:
+        return contacts.multiply(x, backwards)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        _, ctx.contacts, ctx.backwards = inputs
+
+    @staticmethod
+    def backward(ctx: Context, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return ctx.contacts.sum_over(gradients[0], backwards=not ctx.backwards), None, None
+
+    @staticmethod
+    def jvp(ctx: Context, *tangents: torch.Tensor) -> torch.Tensor:
+        summed: torch.Tensor = ctx.contacts.sum_over(tangents[0], backwards=ctx.backwards)
+        return summed
+
+    @staticmethod
+    def vmap(
+        info: Any,  # noqa: ANN401
+        in_dims: tuple[int | None, ...],
+        x: torch.Tensor,
+        contacts: Contacts,
+        backwards: bool,
+    ) -> tuple[torch.Tensor, int]:
+        rows = x.movedim(in_dims[0] or 0, 0)
+        summed = contacts.sum_over(rows.flatten(0, -2), backwards=backwards)
+        return summed.reshape(rows.shape), 0
 
 
 def _pairs(graph: Graph) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], int]:

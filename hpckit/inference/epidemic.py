@@ -6,58 +6,63 @@ what nobody can see happen does not: agents change in the order susceptible, inf
 
 In each step an agent has one of eight probabilities, so these are looked up by a code: 0 nothing
 can happen; 1 to 5 infected contacts; 6 for more of them; 7 infected. What is kept for the gradient
-is five bytes for each agent and step: its code, and the slope of its change by beta or gamma.
+is four bytes for each agent and step, the slope of its change by beta or, negative, by gamma; and
+one for its code if the gradient passes through the state.
 """
 
 from typing import Any, cast
 
 import torch
 
-from hpckit.inference.bernoulli import TAU, Context, is_yes, softness, sum_of_row
+from hpckit.inference.bernoulli import TAU, Context, softness, sum_of_row, yes
 from hpckit.inference.contacts import Contacts
 
 MAX_CONTACTS = 5
 MORE, INFECTED = 6, 7
 MIN_PROBABILITY = 1e-10
+# In the order of codes: the slope of 1 - (1 - beta)**n is n (1 - beta)**(n - 1), that of gamma 1,
+# with a minus to tell it from the others.
+_FACTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, -1.0)
 
 
 def probabilities(rates: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return for each sample and code the probability p, and the slope of p by beta or gamma.
 
-    The slopes are over tau p (1 - p). Both are (B, 8) and float64; rates are (B, 2).
+    The slopes are over tau p (1 - p), and negative for gamma. Both are (B, 8) and float64; rates
+    are (B, 2).
     """
-    beta, gamma = rates.double().unbind(-1)
-    escape = [torch.ones_like(beta)]
-    for _ in range(MAX_CONTACTS):
-        escape.append(escape[-1] * (1 - beta))
-    infection = [1 - one for one in escape]
-    by_beta = [n * escape[n - 1] for n in range(1, MAX_CONTACTS + 1)]
-    p = torch.stack((*infection, infection[-1], gamma), dim=1)
-    slope = torch.stack(
-        (torch.zeros_like(beta), *by_beta, by_beta[-1], torch.ones_like(gamma)), dim=1
-    )
+    rates = rates.double()
+    beta, gamma = rates[:, :1], rates[:, 1:]
+    sure = torch.ones_like(beta)
+    escape = torch.cat((sure, (1 - beta).expand(-1, MAX_CONTACTS)), dim=1).cumprod(dim=1)
+    infection = 1 - escape
+    # Rates that are not numbers show in all of the result.
+    p = torch.cat((infection, infection[:, -1:], gamma), dim=1) + 0 * rates.sum(1, keepdim=True)
+    earlier = torch.cat((sure, escape[:, :-1], escape[:, -2:-1], sure), dim=1)
+    slope = earlier * torch.tensor(_FACTORS, dtype=rates.dtype, device=rates.device)
     certain = (p < MIN_PROBABILITY) | (p >= 1)
-    return p, torch.where(certain, 0.0, slope / (TAU * p * (1 - p)))
+    return p, (slope / (TAU * p * (1 - p))).masked_fill_(certain, 0.0)
 
 
 class _Transition(torch.autograd.Function):
     """Also returns what the derivatives need: slopes and codes, (B, N)."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(
         state: torch.Tensor, rates: torch.Tensor, v: torch.Tensor, contacts: Contacts
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        infected, susceptible = state[:, 0] > 0.5, state[:, 1] > 0.5
-        count = contacts.sum_over(infected.float()).clamp_(max=MORE)
-        code = count.mul_(susceptible).long().masked_fill_(infected, INFECTED)
-        p, slope = (table.to(v.dtype) for table in probabilities(rates))
-        p = p.gather(1, code)
-        slope = softness(p, v).mul_(slope.gather(1, code))
-        changes = is_yes(p, v)
-        infected, susceptible = infected ^ changes, susceptible & ~changes
-        after = torch.stack((infected, susceptible, ~(infected | susceptible)), dim=1).to(v.dtype)
-        # Rates that are not numbers show in the result.
-        return after.add_(0 * rates.sum(-1)[:, None, None]), slope, code.to(torch.uint8)
+        infected, susceptible, recovered = state.unbind(1)
+        code = contacts.multiply(infected).clamp_(max=MORE).mul_(susceptible)
+        # Where a rate is not a number, neither is the state; a code must be a code all the same.
+        code = code.add_(infected, alpha=INFECTED).int().clamp_(0, INFECTED)
+        p, slope = (_look_up(table.to(v.dtype), code) for table in probabilities(rates))
+        slope = slope.mul_(softness(p, v))
+        changes = yes(p, v)
+        infection, recovery = changes * susceptible, changes * infected
+        after = (infected + infection - recovery, susceptible - infection, recovered + recovery)
+        return torch.stack(after, dim=1), slope, code.to(torch.uint8)
 
     @staticmethod
     def setup_context(
@@ -66,24 +71,24 @@ class _Transition(torch.autograd.Function):
         _, rates, _, ctx.contacts = inputs
         _, slope, code = output
         ctx.mark_non_differentiable(slope, code)
-        ctx.save_for_backward(rates, slope, code)
-        ctx.save_for_forward(rates, slope, code)
+        ctx.save_for_backward(slope, *((rates, code) if ctx.needs_input_grad[0] else ()))
+        ctx.save_for_forward(slope, rates, code)
 
     @staticmethod
     def backward(
         ctx: Context, *gradients: torch.Tensor
     ) -> tuple[torch.Tensor | None, torch.Tensor, None, None]:
-        rates, slope, code = ctx.saved_tensors
+        slope, *more = ctx.saved_tensors
         infected, susceptible, recovered = gradients[0].unbind(1)
-        recovers = code == INFECTED
-        change = torch.where(recovers, recovered - infected, infected - susceptible) * slope
-        by_gamma = torch.where(recovers, change, 0.0)
-        by_rates = torch.cat((sum_of_row(change - by_gamma), sum_of_row(by_gamma)), dim=-1)
-        if not ctx.needs_input_grad[0]:
+        by_beta = slope.clamp(min=0) * (infected - susceptible)
+        by_gamma = slope.clamp(max=0) * (infected - recovered)
+        by_rates = torch.cat((sum_of_row(by_beta), sum_of_row(by_gamma)), dim=-1)
+        if not more:
             return None, by_rates, None, None
-        by_count = _by_count(rates, change, code)
+        rates, code = more
+        by_count = _by_count(rates, by_beta, code)
         others = by_count / code.clamp(min=1)
-        through = ctx.contacts.sum_over(others.double(), backwards=True).to(change.dtype)
+        through = ctx.contacts.sum_over(others.double(), backwards=True).to(slope.dtype)
         infected = infected + by_gamma * rates[:, 1:] + through
         state = torch.stack((infected, susceptible + by_count, recovered), dim=1)
         return state, by_rates, None, None
@@ -91,17 +96,22 @@ class _Transition(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Context, *tangents: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         by_state, by_rates = tangents[:2]
-        rates, slope, code = ctx.saved_tensors
-        recovers = code == INFECTED
+        slope, rates, code = ctx.saved_tensors
         beta, gamma = by_rates[:, :1], by_rates[:, 1:]
-        change = torch.where(recovers, gamma, beta) * slope
         infected, susceptible, recovered = by_state.unbind(1)
         others = ctx.contacts.sum_over(infected.double()).to(slope.dtype) / code.clamp(min=1)
-        change = change + _by_count(rates, slope, code) * (susceptible + others)
-        change = change + torch.where(recovers, slope * rates[:, 1:] * infected, 0.0)
-        infection, recovery = torch.where(recovers, 0.0, change), torch.where(recovers, change, 0.0)
+        infection = slope.clamp(min=0) * beta
+        infection = infection + _by_count(rates, slope, code) * (susceptible + others)
+        recovery = -slope.clamp(max=0) * (gamma + rates[:, 1:] * infected)
         state = (infected + infection - recovery, susceptible - infection, recovered + recovery)
         return torch.stack(state, dim=1), None, None
+
+
+def _look_up(table: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
+    """Return each sample's entries (B, 8) for its codes, (B, N)."""
+    rows = torch.arange(len(table), dtype=code.dtype, device=code.device)[:, None]
+    entries = (code + rows * table.shape[1]).flatten()
+    return table.flatten().index_select(0, entries).view(code.shape)
 
 
 def _by_count(rates: torch.Tensor, by_beta: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
