@@ -1,0 +1,306 @@
+"""`hpckit collections`: what users add, pin, update, verify and remove."""
+
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpckit.collections.added import add
+from hpckit.collections.lockfile import changing, read_lock
+from tests.conftest import Answer, add_program, write_files
+from tests.unit.lab import FILES, commit, git, make_lab, make_repository, version
+
+Cli = Callable[..., Answer]
+
+
+@pytest.fixture
+def repo(here: Path) -> Path:
+    return make_repository(here.parent / "srv" / "lab")
+
+
+@pytest.fixture
+def lab(here: Path) -> Path:
+    return make_lab(here.parent / "shared")
+
+
+def user_lock(here: Path) -> Path:
+    return here.parent / "home" / ".config" / "hpckit" / "hpckit.lock"
+
+
+def names(cli: Cli) -> list[tuple[str, str, str]]:
+    rows = json.loads(cli("collections", "list", "--json").out)
+    return [(row["name"], row["origin"], row["state"]) for row in rows]
+
+
+def script(cli: Cli, *words: str) -> str:
+    answer = cli("submit", "lab-hello", "--dry-run", *words)
+    assert answer.status == 0, answer.err
+    return answer.out
+
+
+def no_git(here: Path) -> Path:
+    """Put a git on PATH that leaves a mark: whoever calls it is caught."""
+    mark = here.parent / "git-was-called"
+    add_program(here.parent / "bin" / "git", f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+    return mark
+
+
+def test_a_pin_holds_until_update_and_the_script_names_it(here: Path, repo: Path, cli: Cli) -> None:
+    first = git(repo, "rev-parse", "HEAD")
+    answer = cli("collections", "add", f"git+file://{repo}@main")
+    assert (answer.status, answer.err) == (0, "")
+    assert f"revision  {first} (main)" in answer.out
+    assert "shadows   templates/slurm/base.sh.j2 of built-in" in answer.out
+    second = commit(repo, {**version("two"), "templates/new.j2": "x\n"})
+    text = script(cli)
+    assert "export LAB=one" in text
+    for kind in ("workload lab-hello", "template slurm/base.sh.j2"):
+        assert f"# {kind} of lab at {first} (main), sha256:" in text
+    look = cli("collections", "update", "lab", "--dry-run").out
+    assert "-export LAB=one" in look
+    assert "+export LAB=two" in look
+    assert "LAB=one" in script(cli)
+    moved = cli("collections", "update").out
+    assert moved.splitlines() == [
+        f"lab: {first[:23]} -> {second[:23]} (main)",
+        "  + templates/new.j2",
+        "  ~ templates/slurm/base.sh.j2",
+    ]
+    assert "export LAB=two" in script(cli)
+    assert "+export LAB=two" in cli("collections", "diff", "lab").out
+    cli("collections", "update", "lab", "--to", "v1")
+    assert f"at {first} (v1)" in script(cli)
+
+
+def test_nothing_but_add_update_and_sync_calls_git(here: Path, repo: Path, cli: Cli) -> None:
+    cli("collections", "add", f"file://{repo}")
+    shutil.rmtree(repo)  # the source has vanished, and nobody cares
+    mark = no_git(here)
+    for words in (
+        "collections list", "collections verify", "templates list", "templates show base",
+        "templates show base --origin", "templates diff base", "workloads list", "sites list",
+        "workloads show lab-hello", "submit lab-hello --dry-run",
+    ):  # fmt: skip
+        answer = cli(*words.split())
+        assert (answer.status, "left out" in answer.err) == (0, False), (words, answer)
+    assert not mark.exists()
+    assert cli("collections", "update").status == 2  # no such folder on this machine any more
+    assert "LAB=one" in script(cli)
+
+
+def test_a_folder_is_used_in_place_and_a_change_shows(here: Path, lab: Path, cli: Cli) -> None:
+    answer = cli("collections", "add", str(lab))
+    assert "owner     root" in answer.out or os.geteuid() != 0
+    assert f"template slurm/base.sh.j2 of lab at {read_lock(user_lock(here))[0].hash}" in script(
+        cli
+    )
+    assert cli("collections", "verify").out == f"lab: as pinned, {lab}\n"
+    write_files(lab, version("two") | {"workloads/lab-hello/more.py": ""})
+    answer = cli("submit", "lab-hello", "--dry-run")
+    assert "export LAB=two" in answer.out
+    assert "lab has changed since it was pinned" in answer.err
+    answer = cli("collections", "verify", "lab")
+    assert answer.status == 1
+    assert answer.out.splitlines()[1:] == [
+        "  ~ templates/slurm/base.sh.j2",
+        "  + workloads/lab-hello/more.py",
+    ]
+    assert ("lab", "user lock", "changed") in names(cli)
+    assert cli("collections", "update", "lab").out.splitlines()[1:] == answer.out.splitlines()[1:]
+    assert "has changed" not in cli("submit", "lab-hello", "--dry-run").err
+
+
+def test_added_ones_stand_after_the_place_of_their_lock(here: Path, cli: Cli, monkeypatch) -> None:
+    outer = here.parent
+    for name in ("mine", "ours", "group"):
+        manifest = FILES["hpckit.yaml"].replace("lab", name, 1)
+        make_lab(outer / name, **{"hpckit.yaml": manifest})
+    write_files(here, {"templates/x.j2": ""})
+    write_files(outer, {"home/.config/hpckit/templates/x.j2": ""})
+    monkeypatch.setenv("HPCKIT_COLLECTIONS", str(outer / "group"))
+    cli("collections", "add", str(outer / "mine"))
+    cli("collections", "add", str(outer / "ours"), "--project")
+    assert names(cli) == [
+        ("project", "project", "ok"),
+        ("ours", "project lock", "ok"),
+        ("user", "user", "ok"),
+        ("mine", "user lock", "ok"),
+        ("group", "group", "ok"),
+        ("built-in", "built-in", "ok"),
+    ]
+    base = next(row for row in cli("templates", "list").out.splitlines() if "slurm/base" in row)
+    assert base.split(None, 1)[1].startswith("ours (project lock)")
+    # Where a project has a lock file, the next one goes into it.
+    manifest = FILES["hpckit.yaml"].replace("lab", "more", 1)
+    make_lab(outer / "more", **{"hpckit.yaml": manifest})
+    cli("collections", "add", str(outer / "more"))
+    assert ("more", "project lock", "ok") in names(cli)
+
+
+def test_a_colleagues_checkout_says_what_to_fetch(
+    here: Path, repo: Path, cli: Cli, monkeypatch
+) -> None:
+    cli("collections", "add", f"git+file://{repo}@v1", "--project")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here.parent / "other-cache"))  # a colleague's own
+    answer = cli("submit", "lab-hello", "--dry-run")
+    assert answer.status == 2
+    assert answer.err.splitlines()[-1].startswith(
+        "hpckit: error: Collection 'lab', from which templates/slurm/base.sh.j2, "
+        "workloads/lab-hello/workload.yaml may come, cannot be used: commit "
+    )
+    assert "Fetch it: hpckit collections sync" in answer.err
+    # A built-in workload would have had the lab's template: that is no other command's business.
+    answer = cli("submit", "ddp", "--dry-run")
+    assert answer.status == 2
+    assert "templates/slurm/base.sh.j2" in answer.err
+    answer = cli("submit", "ddp", "--dry-run", "--skip-check", "collections")
+    assert answer.status == 0
+    answer = cli("templates", "list")
+    assert answer.status == 0
+    assert "note: collection 'lab' is left out" in answer.err
+    assert ("lab", "project lock", "missing") in names(cli)
+    commit(repo, version("two"))
+    assert cli("collections", "sync").out.startswith("lab: fetched, ")
+    assert "export LAB=one" in script(cli)
+    assert cli("collections", "sync").out.startswith("lab: here, ")
+
+
+def test_a_vanished_folder_breaks_nothing_else(here: Path, lab: Path, cli: Cli) -> None:
+    write_files(lab, {"templates/slurm/only.sh.j2": '{% extends "slurm/base.sh.j2" %}\n'})
+    (lab / "templates" / "slurm" / "base.sh.j2").unlink()
+    cli("collections", "add", str(lab))
+    shutil.rmtree(lab)
+    for words in ("collections list", "templates list", "submit ddp --dry-run", "workloads list"):
+        assert cli(*words.split()).status == 0, words
+    answer = cli("submit", "ddp", "--template", "only", "--dry-run")
+    assert (answer.status, "templates/slurm/only.sh.j2 may come" in answer.err) == (2, True)
+    assert cli("collections", "remove", "lab").status == 0
+    assert names(cli) == [("built-in", "built-in", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("<<<<<<< HEAD\n", "hpckit.lock:1: is not valid JSON"),
+        ('{"format": 9, "collections": []}', "is of format 9"),
+        ('{"format": 1, "collections": [{"name": "built-in", "source": "/x"}]}', "built-in"),
+        ('{"format": 1, "collections": [{"name": "x", "source": "ext::sh"}]}', "must be a folder"),
+        ('{"format": 1, "collections": [{"name": "x", "source": "git+https://h/x", '
+         '"commit": "--output=/tmp/x"}]}', "is not a commit"),
+        ('{"format": 1, "collections": [{"name": "x", "source": "git+https://h/x"}]}', "no commit"),
+        ('{"format": 1, "collections": 3}', "is not a lock file"),
+    ],
+)  # fmt: skip
+def test_a_damaged_lock_is_one_line_and_stops_only_what_could_need_it(
+    here: Path, cli: Cli, text: str, why: str
+) -> None:
+    write_files(here, {"hpckit.lock": text})
+    answer = cli("templates", "list")
+    assert (answer.status, len(answer.err.splitlines())) == (0, 1)
+    assert why in answer.err
+    assert cli("submit", "ddp", "--dry-run").status == 2
+    answer = cli("collections", "verify")
+    assert (answer.status, len(answer.err.splitlines())) == (2, 1)
+
+
+def test_a_lock_that_lies_about_its_content_is_found_out(
+    here: Path, repo: Path, cli: Cli, monkeypatch
+) -> None:
+    cli("collections", "add", f"git+file://{repo}", "--project")
+    lock = here / "hpckit.lock"
+    lock.write_text(lock.read_text().replace(read_lock(lock)[0].hash, "sha256:0000000000000000"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here.parent / "other-cache"))
+    answer = cli("collections", "sync")
+    assert answer.status == 3
+    assert "Somebody changed the lock file" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "why"),
+    [
+        ("nowhere", 2, "is not a folder on this machine"),
+        ("file:///nowhere/lab.git", 2, "is not a folder on this machine"),
+        ("empty", 2, "has no hpckit.yaml"),
+        ("file://{here}/empty", 3, "cannot be fetched"),
+        ("file://{repo}@nope", 2, "no tag, branch or commit 'nope'. It has: main, v1."),
+        ("nameless", 2, "hpckit.yaml:1: a collection for others needs 'url:'"),
+        ("odd", 2, "'built-in' is hpckit's own"),
+    ],
+)
+def test_what_cannot_be_added_is_one_line(
+    here: Path, repo: Path, cli: Cli, word: str, status: int, why: str
+) -> None:
+    short = FILES["hpckit.yaml"].replace("url", "# url")
+    odd = FILES["hpckit.yaml"].replace("lab", "built-in", 1)
+    write_files(here, {"empty": None, "nameless/hpckit.yaml": short, "odd/hpckit.yaml": odd})
+    answer = cli("collections", "add", word.format(here=here, repo=repo))
+    assert (answer.status, answer.out) == (status, "")
+    assert len(answer.err.splitlines()) == 1
+    assert why in answer.err
+    assert names(cli) == [("built-in", "built-in", "ok")]
+
+
+def test_one_name_has_one_source(here: Path, lab: Path, repo: Path, cli: Cli) -> None:
+    cli("collections", "add", str(lab))
+    answer = cli("collections", "add", f"file://{repo}")
+    assert answer.status == 2
+    assert f"a collection 'lab' already, from {lab}" in answer.err
+
+
+def _add(folder: str, lock: str) -> None:
+    add(folder, Path(lock))
+
+
+def test_adding_at_the_same_time_loses_none(here: Path) -> None:
+    lock = here / "hpckit.lock"
+    folders = []
+    for number in range(8):
+        text = FILES["hpckit.yaml"].replace("lab", f"lab{number}", 1)
+        folders.append(make_lab(here.parent / f"l{number}", **{"hpckit.yaml": text}))
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_add, args=(str(f), str(lock))) for f in folders]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 8
+    assert sorted(entry.name for entry in read_lock(lock)) == [f"lab{n}" for n in range(8)]
+
+
+def test_a_writer_that_fails_leaves_the_lock_as_it_was(here: Path, lab: Path) -> None:
+    lock = here / "hpckit.lock"
+    add(str(lab), lock)
+    before = lock.read_text()
+
+    def fail() -> None:
+        with changing(lock) as entries:
+            entries.clear()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert lock.read_text() == before
+    assert [path.name for path in here.iterdir()] == ["hpckit.lock"]
+
+
+def test_resubmit_says_that_a_collection_moved(
+    here: Path, repo: Path, cli: Cli, fake_slurm: Path
+) -> None:
+    (fake_slurm / "sbatch.out").write_text("41\n")
+    first = git(repo, "rev-parse", "HEAD")
+    cli("collections", "add", f"git+file://{repo}@main")
+    run = json.loads(cli("submit", "lab-hello", "--json").out)
+    record = json.loads(Path(run["run_dir"], "run.json").read_text())
+    assert record["workload"]["revision"] == first
+    assert {row["revision"] for row in record["templates"]} == {first, ""}
+    assert record["collections"][0]["source"] == f"git+file://{repo}"
+    second = commit(repo, {**version("two"), "workloads/lab-hello/hello.py": "print(2)\n"})
+    cli("collections", "update")
+    said = cli("resubmit", run["job_id"], "--dry-run").err
+    assert f"collection lab: {first} -> {second}" in said
+    assert "template slurm/base.sh.j2 has changed" in said
+    assert "workload lab-hello has changed" in said
