@@ -48,6 +48,7 @@ class PermutedLinear(nn.Module):
     def _factors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         diagonal = softplus(self.raw_diagonal) + MIN_DIAGONAL
         below, above = self.corners
-        lower = torch.eye(len(diagonal)).to(diagonal).index_put(tuple(below), self.lower_entries)
+        lower = torch.diag(torch.ones_like(diagonal))
+        lower = lower.index_put(tuple(below), self.lower_entries)
         upper = torch.diag(diagonal).index_put(tuple(above), self.upper_entries)
         return lower, upper, diagonal
