@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from hpckit.errors import NotFoundError, OutsideError, RequestError
-from hpckit.runs import RECORD, Run, list_runs, read_run
+from hpckit.runs import RECORD, Run, list_runs, open_to_write, read_run
 
 
 def index_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -28,9 +28,10 @@ def add_to_index(runs: list[Run]) -> None:
     ]
     path = index_path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as stream:
-            stream.write("\n".join(lines) + "\n")
+        # Its owner's alone: a line in it says which folder a job id means.
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_to_write(path, "ab") as stream:
+            stream.write(("\n".join(lines) + "\n").encode())
     except OSError:
         return
 
@@ -55,7 +56,7 @@ def _indexed() -> list[dict[str, str]]:
 def find_runs(word: str, root: Path) -> list[Run]:
     """Return the run called `word`, or every task of the array called so.
 
-    `word` is a job id, a run id, a run's folder, or `latest`.
+    `word` is a job id, a run id, a run's folder, or `latest`: the user's own newest.
 
     Raises:
         NotFoundError: there is none.
@@ -69,6 +70,8 @@ def find_runs(word: str, root: Path) -> list[Run]:
     if matches := _unique(_from_index(word)) or [
         run for run in list_runs(root) if _names(run, word)
     ]:
+        # In a group's folder somebody else's record may claim the id.
+        matches = [run for run in matches if run.mine] or matches
         newest = max(run.submitted_at for run in matches)
         # Slurm reuses ids after a while: tasks of one array were submitted together.
         return sorted(
@@ -111,7 +114,8 @@ def _still_there(entry: dict[str, str]) -> Run | None:
 
 
 def _latest(root: Path) -> Run:
-    candidates = [run for run in (next(list_runs(root), None), _newest_indexed()) if run]
+    here = next((run for run in list_runs(root) if run.mine), None)
+    candidates = [run for run in (here, _newest_indexed()) if run]
     if not candidates:
         raise NotFoundError(f"There is no run yet in {root}. Start one: hpckit submit ddp")
     return max(candidates, key=lambda run: run.submitted_at)

@@ -7,7 +7,7 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpckit.runs import write_json
+from hpckit.runs import open_to_write, write_json
 from hpckit.slurm.states import JobState
 
 STATE = "local.json"
@@ -52,8 +52,8 @@ def begin_local_state(run_dir: Path, job_id: str, pid: int) -> None:
         pid_started=start_ticks(pid) or 0,
         reason="Resources",
     )
-    with contextlib.suppress(FileExistsError), (run_dir / STATE).open("x") as stream:
-        json.dump(asdict(state), stream)
+    with contextlib.suppress(FileExistsError), open_to_write(run_dir / STATE, "xb") as stream:
+        stream.write(json.dumps(asdict(state)).encode())
 
 
 def read_local_state(run_dir: Path) -> LocalState | None:

@@ -34,7 +34,7 @@ def log_files(run: Run, rank: int | None = None, *, every: bool = False) -> list
         if not 0 <= rank < run.ranks:
             raise NotFoundError(f"Rank {rank} is none of this run's 0 to {run.ranks - 1}.")
         return _of_rank(folder, rank)
-    return _of_rank(folder, 0) or _present(run.dir / JOB_LOG)
+    return _of_rank(folder, 0) or _present(run.dir / JOB_LOG, or_empty=False)
 
 
 def _of_rank(folder: Path, rank: int) -> list[Path]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hpckit.errors import NotFoundError, OutsideError, RequestError
 
@@ -17,7 +17,16 @@ SCHEMA = 1
 # What commands read of a record without asking whether it is there.
 _KEYS = ("run_id", "job_id", "executor", "submitted_at", "name", "cwd", "request", "parameters",
          "command", "hpckit_version")  # fmt: skip
+# What a folder's name, and an id given to Slurm's programs, may be: the record may be another's.
+_RUN_ID = re.compile(r"[\w][\w.-]{0,200}", re.ASCII)
+_JOB_ID = re.compile(r"\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}", re.ASCII)
+# A group's folder may let all its members write, and a umask of 002 every file in it. What a run
+# starts, loads or sends again must be its owner's own words: others read, where the umask lets
+# them, and never write.
+FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 _PLAN_KEYS = ("nodes", "tasks_per_node", "ranks", "total_gpus", "time_min", "strategy", "launcher")
+_PLAN_NUMBERS = ("nodes", "tasks_per_node", "ranks", "total_gpus", "time_min")
+_LAST_MOMENT = 253_402_300_800.0  # the year 10000, which time.localtime() still knows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +45,22 @@ class Run:
     def job_id(self) -> str:
         """Slurm's job id (`123_4` for an array task), or the local run's."""
         return str(self.record["job_id"])
+
+    @property
+    def mine(self) -> bool:
+        """Whether this user made the folder."""
+        try:
+            return self.dir.stat().st_uid == os.getuid()
+        except OSError:  # removed since
+            return False
+
+    @property
+    def owner(self) -> str:
+        """Who made the folder: a user's name, or number."""
+        try:
+            return self.dir.owner()
+        except KeyError:
+            return f"user {self.dir.stat().st_uid}"
 
     @property
     def executor(self) -> str:
@@ -93,7 +118,7 @@ def make_folder(root: Path, run_id: str) -> Path:
     """
     folder = root / run_id
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(mode=FOLDER_MODE, parents=True)
     except OSError as error:
         raise OutsideError(
             f"Run folder {str(folder)!r} cannot be made: {error.strerror}. "
@@ -113,8 +138,23 @@ def remove_folders(folders: list[Path]) -> None:
 def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:
     """Write a JSON file whole or not at all: readers never see half of it."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
+    write_text(beside, json.dumps(value, indent=indent) + "\n")
     beside.replace(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of a run, which others cannot write to."""
+    with open_to_write(path) as stream:
+        stream.write(text.encode())
+
+
+def open_to_write(path: Path, mode: str = "wb") -> IO[bytes]:
+    """Open a file of a run for writing: others cannot write to it, and it is no link of theirs."""
+    return open(path, mode, opener=_owners_alone)
+
+
+def _owners_alone(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, _FILE_MODE)
 
 
 def read_run(folder: Path) -> Run:
@@ -128,18 +168,43 @@ def read_run(folder: Path) -> Run:
         record = json.loads(path.read_text(encoding="utf-8"))
         run = Run(dir=folder, record=record)
         _ = [record[key] for key in _KEYS], [record["plan"][key] for key in _PLAN_KEYS]
-        _ = (run.ranks, run.submitted_at, run.array_job_id, run.task)
+        _check(run)
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{str(folder)!r} is not a run's folder: it has no {RECORD}."
         ) from error
     except OSError as error:
         raise OutsideError(f"Run {str(folder)!r} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise RequestError(
             f"{path} is damaged ({type(error).__name__}: {error}). Its logs are still in {folder}."
         ) from error
     return run
+
+
+def _check(run: Run) -> None:
+    """Refuse what no run of hpckit's has: in a shared folder somebody else may have written it.
+
+    Raises:
+        ValueError, TypeError, OverflowError: a value that commands could not use.
+    """
+    wrong = [word for word in (run.job_id, run.array_job_id or "0") if not _JOB_ID.fullmatch(word)]
+    if wrong or not _RUN_ID.fullmatch(run.run_id):
+        raise ValueError(f"{(wrong or [run.run_id])[0][:80]!r} cannot be an id")
+    if not 0 <= run.submitted_at < _LAST_MOMENT:
+        raise ValueError(f"{run.submitted_at} is no moment")
+    plan = run.record["plan"]
+    _ = run.ranks, run.task, [int(plan[key]) for key in _PLAN_NUMBERS]
+    for key in ("name", "cwd"):
+        if not isinstance(run.record[key], str):
+            raise TypeError(f"{key!r} is no text")
 
 
 def list_runs(root: Path) -> Iterator[Run]:
@@ -162,7 +227,8 @@ def _folders(root: Path) -> list[Path]:
 
 def _is_run(entry: "os.DirEntry[str]") -> bool:
     try:
-        return entry.is_dir() and os.path.exists(os.path.join(entry.path, RECORD))  # noqa: PTH110,PTH118
+        # A regular file: reading a pipe put there would never end.
+        return entry.is_dir() and os.path.isfile(os.path.join(entry.path, RECORD))  # noqa: PTH113,PTH118
     except OSError:
         return False
 

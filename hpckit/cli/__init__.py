@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from hpckit import __version__
+from hpckit.cli.output import note
 from hpckit.errors import HpckitError, RequestError
 
 # Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`.
@@ -89,7 +90,7 @@ def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
     try:
         make_app(words)(args=words, obj=rest, prog_name="hpckit")
     except HpckitError as error:
-        print(f"hpckit: error: {error}", file=sys.stderr)
+        note(f"hpckit: error: {error}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader (head, less) has left; keep Python from complaining at its own exit.

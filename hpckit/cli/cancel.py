@@ -3,7 +3,7 @@
 import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
-from hpckit.cli.output import note, print_json
+from hpckit.cli.output import note, print_json, say
 from hpckit.cli.view import status_document, status_line
 from hpckit.submission.waiting import cancel as cancel_runs
 
@@ -19,6 +19,6 @@ def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
     if json:
         print_json(status_document(found))
     else:
-        print("\n".join(status_line(status) for status in found))
+        say("\n".join(status_line(status) for status in found))
     if not all(status.finished or status.elsewhere for status in found):
         note("Slurm has the request, but some jobs are still ending.")

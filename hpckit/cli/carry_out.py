@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from hpckit.cli.follow import LiveView
-from hpckit.cli.output import note, print_json
+from hpckit.cli.output import note, print_json, say
 from hpckit.cli.prepare import say_plan
 from hpckit.cli.view import status_line, submit_record
 from hpckit.runs import Run
@@ -36,7 +36,7 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
     if json:
         print_json(_document(submission, ended))
     else:
-        print("\n".join(status_line(status) for status in ended))
+        say("\n".join(status_line(status) for status in ended))
     if not all(status.good for status in ended):
         note(f"Why: hpckit logs {_first_bad(ended).run.job_id} --errors")
         raise typer.Exit(1)
@@ -58,6 +58,6 @@ def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> N
     else:
         text = f"Submitted {first.job_id}"
     if not json:
-        print(text, flush=True)
+        say(text)
     note(f"  run     {submission.place.dir}")
     note(f"  follow  hpckit logs {first.job_id} -f")

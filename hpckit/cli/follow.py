@@ -4,6 +4,7 @@ import shutil
 import sys
 from dataclasses import replace
 
+from hpckit.cli.output import spelt
 from hpckit.cli.view import clock, status_line
 from hpckit.errors import CommandError
 from hpckit.slurm import jobs
@@ -23,7 +24,7 @@ class LiveView:
         """Show a round of statuses."""
         # The seconds alone are no news: a log gets a line when something else has changed.
         lines = {
-            status.run.job_id: _line(status, seconds=self._terminal or status.finished)
+            status.run.job_id: spelt(_line(status, seconds=self._terminal or status.finished))
             for status in statuses
         }
         if self._terminal:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JsonOption, RunsOption, default_root
-from hpckit.cli.output import note, print_json, table
+from hpckit.cli.output import note, print_json, say, table
 from hpckit.cli.view import status_record
 from hpckit.find import newest_runs
 from hpckit.submission.states import RunStatus, statuses
@@ -34,7 +34,7 @@ def jobs(
         note("No runs yet. Start one: hpckit submit ddp")
         return
     heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")
-    print(table(heads, [_row(status) for status in found]))
+    say(table(heads, [_row(status) for status in found]))
     if len(shown) == limit:
         note(f"The newest {limit}; --limit 0 shows all.")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JobArgument, RunsOption, default_root
-from hpckit.cli.output import note
+from hpckit.cli.output import note, say, spelt
 from hpckit.errors import RequestError
 from hpckit.find import find_runs
 from hpckit.logs import error_report, follow, log_files, read_all
@@ -40,10 +40,10 @@ def logs(
     if errors:
         _print_errors(run)
     elif following:
-        _print(follow(lambda: log_files(run, rank, every=every), lambda: _over(run)))
+        _print(follow(lambda: log_files(run, rank, every=every), lambda: _over(run)), own=run.mine)
     else:
         files = log_files(run, rank, every=every)
-        _print(read_all(files))
+        _print(read_all(files), own=run.mine)
         if not files:
             note(f"{run.job_id} has written nothing yet. See `hpckit status {run.job_id}`.")
 
@@ -65,17 +65,20 @@ def _print_errors(run: Run) -> None:
         return
     report = error_report(run)
     if report and (status.finished or status.ranks):
-        print(report)
+        say(report)
     else:
         note(f"{run.job_id} is {status.state}: no error so far.")
 
 
-def _print(pieces: Iterable[tuple[Path, str]]) -> None:
-    """Print pieces of files, with a line that names the file where it changes, as tail does."""
+def _print(pieces: Iterable[tuple[Path, str]], *, own: bool) -> None:
+    """Print pieces of files, with a line that names the file where it changes, as tail does.
+
+    One's own are printed as they are; what somebody else wrote gives the terminal no orders.
+    """
     last = None
     for path, text in pieces:
         if last is not None and path != last:
             sys.stdout.write(f"\n==> {path.name} <==\n")
         last = path
-        sys.stdout.write(text)
+        sys.stdout.write(text if own else spelt(text))
         sys.stdout.flush()

@@ -166,7 +166,7 @@ def _dependencies(
             raise RequestError(
                 f"--after {word!r}: {kind!r} is not one of {', '.join(_DEPENDENCIES)}."
             )
-        if executor == "slurm" and job.replace("_", "").isdigit():
+        if executor == "slurm" and job.replace("_", "").isdecimal() and job.isascii():
             after.append(f"{kind}:{job}")
             continue
         found = find_runs(job, root)

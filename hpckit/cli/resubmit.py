@@ -75,8 +75,11 @@ def resubmit(
     request = replace(
         request, **{key: value for key, value in changes.items() if value is not None}
     )
+    root = default_root(runs) if runs or not old.mine else old.dir.parent
+    if not old.mine:
+        note(f"note: run {old.run_id} is of {old.owner}, and so are its script and its settings")
     _go_there(old)
-    submission = prepare(request, runs or old.dir.parent, preview=dry_run)
+    submission = prepare(request, root, preview=dry_run)
     rendered = render_script(submission)
     lines = differences(old.record, make_record(submission, rendered))
     note(f"Again {old.run_id}" + (", with these differences:" if lines else ", with no difference"))

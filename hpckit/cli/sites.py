@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JsonOption, look_around
-from hpckit.cli.output import print_json, table
+from hpckit.cli.output import print_json, say, table
 from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
 from hpckit.units import format_minutes
 
@@ -47,7 +47,7 @@ def list_all(json: JsonOption = False) -> None:
         )
         for name, place in found.items()
     ]
-    print(table(("SITE", "FROM", "SHADOWS", "DESCRIPTION"), rows))
+    say(table(("SITE", "FROM", "SHADOWS", "DESCRIPTION"), rows))
 
 
 @commands.command()
@@ -61,7 +61,7 @@ def show(
     if json:
         print_json(_record(site))
     else:
-        print(_page(site, str(list_sites(collections)[site.name].path)))
+        say(_page(site, str(list_sites(collections)[site.name].path)))
 
 
 def _record(site: Site) -> dict[str, object]:

@@ -3,7 +3,7 @@
 import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
-from hpckit.cli.output import print_json
+from hpckit.cli.output import print_json, say
 from hpckit.cli.view import status_document, status_page
 from hpckit.submission.states import statuses
 
@@ -19,4 +19,4 @@ def status(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
     if json:
         print_json(status_document(found))
     else:
-        print("\n".join(status_page(status) for status in found))
+        say("\n".join(status_page(status) for status in found))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JsonOption, RunsOption
-from hpckit.cli.output import print_json
+from hpckit.cli.output import print_json, say
 from hpckit.cli.prepare import prepare, say_plan
 from hpckit.errors import RequestError
 from hpckit.plan.request import Request
@@ -136,7 +136,7 @@ def submit(
     elif check:
         from hpckit.submission.check import check_with_slurm  # noqa: PLC0415  # see carry_out
 
-        print(check_with_slurm(submission))
+        say(check_with_slurm(submission))
     else:
         # A dry run needs none of it, and would take a tenth longer.
         from hpckit.cli.carry_out import carry_out  # noqa: PLC0415
@@ -153,7 +153,7 @@ def parse_gpus(text: str | None) -> tuple[str | None, int | None]:
     if text is None:
         return None, None
     kind, _, count = text.rpartition(":")
-    if not count.isdigit():
+    if not count.isdecimal():
         raise RequestError(f"--gpus {text!r} must be a number per node, or TYPE:N as in A100:4.")
     return kind or None, int(count)
 

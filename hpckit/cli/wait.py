@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
-from hpckit.cli.output import print_json
+from hpckit.cli.output import print_json, say
 from hpckit.cli.view import status_document, status_line
 from hpckit.submission.waiting import wait as wait_for
 
@@ -28,6 +28,6 @@ def wait(
     if json:
         print_json(status_document(found))
     else:
-        print("\n".join(status_line(status) for status in found))
+        say("\n".join(status_line(status) for status in found))
     if not all(status.good for status in found):
         raise typer.Exit(1)

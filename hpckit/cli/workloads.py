@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JsonOption, look_around
-from hpckit.cli.output import print_json, table
+from hpckit.cli.output import print_json, say, table
 from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
 
 commands = typer.Typer(help="Programs hpckit can submit.", no_args_is_help=True)
@@ -46,7 +46,7 @@ def list_all(json: JsonOption = False) -> None:
         )
         for name, place in found.items()
     ]
-    print(table(("WORKLOAD", "STRATEGY", "FROM", "SHADOWS", "DESCRIPTION"), rows))
+    say(table(("WORKLOAD", "STRATEGY", "FROM", "SHADOWS", "DESCRIPTION"), rows))
 
 
 @commands.command()
@@ -58,7 +58,7 @@ def show(
     if json:
         print_json(_record(workload))
     else:
-        print(_page(workload))
+        say(_page(workload))
 
 
 def _record(workload: Workload) -> dict[str, object]:

@@ -25,6 +25,7 @@ from hpckit.localjob import (
     write_local_state,
 )
 from hpckit.payload.children import prepare_child, shell_status, signal_group, stop_all
+from hpckit.runs import open_to_write
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.values import rebuild
 
@@ -76,7 +77,7 @@ class Job:
 
     def start(self, environ: Mapping[str, str]) -> None:
         """Start the job script."""
-        log = (self.run_dir / "job.out").open("ab")
+        log = open_to_write(self.run_dir / "job.out", "ab")
         with log:
             self.child = shell.spawn(
                 ["/bin/bash", self.spec.script],

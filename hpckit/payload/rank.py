@@ -29,6 +29,7 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
 from hpckit.payload.tracebacks import last_error
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
+from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ class RankProcess:
         """Run the script to its end; return its exit status as a shell would give it."""
         device, warning = choose_device(self.task.device)
         logs = self.task.folder / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        (self.task.folder / "ranks").mkdir(exist_ok=True)
+        logs.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        (self.task.folder / "ranks").mkdir(mode=FOLDER_MODE, exist_ok=True)
         out, err = (logs / f"{self.place.rank}.{end}" for end in ("out", "err"))
-        with out.open("ab") as stdout, err.open("ab") as stderr:
+        with open_to_write(out, "ab") as stdout, open_to_write(err, "ab") as stderr:
             errors_from = stderr.tell()
             if warning and self.place.rank == 0:
                 _say(stderr, warning)

@@ -3,7 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from hpckit.errors import RequestError
 from hpckit.values import rebuild
@@ -11,7 +11,9 @@ from hpckit.values import rebuild
 # Words that land in Slurm options. Lists, feature expressions and node ranges are all in here;
 # white space, quotes, `$` and control characters are not, whatever quoting would do with them.
 _WORD = re.compile(r"[A-Za-z0-9_.,:@%+=*&|()\[\]/-]+")
-_WORDS = ("partition", "account", "qos", "constraint", "reservation", "exclude", "gpu_type")
+_WORDS = ("partition", "account", "qos", "constraint", "reservation", "exclude")
+# A comma would end the option's value: `--gpus a100:1,shard:8:1` asks for two things.
+_TYPE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,8 @@ class Request:
                 raise RequestError(
                     f"--{field.replace('_', '-')} {value!r} holds a character Slurm does not take."
                 )
+        if self.gpu_type is not None and not _TYPE.fullmatch(self.gpu_type):
+            raise RequestError(f"--gpus {self.gpu_type!r}: a GPU type is one word, as in A100:4.")
         if self.name is not None and (not self.name.strip() or not self.name.isprintable()):
             raise RequestError(f"--name {self.name!r} must be printable text on one line.")
         for field, least in _LEAST.items():
@@ -91,8 +95,28 @@ def request_from_record(record: dict[str, Any]) -> Request:
         RequestError: the record has keys this version does not know.
     """
     try:
+        _check_types(record)
         return rebuild(Request, record)
     except TypeError as error:
         raise RequestError(
             f"The recorded request was written by another version of hpckit: {error}."
         ) from error
+
+
+def _check_types(record: Any) -> None:  # noqa: ANN401
+    """Refuse values of other types than the request's own: the record may be another user's.
+
+    Raises:
+        TypeError: so it is.
+    """
+    if not isinstance(record, dict):
+        raise TypeError("it is no mapping")
+    for name, hint in get_type_hints(Request).items():
+        if name in record and not _fits(record[name], get_args(hint) or (hint,)):
+            raise TypeError(f"{name} is {record[name]!r}")
+
+
+def _fits(value: object, kinds: tuple[Any, ...]) -> bool:
+    if Ellipsis in kinds:  # tuple[str, ...], which JSON has as a list
+        return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+    return isinstance(value, (*kinds, int) if float in kinds else kinds)

@@ -4,7 +4,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpckit.report.view import WIDTH, Style, cut, duration, fold, hours, percent, size, visible
+from hpckit.report.view import (
+    WIDTH,
+    Style,
+    cut,
+    duration,
+    fold,
+    hours,
+    percent,
+    readable,
+    size,
+    visible,
+)
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.values import JobUse
 
@@ -42,7 +53,8 @@ def distribution_page(
     jobs: Sequence[JobUse], advice: Mapping[str, Sequence[Advice]], style: Style, *, all_jobs: bool
 ) -> str:
     """Return one screen on many jobs; `advice` is keyed by job id."""
-    return "\n".join(line.rstrip() for line in _lines(jobs, advice, style, all_jobs=all_jobs))
+    lines = _lines(jobs, advice, style, all_jobs=all_jobs)
+    return "\n".join(readable(line.rstrip()) for line in lines)
 
 
 def _lines(

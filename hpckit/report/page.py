@@ -14,6 +14,7 @@ from hpckit.report.view import (
     fold,
     hours,
     percent,
+    readable,
     size,
     visible,
 )
@@ -45,7 +46,7 @@ class Page:
 
 def page(content: Page, style: Style) -> str:
     """Return the page, without a last newline."""
-    return "\n".join(line.rstrip() for line in _lines(content, style))
+    return "\n".join(readable(line.rstrip()) for line in _lines(content, style))
 
 
 def _lines(content: Page, style: Style) -> Iterator[str]:

@@ -53,6 +53,16 @@ def visible(text: str) -> str:
     )
 
 
+def readable(line: str) -> str:
+    """Return a line with control characters written out, all but the colours of `Style.paint`."""
+    if line.isprintable():
+        return line
+    words = _ESCAPE.split(line)
+    return "".join(
+        map("".join, zip(map(visible, words), [*_ESCAPE.findall(line), ""], strict=True))
+    )
+
+
 def bar(percent: float | None, width: int, style: Style) -> str:
     """Return a bar in brackets; a question mark where nothing is known."""
     if percent is None:

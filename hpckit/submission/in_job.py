@@ -89,18 +89,33 @@ def _handle_signals(task: Task, running: Supervised) -> None:
     signal.signal(signal.SIGUSR2, stop_signal)
 
 
-def refuse_shared_folder(folder: Path) -> None:
-    """Refuse to unpickle from a folder that others can write.
+def open_own_folder(folder: Path) -> Path:
+    """Open a folder of pickles that nobody else can write to; return a path that leads into it.
+
+    The path holds the folder itself, not its name: where others can rename things above it, they
+    could put another in its place after the check.
 
     Raises:
-        JobError: the folder is not the user's own, or its mode lets others in.
+        JobError: the folder, the run's around it or a pickle in it is not the user's own, or can be
+            written by others.
     """
-    status = folder.stat()
-    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
-        raise JobError(
-            f"{folder} can be written by others, so nothing is loaded from it. "
-            f"Make it yours alone: chmod 700 {folder}"
-        )
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise JobError(f"{folder} cannot be opened: {error.strerror}.") from error
+    pickles = [name for name in os.listdir(opened) if name.endswith(".pkl")]  # noqa: PTH208
+    for name in (".", "..", *pickles):
+        status = os.stat(name, dir_fd=opened, follow_symlinks=False)
+        shared = stat.S_IMODE(status.st_mode) & 0o022 or stat.S_ISLNK(status.st_mode)
+        if shared or status.st_uid != os.getuid():
+            place, mode = {".": (folder, "700"), "..": (folder.parent, "go-w")}.get(
+                name, (folder / name, "600")
+            )
+            raise JobError(
+                f"{place} can be written by others, so nothing is loaded from it. "
+                f"Make it yours alone: chmod {mode} {place}"
+            )
+    return Path(f"/proc/self/fd/{opened}")
 
 
 def _import_process_job() -> "Callable[[Path], None]":
@@ -124,7 +139,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # until submitit's handler stands
     folder = Path(sys.argv[1])
     try:
-        refuse_shared_folder(folder)
+        folder = open_own_folder(folder)
         process_job = _import_process_job()
         logging.getLogger("submitit").setLevel(logging.CRITICAL)
         process_job(folder)

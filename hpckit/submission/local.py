@@ -16,7 +16,7 @@ from hpckit.interpreter import own_python
 from hpckit.localjob import ask_cancel, begin_local_state, read_local_state
 from hpckit.payload.controller import ControllerSpec
 from hpckit.plan.model import Machine
-from hpckit.runs import write_json
+from hpckit.runs import write_json, write_text
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -45,7 +45,7 @@ def local_executor(
                 delayed.set_timeout(spec.time_min, self.max_num_timeout)
                 delayed.dump(submitted.paths.submitted_pickle)
             path = folder.parent / "job.sh"
-            path.write_text(script, encoding="utf-8")
+            write_text(path, script)
             _start(folder, replace(spec, script=str(path), job_ids=tuple(job_ids)), environ)
             return jobs
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.errors import SubmissionError
+from hpckit.runs import write_text
 from hpckit.slurm.control import parse_job_id
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def slurm_executor(
         def _submit_command(self, command: str) -> Any:  # noqa: ANN401
             del command
             path = folder.parent / "job.sh"
-            path.write_text(script, encoding="utf-8")
+            write_text(path, script)
             output = run(["sbatch", "--parsable", *sbatch_args, str(path)])
             return self.job_class(folder=self.folder, job_id=parse_job_id(output), tasks=[0])
 

@@ -10,11 +10,20 @@ from hpckit.environ import scrubbed_environment
 from hpckit.errors import RequestError
 from hpckit.find import add_to_index
 from hpckit.interpreter import own_python
+from hpckit.logs import JOB_LOG
 from hpckit.payload.controller import ControllerSpec
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.plan.model import Plan
 from hpckit.render import Rendered
-from hpckit.runs import RECORD, Run, make_folder, remove_folders, write_json
+from hpckit.runs import (
+    RECORD,
+    Run,
+    make_folder,
+    open_to_write,
+    remove_folders,
+    write_json,
+    write_text,
+)
 from hpckit.script import SIGNAL_DELAY_S, submitit_folder
 from hpckit.slurm import control
 from hpckit.submission.in_job import Payload
@@ -44,6 +53,10 @@ def submit(submission: Submission) -> list[Run]:
         for folder in dict.fromkeys([base, *(task.folder for task in tasks)]):
             folders.append(make_folder(folder.parent, folder.name))
         submitit_folder(base).mkdir(mode=0o700)
+        if plan.executor == "slurm":
+            # Slurm would make it with the user's umask, which may let a group write.
+            for task in tasks:
+                open_to_write(task.folder / JOB_LOG).close()
         job_ids += _hand_over(submission, rendered.text, tasks)
         runs = _write_records(submission, rendered, tasks, job_ids)
     except BaseException:
@@ -174,7 +187,7 @@ def _write_records(
     runs = []
     for index, (task, job_id) in enumerate(zip(tasks, job_ids, strict=True)):
         if plan.is_array:
-            (task.folder / "job.sh").write_text(rendered.text, encoding="utf-8")
+            write_text(task.folder / "job.sh", rendered.text)
         record = {
             **common,
             "run_id": task.run_id,

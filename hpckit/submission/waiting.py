@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from hpckit import localjob
-from hpckit.errors import OutsideError
+from hpckit.errors import OutsideError, RequestError
 from hpckit.runs import Run
 from hpckit.slurm import control
 from hpckit.submission.states import RunStatus, statuses
@@ -44,7 +44,17 @@ def wait(
 
 
 def cancel(runs: Sequence[Run]) -> list[RunStatus]:
-    """End runs; return what they are a moment later. Runs that are over stay as they were."""
+    """End runs; return what they are a moment later. Runs that are over stay as they were.
+
+    Raises:
+        RequestError: a run is somebody else's, whose folder is not ours to write to.
+    """
+    for run in runs:
+        if not run.mine:
+            how = f" Who may end any job: scancel {run.job_id}" * (run.executor == "slurm")
+            raise RequestError(
+                f"Run {run.run_id} is of {run.owner}, who alone can cancel it with hpckit.{how}"
+            )
     before = {status.run.dir: status for status in statuses(runs)}
     seen = [before[run.dir] for run in runs]
     alive = [row.run for row in seen if not (row.finished or row.elsewhere)]

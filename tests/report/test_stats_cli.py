@@ -92,7 +92,7 @@ def test_somebody_elses_run_is_read_and_not_written(
     run: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    found = document(cli, "latest")
+    found = document(cli, run.name)
     assert found["summary"]["gpu_hours"] == 4
     assert found["timeseries_file"] is None
     assert not (run / "summary.json").exists()

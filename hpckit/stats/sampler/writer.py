@@ -68,9 +68,10 @@ class Writer:
 
     def _write(self) -> None:
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._file = os.open(self.path, flags, 0o666)
+            # Whatever the umask, others do not write here; and no link of theirs is followed.
+            self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(self.path, flags, 0o644)
         while self._waiting:
             text = (b"\n" if self._torn else b"") + b"".join(self._waiting)
             self._torn = False  # an empty line between two is nothing
