@@ -6,7 +6,9 @@ error can name the file and the line, and no tag can build an object.
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from hpckit.errors import ConfigError
 
 Scalar = str | int | float | bool | None
 _SMALL = 10_000
+# Lines whose keys are not read, for `every_problem`.
+_LEFT_OUT: ContextVar[frozenset[int]] = ContextVar("left_out", default=frozenset())
+_KEY_FAULT = re.compile(r"[^\n]*?:(\d+): (?!.*\bneeds ').*", re.DOTALL)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -174,6 +179,30 @@ def read_document(path: Path, what: str) -> Fields:
     return Fields(place=values[1], values=values[0], what=what)
 
 
+def every_problem(read: Callable[[], object]) -> Iterator[str]:
+    """Yield each problem of one document: a key at fault is left out, and the rest read again.
+
+    It ends at one that has no line of its own: a document that is no YAML, a key that is missing.
+    """
+    lines: set[int] = set()
+    while True:
+        before = _LEFT_OUT.set(frozenset(lines))
+        try:
+            read()
+            return
+        except ConfigError as error:
+            problem = str(error)
+        finally:
+            _LEFT_OUT.reset(before)
+        fault = _KEY_FAULT.fullmatch(problem)
+        if lines and fault is None:  # it may be missing because it was left out
+            return
+        yield problem
+        if fault is None or int(fault[1]) in lines:
+            return
+        lines.add(int(fault[1]))
+
+
 def _compose(text: str) -> Any:  # noqa: ANN401
     """Parse with libyaml, ten times as fast; with Python's own where that fails or could crash.
 
@@ -220,6 +249,8 @@ def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         key = str(key_node.value)
+        if line in _LEFT_OUT.get():
+            continue
         if key in built:
             raise ConfigError(f"{path}:{line}: key {key!r} stands twice.")
         value, place = _build(value_node, path, seen)

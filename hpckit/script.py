@@ -57,13 +57,15 @@ class RunPlace:
     after: tuple[str, ...] = ()
 
 
-def make_script(plan: Plan, place: RunPlace, collections: tuple[Collection, ...]) -> Rendered:
-    """Render the job script of a plan.
+def make_script(
+    plan: Plan, place: RunPlace, collections: tuple[Collection, ...], *, trace: bool = False
+) -> Rendered:
+    """Render the job script of a plan; `trace` asks for the origin of each line.
 
     Raises:
         TemplateError: the template is missing or wrong.
     """
-    rendered = render(plan.template, make_context(plan, place), collections)
+    rendered = render(plan.template, make_context(plan, place), collections, trace=trace)
     shebang, _, body = rendered.text.partition("\n")
     if not shebang.startswith("#!"):
         raise TemplateError(
@@ -71,8 +73,10 @@ def make_script(plan: Plan, place: RunPlace, collections: tuple[Collection, ...]
             f"{shebang!r}; Slurm wants it to start with #!, as in #!/bin/bash."
         )
     used = [*_site_and_workload(plan, collections), *(("template", t) for t in rendered.templates)]
-    comment = "".join(f"# {line}\n" for line in _provenance(plan, place, used))
-    return replace(rendered, text=f"{shebang}\n{comment}{body.rstrip()}\n")
+    lines = [f"# {line}\n" for line in _provenance(plan, place, used)]
+    origins = (*rendered.origins[:1], *(None for _ in lines), *rendered.origins[1:])
+    text = f"{shebang}\n{''.join(lines)}{body.rstrip()}\n"
+    return replace(rendered, text=text, origins=origins if trace else ())
 
 
 def make_context(plan: Plan, place: RunPlace) -> dict[str, Any]:

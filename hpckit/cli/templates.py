@@ -1,6 +1,7 @@
 """`hpckit templates list|show|vars|lint|diff`."""
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +9,9 @@ import typer
 
 from hpckit.cli.arguments import JsonOption, look_around
 from hpckit.cli.output import note, print_json, table
-from hpckit.collections import content_hash
+from hpckit.collections import content_hash, survey
 from hpckit.errors import RequestError, TemplateError
-from hpckit.lint import lint_template
+from hpckit.lint import Finding, lint_collection, lint_template
 from hpckit.render import find_template, list_templates, read_template
 from hpckit.script import VARIABLES
 from hpckit.stats.advice.check import check_rules
@@ -35,6 +36,7 @@ def list_all(json: JsonOption = False) -> None:
                 {
                     "name": name,
                     "collection": place.collection.name,
+                    "revision": place.collection.revision or None,
                     "shadows": [row.name for row in place.shadows],
                     "path": str(place.path),
                     "hash": content_hash(place.path),
@@ -59,6 +61,9 @@ def show(
     found = find_template(name, look_around().collections)
     if origin:
         print(f"{found.name}\n  from     {found.collection.label()}\n  file     {found.path}")
+        if found.collection.source:
+            print(f"  source   {found.collection.source}")
+            print(f"  revision {found.collection.revision} {found.collection.rev}".rstrip())
         print(f"  hash     {content_hash(found.path)}")
         for row in found.shadows:
             print(f"  shadows  {row.label()}: {row.path}/templates/{found.name}")
@@ -81,27 +86,52 @@ def lint(
 ) -> None:
     """Render script templates for a matrix of plans; run bash -n, shellcheck and Slurm's own rule.
 
-    Without names, every script template on the search path, and the rules of advice. Exit status 1
-    when something is wrong.
+    Without names, every script template on the search path, and all else that collections hold:
+    manifests, other templates, sites, workloads, rules of advice, and who can write them. Each
+    finding has a file and a line. Exit status 1 when something is wrong.
     """
-    collections = look_around().collections
+    # A manifest at fault is one more finding, and no reason to stop.
+    collections = survey(broken=[]).collections
     known = [name for name in list_templates(collections) if name.startswith("slurm/")]
-    bad = 0
-    for name in names or known:
-        found = find_template(name, collections)
-        count, findings = lint_template(found.name, collections)
-        bad += len(findings)
-        for finding in findings:
-            print(finding)
-        print(f"{found.name} ({found.collection.label()}): {count} plans, {len(findings)} findings")
+    found: list[Finding] = []
     if not names:
-        problems = check_rules(collections)
+        for collection in collections:
+            found += lint_collection(collection, collections)
+    bad = _print_new(found, ())
+    for name in names or known:
+        place = find_template(name, collections)
+        count, findings = lint_template(place.name, collections)
+        new = _print_new(findings, found)
+        bad += new
+        print(f"{place.name} ({place.collection.label()}): {count} plans, {new} findings")
+    if not names:
+        known_faults = [row.message for row in found]
+        problems = [
+            text
+            for text in check_rules(collections)
+            if not any(fault in text for fault in known_faults)
+        ]
         bad += len(problems)
         for problem in problems:
             print(problem)
         print(f"advice: {len(list_rules(collections))} rules, {len(problems)} findings")
     if bad:
         raise typer.Exit(1)
+
+
+def _print_new(findings: Sequence[Finding], before: Sequence[Finding]) -> int:
+    """Print findings, each place once: what was found by reading shows again in each plan."""
+    places = {(row.path, row.line) for row in before} | {(row.path, row.message) for row in before}
+    files = {row.path for row in before}
+    new = [
+        row
+        for row in findings
+        if not places & {(row.path, row.line), (row.path, row.message)}
+        and not (row.line == 0 and row.path in files)
+    ]
+    for row in new:
+        print(row)
+    return len(new)
 
 
 @commands.command()

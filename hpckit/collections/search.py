@@ -43,12 +43,15 @@ def search_path(environ: Mapping[str, str] = os.environ) -> tuple[Collection, ..
     return survey(environ).collections
 
 
-def survey(environ: Mapping[str, str] = os.environ) -> Survey:
+def survey(
+    environ: Mapping[str, str] = os.environ, broken: list[ConfigError] | None = None
+) -> Survey:
     """Look at every place of the search path.
 
     Folders of `$HPCKIT_COLLECTIONS` must exist and hold a collection, since somebody named them;
     the other places count only when something is there. A collection that was added and cannot be
-    used stands in nobody's way: it comes back as unusable.
+    used stands in nobody's way: it comes back as unusable. With `broken`, errors of manifests are
+    put there and their collections go without.
 
     Raises:
         ConfigError: a named folder is missing or holds neither templates/ nor workloads/, or the
@@ -56,7 +59,7 @@ def survey(environ: Mapping[str, str] = os.environ) -> Survey:
     """
     found: dict[Path, Collection] = {}
     unusable = []
-    for row in _rows(environ):
+    for row in _rows(environ, broken):
         if isinstance(row, Unusable):
             unusable.append(row)
         else:
@@ -64,23 +67,32 @@ def survey(environ: Mapping[str, str] = os.environ) -> Survey:
     return Survey(collections=_distinct(tuple(found.values())), unusable=tuple(unusable))
 
 
-def _rows(environ: Mapping[str, str]) -> Iterator[Collection | Unusable]:
+def _rows(
+    environ: Mapping[str, str], broken: list[ConfigError] | None
+) -> Iterator[Collection | Unusable]:
     ours, theirs = lock_files(environ)
-    yield from _at(Path.cwd(), "project")
+    yield from _at(Path.cwd(), "project", broken)
     yield from _locked(ours, "project lock")
-    yield from _at(config_folder(environ), "user")
+    yield from _at(config_folder(environ), "user", broken)
     if theirs != ours:
         yield from _locked(theirs, "user lock")
     for folder in _named_folders(environ):
-        yield from _at(folder, "group")
-    yield from _at(Path("/etc/hpckit"), "site-wide")
+        yield from _at(folder, "group", broken)
+    yield from _at(Path("/etc/hpckit"), "site-wide", broken)
     yield describe(builtin_folder().resolve(), "built-in")
 
 
-def _at(folder: Path, origin: str) -> Iterator[Collection]:
+def _at(folder: Path, origin: str, broken: list[ConfigError] | None) -> Iterator[Collection]:
     # The checkout's root is both the project and the built-in collection: it is built-in.
     if _holds_collection(folder) and folder != builtin_folder():
-        yield describe(folder.resolve(), origin)
+        try:
+            yield describe(folder.resolve(), origin)
+        except ConfigError as error:
+            if broken is None:
+                raise
+            broken.append(error)
+            name = folder.name if origin == "group" else origin
+            yield Collection(name=name, path=folder.resolve(), origin=origin)
 
 
 def _locked(lock: Path, origin: str) -> Iterator[Collection | Unusable]:

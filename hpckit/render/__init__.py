@@ -6,6 +6,7 @@ such a template is refused when it is loaded.
 """
 
 from hpckit.render.engine import Rendered, render
+from hpckit.render.reading import template_faults
 from hpckit.render.sources import find_template, list_templates, read_template, template_record
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "list_templates",
     "read_template",
     "render",
+    "template_faults",
     "template_record",
 ]

@@ -8,18 +8,29 @@ from hpckit.collections import Collection, Found
 from hpckit.errors import TemplateError
 from hpckit.render.sandbox import make_environment
 from hpckit.render.sources import Loader, find_template
+from hpckit.render.tracing import Origin, add_marks, take_marks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendered:
-    """A script, and every template file that went into it."""
+    """A script, and every template file that went into it.
+
+    `origins`, only where asked for: the template's file and line for each line of the text.
+    """
 
     text: str
     templates: tuple[Found, ...]
+    origins: tuple[Origin | None, ...] = ()
 
 
-def render(name: str, context: Mapping[str, Any], collections: tuple[Collection, ...]) -> Rendered:
-    """Render the template `name` with `context`.
+def render(
+    name: str,
+    context: Mapping[str, Any],
+    collections: tuple[Collection, ...],
+    *,
+    trace: bool = False,
+) -> Rendered:
+    """Render the template `name` with `context`; `trace` asks for each line's origin.
 
     Raises:
         TemplateError: unknown template or variable, a syntax error, a value that cannot be quoted,
@@ -29,12 +40,15 @@ def render(name: str, context: Mapping[str, Any], collections: tuple[Collection,
 
     loader = Loader(collections)
     environment = make_environment(loader)
+    files = add_marks(environment) if trace else []
     found = find_template(name, collections)
     try:
         template = environment.get_template(found.name)
         text = "".join(template.generate(dict(context)))
     except jinja2.TemplateSyntaxError as error:
-        raise TemplateError(f"{_shown(error.name)}:{error.lineno}: {error.message}.") from error
+        place = error.filename or error.name or found.path
+        why = (error.message or "").rstrip(".")
+        raise TemplateError(f"{place}:{error.lineno}: {why}.") from error
     except jinja2.TemplateNotFound as error:
         raise TemplateError(
             f"Template {found.path} needs {error.name!r}, which no collection has. "
@@ -51,7 +65,8 @@ def render(name: str, context: Mapping[str, Any], collections: tuple[Collection,
     except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template
         why = getattr(error, "msg", "") or type(error).__name__
         raise TemplateError(f"{found.path}: nested too deeply: {why}.") from error
-    return Rendered(text=text, templates=tuple(loader.used.values()))
+    text, origins = take_marks(text, files) if trace else (text, ())
+    return Rendered(text=text, templates=tuple(loader.used.values()), origins=origins)
 
 
 def _place(error: Exception, found: Found) -> str:
@@ -63,7 +78,3 @@ def _place(error: Exception, found: Found) -> str:
             place = f"{filename}:{frame.tb_lineno}"
         frame = frame.tb_next
     return place
-
-
-def _shown(name: str | None) -> str:
-    return name or "template"
