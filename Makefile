@@ -61,6 +61,14 @@ bench: $(VENV)/.dev .venv-nvitop/.done
 	.venv-nvitop/bin/pip install --quiet nvitop==1.7.2
 	touch $@
 
+# blackbirds asks for an old numpy and for a simulator that the example does not use.
+.venv-blackbirds/.done: constraints.txt
+	$(PYTHON) -m venv .venv-blackbirds
+	.venv-blackbirds/bin/pip install --quiet -c constraints.txt torch numpy networkx==3.6.1 \
+		torch_geometric==2.8.1 normflows==1.7.3 mpi4py==4.1.2 mpich==5.0.2 tqdm tensorboard pyyaml
+	.venv-blackbirds/bin/pip install --quiet --no-deps blackbirds==1.3
+	touch $@
+
 $(VENV)/.pip:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
@@ -79,4 +87,4 @@ $(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/setup.sh constrai
 	PYTHON=$(PYTHON) tests/clients/setup.sh $(CURDIR)/$(CLIENTS)
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) .venv-torchx .venv-nvitop .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs
+	rm -rf $(VENV) $(CLIENTS) .venv-torchx .venv-nvitop .venv-blackbirds .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs
