@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.workloads.nursery import Forked
+
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 Curve = list[tuple[float, float]]
+Process = subprocess.Popen[str] | Forked
 _UNWANTED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM", "HPCKIT_", "OMP_", "TORCHELASTIC")
 
 
@@ -22,13 +25,20 @@ def environment(**changes: object) -> dict[str, str]:
     return clean | {"HPCKIT_DEVICE": "cpu"} | {k: str(v) for k, v in changes.items()}
 
 
-def start(workload: str, *arguments: object, **changes: object) -> subprocess.Popen[str]:
-    """Start a workload's script on the digits (unless told otherwise), every warning an error."""
+def start(workload: str, *arguments: object, fresh: bool = False, **changes: object) -> Process:
+    """Start a workload's script on the digits (unless told otherwise), every warning an error.
+
+    `fresh` starts an interpreter of its own, as users do; else it is forked from one that has
+    torch.
+    """
     words = [*map(str, arguments)]
-    if not {"--data", "--model"} & set(words):
+    if workload != "wave_inversion" and not {"--data", "--model"} & set(words):
         words += ["--data", "digits"]
+    script = WORKLOADS / workload / "train.py"
+    if not fresh:
+        return Forked(script, words, environment(**changes))
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(WORKLOADS / workload / "train.py"), *words],
+        [sys.executable, "-W", "error", str(script), *words],
         env=environment(**changes),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -36,13 +46,13 @@ def start(workload: str, *arguments: object, **changes: object) -> subprocess.Po
     )
 
 
-def start_ranks(world: int, *arguments: object) -> list[subprocess.Popen[str]]:
-    """Start ddp once per rank, with the variables hpckit sets."""
+def start_ranks(world: int, *arguments: object, workload: str = "ddp") -> list[Process]:
+    """Start a workload once per rank, with the variables hpckit sets."""
     meeting = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    return [start("ddp", *arguments, RANK=r, LOCAL_RANK=r, **meeting) for r in range(world)]
+    return [start(workload, *arguments, RANK=r, LOCAL_RANK=r, **meeting) for r in range(world)]
 
 
-def finish(*processes: subprocess.Popen[str]) -> str:
+def finish(*processes: Process) -> str:
     """Wait for processes that must succeed in silence on stderr; return all they printed."""
     ends = [process.communicate(timeout=120) for process in processes]
     assert [error for _, error in ends] == [""] * len(processes)
@@ -50,7 +60,7 @@ def finish(*processes: subprocess.Popen[str]) -> str:
     return "".join(out for out, _ in ends)
 
 
-def complaint(process: subprocess.Popen[str]) -> str:
+def complaint(process: Process) -> str:
     """Wait for a process that must fail with one line; return it without its newline."""
     _, said = process.communicate(timeout=60)
     assert process.returncode != 0

@@ -45,7 +45,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_replicas_change_nothing(name: str, plain: Path, scratch: Path, tmp_path: Path) -> None:
-    printed = finish(start(name, *SHORT, "--devices", "cpu:3", "--out", tmp_path))
+    printed = finish(start(name, *SHORT, "--devices", "cpu:3", "--out", tmp_path, fresh=True))
     expected = scratch if name == "from_scratch" else plain
     assert close(losses(tmp_path), losses(expected))
     for mine, single in zip(

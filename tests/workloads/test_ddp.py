@@ -63,7 +63,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_by_hand_it_learns_the_digits_and_leaves_a_whole_record(tmp_path: Path) -> None:
-    printed = finish(start("ddp", HPCKIT_RUN_DIR=tmp_path))
+    printed = finish(start("ddp", fresh=True, HPCKIT_RUN_DIR=tmp_path))
     last = printed.splitlines()[-1]
     accuracy = re.fullmatch(
         r"held-out accuracy (\S+) after 10 epochs, 1 rank on 1 host \(cpu, one process\)", last
@@ -129,6 +129,7 @@ def test_bare_srun_starts_it_on_two_hosts(tmp_path: Path) -> None:
         start(
             "ddp",
             *("--limit", 64, "--epochs", 1, "--out", tmp_path),
+            fresh=True,
             SLURM_PROCID=task,
             SLURM_LOCALID=0,
             SLURMD_NODENAME=f"c{task + 1}",

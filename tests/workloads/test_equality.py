@@ -4,8 +4,6 @@ From the same first weights, with batches that replicas and ranks can share even
 not at all: 12, 5, 10, 1, 7 and so on.
 """
 
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,8 @@ from hpckit.parallel.devices import find_replicas  # noqa: E402
 from hpckit.parallel.mirrored import MirroredStrategy  # noqa: E402
 from hpckit.parallel.models import make_model  # noqa: E402
 from hpckit.parallel.tasks import Task  # noqa: E402
-from tests.workloads.processes import environment, free_port  # noqa: E402
+from tests.workloads.nursery import Forked  # noqa: E402
+from tests.workloads.processes import environment, finish, free_port  # noqa: E402
 from tests.workloads.test_agreement import script  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -134,10 +133,10 @@ def test_ddp(accumulate: int, dtype: str, alone: Parameters, tmp_path: Path) -> 
     """Four ranks, as two nodes of two."""
     torch.save(batches(dtype), tmp_path / "batches.pt")
     meeting = {"WORLD_SIZE": 4, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    argv = [sys.executable, str(SCRIPT), str(tmp_path), dtype, str(accumulate)]
+    words = (str(tmp_path), dtype, str(accumulate))
     ranks = [
-        subprocess.Popen(argv, env=environment(RANK=rank, OMP_NUM_THREADS=1, **meeting))
+        Forked(SCRIPT, words, environment(RANK=rank, OMP_NUM_THREADS=1, **meeting))
         for rank in range(4)
     ]
-    assert [rank.wait(timeout=120) for rank in ranks] == [0] * 4
+    finish(*ranks)
     assert_equal(torch.load(tmp_path / "ddp.pt"), alone, dtype)
