@@ -41,6 +41,7 @@ from hpckit.parallel.throughput import device_label
 from hpckit.parallel.training import devices_of
 
 SYNTHETIC = (150, 80)
+PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 # Arguments that only say where and how the work is done. All others shape the misfit's curve.
 ELSEWHERE = ("devices", "shots_at_once", "checkpoint_every", "resume", "out", "skip_grid_check")
 
@@ -69,7 +70,8 @@ def run(args: Namespace, place: Place, signals: list[int]) -> None:
     task = together(place, lambda: make_task(args))
     replicas = together(place, lambda: find_devices(args.devices, place))
     mine = share(range(args.shots), place.world_size, place.rank)
-    work = Replicas(Solver(task.survey, task.bounds.high, args.shots_at_once), mine, replicas)
+    solver = Solver(task.survey, task.bounds.high, args.shots_at_once, PRECISIONS[args.precision])
+    work = Replicas(solver, mine, replicas)
     together(place, lambda: observe(work, task, args))
     out = together(place, lambda: make_folder(folder_of(args)))
 
@@ -102,6 +104,9 @@ def make_task(args: Namespace) -> Task:
         SetupError: it does not fit together.
     """
     truth, name = find_truth(args)
+    bounds = Bounds(args.v_min, args.v_max)
+    if truth is not None:
+        bounds.check(truth, name)
     if args.start:
         start = read_model(Path(args.start), "--start", args.shape, args.window)
     elif truth is not None:
@@ -110,10 +115,7 @@ def make_task(args: Namespace) -> Task:
         raise SetupError("--observed without --velocity needs a --start model")
     if truth is not None and truth.shape != start.shape:
         raise SetupError(f"--start has {start.shape} cells, --velocity {truth.shape}")
-    bounds = Bounds(args.v_min, args.v_max)
-    bounds.check(start, "the start model")
-    if truth is not None:
-        bounds.check(truth, name)
+    bounds.check(start, f"--start {args.start}" if args.start else "the smoothed start model")
     survey = Survey(
         nx=start.shape[0],
         nz=start.shape[1],
@@ -125,7 +127,9 @@ def make_task(args: Namespace) -> Task:
         frequency=args.frequency,
         taper=args.taper,
     )
-    survey.check(0 if args.skip_grid_check else slowest_of(truth, start), args.frequencies)
+    survey.check(args.frequencies)
+    if not args.skip_grid_check:
+        survey.check_grid(slowest_of(truth, start))
     observed = read_observed(Path(args.observed), survey) if args.observed else None
     where = (
         f"read from {args.observed}"
@@ -419,14 +423,20 @@ def add_inversion(parser: Parser) -> None:
     add(
         "--iterations",
         type=at_least(1),
-        default=3,
+        default=4,
         metavar="N",
-        help="line searches per step, a gradient or two each; the published example has 20 (3)",
+        help="line searches per step, a gradient or two each; the published example has 20 (4)",
     )
     add(
         "--devices",
         default="auto",
         help="of each process: words such as GPU:*, cpu:2; auto is the rank's own (auto)",
+    )
+    add(
+        "--precision",
+        choices=list(PRECISIONS),
+        default="fp32",
+        help="of the simulation; sums over shots, filter and optimizer are fp64 (fp32)",
     )
     add(
         "--shots-at-once",

@@ -33,7 +33,7 @@ class LowPass:
 
     def __call__(self, traces: Tensor) -> Tensor:
         """Return filtered traces; float64 [..., nt]."""
-        if self._response is None:
+        if self._response is None or not traces.numel():  # MKL's FFT refuses to do nothing
             return traces
         spectra = torch.fft.rfft(traces, 2 * self._nt) * self._response
         return torch.fft.irfft(spectra, 2 * self._nt)[..., : self._nt]

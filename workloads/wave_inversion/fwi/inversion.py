@@ -14,7 +14,7 @@ from fwi.velocity import Bounds
 from hpckit.parallel.errors import SetupError
 
 # How far the first trial of a stage moves parameters, at most. L-BFGS knows no length then.
-_FIRST_MOVE = 0.2
+_FIRST_MOVE = 0.1
 _HISTORY = 20
 
 
@@ -128,12 +128,13 @@ class Inversion:
         """Forget the curvature of another misfit; choose the unit of the parameters.
 
         The first trial of torch's L-BFGS moves them by gradient / sum of |gradient|: far too
-        little for many cells. In units of `_unit`, it moves none by more than `_FIRST_MOVE`.
+        little for many cells. In units of `_unit`, it moves the most moved by about `_FIRST_MOVE`.
+        A power of two changes no bit of them, so that the gradient known here needs no second run.
         """
         parameters = self._scaled.detach() * self._unit
         gradient = slope * self._bounds.slope(parameters)
         largest = float(gradient.abs().max() / gradient.abs().sum()) if gradient.any() else 1.0
-        self._unit = _FIRST_MOVE / largest
+        self._unit = 2.0 ** round(math.log2(_FIRST_MOVE / largest))
         self._scaled = parameters / self._unit
         self._optimizer = self._new_optimizer()
 

@@ -19,7 +19,8 @@ def draw_models(path: Path, models: dict[str, NDArray[np.float64]], survey: Surv
     for axes, (title, model) in zip(figure.axes, models.items(), strict=True):
         image = _image(axes, model, survey, cmap="viridis", vmin=low, vmax=high)
         axes.set_title(title)
-    figure.colorbar(image, ax=figure.axes, label="velocity (m/s)")
+    figure.axes[-1].set_xlabel("distance (m)")
+    figure.colorbar(image, ax=figure.axes, label="velocity (m/s)", aspect=40)
     figure.savefig(path, dpi=120)
 
 
@@ -29,6 +30,7 @@ def draw_gradient(path: Path, gradient: NDArray[np.float64], survey: Survey) -> 
     end = float(np.percentile(np.abs(gradient), 99)) or 1.0
     image = _image(figure.axes[0], gradient, survey, cmap="seismic", vmin=-end, vmax=end)
     figure.axes[0].set_title("gradient of the misfit")
+    figure.axes[0].set_xlabel("distance (m)")
     figure.colorbar(image, ax=figure.axes, label="misfit per m/s")
     figure.savefig(path, dpi=120)
 
@@ -47,10 +49,10 @@ def draw_misfit(path: Path, evaluations: Sequence[tuple[float, float]]) -> None:
 
 
 def _figure(panels: int, survey: Survey) -> Any:  # noqa: ANN401  # matplotlib may be absent
-    height = 7 * survey.nz / survey.nx + 0.8
+    height = 6 * survey.nz / survey.nx + 0.5
     # A Figure of its own draws without a display, and leaves pyplot's settings alone.
     figure = need("matplotlib.figure").Figure(
-        figsize=(8, max(panels * height, 2.5)), layout="constrained"
+        figsize=(8, max(panels * height + 0.5, 2.5)), layout="compressed"
     )
     figure.subplots(panels, 1, squeeze=False, sharex=True)
     return figure
@@ -58,5 +60,5 @@ def _figure(panels: int, survey: Survey) -> Any:  # noqa: ANN401  # matplotlib m
 
 def _image(axes: Any, values: NDArray[np.float64], survey: Survey, **colours: Any) -> Any:  # noqa: ANN401
     extent = (0, survey.nx * survey.dx, survey.nz * survey.dx, 0)
-    axes.set(xlabel="distance (m)", ylabel="depth (m)")
+    axes.set_ylabel("depth (m)")
     return axes.imshow(values.T, extent=extent, aspect="equal", **colours)

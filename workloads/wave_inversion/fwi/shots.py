@@ -28,11 +28,13 @@ class Solver:
         fastest: the velocity that deepwave's own time step must be safe for: always the same,
             or the step, and with it the numbers, would change while the model does.
         at_once: the most shots in memory together; 0 is all.
+        dtype: of the simulation; sums of shots are float64.
     """
 
     survey: Survey
     fastest: float
     at_once: int = 0
+    dtype: torch.dtype = torch.float32
 
 
 class Shots:
@@ -41,11 +43,11 @@ class Shots:
     def __init__(self, solver: Solver, numbers: range, device: torch.device) -> None:
         self.numbers, self.device = numbers, device
         self._solver, self._survey = solver, solver.survey
-        self._wavelet = solver.survey.wavelet().to(device)
+        self._wavelet = solver.survey.wavelet().to(device, solver.dtype)
         self._taper = end_taper(self._survey.nt, self._survey.taper, device)
         self._low_pass = LowPass(0, self._survey.dt, self._survey.nt, device)
         shape = (len(numbers), self._survey.receivers, self._survey.nt)
-        self.observed = torch.zeros(shape, device=device)
+        self.observed = torch.zeros(shape, dtype=solver.dtype, device=device)
 
     def observe(self, observed: NDArray[np.float32]) -> None:
         """Take the recorded traces of these shots from those of all.
@@ -58,7 +60,7 @@ class Shots:
             bad = np.flatnonzero(~np.isfinite(mine).all(axis=(1, 2)))[0] + self.numbers.start
             raise SetupError(f"--observed: shot {bad} (counted from 0) has samples that are no "
                              "finite float32 numbers")  # fmt: skip
-        self.observed = torch.from_numpy(mine).to(self.device)
+        self.observed = torch.from_numpy(mine).to(self.observed)
 
     def simulate(self, velocity: Tensor, noise: float, seed: int) -> None:
         """Take the traces of a velocity model as observed.
@@ -67,7 +69,7 @@ class Shots:
         """
         with torch.no_grad():
             for part in self._parts():
-                model = velocity.to(self.device, torch.float32)
+                model = velocity.to(self.observed)
                 self.observed[self._rows(part)] = self._traces(model, part)
         for row, number in enumerate(self.numbers):
             random = torch.Generator().manual_seed(seed * 1_000_003 + number)
@@ -82,9 +84,9 @@ class Shots:
     def misfit(self, velocity: Tensor, cutoff_hz: float) -> Sums:
         """Return squared residuals of each shot, and the gradient of their sum by velocity.
 
-        Each shot is given a model of its own, so that deepwave's float32 sums end at the shot.
-        The shots' gradients are then added in double: which shots come together makes no
-        difference that would survive rounding to float32.
+        Each shot is given a model of its own, so that deepwave's sums in its own precision end at
+        the shot, and shots are added in double. So it makes next to no difference which shots
+        come together; only in the cell of a source, deepwave's rounding depends on that.
 
         Raises:
             SetupError: waves grew without bounds, or memory did not suffice.
@@ -93,7 +95,7 @@ class Shots:
         gradient = torch.zeros(velocity.shape, dtype=torch.float64, device=self.device)
         for part in self._parts():
             rows = self._rows(part)
-            models = velocity.to(self.device, torch.float32).repeat(len(part), 1, 1)
+            models = velocity.to(self.observed).repeat(len(part), 1, 1)
             difference = self._traces(models.requires_grad_(), part) - self.observed[rows]
             squares = self._compared(difference.double(), cutoff_hz).square().sum((1, 2))
             (found,) = torch.autograd.grad(squares.sum(), models)

@@ -37,11 +37,11 @@ class Survey:
     frequency: float
     taper: int
 
-    def check(self, slowest: float, cutoffs: tuple[float, ...]) -> None:
-        """Refuse what cannot be simulated or filtered well.
+    def check(self, cutoffs: tuple[float, ...]) -> None:
+        """Refuse what cannot be simulated or filtered.
 
         Raises:
-            SetupError: the grid or the sampling is too coarse, or the sizes do not fit together.
+            SetupError: sizes do not fit together.
         """
         if self.nx < self.receivers:
             raise SetupError(f"--receivers {self.receivers} do not fit into {self.nx} cells")
@@ -55,7 +55,14 @@ class Survey:
                 f"--frequencies {','.join(f'{c:g}' for c in cutoffs)}: each must be below "
                 f"{nyquist:g} Hz, half the rate of --dt {self.dt:g} (0 is no filter)"
             )
-        if 2 * self.frequency > nyquist:
+
+    def check_grid(self, slowest: float) -> None:
+        """Refuse cells and samples that are too coarse for the shortest waves.
+
+        Raises:
+            SetupError: they are; deepwave itself only keeps its own time step stable.
+        """
+        if 4 * self.frequency * self.dt > 1:
             raise SetupError(
                 f"--dt {self.dt:g} is too long for --frequency {self.frequency:g}: "
                 f"at most {0.25 / self.frequency:g} (--skip-grid-check takes it as it is)"

@@ -4,6 +4,7 @@ Only the first rank runs the optimizer. So ranks cannot come apart: there is one
 one per rank that should take the same branches.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,7 +56,8 @@ def _meeting() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # of the backend: gloo's is this, NCCL's derives from it
-        reason = str(error).strip().splitlines()[0]
+        # Of gloo's message: no file of its own before, no advice after.
+        reason = re.sub(r"^\[[^]]*\]\s*|\. .*", "", str(error).strip().splitlines()[0])
         raise SetupError(
             f"the ranks have lost each other: one has ended, and its log may say why ({reason})"
         ) from error
