@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 CLIENTS := .venv-clients
+MPICH := .venv-mpich
 BIN := $(VENV)/bin
 SETUP := pyproject.toml constraints.txt
 ALL_CAN_RUN := $(shell test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo 1)
@@ -18,13 +19,14 @@ demo: $(VENV)/.demo
 	$(BIN)/hpckit status latest
 
 # Everything: system packages (as root), virtual environments, lint, all tests.
-test: system $(VENV)/.dev $(CLIENTS)/.done
+test: system $(VENV)/.dev $(CLIENTS)/.done $(MPICH)/.done
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory pytest
 
 # As root on Debian everything can run, so there a skipped test is a failed one.
 pytest: $(VENV)/.dev
-	HPCKIT_CLIENTS_VENV=$(CURDIR)/$(CLIENTS) HPCKIT_NO_SKIPS=$(ALL_CAN_RUN) \
+	HPCKIT_CLIENTS_VENV=$(CURDIR)/$(CLIENTS) HPCKIT_MPICH_VENV=$(CURDIR)/$(MPICH) \
+		HPCKIT_NO_SKIPS=$(ALL_CAN_RUN) \
 		$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.dev
@@ -86,5 +88,14 @@ $(VENV)/.dev: $(VENV)/.pip $(SETUP)
 $(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/setup.sh constraints.txt
 	PYTHON=$(PYTHON) tests/clients/setup.sh $(CURDIR)/$(CLIENTS)
 
+# mpi4py loads the MPI of its own environment: PyPI's MPICH here, the system's Open MPI elsewhere.
+# All other packages are those of the first environment.
+$(MPICH)/.done: $(VENV)/.dev
+	$(PYTHON) -m venv $(MPICH)
+	$(MPICH)/bin/pip install --quiet -c constraints.txt mpi4py mpich
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
+		> "$$($(MPICH)/bin/python -c 'import site; print(site.getsitepackages()[0])')/others.pth"
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(CLIENTS) .venv-torchx .venv-nvitop .venv-blackbirds .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs
+	rm -rf $(VENV) $(CLIENTS) $(MPICH) .venv-torchx .venv-nvitop .venv-blackbirds .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs

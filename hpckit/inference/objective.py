@@ -14,7 +14,7 @@ from hpckit.inference.descent import (
 from hpckit.inference.evaluate import Evaluation
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.progress import Figures
-from hpckit.inference.shares import Draws, Estimator, Prior, Sums, add_up, divergence
+from hpckit.inference.shares import Draws, Estimator, Prior, Sums, add_up, check_draws, divergence
 from hpckit.parallel.mpi import Ranks
 
 # Streams of random numbers that have nothing to do with each other.
@@ -81,6 +81,7 @@ class Objective:
         # Drawing all samples costs less than sending each rank its own.
         with seeded_globals(sample_seed(self._stream(_THETA), epoch, 0), self._device):
             thetas, _ = self._estimator.sample(self.samples)
+        check_draws(thetas, epoch)
         own = range(self.ranks.rank, self.samples, self.ranks.size)
         seeds = [sample_seed(self._stream(_NOISE), epoch, index) for index in own]
         losses, slopes = self.evaluation.run(thetas.detach()[list(own)], data, seeds)

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from hpckit.inference.noise import sample_seed, seeded_globals
+from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks
 
 
@@ -64,6 +65,9 @@ def divergence(
     Returns:
         The divergence's part (0-D), and its gradient's, flat; both in double precision, on the
         estimator's device.
+
+    Raises:
+        SetupError: the estimator draws what is no number.
     """
     device = parameters[0].device
     total = torch.zeros((), dtype=torch.float64, device=device)
@@ -73,11 +77,25 @@ def divergence(
     for number, size in draws.blocks(ranks):
         with seeded_globals(sample_seed(seed, epoch, number), device):
             z, log_q = estimator.sample(size)
+        check_draws(z, epoch)
         part = (log_q - prior.log_prob(z)).sum() / draws.count
         total += part.detach().double()
         slopes = torch.autograd.grad(part, parameters, allow_unused=True)
         gradient += flat(slopes, parameters)
     return total, gradient
+
+
+def check_draws(z: torch.Tensor, epoch: int) -> None:
+    """Check that an estimator draws numbers.
+
+    Raises:
+        SetupError: some are none: a step was too large.
+    """
+    if not torch.isfinite(z).all():
+        raise SetupError(
+            f"the estimator draws infinities or nan in epoch {epoch + 1}: try a smaller learning "
+            "rate, or gradient_clipping_norm"
+        )
 
 
 def flat(slopes: Sequence[torch.Tensor | None], parameters: Sequence[torch.Tensor]) -> torch.Tensor:

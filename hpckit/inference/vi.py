@@ -63,7 +63,7 @@ class VI:
         *,
         seed: int = 0,
         samples_per_call: int | None = None,
-        regularisation_block: int = 1000,
+        regularisation_block: int = 2500,
         baseline: bool = True,
         ranks: Ranks | None = None,
         out: Path | str | None = None,

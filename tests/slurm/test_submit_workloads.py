@@ -40,6 +40,22 @@ def test_workloads_of_one_process_have_the_curve_of_ddp(desk: Desk) -> None:
     assert len(losses(scratch["run_dir"])) == 2
 
 
+def test_mpi_ranks_of_two_nodes_have_the_losses_of_one(desk: Desk) -> None:
+    """The site does not say how srun starts MPI: hpckit finds out."""
+    pytest.importorskip("mpi4py")
+    small = {"n-agents": 200, "n-timesteps": 20, "n-epochs": 20, "n-samples-per-epoch": 7}
+    words = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+    curves = {}
+    for shape in (("2", "2"), ("1", "1")):
+        status = checked(desk, "mpi-vi", "--nodes", shape[0], "--gpus", shape[1], *words)
+        rows = (Path(status["run_dir"]) / "metrics.jsonl").read_text().splitlines()
+        curves[shape] = [json.loads(row)["total"] for row in rows]
+        kept = {path.name for path in Path(status["run_dir"]).iterdir()}
+        assert {"posterior.npz", "posterior.png", "loss.png", "predictive.png"} <= kept
+    assert len(curves["2", "2"]) == 20
+    assert curves["2", "2"] == pytest.approx(curves["1", "1"], rel=1e-6)
+
+
 @pytest.mark.parametrize("model", ["resnet18", "gpt-small"])
 def test_large_networks_take_some_steps(desk: Desk, model: str) -> None:
     data = ("--set", "data=digits") if model == "resnet18" else ()

@@ -113,8 +113,7 @@ def make_estimator(args: Namespace, problem: Problem) -> torch.nn.Module:
     """Return the posterior estimator, with its first weights."""
     dim = len(problem.parameters)
     if args.estimator == "gaussian":
-        mean = problem.prior.mean.cpu()
-        return TrainableGaussian(mean.tolist(), torch.eye(dim).tolist())
+        return TrainableGaussian(problem.prior.mean.cpu())
     return SplineFlow(dim, seed=args.seed)
 
 

@@ -1,0 +1,27 @@
+"""A user's script whose simulator goes wrong on one rank, in the second epoch."""
+
+import os
+import sys
+
+import torch
+
+from hpckit.inference.gaussian import TrainableGaussian
+from hpckit.inference.vi import VI
+from hpckit.parallel.mpi import find_ranks
+
+ranks = find_ranks()
+calls = 0
+
+
+def loss(params: torch.Tensor, data: object) -> torch.Tensor:
+    global calls
+    calls += 1
+    if calls == 2 and ranks.rank == 1:
+        if sys.argv[1] == "killed":
+            os.kill(os.getpid(), 9)
+        raise ZeroDivisionError("the simulator of rank 1")
+    return params.square().sum()
+
+
+prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
+VI(loss, prior, TrainableGaussian(), n_samples_per_epoch=3, ranks=ranks).run(None, 10_000, 10_000)

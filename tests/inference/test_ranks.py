@@ -1,0 +1,118 @@
+"""VI on several MPI ranks: the same numbers on any number of them, and no rank left waiting."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("mpi4py")
+pytest.importorskip("networkx")
+
+from tests.inference.ranks import WORKLOAD, ended, mpich, start
+
+pytestmark = pytest.mark.torch
+SMALL = ("--n_agents", 200, "--n_timesteps", 20, "--n-samples-regularisation", 2600, "--no-figures")
+
+
+def losses(out: Path) -> list[tuple[float, float]]:
+    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [(row["loss"], row["regularisation"]) for row in rows]
+
+
+def fitted(out: Path, ranks: int, *words: object, **options: object) -> list[tuple[float, float]]:
+    status, said, complaints = ended(
+        start(ranks, WORKLOAD, *SMALL, *words, "--out", out, **options)
+    )
+    assert (status, complaints) == (0, "")
+    assert f"{ranks} rank{'s' if ranks > 1 else ''} (cpu)" in said
+    return losses(out)
+
+
+def test_losses_do_not_depend_on_the_number_of_ranks(tmp_path: Path) -> None:
+    """Odd counts: 7 samples and 2 blocks of draws, on 1 to 3 ranks of two MPIs (4: on Slurm)."""
+    words = ("--n_epochs", 20, "--n_samples_per_epoch", 7)
+    expected = fitted(tmp_path / "1", 1, *words)
+    assert len(expected) == 20
+    assert fitted(tmp_path / "2", 2, *words) == [pytest.approx(row, rel=1e-6) for row in expected]
+    other = {"launcher": (mpich() / "mpirun", "-n"), "python": mpich() / "python"}
+    found = fitted(tmp_path / "3", 3, *words, **other)
+    assert found == [pytest.approx(row, rel=1e-6) for row in expected]
+
+
+def test_a_fit_goes_on_with_another_number_of_ranks_and_stops_early_on_all(tmp_path: Path) -> None:
+    words = ("--method", "score", "--estimator", "gaussian")
+    whole = fitted(tmp_path / "whole", 1, "--n_epochs", 9, *words)
+    fitted(tmp_path / "cut", 3, "--n_epochs", 500, *words, "--lr", 0.001, "--patience", 1)
+    done = len(losses(tmp_path / "cut"))
+    assert 1 < done < 9
+    assert fitted(tmp_path / "cut", 2, "--n_epochs", 9, *words) == [
+        pytest.approx(row, rel=1e-6) for row in whole
+    ]
+
+
+@pytest.mark.parametrize("how", ["raised", "killed"])
+def test_a_rank_that_fails_ends_all(how: str) -> None:
+    status, _, said = ended(start(3, Path(__file__).with_name("failing.py"), how))
+    assert status != 0
+    if how == "raised":
+        assert said.count("ZeroDivisionError: the simulator of rank 1") == 1
+        assert said.count("Traceback") == 1
+        assert "rank 1 of 3:" in said
+
+
+def test_two_mpis_mixed_are_one_clear_error(tmp_path: Path) -> None:
+    launcher = (mpich() / "mpirun", "-n")
+    status, _, said = ended(start(2, WORKLOAD, *SMALL, "--out", tmp_path, launcher=launcher))
+    assert status != 0
+    assert "mpi4py" in said
+    assert "two MPIs are mixed" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_ranks_that_do_not_meet_are_one_clear_error(tmp_path: Path) -> None:
+    """What srun without --mpi does: four processes, each of which believes to be alone."""
+    bare = ("env", "RANK=0", "WORLD_SIZE=4", "nice", "-n")
+    status, _, said = ended(start(0, WORKLOAD, *SMALL, "--out", tmp_path, launcher=bare))
+    assert status == 1
+    assert said.startswith("train.py: error: hpckit started 4 ranks, but MPI (Open MPI")
+    assert "sees 1" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--device_ids", "cuda:0"), "error: rank 0: cuda:0 is asked for but torch sees no GPU"),
+        (("--device_ids", "cpu", "cpu"), "error: rank 0: 2 devices (cpu cpu) for 3 ranks"),
+    ],
+)
+def test_devices_that_are_not_there(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    status, _, said = ended(start(3, WORKLOAD, *SMALL, *words, "--out", tmp_path))
+    assert status != 0
+    assert expected in said
+    assert said.count("error: rank") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--gradient-horizon", "some"), "--gradient-horizon 'some': give a number of steps"),
+        (("--n_agents", 5), "--n-agents 5: each has 10 neighbours"),
+        (("--device_ids", "gpu9"), "'gpu9' is no device: write cpu, cuda or cuda:1"),
+        (("--lr", 1e20, "--n_epochs", 9), "try a smaller learning rate"),
+    ],
+)
+def test_one_process_alone_says_it_in_one_line(
+    words: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    small = [*SMALL]
+    if words[0] == "--n_agents":
+        small = small[2:]
+    bare = ("nice", "-n")
+    status, _, said = ended(start(0, WORKLOAD, *small, *words, "--out", tmp_path, launcher=bare))
+    assert status == 1
+    assert said.startswith("train.py: error: ")
+    assert expected in said
+    assert said.count("\n") == 1
