@@ -1,4 +1,4 @@
-"""`hpckit collections list|add|update|sync|remove|verify|diff|new`."""
+"""`hpckit collections list|add|update|sync|remove|verify|trust|diff|new`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +22,8 @@ from hpckit.collections.added import (
 from hpckit.collections.lockfile import Entry, lock_files
 from hpckit.collections.review import difference, last_change, shadowed, verify
 from hpckit.collections.scaffold import make_collection
+from hpckit.collections.source import parse_source
+from hpckit.collections.trust import set_trusted
 from hpckit.errors import HpckitError, RequestError
 
 commands = typer.Typer(help="Folders of templates, workloads and sites.", no_args_is_help=True)
@@ -244,6 +246,19 @@ def verify_collections(names: NamesArgument = None, json: JsonOption = False) ->
                 print(f"  {line}")
     if any(found for _, _, found in rows):
         raise typer.Exit(1)
+
+
+@commands.command("trust")
+def trust_folder(
+    folder: Annotated[Path, typer.Argument(help="A project, or one of $HPCKIT_COLLECTIONS.")],
+    no: Annotated[bool, typer.Option("--no", help="Trust it no longer.")] = False,
+) -> None:
+    """Use a folder although others could change it; for what is added: add --trust."""
+    source = parse_source(str(folder))
+    if source.is_git or not Path(source.location).is_dir():
+        raise RequestError(f"{str(folder)!r} is not a folder on this machine.")
+    set_trusted(str(source), not no)
+    print(f"{source} is {'no longer ' if no else ''}trusted")
 
 
 @commands.command("diff")

@@ -5,13 +5,14 @@ Only what hpckit reads counts: `templates/`, `workloads/` and the manifest.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hpckit.collections.model import MANIFEST
+from hpckit.collections.model import LOCK, MANIFEST
 from hpckit.errors import ConfigError
 
 PARTS = ("templates", "workloads", MANIFEST)
@@ -39,6 +40,14 @@ def walk(folder: Path) -> Rows:
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be read: {error.strerror}.") from error
     return rows
+
+
+def glance(folder: Path, most: int = 2000) -> Rows:
+    """Return the first files of a collection, as `walk`; a project may hold any number of them."""
+    below = itertools.chain.from_iterable(_below(folder / part, part) for part in (*PARTS, LOCK))
+    with contextlib.suppress(OSError):  # what cannot be read is not used either
+        return list(itertools.islice(below, most))
+    return []
 
 
 def _below(path: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:

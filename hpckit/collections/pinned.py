@@ -4,16 +4,23 @@ Only the lock file, stat and what was hashed before are read: no git, no network
 """
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit.collections.files import Rows, hash_of, remembered_hashes, walk
+from hpckit.collections.files import Rows, glance, hash_of, remembered_hashes, walk
 from hpckit.collections.lockfile import Entry
 from hpckit.collections.manifest import describe_shared
 from hpckit.collections.model import Collection, Unusable
 from hpckit.collections.places import cache_folder, checkout_folder
 from hpckit.collections.source import Source
-from hpckit.collections.trust import faults, link_faults, owner_name, trusted
+from hpckit.collections.trust import (
+    faults,
+    link_faults,
+    owner_name,
+    trusted,
+    writer_faults,
+)
 from hpckit.errors import ConfigError, HpckitError
 
 
@@ -84,6 +91,33 @@ def refuse_faults(
             f"{found[0]}{more}. {mend}If you trust it as it is: "
             f"hpckit collections add --trust {place}"
         )
+
+
+def refused_place(folder: Path, origin: str) -> Unusable | None:
+    """Return why a project or a folder of `$HPCKIT_COLLECTIONS` is not used, or None.
+
+    A project's own links may lead anywhere: whoever works in it made them.
+    """
+    source = str(folder.absolute())
+    if origin == "project":
+        rows = glance(folder)
+        found = list(writer_faults(folder, rows, as_project=True))
+    else:
+        rows = walk(folder)
+        found = list(faults(folder, rows))
+    if not found or source in trusted():
+        return None
+    return Unusable(
+        name=origin if origin == "project" else folder.name,
+        origin=origin,
+        state="refused",
+        why=(
+            f"{found[0]}. Its owner can mend that: chmod -R o-w. If you trust it as it is: "
+            f"hpckit collections trust {shlex.quote(source)}"
+        ),
+        source=source,
+        provides=frozenset(name for name, _ in rows),
+    )
 
 
 def _refuse_new_owner(place: Source, folder: Path, owner: str) -> None:

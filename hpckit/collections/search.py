@@ -14,7 +14,7 @@ from hpckit.collections.files import PARTS
 from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.manifest import describe
 from hpckit.collections.model import Collection, Found, Unusable
-from hpckit.collections.pinned import locate
+from hpckit.collections.pinned import locate, refused_place
 from hpckit.collections.places import config_folder
 from hpckit.errors import ConfigError
 
@@ -50,8 +50,8 @@ def survey(
 
     Folders of `$HPCKIT_COLLECTIONS` must exist and hold a collection, since somebody named them;
     the other places count only when something is there. A collection that was added and cannot be
-    used stands in nobody's way: it comes back as unusable. With `broken`, errors of manifests are
-    put there and their collections go without.
+    used stands in nobody's way: it comes back as unusable. With `broken`, for lint, errors of
+    manifests are put there, and a project that others can write is looked at all the same.
 
     Raises:
         ConfigError: a named folder is missing or holds neither templates/ nor workloads/, or the
@@ -82,9 +82,15 @@ def _rows(
     yield describe(builtin_folder().resolve(), "built-in")
 
 
-def _at(folder: Path, origin: str, broken: list[ConfigError] | None) -> Iterator[Collection]:
+def _at(
+    folder: Path, origin: str, broken: list[ConfigError] | None
+) -> Iterator[Collection | Unusable]:
     # The checkout's root is both the project and the built-in collection: it is built-in.
     if _holds_collection(folder) and folder != builtin_folder():
+        checked = origin in ("project", "group") and broken is None
+        if checked and (refused := refused_place(folder, origin)):
+            yield refused
+            return
         try:
             yield describe(folder.resolve(), origin)
         except ConfigError as error:
@@ -96,6 +102,13 @@ def _at(folder: Path, origin: str, broken: list[ConfigError] | None) -> Iterator
 
 
 def _locked(lock: Path, origin: str) -> Iterator[Collection | Unusable]:
+    if (
+        origin == "project lock"
+        and lock.exists()
+        and (row := refused_place(lock.parent, "project"))
+    ):
+        yield replace(row, name=lock.name, origin=origin, lock=lock, provides=None)
+        return
     try:
         entries = read_lock(lock)
     except ConfigError as error:

@@ -52,9 +52,20 @@ def _is_member(uid: int, gid: int) -> bool:
 
 def faults(folder: Path, rows: Rows) -> Iterator[str]:
     """Yield why somebody other than owner, group and root could change what a collection does."""
+    yield from writer_faults(folder, rows)
+    yield from link_faults(folder, rows)
+
+
+def writer_faults(folder: Path, rows: Rows, *, as_project: bool = False) -> Iterator[str]:
+    """Yield files and folders that somebody other than owner, group and root could change.
+
+    A project may be a folder where everybody can add files and nobody can replace them, as /tmp:
+    what strangers add there is told by its owner.
+    """
     top = folder.stat()
     yield from _of_parents(folder, top)
-    yield from _of_mode(folder, top, top)
+    if not (as_project and top.st_mode & stat.S_ISVTX):
+        yield from _of_mode(folder, top, top)
     for name, status in rows:
         path = folder / name
         if stat.S_ISLNK(status.st_mode):
@@ -67,7 +78,6 @@ def faults(folder: Path, rows: Rows) -> Iterator[str]:
                 f"{path} belongs to {_user(status.st_uid)}, who is neither the collection's owner "
                 f"nor in its group {_group(top.st_gid)}"
             )
-    yield from link_faults(folder, rows)
 
 
 def link_faults(folder: Path, rows: Rows) -> Iterator[str]:
