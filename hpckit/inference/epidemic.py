@@ -1,8 +1,8 @@
 """One step of an epidemic for a batch of samples, with its derivatives written out.
 
 An agent with n infected contacts (at most 5 count) is infected with p = 1 - (1 - beta)**n, and an
-infected one recovers with p = gamma. Probabilities below 1e-10 count as 1e-10, without a gradient;
-what nobody can see happen does not: agents change in the order susceptible, infected, recovered.
+infected one recovers with p = gamma. Within 1e-10 of 0 or 1 there is no gradient. blackbirds lets
+what cannot happen do so with 1e-10; here agents only go from susceptible to infected to recovered.
 
 In each step an agent has one of eight probabilities, so these are looked up by a code: 0 nothing
 can happen; 1 to 5 infected contacts; 6 for more of them; 7 infected. What is kept for the gradient
@@ -40,8 +40,8 @@ def probabilities(rates: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     p = torch.cat((infection, infection[:, -1:], gamma), dim=1) + 0 * rates.sum(1, keepdim=True)
     earlier = torch.cat((sure, escape[:, :-1], escape[:, -2:-1], sure), dim=1)
     slope = earlier * torch.tensor(_FACTORS, dtype=rates.dtype, device=rates.device)
-    certain = (p < MIN_PROBABILITY) | (p >= 1)
-    return p, (slope / (TAU * p * (1 - p))).masked_fill_(certain, 0.0)
+    spread = p * (1 - p)
+    return p, (slope / (TAU * spread)).masked_fill_(spread < MIN_PROBABILITY, 0.0)
 
 
 class _Transition(torch.autograd.Function):
@@ -57,7 +57,7 @@ class _Transition(torch.autograd.Function):
         code = contacts.multiply(infected).clamp_(max=MORE).mul_(susceptible)
         # Where a rate is not a number, neither is the state; a code must be a code all the same.
         code = code.add_(infected, alpha=INFECTED).int().clamp_(0, INFECTED)
-        p, slope = (_look_up(table.to(v.dtype), code) for table in probabilities(rates))
+        p, slope = _look_up(torch.stack(probabilities(rates)).to(v.dtype), code)
         slope = slope.mul_(softness(p, v))
         changes = yes(p, v)
         infection, recovery = changes * susceptible, changes * infected
@@ -107,11 +107,12 @@ class _Transition(torch.autograd.Function):
         return torch.stack(state, dim=1), None, None
 
 
-def _look_up(table: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
-    """Return each sample's entries (B, 8) for its codes, (B, N)."""
-    rows = torch.arange(len(table), dtype=code.dtype, device=code.device)[:, None]
-    entries = (code + rows * table.shape[1]).flatten()
-    return table.flatten().index_select(0, entries).view(code.shape)
+def _look_up(tables: torch.Tensor, code: torch.Tensor) -> list[torch.Tensor]:
+    """Return what each table (tables, B, 8) has for the samples' codes (B, N)."""
+    _, samples, codes = tables.shape
+    rows = torch.arange(0, samples * codes, codes, dtype=code.dtype, device=code.device)
+    entries = (code + rows[:, None]).flatten()
+    return [table.index_select(0, entries).view(code.shape) for table in tables.flatten(1)]
 
 
 def _by_count(rates: torch.Tensor, by_beta: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
