@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from hpckit.documents import Fields
 from hpckit.errors import ConfigError
+from hpckit.paths import is_file, typed_path
 
 
 class EnvironmentKind(StrEnum):
@@ -103,18 +103,15 @@ def ad_hoc_environment(word: str) -> Environment | None:
                 load = tuple(part for part in rest.split(",") if part)
                 return Environment(name=word, kind=EnvironmentKind.MODULES, load=load)
             case "apptainer":
-                return Environment(name=word, kind=EnvironmentKind.APPTAINER, path=_absolute(rest))
-    if (Path(word).expanduser() / "bin" / "python").exists():
+                return Environment(
+                    name=word, kind=EnvironmentKind.APPTAINER, path=str(typed_path(rest))
+                )
+    if is_file(typed_path(word) / "bin" / "python"):
         return _venv(word)
-    if "/" in word and Path(word).expanduser().is_file():
-        return Environment(name=word, kind=EnvironmentKind.NONE, python=_absolute(word))
+    if "/" in word and is_file(typed_path(word)):
+        return Environment(name=word, kind=EnvironmentKind.NONE, python=str(typed_path(word)))
     return None
 
 
 def _venv(path: str) -> Environment:
-    return Environment(name=path, kind=EnvironmentKind.VENV, path=_absolute(path))
-
-
-def _absolute(path: str) -> str:
-    # absolute(), not resolve(): a venv's bin/python is a link, and its place is what makes it one.
-    return str(Path(path).expanduser().absolute())
+    return Environment(name=path, kind=EnvironmentKind.VENV, path=str(typed_path(path)))

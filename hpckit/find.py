@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from hpckit.errors import NotFoundError, OutsideError, RequestError
+from hpckit.paths import is_file, is_folder, typed_path
 from hpckit.runs import RECORD, Run, list_runs, open_to_write, read_run
 
 
@@ -61,11 +62,11 @@ def find_runs(word: str, root: Path) -> list[Run]:
     Raises:
         NotFoundError: there is none.
     """
-    if "/" in word and Path(word).expanduser().is_dir():
-        return [read_run(Path(word).expanduser().absolute())]
+    if "/" in word and is_folder(typed_path(word)):
+        return [read_run(typed_path(word))]
     if word == "latest":
         return [_latest(root)]
-    if "/" not in word and (root / word / RECORD).exists():
+    if "/" not in word and is_file(root / word / RECORD):
         return [read_run(root / word)]
     if matches := _unique(_from_index(word)) or [
         run for run in list_runs(root) if _names(run, word)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpckit.errors import NotFoundError, OutsideError, RequestError
+from hpckit.paths import is_file, typed_path
 
 RECORD = "run.json"
 SCHEMA = 1
@@ -96,11 +97,11 @@ def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, 
     `~` and `$VARIABLES` in the site's value are those of the user.
     """
     if option is not None:
-        return option.expanduser().absolute()
+        return typed_path(option)
     if environ.get("HPCKIT_RUNS"):
-        return Path(environ["HPCKIT_RUNS"]).expanduser().absolute()
+        return typed_path(environ["HPCKIT_RUNS"])
     if site_runs:
-        return Path(os.path.expandvars(site_runs)).expanduser().absolute()
+        return typed_path(os.path.expandvars(site_runs))
     return Path("runs").absolute()
 
 
@@ -228,7 +229,7 @@ def _folders(root: Path) -> list[Path]:
 def _is_run(entry: "os.DirEntry[str]") -> bool:
     try:
         # A regular file: reading a pipe put there would never end.
-        return entry.is_dir() and os.path.isfile(os.path.join(entry.path, RECORD))  # noqa: PTH113,PTH118
+        return entry.is_dir() and is_file(Path(entry.path) / RECORD)
     except OSError:
         return False
 

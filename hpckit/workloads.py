@@ -8,6 +8,7 @@ from pathlib import Path
 from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
+from hpckit.paths import typed_path
 from hpckit.strategies import STRATEGIES
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
@@ -74,7 +75,7 @@ _CONVERT: Mapping[str, Callable[[str], Scalar]] = {
     "int": int,
     "float": float,
     "str": str,
-    "path": lambda text: str(Path(text).expanduser().absolute()),
+    "path": lambda text: str(typed_path(text)),
     "bool": lambda text: (_TRUE | _FALSE)[text.lower()],
 }
 

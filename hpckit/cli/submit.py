@@ -1,6 +1,5 @@
 """`hpckit submit`: a workload, or one's own script under a strategy."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +8,7 @@ from hpckit.cli.arguments import JsonOption, RunsOption
 from hpckit.cli.output import print_json, say
 from hpckit.cli.prepare import prepare, say_plan
 from hpckit.errors import RequestError
+from hpckit.paths import typed_path
 from hpckit.plan.request import Request
 from hpckit.submission.model import Submission, render_script
 from hpckit.units import parse_minutes
@@ -101,7 +101,7 @@ def submit(
     gpu_type, gpu_count = parse_gpus(gpus)
     request = Request(
         target=name,
-        script=None if script is None else str(Path(script).expanduser().absolute()),
+        script=None if script is None else str(typed_path(script)),
         args=tuple(context.obj or ()),
         settings=tuple(settings or ()),
         array=tuple(array or ()),

@@ -6,6 +6,7 @@ from pathlib import Path
 from hpckit.documents import Scalar, nearest
 from hpckit.errors import PlanError, RequestError
 from hpckit.launchers import find_launcher
+from hpckit.paths import is_file, is_folder, typed_path
 from hpckit.plan.checks import check_plan, off_switch
 from hpckit.plan.model import Machine, Plan
 from hpckit.plan.request import Request
@@ -119,9 +120,9 @@ def _gpus_per_node(
 def _script(request: Request, workload: Workload | None) -> Path:
     if workload:
         return workload.script
-    script = Path(request.script or "").expanduser().absolute()
-    if not script.is_file():
-        fault = "is a folder" if script.is_dir() else "does not exist"
+    script = typed_path(request.script or "")
+    if not is_file(script):
+        fault = "is a folder" if is_folder(script) else "does not exist"
         raise RequestError(f"Script {str(script)!r} {fault}. Give the path of your script.")
     return script
 

@@ -1,0 +1,22 @@
+"""Paths as users type them: `~` is a home, and what cannot be a path is simply not there."""
+
+import os
+from pathlib import Path
+
+
+def typed_path(text: str | Path) -> Path:
+    """Return an absolute path; `~` of a user who does not exist stays as it is.
+
+    Links stay too: a venv's bin/python is one, and its place is what makes it a venv's.
+    """
+    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111  # Path's own raises RuntimeError
+
+
+def is_file(path: Path) -> bool:
+    """Say whether there is such a file; not so where it may not be looked at, or is too long."""
+    return os.path.isfile(path)  # noqa: PTH113  # Path's own raises PermissionError and the like
+
+
+def is_folder(path: Path) -> bool:
+    """Say whether there is such a folder, by the same rule."""
+    return os.path.isdir(path)  # noqa: PTH112
