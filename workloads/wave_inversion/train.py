@@ -196,13 +196,17 @@ def find_gradient(task: Task, team: Team, out: Path) -> None:
         1, 1, loss=misfit, samples_per_s=task.survey.shots / seconds, s_per_step=seconds
     )
     say(f"misfit {misfit:.6g} at the start model, gradient in {seconds:.2f} s")
-    say(f"saved: {out / 'gradient.npy'}, {out / 'gradient.png'}")
+    say(f"saved in {out}: gradient.npy, gradient.png")
 
 
 def invert(args: Namespace, task: Task, team: Team, out: Path, setting: str, devices: str) -> None:
     """Take all steps, or those until SIGUSR2; keep a record, checkpoints, the model, pictures."""
     plan = Plan(args.frequencies, args.steps, args.iterations)
-    inversion = Inversion(plan, task.bounds, torch.from_numpy(task.start), Objective(team))
+    # A source's strength goes with the velocity of its own cell, which is kept as it is. It is
+    # also the only one whose fp32 gradient would depend on which shots are simulated together.
+    still = task.survey.sources_at(range(args.shots))[:, 0]
+    objective = Objective(team, still)
+    inversion = Inversion(plan, task.bounds, torch.from_numpy(task.start), objective)
     settings = {name: value for name, value in vars(args).items() if name not in ELSEWHERE}
     checkpoint = load_checkpoint(out) if args.resume == "auto" else None
     if checkpoint is not None:
@@ -253,7 +257,7 @@ def invert(args: Namespace, task: Task, team: Team, out: Path, setting: str, dev
         figures = {"samples_per_s": gradients * args.shots / spent, "s_per_step": spent / gradients}
         metrics.write(inversion.step, len(plan.cutoffs), devices=devices, **figures)
         say(f"{devices}: {spent / gradients:.3f} s per gradient of {counted(args.shots, 'shot')}")
-    say(f"saved: {out / 'model.npy'}, {out / 'models.png'}, {out / 'misfit.png'}")
+    say(f"saved in {out}: model.npy, models.png, misfit.png")
     if task.truth is not None:
         first = rms_difference(task.start, task.truth)
         say(f"model error {first:.1f} -> {error()['model_error']:.1f} m/s after "

@@ -40,8 +40,9 @@ class Plan:
 class Objective:
     """The misfit of one stage, relative to the energy of what was observed; remembers values."""
 
-    def __init__(self, team: Team) -> None:
-        self._team = team
+    def __init__(self, team: Team, still: Tensor | None = None) -> None:
+        """Take a team; no model that is tried changes the `still` cells, a list [cell, 2]."""
+        self._team, self._still = team, still
         self._cutoff, self._energy = -1.0, 0.0
         self._known: list[tuple[Tensor, float, Tensor]] = []
         self.evaluations: list[tuple[float, float]] = []  # of (cutoff, misfit), in order
@@ -77,6 +78,8 @@ class Objective:
                 f"the misfit is {misfit} at gradient {len(self.evaluations) + 1}, or its gradient "
                 "is not finite: are the observed traces in the units of the simulated ones?"
             )
+        if self._still is not None:
+            gradient[self._still[:, 0], self._still[:, 1]] = 0
         self.evaluations.append((self._cutoff, misfit))
         self._known.append((velocity.clone(), misfit, gradient))
         return misfit, gradient
