@@ -94,6 +94,13 @@ class Desk:
     def until(self, job_id: str, *states: str, within_s: float = 60, **options: Any) -> Record:
         """Ask for the status until the job, or each task of an array, is in one of `states`."""
         found: Record = {}
+        # First by squeue alone, which takes a fiftieth of what hpckit's own start does.
+        ask = ("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T")
+        eventually(
+            lambda: set(self.slurm.run(*ask, check=False).stdout.split()) <= set(states),
+            within_s,
+            pause_s=0.05,
+        )
 
         def there() -> bool:
             found.update(self.status(job_id, **options))
@@ -110,8 +117,9 @@ class Desk:
         """Submit, and wait until the job has COMPLETED; give its status."""
         job_id = self.submit(*argv, **options)["job_id"]
         status = self.over(job_id, within_s)
-        why = self.call("logs", job_id, "--all", expect=None).out
-        assert status["state"] == "COMPLETED", f"{status}\n{why}"
+        if status["state"] != "COMPLETED":
+            why = self.call("logs", job_id, "--all", expect=None).out
+            raise AssertionError(f"{status}\n{why}")
         return status
 
     def scontrol(self, job_id: str) -> dict[str, str]:

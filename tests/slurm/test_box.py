@@ -43,7 +43,9 @@ def batch(slurm: Slurm, folder: Path, command: str, *options: str) -> str:
     """Run a command as a batch job to its end and give what it printed."""
     script, output = folder / "job.sh", folder / "job.out"
     script.write_text(f"#!/bin/bash\n{command}\n")
-    slurm.run("sbatch", "--wait", f"--output={output}", *options, script)
+    job = submit(slurm, f"--output={output}", *options, str(script))
+    # Not `sbatch --wait`, which looks every two seconds.
+    assert eventually(lambda: state(slurm, job) == "COMPLETED")
     return output.read_text()
 
 
@@ -146,7 +148,8 @@ def test_a_second_box_can_break_in_each_way_and_mend(other_box: Slurm) -> None:
     job = submit(other_box, "--nodelist=c2", "--no-requeue", "--wrap=sleep 300")
     assert eventually(lambda: state(other_box, job) == "RUNNING")
     other_box.kill_controller()
-    assert other_box.run("squeue", check=False).returncode != 0
+    impatient = f"SLURM_CONF={other_box.impatient['SLURM_CONF']}"
+    assert other_box.run("env", impatient, "squeue", check=False).returncode != 0
     other_box.start_controller()
     assert state(other_box, job) == "RUNNING"
     other_box.kill_node("c2", noticed=True)

@@ -43,7 +43,7 @@ def wait(
         record = reader([job_id]).get(job_id)
         if record is not None and good(record):
             return record
-        time.sleep(0.2)
+        time.sleep(0.05)
     raise AssertionError(f"{job_id} is {reader([job_id])} after {within_s} s")
 
 
@@ -102,7 +102,7 @@ def test_a_requeued_job_counts_its_restart(submit: Submit, slurm: Slurm) -> None
     slurm.run("scontrol", "requeue", job_id)
     wait(jobs.squeue, job_id, lambda record: record.state is JobState.PENDING)
     wait(jobs.sacct, job_id, lambda record: record.restarts == 1)
-    # Slurm starts it again by itself when the box's credentials have expired (cred_expire=15).
+    # Slurm starts it again by itself when the box's credentials have expired (cred_expire).
     wait(jobs.sacct, job_id, running)
     states = [attempt.state for attempt in jobs.sacct_attempts([job_id])[job_id]]
     assert states == [JobState.REQUEUED, JobState.RUNNING]
@@ -189,9 +189,12 @@ def test_the_cluster_is_described(submit: Submit) -> None:
     assert "pmix" in cluster.mpi_types()
 
 
-def test_without_a_controller_only_accounting_answers(submit: Submit, slurm: Slurm) -> None:
+def test_without_a_controller_only_accounting_answers(
+    submit: Submit, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = submit("exit 4")
     wait(jobs.sacct, job_id, finished)
+    monkeypatch.setenv("SLURM_CONF", slurm.impatient["SLURM_CONF"])
     slurm.kill_controller()
     try:
         with pytest.raises(CommandError, match="controller is down or restarting"):

@@ -39,7 +39,7 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
     assert desk.over(urgent["job_id"])["state"] == "COMPLETED"
     back = desk.until(job["job_id"], "PENDING", "RUNNING", "COMPLETED")
     assert back["restarts"] in (0, 1)
-    # It may not start again before the box's cred_expire, 15 s.
+    # It may not start again before the box's cred_expire.
     status = desk.over(job["job_id"], within_s=90)
     assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)
     assert {row["restart"] for row in status["ranks"]} == {1}

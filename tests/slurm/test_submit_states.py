@@ -35,12 +35,13 @@ def test_without_a_controller_a_running_job_is_not_over(desk: Desk, tmp_path: Pa
     no_sacct = lacking(desk, tmp_path / "bin", sacct=NO_ACCOUNTING)
     known = ("sacct", "-X", "-n", "-o", "State", "-j", job_id)
     assert eventually(lambda: desk.slurm.run(*known).stdout.split() == ["RUNNING"])
+    impatient = {"SLURM_CONF": desk.slurm.impatient["SLURM_CONF"]}
+    no_sacct |= impatient
     desk.slurm.kill_controller()
     try:
-        # Each takes the 9 s that squeue tries, so all at once.
         with ThreadPoolExecutor() as pool:
             asked = [
-                pool.submit(desk.call, "status", job_id, "--json"),
+                pool.submit(desk.call, "status", job_id, "--json", env=impatient),
                 pool.submit(desk.call, "status", job_id, env=no_sacct),
                 pool.submit(desk.call, "wait", job_id, "--timeout", "1", expect=3, env=no_sacct),
             ]

@@ -18,7 +18,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 # A requeued job waits for cred_expire before it may start again: 120 s by default.
-AuthInfo=socket={munge},cred_expire=15
+AuthInfo=socket={munge},cred_expire=8
 CryptoType=crypto/munge
 StateSaveLocation={dir}/state
 SlurmdSpoolDir={dir}/%n/spool

@@ -30,6 +30,16 @@ class Slurm:
         """The variables to add to a process's own, or to monkeypatch.setenv."""
         return self.layout.exports
 
+    @property
+    def impatient(self) -> dict[str, str]:
+        """`env` for programs that give up on a stopped controller after 2 s.
+
+        They try once a second, one time less than MessageTimeout, which is 10 s for others.
+        """
+        conf = self.layout.conf.with_name("impatient.conf")
+        conf.write_text(self.layout.conf.read_text() + "MessageTimeout=3\n")
+        return self.env | {"SLURM_CONF": str(conf)}
+
     def run(
         self, *command: str | Path, check: bool = True, timeout_s: float = 120
     ) -> subprocess.CompletedProcess[str]:
@@ -44,7 +54,7 @@ class Slurm:
         )
 
     def kill_controller(self) -> None:
-        """Stop slurmctld: commands then fail (after 9 s of trying), jobs go on.
+        """Stop slurmctld: commands then fail (after 9 s of trying; see `impatient`), jobs go on.
 
         It may save its state first: after SIGKILL it would forget the jobs of the last
         seconds and give their ids to other jobs, which no test wants.
