@@ -39,9 +39,14 @@ def default_root(option: Path | None, site_name: str | None = None) -> Path:
 def look_around() -> places.Survey:
     """Look at the search path, and say on stderr what should be on it and cannot be used."""
     around = places.survey()
-    for row in around.unusable:
-        note(f"note: collection {row.name!r} is left out: {row.why}")
+    say_left_out(around.unusable)
     return around
+
+
+def say_left_out(unusable: tuple[places.Unusable, ...]) -> None:
+    """Say on stderr which collections cannot be used, and what to do."""
+    for row in unusable:
+        note(f"note: collection {row.name!r} is left out: {row.why}")
 
 
 def find_site(name: str | None, collections: tuple[places.Collection, ...]) -> Site:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hpckit.cli.arguments import JsonOption
+from hpckit.cli.arguments import JsonOption, say_left_out
 from hpckit.cli.output import note, print_json, table
 from hpckit.collections import LOCK, Collection, Unusable, survey
 from hpckit.collections.added import (
@@ -130,8 +130,7 @@ def add_collection(
     for key, value in rows:
         if value:
             print(f"  {key:<9} {value}")
-    for row in survey().unusable:
-        note(f"note: collection {row.name!r} is left out: {row.why}")
+    say_left_out(survey().unusable)
 
 
 def _below(found: Collection, lock: Path) -> tuple[Collection, ...]:

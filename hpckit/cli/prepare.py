@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit import shell
-from hpckit.cli.arguments import find_site, look_around
+from hpckit.cli.arguments import find_site, say_left_out
 from hpckit.cli.output import note
-from hpckit.collections import Collection
+from hpckit.collections import Collection, survey
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import find_runs
 from hpckit.interpreter import own_python
@@ -35,11 +35,12 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm was asked for and is not here.
     """
-    around = look_around()
+    around = survey()
     collections = around.collections
     refuse_unusable(around.unusable, _asked_for(request), request)
     site = find_site(request.site, collections)
     refuse_unusable(around.unusable, frozenset({f"templates/sites/{site.name}.yaml"}), request)
+    say_left_out(around.unusable)
     workload = _workload(request, collections)
     executor = choose_executor(request.executor, preview=preview)
     machine = _this_machine() if executor == "local" else None

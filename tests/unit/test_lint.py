@@ -1,6 +1,7 @@
 """`hpckit templates lint` on collections with planted faults: each by its file and line."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,6 +94,21 @@ def test_each_planted_fault_is_found_by_file_and_line(here: Path, cli: Cli) -> N
 def test_a_collection_without_faults_has_none(here: Path, cli: Cli) -> None:
     make_lab(here)
     assert lint(cli, here) == {}
+
+
+def test_the_examples_collection_has_no_faults_and_renders(
+    here: Path, cli: Cli, monkeypatch
+) -> None:
+    example = Path(__file__).parents[2] / "examples" / "lab-templates"
+    copy = shutil.copytree(example, here / "lab", copy_function=shutil.copyfile)
+    monkeypatch.chdir(copy)
+    assert lint(cli, copy) == {}
+    answer = cli("submit", "hello", "--site", "example-cluster", "--dry-run")
+    assert "#SBATCH --mail-type=FAIL" in answer.out
+    assert "24" in cli("stats", "--explain", "lab-long-run").out
+    monkeypatch.chdir(here)
+    assert cli("collections", "add", "lab").status == 0
+    assert "hello" in cli("workloads", "list").out
 
 
 def test_lint_says_what_would_keep_others_from_adding_it(here: Path, cli: Cli) -> None:

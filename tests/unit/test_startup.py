@@ -25,7 +25,8 @@ HELP = [
         "submit", "jobs", "status", "logs", "cancel", "wait", "resubmit", "workloads",
         "workloads list", "workloads show", "templates", "templates list", "templates show",
         "templates vars", "templates lint", "templates diff", "sites", "sites list", "sites show",
-        "collections", "collections list", "stats", "sample",
+        "collections", "collections list", "collections add", "collections update",
+        "collections sync", "collections verify", "collections new", "stats", "sample",
     )),
 ]  # fmt: skip
 WORK = [
