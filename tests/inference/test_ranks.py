@@ -1,6 +1,7 @@
 """VI on several MPI ranks: the same numbers on any number of them, and no rank left waiting."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,13 @@ def test_one_process_alone_says_it_in_one_line(
     assert said.startswith("train.py: error: ")
     assert expected in said
     assert said.count("\n") == 1
+
+
+def test_the_example_of_a_simulator_of_ones_own_finds_what_it_hid() -> None:
+    example = WORKLOAD.parents[2] / "examples" / "inference" / "own_simulator.py"
+    status, said, complaints = ended(start(2, example))
+    assert (status, complaints) == (0, "")
+    found = re.findall(r"(-?\d+\.\d+) \+- (\d+\.\d+)   \(true (-?\d+\.\d+)\)", said)
+    assert len(found) == 2
+    for mean, spread, true in found:
+        assert abs(float(mean) - float(true)) < 4 * float(spread) < 0.6
