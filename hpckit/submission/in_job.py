@@ -89,37 +89,41 @@ def _handle_signals(task: Task, running: Supervised) -> None:
     signal.signal(signal.SIGUSR2, stop_signal)
 
 
-def open_own_folder(folder: Path) -> Path:
-    """Open a folder of pickles that nobody else can write to; return a path that leads into it.
+def open_own_folder(folder: Path, pickle: str) -> Path:
+    """Open the folder of a pickle that nobody else can write to; return a path that leads into it.
 
     The path holds the folder itself, not its name: where others can rename things above it, they
     could put another in its place after the check.
 
     Raises:
-        JobError: the folder, the run's around it or a pickle in it is not the user's own, or can be
+        JobError: the folder, the run's around it or the pickle is not the user's own, or can be
             written by others.
     """
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        loaded = os.lstat(f"/proc/self/fd/{opened}/{pickle}")
     except OSError as error:
-        raise JobError(f"{folder} cannot be opened: {error.strerror}.") from error
-    pickles = [name for name in os.listdir(opened) if name.endswith(".pkl")]  # noqa: PTH208
-    for name in (".", "..", *pickles):
-        status = os.stat(name, dir_fd=opened, follow_symlinks=False)
-        shared = stat.S_IMODE(status.st_mode) & 0o022 or stat.S_ISLNK(status.st_mode)
-        if shared or status.st_uid != os.getuid():
-            place, mode = {".": (folder, "700"), "..": (folder.parent, "go-w")}.get(
-                name, (folder / name, "600")
-            )
-            raise JobError(
-                f"{place} can be written by others, so nothing is loaded from it. "
-                f"Make it yours alone: chmod {mode} {place}"
-            )
+        raise JobError(f"{folder}/{pickle} cannot be opened: {error.strerror}.") from error
+    inside, around = os.fstat(opened), os.stat("..", dir_fd=opened)
+    _refuse_shared(folder, inside, "700")
+    _refuse_shared(folder.parent, around, "go-w")
+    # Those whom the folder keeps out cannot write to the pickle, whatever its own mode.
+    closed = not stat.S_IMODE(inside.st_mode) & 0o077
+    _refuse_shared(folder / pickle, loaded, "600", closed=closed)
     return Path(f"/proc/self/fd/{opened}")
 
 
-def _import_process_job() -> "Callable[[Path], None]":
-    """Import submitit's part of the job without numpy.
+def _refuse_shared(path: Path, status: os.stat_result, mode: str, *, closed: bool = False) -> None:
+    writable = stat.S_IMODE(status.st_mode) & 0o022 and not closed
+    if status.st_uid != os.getuid() or writable or stat.S_ISLNK(status.st_mode):
+        raise JobError(
+            f"{path} can be written by others, so nothing is loaded from it. "
+            f"Make it yours alone: chmod {mode} {path}"
+        )
+
+
+def _import_submitit() -> "tuple[Callable[[Path], None], str]":
+    """Import submitit's part of the job without numpy; return it, and the id it will look for.
 
     submitit imports numpy wherever it is installed, for pickles that hold arrays (submission.py):
     60 ms and a pool of threads in front of every rank. Ours holds text.
@@ -127,11 +131,12 @@ def _import_process_job() -> "Callable[[Path], None]":
     missing = "numpy" not in sys.modules
     if missing:
         sys.modules["numpy"] = None  # type: ignore[assignment]  # how Python says "not there"
+    from submitit.core.job_environment import JobEnvironment
     from submitit.core.submission import process_job
 
     if missing:
         del sys.modules["numpy"]
-    return process_job
+    return process_job, JobEnvironment().job_id
 
 
 def main() -> None:
@@ -139,8 +144,8 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # until submitit's handler stands
     folder = Path(sys.argv[1])
     try:
-        folder = open_own_folder(folder)
-        process_job = _import_process_job()
+        process_job, job_id = _import_submitit()
+        folder = open_own_folder(folder, f"{job_id}_submitted.pkl")
         logging.getLogger("submitit").setLevel(logging.CRITICAL)
         process_job(folder)
     except ScriptFailedError as failure:

@@ -146,7 +146,10 @@ def _hand_over(submission: Submission, script: str, tasks: list[Task]) -> list[s
             _local_environ(plan, environ),
             array=plan.is_array,
         )
-    return [str(job.job_id) for job in executor.submit_array([Payload(t.to_json()) for t in tasks])]
+    jobs = executor.submit_array([Payload(task.to_json()) for task in tasks])
+    for pickle in folder.glob("*_submitted.pkl"):
+        pickle.chmod(0o600)  # stays safe when somebody opens the folder to read the logs
+    return [str(job.job_id) for job in jobs]
 
 
 def _sbatch(argv: list[str], environ: dict[str, str]) -> str:

@@ -1,0 +1,58 @@
+"""What stands in the submitter's environment stays out of everything a run writes."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import HPCKIT
+
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "planted-aws-9f2c",
+    "HF_TOKEN": "planted-hf-77aa",
+    "WANDB_API_KEY": "planted-wandb-51d0",
+    "SSH_PASSPHRASE": "planted phrase with spaces 0c4e",
+    "DATABASE_URL": "postgres://u:planted-db-e1f3@db/x",
+    "BASH_FUNC_planted%%": "() { echo planted-function-aa; }",
+}
+SITE = """description: a site of the test
+env: {NAMED: named-value-42}
+"""
+SCRIPT = """import os, sys
+assert os.environ["HF_TOKEN"], "the job has its user's environment"
+if "--fail" in sys.argv:
+    raise RuntimeError("it fails")
+print("done", os.environ["NAMED"])
+"""
+
+
+def files_with(folder: Path, word: str) -> list[str]:
+    return [
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and word.encode() in path.read_bytes()
+    ]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--", "--fail")])
+def test_no_file_of_a_run_holds_a_value_of_the_environment(here, monkeypatch, arguments) -> None:
+    (here / "templates" / "sites").mkdir(parents=True)
+    (here / "templates" / "sites" / "box.yaml").write_text(SITE)
+    (here / "train.py").write_text(SCRIPT)
+    env = {**os.environ, **SECRETS}
+    base = ("submit", "ddp", "train.py", "--site", "box", "--gpus", "0", "--tasks-per-node", "2",
+            "--executor", "local", "--sample-interval", "0.5", "--wait")  # fmt: skip
+    done = subprocess.run([*HPCKIT, *base, *arguments], env=env, capture_output=True, text=True)
+    assert done.returncode == bool(arguments), done.stderr
+    for command in (["stats", "latest", "--json"], ["status", "latest", "--json"],
+                    ["logs", "latest", "--all"], ["logs", "latest", "--errors"]):  # fmt: skip
+        said = subprocess.run([*HPCKIT, *command], env=env, capture_output=True, text=True)
+        assert not any(value in said.stdout + said.stderr for value in SECRETS.values())
+    kept = here / "runs"
+    names = {path.name for path in kept.rglob("*")}
+    assert {"run.json", "job.sh", "0.out", "summary.json", "controller.log"} <= names
+    assert any(name.endswith("_submitted.pkl") for name in names)
+    for value in SECRETS.values():
+        assert files_with(here.parent, value) == []
+    assert files_with(kept, "named-value-42")  # what a site names is in the script for all to read
