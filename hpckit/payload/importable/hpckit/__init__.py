@@ -1,7 +1,7 @@
 """hpckit for the scripts of jobs, whose Python may be another one that does not have it.
 
-On their PYTHONPATH this folder gives them `hpckit.parallel` and nothing else of the environment
-that hpckit is installed in.
+On their PYTHONPATH this folder gives them `hpckit.parallel`, `hpckit.inference`, and nothing else of
+the environment that hpckit is installed in.
 """
 
 from pathlib import Path
