@@ -7,6 +7,7 @@ from pathlib import Path
 from hpckit.errors import NotFoundError
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
+from hpckit.tracebacks import START, last_error
 
 JOB_LOG = "job.out"
 _CHUNK = 1 << 16
@@ -91,7 +92,8 @@ def error_report(run: Run) -> str:
     ranks = read_ranks(run.dir)
     failed = first_failure(ranks)
     if failed is None:
-        return "\n".join(part for part in (_never_ended(ranks), _job_log_end(run)) if part)
+        parts = (_never_ended(ranks), _last_words(run, ranks), _job_log_end(run))
+        return "\n".join(part for part in parts if part)
     lines = [
         f"rank {failed.rank} on {failed.host} failed first, exit status {failed.exit_code}, "
         f"{_after(failed)} after its start:",
@@ -113,6 +115,15 @@ def _never_ended(ranks: Sequence[RankRecord]) -> str:
     """Name the ranks that were killed with their supervisors: they wrote no end."""
     names = [f"{row.rank} ({row.host})" for row in ranks if row.ended is None]
     return f"no end on record: rank(s) {', '.join(names)}; killed from outside?" if names else ""
+
+
+def _last_words(run: Run, ranks: Sequence[RankRecord]) -> str:
+    """Return the end of a traceback of such a rank: MPI_Abort ends a rank and its supervisor."""
+    for row in ranks:
+        words = last_error(run.dir / "logs" / f"{row.rank}.err") if row.ended is None else None
+        if words and START in words:
+            return f"rank {row.rank} on {row.host} wrote:\n{words}"
+    return ""
 
 
 def _after(record: RankRecord) -> str:

@@ -4,9 +4,9 @@ import time
 from typing import Any
 
 from hpckit.metrics import Progress, read_progress
-from hpckit.payload.tracebacks import error_line
 from hpckit.slurm.states import is_waiting
 from hpckit.submission.states import RunStatus
+from hpckit.tracebacks import error_line
 from hpckit.units import format_seconds
 
 

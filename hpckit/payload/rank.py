@@ -27,10 +27,10 @@ from hpckit.payload.children import (
 from hpckit.payload.device import choose_device
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
-from hpckit.payload.tracebacks import last_error
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
+from hpckit.tracebacks import last_error
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only

@@ -90,6 +90,26 @@ def test_a_rank_without_words_points_to_its_log(tmp_path: Path) -> None:
     assert f"it wrote no error; see {run.dir}/logs/2.out" in error_report(run)
 
 
+def test_of_ranks_that_were_killed_with_their_supervisors_a_traceback_is_shown(
+    tmp_path: Path,
+) -> None:
+    """MPI_Abort under srun --mpi=pmix kills all processes of the step."""
+    run = make_run(tmp_path)
+    (run.dir / "logs").mkdir(exist_ok=True)
+    for number in (0, 1):
+        write_rank(run.dir, rank(number))
+    said = "Traceback (most recent call last):\n  File 'a.py'\nValueError: no\nMPI_ABORT"
+    (run.dir / "logs" / "0.err").write_text("a warning\n")
+    (run.dir / "logs" / "1.err").write_text(said)
+    (run.dir / "job.out").write_text("srun: error\n")
+    assert error_report(run).splitlines() == [
+        "no end on record: rank(s) 0 (n0), 1 (n0); killed from outside?",
+        "rank 1 on n0 wrote:",
+        *said.splitlines(),
+        "srun: error",
+    ]
+
+
 def test_without_ranks_the_end_of_the_job_scripts_log_is_the_report(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     assert error_report(run) == ""

@@ -15,7 +15,7 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.rank import rank_environment
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
-from hpckit.payload.tracebacks import error_line, last_error
+from hpckit.tracebacks import error_line, last_error
 
 THIRD_OF_FOUR = Place(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
 

@@ -1,6 +1,6 @@
 """hpckit for the scripts of jobs, whose Python may be another one that does not have it.
 
-On their PYTHONPATH this folder gives them `hpckit.parallel`, `hpckit.inference`, and nothing else of
+On their PYTHONPATH this folder gives them `hpckit.parallel` and `hpckit.inference`, nothing else of
 the environment that hpckit is installed in.
 """
 

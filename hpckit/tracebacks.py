@@ -3,7 +3,7 @@
 from pathlib import Path
 
 _TAIL_BYTES = 64_000
-_START = "Traceback (most recent call last):"
+START = "Traceback (most recent call last):"
 _MAX_LINES = 80
 # How Python joins the tracebacks of one chain (traceback module).
 _CHAINED = (
@@ -25,7 +25,7 @@ def last_error(path: Path, start: int = 0) -> str | None:
     lines = [line for line in text.rstrip().splitlines() if not line.startswith("hpckit: ")]
     if not lines:
         return None
-    starts = [number for number, line in enumerate(lines) if _START in line]
+    starts = [number for number, line in enumerate(lines) if START in line]
     if not starts:
         return lines[-1].strip()
     return "\n".join(lines[_chain_start(lines, starts) :][-_MAX_LINES:])
@@ -45,9 +45,9 @@ def _chain_start(lines: list[str], starts: list[int]) -> int:
 def error_line(error: str) -> str:
     """Return the one line of an error that says what it was: the first after the last traceback."""
     lines = error.rstrip().splitlines()
-    starts = [number for number, line in enumerate(lines) if _START in line]
+    starts = [number for number, line in enumerate(lines) if START in line]
     if starts:
-        prefix = lines[starts[-1]].partition(_START)[0]
+        prefix = lines[starts[-1]].partition(START)[0]
         for line in lines[starts[-1] + 1 :]:
             body = line.removeprefix(prefix)
             if body and not body[0].isspace():
