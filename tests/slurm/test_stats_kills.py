@@ -53,6 +53,15 @@ def timed_out(theatre: Theatre) -> Show:
     return submitted(theatre, "timed-out", "--time", "1")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def again(theatre: Theatre, timed_out: Show) -> Show:
+    """A job that is requeued; it waits for its second start beside the first tests."""
+    show = submitted(theatre, "again", "--max-requeues", "1")
+    sampled(show)
+    theatre.desk.slurm.run("scontrol", "requeue", show.job_id)
+    return show
+
+
 def submitted(theatre: Theatre, name: str, *more: str, work: str = LONG) -> Show:
     return theatre.submit(name, GPUS, shape=(*PAIR, *more), work=(work,))
 
@@ -176,10 +185,8 @@ def test_it_is_cancelled(theatre: Theatre) -> None:
     assert processes_of(show.run_dir) == []
 
 
-def test_it_starts_again(theatre: Theatre) -> None:
-    show = submitted(theatre, "again", "--max-requeues", "1")
-    sampled(show)
-    theatre.desk.slurm.run("scontrol", "requeue", show.job_id)
+def test_it_starts_again(theatre: Theatre, again: Show) -> None:
+    show = again
     sampled(show, restart=1)
     theatre.desk.slurm.run("scancel", show.job_id)
     assert show.over() == "CANCELLED"
