@@ -31,6 +31,7 @@ COMMANDS = {
     "templates": "Job script templates.",
     "sites": "Clusters, as data.",
     "collections": "Folders of templates, workloads and sites.",
+    "init": "Find out what this cluster is, and write a commented site file; submits nothing.",
 }
 # Commands that take the user's own words after `--`.
 _TAKE_REST = ("submit", "sample")

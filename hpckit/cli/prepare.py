@@ -8,6 +8,7 @@ from hpckit import shell
 from hpckit.cli.arguments import find_site, say_left_out
 from hpckit.cli.output import note
 from hpckit.collections import Collection, survey
+from hpckit.detect.mpi import choose_mpi, own_default
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import find_runs
 from hpckit.interpreter import own_python
@@ -24,8 +25,6 @@ from hpckit.units import format_minutes
 from hpckit.workloads import Workload, list_workloads, load_workload
 
 EXECUTORS = ("auto", "slurm", "local")
-# How srun may start MPI ranks, best known first.
-_MPI_KINDS = ("pmix", "cray_shasta", "pmi2")
 _DEPENDENCIES = ("afterok", "afterany", "afternotok", "after", "aftercorr")
 
 
@@ -84,19 +83,16 @@ def _this_machine() -> Machine:
 def _with_mpi(
     request: Request, site: Site, workload: Workload | None, executor: str
 ) -> tuple[Site, tuple[str, ...]]:
-    """Find out how srun starts MPI ranks where the site does not say so.
-
-    Without `--mpi` many a Slurm starts each rank as a world of its own.
-    """
+    """Find out how srun starts MPI ranks where the site does not say so."""
     strategy = find_strategy(workload.strategy if workload else request.target)
     launcher = request.launcher or (workload and workload.launcher) or strategy.default_launcher
     asks = strategy.mpi and launcher == "srun" and site.mpi is None and executor == "slurm"
     if not asks or not sbatch_answers():
         return site, ()
-    if (default := config().get("MpiDefault", "none")) not in ("none", "(null)"):
+    if default := own_default(config().get("MpiDefault", "")):
         return site, (f"MPI: srun's own default, {default}",)
     kinds = mpi_types()
-    chosen = next((kind for kind in _MPI_KINDS if kind in kinds), None)
+    chosen = choose_mpi(kinds)
     if chosen is None:
         raise RequestError(
             f"srun can start no MPI ranks that hpckit knows (it lists {', '.join(kinds)}): "

@@ -1,11 +1,14 @@
-"""`hpckit sites list|show`."""
+"""`hpckit sites list|show|detect`."""
 
 from typing import Annotated
 
 import typer
 
 from hpckit.cli.arguments import JsonOption, look_around
+from hpckit.cli.init import TimeoutOption, detected_record, say_unknown
+from hpckit.cli.init import detect as detect_cluster
 from hpckit.cli.output import print_json, say, table
+from hpckit.detect.page import site_page
 from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
 from hpckit.units import format_minutes
 
@@ -62,6 +65,17 @@ def show(
         print_json(_record(site))
     else:
         say(_page(site, str(list_sites(collections)[site.name].path)))
+
+
+@commands.command()
+def detect(timeout_s: TimeoutOption = 10.0, json: JsonOption = False) -> None:
+    """Show what can be found out about the cluster here; writes and submits nothing."""
+    found = detect_cluster(timeout_s)
+    if json:
+        print_json(detected_record(found))
+        return
+    say_unknown(found)
+    say(site_page(found).partition("\n")[2].rstrip())
 
 
 def _record(site: Site) -> dict[str, object]:

@@ -9,6 +9,7 @@ from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.times import parse_limit_min
 
 _SINFO_COLUMNS = "%R|%a|%T|%c|%m|%G|%N"
+SINFO = ("sinfo", "--noheader", "--exact", "--all", f"--format={_SINFO_COLUMNS}")
 _GRES = re.compile(
     r"(?P<name>[^:]+)(?::(?!\d+[kK]?$)(?P<type>[^:]+))?(?::(?P<count>\d+)(?P<kilo>[kK]?))?"
 )
@@ -45,7 +46,10 @@ class NodeGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Partition:
-    """One partition; None is no limit, or not known. `node_groups` come from sinfo alone."""
+    """One partition; None is no limit, or not known. `node_groups` come from sinfo alone.
+
+    `accounts` are the only ones that may use it; None is all, or all but some.
+    """
 
     name: str
     default: bool
@@ -55,6 +59,9 @@ class Partition:
     max_nodes: int | None
     nodes: tuple[str, ...]
     total_cpus: int | None
+    hidden: bool = False
+    root_only: bool = False
+    accounts: tuple[str, ...] | None = None
     node_groups: tuple[NodeGroup, ...] = ()
 
     @property
@@ -70,10 +77,14 @@ def partitions() -> tuple[Partition, ...]:
         CommandError: The controller does not answer, or there is no scontrol or sinfo.
     """
     found = parse_scontrol_partitions(ask(["scontrol", "show", "partition"]).stdout)
-    argv = ["sinfo", "--noheader", "--exact", "--all", f"--format={_SINFO_COLUMNS}"]
-    groups = parse_sinfo(ask(argv).stdout)
+    return with_nodes(found, parse_sinfo(ask(SINFO).stdout))
+
+
+def with_nodes(found: Iterable[Partition], groups: Iterable[NodeGroup]) -> tuple[Partition, ...]:
+    """Give partitions their nodes."""
+    known = tuple(groups)
     return tuple(
-        replace(one, node_groups=tuple(group for group in groups if group.partition == one.name))
+        replace(one, node_groups=tuple(group for group in known if group.partition == one.name))
         for one in found
     )
 
@@ -173,7 +184,14 @@ def _partition(fields: dict[str, str]) -> Partition:
         max_nodes=_number(fields.get("MaxNodes", "")),
         nodes=nodes_or_none(fields.get("Nodes", "")) or (),
         total_cpus=_number(fields.get("TotalCPUs", "")),
+        hidden=fields.get("Hidden") == "YES",
+        root_only=fields.get("RootOnly") == "YES",
+        accounts=_names(fields.get("AllowAccounts", "ALL")),
     )
+
+
+def _names(text: str) -> tuple[str, ...] | None:
+    return None if text in ("ALL", "") else tuple(text.split(","))
 
 
 def _node_group(row: Iterable[str]) -> NodeGroup:

@@ -1,0 +1,149 @@
+"""From what Slurm's programs said to what is known. Pure; what is not understood says so."""
+
+from collections.abc import Iterable, Mapping
+
+from hpckit.detect.model import Answer, Detected, Mpi, Surroundings, Unknown
+from hpckit.detect.mpi import choose_mpi, own_default
+from hpckit.slurm.accounts import Association, parse_associations
+from hpckit.slurm.cluster import (
+    NodeGroup,
+    Partition,
+    parse_scontrol_config,
+    parse_scontrol_partitions,
+    parse_sinfo,
+    slurm_version,
+    srun_mpi_types,
+    with_nodes,
+)
+
+OLDEST = (20, 11)
+# The newest whose sources the readers were compared with.
+NEWEST = (26, 5)
+
+
+def read_answers(answers: Mapping[str, Answer], here: Surroundings) -> Detected:
+    """Put together what is known of the cluster."""
+    unknown = [Unknown(what=row.asked, why=row.why) for row in answers.values() if row.text is None]
+    left_out: list[str] = []
+    config = parse_scontrol_config(answers["config"].text or "")
+    version = slurm_version(answers["version"].text or "")
+    groups = parse_sinfo(answers["nodes"].text or "")
+    found = _partitions(answers["partitions"], groups, left_out)
+    unknown += _not_understood(answers, version, config, groups, found)
+    name = config.get("ClusterName")
+    return Detected(
+        name=name if name and is_plain(name) else None,
+        version=version,
+        partitions=found,
+        nodes_known=bool(groups),
+        gpu_types=_gpu_types(groups),
+        gpu_request=_gpu_request(config),
+        associations=_associations(answers["associations"], name, left_out),
+        default_account=_default_account(answers["default_account"]),
+        accounting=answers["accounting"].text is not None,
+        mpi=_mpi(answers["mpi"], config),
+        here=here,
+        unknown=tuple(unknown),
+        left_out=tuple(dict.fromkeys(left_out)),
+    )
+
+
+def is_plain(text: str) -> bool:
+    """Say whether a name is one printable word, as Slurm's own names are."""
+    return bool(text) and text.isprintable() and not any(letter.isspace() for letter in text)
+
+
+def _not_understood(
+    answers: Mapping[str, Answer],
+    version: tuple[int, int, int] | None,
+    config: Mapping[str, str],
+    groups: tuple[NodeGroup, ...],
+    found: tuple[Partition, ...] | None,
+) -> Iterable[Unknown]:
+    """Yield answers that came and could not be read, and versions nobody has compared with."""
+    understood = {
+        "version": version,
+        "config": "ClusterName" in config,
+        "partitions": found,
+        "nodes": groups,
+        "mpi": srun_mpi_types(answers["mpi"].text or ""),
+    }
+    for key, value in understood.items():
+        if answers[key].text is not None and not value:
+            why = "it answered, in a form that hpckit does not understand"
+            yield Unknown(what=answers[key].asked, why=why)
+    if version and not OLDEST <= version[:2] <= NEWEST:
+        word = "older" if version[:2] < OLDEST else "newer"
+        yield Unknown(
+            what=f"Slurm {version_text(version)}",
+            why=f"{word} than the versions hpckit's readers were compared with "
+            f"({version_text(OLDEST)} to {version_text(NEWEST)}): check each value",
+        )
+
+
+def version_text(version: tuple[int, ...]) -> str:
+    """Write (22, 5, 8) as Slurm does, 22.05.8."""
+    year, month, *rest = version
+    return ".".join([str(year), f"{month:02d}", *map(str, rest)])
+
+
+def _partitions(
+    answer: Answer, groups: tuple[NodeGroup, ...], left_out: list[str]
+) -> tuple[Partition, ...] | None:
+    if answer.text is None:
+        return None
+    found = with_nodes(parse_scontrol_partitions(answer.text), groups)
+    return tuple(row for row in found if _kept(f"partition {row.name!r}", row.name, left_out))
+
+
+def _kept(what: str, name: str, left_out: list[str]) -> bool:
+    if is_plain(name):
+        return True
+    left_out.append(what)
+    return False
+
+
+def _gpu_types(groups: tuple[NodeGroup, ...]) -> dict[str, int]:
+    """Return the GPUs of one node by type, the most of any node."""
+    found: dict[str, int] = {}
+    for group in groups:
+        for gres in group.gres:
+            if gres.name == "gpu" and gres.type and is_plain(gres.type) and gres.count:
+                found[gres.type] = max(gres.count, found.get(gres.type, 0))
+    return dict(sorted(found.items()))
+
+
+def _gpu_request(config: Mapping[str, str]) -> str | None:
+    """Return how jobs can ask for GPUs: sbatch(1), --gpus-per-node needs select/cons_tres."""
+    select = config.get("SelectType")
+    if select is None:
+        return None
+    return "gpus-per-node" if select == "select/cons_tres" else "gres"
+
+
+def _associations(
+    answer: Answer, cluster: str | None, left_out: list[str]
+) -> tuple[Association, ...] | None:
+    if answer.text is None:
+        return None
+    rows = parse_associations(answer.text)
+    return tuple(
+        row
+        for row in rows
+        if row.cluster == (cluster or row.cluster)
+        and _kept(f"account {row.account!r}", row.account, left_out)
+    )
+
+
+def _default_account(answer: Answer) -> str | None:
+    lines = [line.strip() for line in (answer.text or "").splitlines() if line.strip()]
+    return lines[0] if lines and is_plain(lines[0]) else None
+
+
+def _mpi(answer: Answer, config: Mapping[str, str]) -> Mpi:
+    kinds = srun_mpi_types(answer.text) if answer.text is not None else None
+    return Mpi(
+        kinds=kinds or None,
+        default=own_default(config.get("MpiDefault", "")),
+        chosen=choose_mpi(kinds or ()),
+    )

@@ -1,0 +1,270 @@
+"""A site's YAML from what was found out: each value with its source, the rest commented out. Pure.
+
+Whatever Slurm names is other people's text: it stands in double quotes, and is one printable line.
+"""
+
+import glob
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+
+from hpckit.detect.cluster import version_text
+from hpckit.detect.lines import line, quoted, section, spelt
+from hpckit.detect.model import Detected
+from hpckit.slurm.cluster import Partition
+from hpckit.units import format_minutes
+
+_MARK = re.compile(r"# hpckit init, sha256:([0-9a-f]{64})\n")
+_HEAD = """\
+# What `hpckit init` found out about this cluster. Behind each value stands where it comes from;
+# what could not be found out, or is for you to decide, is commented out. Edit it as you like:
+# init never writes over your changes. All keys: docs/sites.md.
+"""
+_MB_PER_GB = 1024  # Slurm's --mem=1G is 1024 MB
+_HOUR_MIN = 60  # a site's time, where it names none
+
+
+def site_page(found: Detected) -> str:
+    """Write the YAML; the first line holds a hash of the rest, which tells edits from our words."""
+    body = "\n".join(_lines(found)) + "\n"
+    return f"# hpckit init, sha256:{_hash(body)}\n{body}"
+
+
+def written_hash(page: str) -> str | None:
+    """Return the hash that init wrote into a page; None when the page is not its."""
+    mark = _MARK.match(page)
+    return mark[1] if mark else None
+
+
+def is_edited(page: str) -> bool:
+    """Say whether a page of ours was changed since it was written."""
+    return written_hash(page) != _hash(_MARK.sub("", page, count=1))
+
+
+def _hash(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _lines(found: Detected) -> Iterator[str]:
+    yield from _HEAD.splitlines()
+    version = version_text(found.version) if found.version else "of unknown version"
+    yield f"# Slurm {version} (sinfo --version)"
+    for row in found.unknown:
+        yield f"# NOT KNOWN: {spelt(row.what)}"
+    for name in found.left_out:
+        yield f"# LEFT OUT: {spelt(name)}: not one printable word"
+    name = found.name or "of unknown name"
+    yield line("description", quoted(f"Slurm cluster {name}"), "ClusterName: scontrol show config")
+    yield line("contact", None, "who helps users of this cluster")
+    yield line("url", None, "its documentation")
+    yield from _identify(found)
+    yield from _defaults(found)
+    yield from _gpus(found)
+    yield from _partitions(found)
+    yield from _modules(found)
+    yield from _launch(found)
+    yield from _places(found)
+    yield from _accounting(found)
+
+
+def _identify(found: Detected) -> Iterator[str]:
+    pattern, conf = host_pattern(found.here.hostname), found.here.slurm_conf
+    if pattern:
+        why = "this machine's full name, its number left open"
+        lines = [line("hostname", quoted(pattern), why)]
+    elif conf and conf.isprintable():
+        lines = [line("SLURM_CONF", quoted(glob.escape(conf)), "this shell's environment")]
+    else:
+        lines = [line("hostname", None, "this machine's name says nothing: HPCKIT_SITE or --site")]
+    yield from section("identify", lines)
+
+
+def host_pattern(hostname: str) -> str | None:
+    """Return a pattern for all login nodes: of `login2.site.org` it is `login[0-9]*.site.org`."""
+    name, dot, domain = hostname.partition(".")
+    if name in ("", "localhost") or not re.fullmatch(r"[\w.-]+", hostname, re.ASCII):
+        return None
+    stem = name.rstrip("0123456789")
+    open_number = stem not in ("", name) and bool(stem.strip("-"))
+    return (f"{stem}[0-9]*" if open_number else name) + dot + domain
+
+
+def _defaults(found: Detected) -> Iterator[str]:
+    lines = [_account_line(found), *_partition_lines(found), _qos_line(found)]
+    lines.append(line("constraint", None, "a feature of nodes: sinfo -o '%n %f'"))
+    lines.append(line("environment", None, "one of environments: below"))
+    yield from section("defaults", lines)
+
+
+def _account_line(found: Detected) -> str:
+    accounts = found.accounts
+    if found.associations is None:
+        return line("account", None, "sacctmgr did not answer: your project's, if it needs one")
+    yours = f"yours, by sacctmgr show assoc: {', '.join(accounts) or 'none'}"
+    if len(accounts) == 1:
+        return line("account", quoted(accounts[0]), "your only one: sacctmgr show assoc")
+    if found.default_account:
+        why = f"Slurm takes {found.default_account} by itself; {yours}"
+        return line("account", quoted(found.default_account), why, active=False)
+    return line("account", None, yours)
+
+
+def _partition_lines(found: Detected) -> Iterator[str]:
+    default = found.default_partition
+    if found.partitions is None:
+        yield line("partition", None, "scontrol did not answer")
+    elif default is None:
+        yield line("partition", None, "Slurm has no default here: choose one of partitions:")
+    else:
+        why = f"Default=YES, State={default.state}: scontrol show partition"
+        yield line("partition", quoted(default.name), why, active=_is_usable(default))
+    limit = default.max_time_min if default else None
+    if default and limit is not None and limit < _HOUR_MIN:
+        yield line("time", quoted(format_minutes(limit)), f"MaxTime of partition {default.name}")
+    else:
+        yield line("time", None, "a job's limit when it names none; 1h unless you say so")
+
+
+def _qos_line(found: Detected) -> str:
+    if found.associations is None:
+        return line("qos", None, "sacctmgr did not answer")
+    return line("qos", None, f"yours, by sacctmgr show assoc: {', '.join(found.qos) or 'none'}")
+
+
+def _gpus(found: Detected) -> Iterator[str]:
+    counts = sorted({group.gpus for row in found.partitions or () for group in row.node_groups})
+    counts = [count for count in counts if count]
+    if found.nodes_known and not counts:
+        yield "# gpus:  # no node has GPUs: sinfo, column %G"
+        return
+    lines = [_request_line(found)]
+    if not found.nodes_known:
+        lines.append(line("per_node", None, "sinfo did not answer"))
+    elif len(counts) == 1:
+        lines.append(line("per_node", counts[0], "all GPU nodes: sinfo, column %G"))
+    else:
+        lines.append(line("per_node", None, f"nodes differ: {', '.join(map(str, counts))} (sinfo)"))
+    if found.gpu_types:
+        types = ", ".join(f"{quoted(name)}: {count}" for name, count in found.gpu_types.items())
+        lines.append(line("types", f"{{{types}}}", "the most of any node: sinfo, column %G"))
+    else:
+        lines.append(line("types", None, "sinfo names no types; as in {A100: 4}"))
+    lines.append(line("default_type", None, "the type of jobs that name none"))
+    lines.append(line("type_required", "true", "where jobs must name a type", active=False))
+    cores = _cores_per_gpu(found)
+    text = f"cores/GPUs of nodes: {', '.join(map(str, cores)) or 'not known'} (sinfo, %c and %G)"
+    lines.append(line("cpus_per_gpu", cores[0] if cores else None, text, active=False))
+    yield from section("gpus", lines)
+
+
+def _request_line(found: Detected) -> str:
+    if found.gpu_request is None:
+        return line("request", None, "gpus-per-node or gres; scontrol show config did not say")
+    return line("request", found.gpu_request, "SelectType: scontrol show config")
+
+
+def _cores_per_gpu(found: Detected) -> list[int]:
+    groups = [group for row in found.partitions or () for group in row.node_groups]
+    return sorted({g.cpus // g.gpus for g in groups if g.cpus and g.gpus and g.cpus >= g.gpus})
+
+
+def _partitions(found: Detected) -> Iterator[str]:
+    if found.partitions is None:
+        yield "# partitions:  # scontrol show partition did not answer"
+        return
+    shown = [row for row in found.partitions if not (row.hidden or row.root_only)]
+    yield "partitions:  # scontrol show partition; nodes: sinfo" if shown else "# partitions:"
+    for row in shown:
+        yield from (f"  {row}" for row in _partition(row, found))
+    for row in found.partitions:
+        if row not in shown:
+            word = "RootOnly=YES" if row.root_only else "Hidden=YES"
+            yield f"  # {spelt(row.name)}:  # {word}: left out"
+
+
+def _is_usable(row: Partition) -> bool:
+    return row.state == "UP" and not (row.root_only or row.hidden)
+
+
+def _partition(row: Partition, found: Detected) -> Iterator[str]:
+    notes = [f"State={row.state}"]
+    if row.accounts is not None:
+        notes.append(f"AllowAccounts={','.join(row.accounts)}")
+    yield f"{quoted(row.name)}:  # {spelt(', '.join(notes))}"
+    limit = row.max_time_min
+    time = quoted(format_minutes(limit)) if limit else None
+    lines = [line("max_time", time, "MaxTime" if limit else "MaxTime is no number: UNLIMITED")]
+    nodes = f"MaxNodes=UNLIMITED; it has {len(row.nodes)}"
+    lines.append(line("max_nodes", row.max_nodes or None, "MaxNodes" if row.max_nodes else nodes))
+    lines += _node_lines(row, found)
+    if all(row.startswith("#") for row in lines):
+        yield "  {}"
+    yield from (f"  {row}" for row in lines)
+
+
+def _node_lines(row: Partition, found: Detected) -> Iterator[str]:
+    if not row.node_groups:
+        why = "it has no nodes" if found.nodes_known else "sinfo did not answer"
+        yield f"# gpus_per_node, cpus_per_node, mem_gb_per_node:  # {why}"
+        return
+    columns: list[tuple[str, str, Callable[[int], int], list[int | None]]] = [
+        ("gpus_per_node", "%G", lambda n: n, [group.gpus for group in row.node_groups]),
+        ("cpus_per_node", "%c", lambda n: n, [group.cpus for group in row.node_groups]),
+        (
+            "mem_gb_per_node",
+            "%m",
+            lambda n: n // _MB_PER_GB,
+            [g.memory_mb for g in row.node_groups],
+        ),
+    ]
+    for key, column, unit, values in columns:
+        known = [unit(value) for value in values if value is not None]
+        differ = ", the most of any node" if len(set(known)) > 1 else ""
+        least = 0 if key == "gpus_per_node" else 1
+        most = max(known, default=None)
+        value = most if most is not None and most >= least else None
+        yield line(key, value, f"sinfo, column {column}{differ}")
+
+
+def _modules(found: Detected) -> Iterator[str]:
+    systems = found.here.modules
+    if not systems:
+        yield line(
+            "modules", None, "lmod, tmod or spack: this shell and its usual places have none"
+        )
+    else:
+        others = [f"also here: {row.name} ({row.evidence})" for row in systems[1:]]
+        yield line("modules", systems[0].name, "; ".join([systems[0].evidence, *others]))
+    yield "# environments:"
+    yield "#   torch: {kind: modules, load: [NAME/VERSION]}  # where python comes from"
+
+
+def _launch(found: Detected) -> Iterator[str]:
+    mpi = found.mpi
+    kinds = ", ".join(mpi.kinds or ())
+    if mpi.kinds is None:
+        mpi_line = line("mpi", None, "srun --mpi=list did not answer; see hpckit doctor mpi")
+    elif mpi.default:
+        why = f"srun's own default, MpiDefault; srun --mpi=list: {kinds}"
+        mpi_line = line("mpi", quoted(mpi.default), why, active=False)
+    elif mpi.chosen:
+        mpi_line = line(
+            "mpi", quoted(mpi.chosen), f"of {kinds} (srun --mpi=list); not tried: doctor mpi"
+        )
+    else:
+        mpi_line = line("mpi", None, f"srun --mpi=list: {kinds}: none that hpckit knows")
+    yield from section("launch", [mpi_line])
+
+
+def _places(found: Detected) -> Iterator[str]:
+    # Where init was started, `./`, is no property of the cluster.
+    for row in found.here.places[1:]:
+        yield f"# runs: {spelt(row.label)}/runs  # {spelt(row.path)}: {row.kind}"
+    yield "# runs must lie where all nodes see them; without runs: they are in ./runs"
+    yield line("grafana", None, "https://...?var-jobid={jobid}&from={start_ms}&to={end_ms}")
+    yield line("prometheus", None, "https://...: hpckit stats then asks it")
+
+
+def _accounting(found: Detected) -> Iterator[str]:
+    answers = "answers" if found.accounting else "does not answer: no hpckit report, less in stats"
+    yield f"# accounting (sacct) {answers}"

@@ -1,0 +1,102 @@
+"""Putting a site's file in its place: never over what others wrote, or a user changed."""
+
+import difflib
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hpckit.detect.page import is_edited, written_hash
+from hpckit.errors import OutsideError
+from hpckit.sites import read_site
+
+_UNKNOWN = "# NOT KNOWN: "
+
+
+class Outcome(StrEnum):
+    """What became of the file; `kept` means that it differs and was left alone."""
+
+    WRITTEN = "written"
+    UPDATED = "updated"
+    SAME = "nothing to change"
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """What was done, why, and the difference between the file and what init would write."""
+
+    outcome: Outcome
+    path: Path
+    why: str = ""
+    diff: str = ""
+
+
+def place_site(path: Path, page: str, *, force: bool = False) -> Placed:
+    """Write a site's file where that takes nothing away; with `force` in any case.
+
+    Raises:
+        OutsideError: the file cannot be read or written.
+    """
+    old = _read(path)
+    if old is None:
+        _write(path, page)
+        return Placed(outcome=Outcome.WRITTEN, path=path)
+    if old == page or (written_hash(old) == written_hash(page) and not force):
+        edited = "your own changes stay" if old != page else ""
+        return Placed(outcome=Outcome.SAME, path=path, why=edited)
+    diff = "".join(
+        difflib.unified_diff(
+            old.splitlines(keepends=True),
+            page.splitlines(keepends=True),
+            fromfile=str(path),
+            tofile="what init found",
+        )
+    )
+    why = _keep(old, page)
+    if why and not force:
+        return Placed(outcome=Outcome.KEPT, path=path, why=why, diff=diff)
+    if why:  # somebody's own words: they are not lost
+        _write(path.with_name(f"{path.name}.old"), old)
+    _write(path, page)
+    return Placed(outcome=Outcome.UPDATED, path=path, diff=diff)
+
+
+def _keep(old: str, page: str) -> str:
+    """Say why a file should stay as it is; nothing when it may be replaced."""
+    if written_hash(old) is None:
+        return "hpckit init did not write it"
+    if is_edited(old):
+        return "it was edited since hpckit init wrote it"
+    missing = _unknown(page) - _unknown(old)
+    if missing:
+        return f"this time {', '.join(sorted(missing))} did not answer, so it would lose values"
+    return ""
+
+
+def _unknown(page: str) -> set[str]:
+    return {line.removeprefix(_UNKNOWN) for line in page.splitlines() if line.startswith(_UNKNOWN)}
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OutsideError(f"{path}: cannot be read: {error.strerror}.") from error
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all, once hpckit itself can read it."""
+    beside = path.with_name(f".{path.stem}.{os.getpid()}.yaml")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8")
+        if path.suffix == ".yaml":
+            read_site(beside)
+        beside.replace(path)
+    except OSError as error:
+        raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
+    finally:
+        beside.unlink(missing_ok=True)
