@@ -70,9 +70,10 @@ def _unusable_record(row: Unusable) -> dict[str, object]:
     return {
         "name": row.name,
         "origin": row.origin,
+        **dict.fromkeys(("description", "contact", "url"), ""),
+        **dict.fromkeys(("path", "rev", "revision")),
         "source": row.source or None,
         "lock": str(row.lock) if row.lock else None,
-        "path": None,
         "state": row.state,
         "why": row.why,
     }

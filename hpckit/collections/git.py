@@ -158,7 +158,10 @@ def _unreachable(source: Source, error: CommandError) -> OutsideError:
             f"git does not read {source}, which belongs to somebody else. If you trust its owner: "
             f"git config --global --add safe.directory '{source.folder}'"
         )
-    why = shell.first_meaningful_line(error.stderr).removeprefix("fatal: ")
+    said = error.stderr
+    if "Could not read from remote repository" in said:  # ssh has said why, on the line before
+        said = said.partition("fatal: Could not read")[0].strip() or said
+    why = shell.first_meaningful_line(said).removeprefix("fatal: ").rstrip(".")
     return OutsideError(f"{source} cannot be fetched: {why or 'git gave no reason'}.")
 
 

@@ -227,6 +227,7 @@ def test_a_lock_that_lies_about_its_content_is_found_out(
         ("file:///nowhere/lab.git", 2, "is not a folder on this machine"),
         ("empty", 2, "has no hpckit.yaml"),
         ("file://{here}/empty", 3, "cannot be fetched"),
+        ("git+ssh://git@nohost.invalid/lab", 3, "Could not resolve hostname"),
         ("file://{repo}@nope", 2, "no tag, branch or commit 'nope'. It has: main, v1."),
         ("nameless", 2, "hpckit.yaml:1: a collection for others needs 'url:'"),
         ("odd", 2, "'built-in' is hpckit's own"),
@@ -237,6 +238,8 @@ def test_what_cannot_be_added_is_one_line(
 ) -> None:
     short = FILES["hpckit.yaml"].replace("url", "# url")
     odd = FILES["hpckit.yaml"].replace("lab", "built-in", 1)
+    ssh = "#!/bin/sh\necho 'ssh: Could not resolve hostname nohost.invalid' >&2\nexit 255\n"
+    add_program(here.parent / "bin" / "ssh", ssh)
     write_files(here, {"empty": None, "nameless/hpckit.yaml": short, "odd/hpckit.yaml": odd})
     answer = cli("collections", "add", word.format(here=here, repo=repo))
     assert (answer.status, answer.out) == (status, "")
@@ -270,6 +273,20 @@ def test_adding_at_the_same_time_loses_none(here: Path) -> None:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 8
     assert sorted(entry.name for entry in read_lock(lock)) == [f"lab{n}" for n in range(8)]
+
+
+def test_adding_one_repository_at_the_same_time_fetches_it_in_turn(here: Path, repo: Path) -> None:
+    locks = [here / str(number) / "hpckit.lock" for number in range(4)]
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_add, args=(f"file://{repo}", str(lock))) for lock in locks]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert {read_lock(lock)[0].commit for lock in locks} == {git(repo, "rev-parse", "HEAD")}
+    left = here.parent / "home" / ".cache" / "hpckit" / "collections"
+    assert [path.name for path in left.glob("*/.new-*")] == []
 
 
 def test_a_writer_that_fails_leaves_the_lock_as_it_was(here: Path, lab: Path) -> None:
