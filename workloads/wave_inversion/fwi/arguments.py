@@ -1,0 +1,172 @@
+"""The arguments of the workload; workload.yaml lists them too."""
+
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+import torch
+
+from hpckit.parallel.arguments import Parser, at_least
+
+PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
+
+
+def pair(text: str) -> tuple[int, int]:
+    """Read NX,NZ."""
+    numbers = [int(word) for word in text.split(",")]
+    if len(numbers) != 2 or min(numbers) < 1:
+        raise ArgumentTypeError(f"must be two numbers NX,NZ, such as 600,250, not {text}")
+    return numbers[0], numbers[1]
+
+
+def several(text: str) -> tuple[float, ...]:
+    """Read frequencies."""
+    return tuple(float(word) for word in text.split(","))
+
+
+# argparse names a type in its complaints, and workload.yaml knows these as text.
+pair.__name__ = several.__name__ = "str"
+
+
+def make_parser() -> Parser:
+    """Return the parser of the arguments; workload.yaml lists them too."""
+    parser = Parser(prog="train.py", description="Full-waveform inversion on any devices.")
+    _add_models(parser)
+    _add_survey(parser)
+    _add_inversion(parser)
+    return parser
+
+
+def _add_models(parser: Parser) -> None:
+    add = parser.add_argument
+    add(
+        "--velocity",
+        metavar="FILE",
+        help="true model: .npy [NX,NZ], or raw float32 with the depth fastest, as Marmousi's is "
+        "(layers made by --seed)",
+    )
+    add(
+        "--shape",
+        type=pair,
+        metavar="NX,NZ",
+        help="cells along the surface and down; a raw file needs it (a .npy file's own, or 150,80)",
+    )
+    add("--window", type=pair, metavar="NX,NZ", help="use only so much of the files, from 0,0 on")
+    add("--start", metavar="FILE", help="start model, as --velocity (the true one, smoothed)")
+    add(
+        "--smooth",
+        type=at_least(0, float),
+        default=10.0,
+        metavar="CELLS",
+        help="standard deviation of the Gaussian that makes the start model (10)",
+    )
+    add(
+        "--v-min",
+        type=at_least(1, float),
+        default=1000.0,
+        metavar="M/S",
+        help="the model stays above this (1000)",
+    )
+    add(
+        "--v-max",
+        type=at_least(1, float),
+        default=2500.0,
+        metavar="M/S",
+        help="and below this, which also sets the solver's time step (2500)",
+    )
+
+
+def _add_survey(parser: Parser) -> None:
+    add = parser.add_argument
+    add(
+        "--observed",
+        metavar="FILE",
+        help="recorded traces, .npy floats [shots, receivers, nt] (simulated from --velocity)",
+    )
+    add(
+        "--noise",
+        type=at_least(0, float),
+        default=0.0,
+        metavar="SHARE",
+        help="white noise on simulated traces, relative to the rms of their shot (0)",
+    )
+    add("--shots", type=at_least(1), default=8, metavar="N", help="over the whole width (8)")
+    add("--receivers", type=at_least(1), default=50, metavar="N", help="the same for all (50)")
+    add("--nt", type=at_least(2), default=200, metavar="N", help="samples per trace (200)")
+    add("--dt", type=at_least(1e-5, float), default=0.004, metavar="S", help="between them (0.004)")
+    add("--dx", type=at_least(0.01, float), default=4.0, metavar="M", help="size of a cell (4)")
+    add(
+        "--frequency",
+        type=at_least(0.1, float),
+        default=25.0,
+        metavar="HZ",
+        help="peak of the Ricker wavelet (25)",
+    )
+    add(
+        "--taper",
+        type=at_least(0),
+        default=50,
+        metavar="N",
+        help="samples over which the end of each trace goes to zero (50)",
+    )
+    add(
+        "--skip-grid-check",
+        action="store_true",
+        help="simulate also where --dx or --dt is too coarse for the shortest waves",
+    )
+    add("--seed", type=at_least(0), default=0, help="for the layers and the noise (0)")
+
+
+def _add_inversion(parser: Parser) -> None:
+    add = parser.add_argument
+    add(
+        "--gradient",
+        action="store_true",
+        help="only the gradient at the start model, of all frequencies, for imaging",
+    )
+    add(
+        "--frequencies",
+        type=several,
+        default="10,15,20,25,30",
+        metavar="HZ,...",
+        help="low-pass of each stage, one after the other; 0 lets all pass (10,15,20,25,30)",
+    )
+    add("--steps", type=at_least(1), default=2, metavar="N", help="L-BFGS steps per stage (2)")
+    add(
+        "--iterations",
+        type=at_least(1),
+        default=4,
+        metavar="N",
+        help="line searches per step, a gradient or two each; the published example has 20 (4)",
+    )
+    add(
+        "--devices",
+        default="auto",
+        help="of each process: words such as GPU:*, cpu:2; auto is the rank's own (auto)",
+    )
+    add(
+        "--precision",
+        choices=list(PRECISIONS),
+        default="fp32",
+        help="of the simulation; sums over shots, filter and optimizer are fp64 (fp32)",
+    )
+    add(
+        "--shots-at-once",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="shots that a device has in memory together; 0 is all of its own (0)",
+    )
+    add(
+        "--checkpoint-every",
+        type=at_least(0),
+        default=1,
+        metavar="N",
+        help="steps between checkpoints; 0 means only at the end (1)",
+    )
+    add(
+        "--resume",
+        choices=["auto", "never"],
+        default="auto",
+        help="auto goes on from checkpoints/last.pt in the run folder, if it is there (auto)",
+    )
+    add("--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)")
