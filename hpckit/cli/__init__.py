@@ -32,6 +32,7 @@ COMMANDS = {
     "sites": "Clusters, as data.",
     "collections": "Folders of templates, workloads and sites.",
     "init": "Find out what this cluster is, and write a commented site file; submits nothing.",
+    "doctor": "Check what a submission needs; say what to do.",
 }
 # Commands that take the user's own words after `--`.
 _TAKE_REST = ("submit", "sample")

@@ -32,12 +32,17 @@ def questions(user: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def ask_slurm(timeout_s: float) -> dict[str, Answer]:
-    """Ask all of Slurm's programs at once; one that does not answer says why."""
+def ask_slurm(
+    timeout_s: float, more: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, Answer]:
+    """Ask all of Slurm's programs at once; one that does not answer says why.
+
+    `more` are questions beside ours, by key.
+    """
     # Each command would otherwise load it at its start.
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
-    asked = questions(user_name())
+    asked = questions(user_name()) | dict(more or {})
     with ThreadPoolExecutor(len(asked)) as pool:
         answers = pool.map(lambda argv: _answer(argv, timeout_s), asked.values())
         return dict(zip(asked, answers, strict=True))

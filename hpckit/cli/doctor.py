@@ -1,0 +1,189 @@
+"""`hpckit doctor [mpi|gpu]`: what a submission needs, and what to do where it is missing."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hpckit.cli.arguments import JsonOption, RunsOption, find_site
+from hpckit.cli.output import print_json, say
+from hpckit.cli.prepare import prepare, sbatch_answers
+from hpckit.cli.submit import parse_gpus
+from hpckit.collections import survey
+from hpckit.detect import ask
+from hpckit.detect.cluster import read_answers
+from hpckit.detect.model import Detected
+from hpckit.doctor import mpi as of_mpi
+from hpckit.doctor.collections import collection_checks
+from hpckit.doctor.environments import environment_checks
+from hpckit.doctor.folders import folder_checks
+from hpckit.doctor.gpu import gpu_checks
+from hpckit.doctor.model import JOBS, Check, Level, all_good, attempt, unknown
+from hpckit.doctor.own import own_checks
+from hpckit.doctor.scheduler import more_questions, scheduler_checks
+from hpckit.doctor.script import script_checks
+from hpckit.doctor.site import site_checks
+from hpckit.find import index_path
+from hpckit.plan.request import Request
+from hpckit.runs import runs_root
+from hpckit.sites import Site, list_sites
+from hpckit.submission.model import Submission
+from hpckit.units import parse_minutes
+
+_TIME_MIN = 5
+commands = typer.Typer(
+    help="Check what a submission needs; say what to do.", invoke_without_command=True
+)
+SiteOption = Annotated[str | None, typer.Option("--site", help="Site file (else detected).")]
+PartitionOption = Annotated[str | None, typer.Option("--partition", "-p")]
+AccountOption = Annotated[str | None, typer.Option("--account", "-A")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Environment, as for submit.")]
+NodesOption = Annotated[int | None, typer.Option("--nodes", "-N", help="Nodes.")]
+WithinOption = Annotated[
+    str, typer.Option("--within", help="How long to wait for the jobs: minutes, 1h30m.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command group."""
+    app.add_typer(commands, name="doctor")
+
+
+@commands.callback()
+def doctor(
+    context: typer.Context,
+    site: SiteOption = None,
+    runs: RunsOption = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", min=0.1, metavar="S", help="Seconds each program may take."),
+    ] = 10.0,
+    json: JsonOption = False,
+) -> None:
+    """Check what a submission needs; submit nothing. Exit status 1 when something is bad."""
+    if context.invoked_subcommand:
+        return
+    checks = attempt("hpckit's own packages", own_checks)
+    user = ask.user_name()
+    answers = ask.ask_slurm(timeout_s, more_questions(user))
+    now = time.time()
+    found = None
+    if all(row.text is None for row in answers.values()):
+        checks.append(unknown("Slurm", f"{answers['sbatch'].why} hpckit runs jobs here instead"))
+    else:
+        found = read_answers(answers, ask.look_around())
+        checks += scheduler_checks(answers, found, now)
+    checks += attempt("collections", collection_checks)
+    checks += attempt("the site's file", lambda: _of_site(site, runs, found, timeout_s))
+    _end(checks, json=json)
+
+
+def _of_site(
+    name: str | None, runs: Path | None, found: Detected | None, timeout_s: float
+) -> list[Check]:
+    collections = survey().collections
+    site = find_site(name, collections)
+    path = str(list_sites(collections)[site.name].path)
+    root = runs_root(runs, site.runs, os.environ)
+    checks = list(site_checks(site, path, found))
+    checks += environment_checks(site, timeout_s)
+    checks += folder_checks(root, index_path().parent, on_cluster=found is not None)
+    request = Request(
+        target="serial", script=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
+        time_min=_TIME_MIN, sample_interval_s=0,
+    )  # fmt: skip
+    checks += attempt("a small job", lambda: script_checks(prepare(request, root)))
+    return checks
+
+
+@commands.command("mpi")
+def mpi(
+    site: SiteOption = None,
+    partition: PartitionOption = None,
+    account: AccountOption = None,
+    env: EnvOption = None,
+    nodes: NodesOption = None,
+    runs: RunsOption = None,
+    within: WithinOption = "10m",
+    json: JsonOption = False,
+) -> None:
+    """Submit two-rank jobs through srun, by each kind of MPI it knows, and through mpirun.
+
+    Exit status 1 when the one that `hpckit submit` uses does not work.
+    """
+    from hpckit.doctor.trial import run_trials  # noqa: PLC0415  # submitit, which --help needs not
+
+    here = find_site(site, survey().collections)
+    found = None
+    if sbatch_answers():
+        found = read_answers(ask.ask_slurm(10.0), ask.look_around())
+    many, per_node = of_mpi.shape(found, partition or here.partition) if found else (1, 2)
+    if nodes is not None:
+        many, per_node = nodes, max(1, of_mpi.RANKS // nodes)
+    request = Request(
+        target="mpi", script=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
+        nodes=many, tasks_per_node=per_node, launcher="mpirun", site=site, partition=partition,
+        account=account, env=env, time_min=_TIME_MIN, sample_interval_s=0,
+    )  # fmt: skip
+    jobs = {
+        of_mpi.srun_label(kind): of_mpi.through_srun(_named(request, runs, kind), kind)
+        for kind in (of_mpi.srun_kinds(found) if found else ())
+    }
+    jobs[of_mpi.MPIRUN] = _named(request, runs, of_mpi.MPIRUN)
+    used = of_mpi.used_label(here, found) if found else of_mpi.MPIRUN
+    trials = run_trials(jobs, parse_minutes(within) * 60)
+    _end(list(of_mpi.mpi_checks(trials, used, _path(here))), json=json)
+
+
+def _named(request: Request, runs: Path | None, word: str) -> Submission:
+    return prepare(replace(request, name=f"doctor-{word}"), runs)
+
+
+def _path(site: Site) -> str:
+    return str(list_sites(survey().collections)[site.name].path)
+
+
+@commands.command("gpu")
+def gpu(
+    gpus: Annotated[
+        str, typer.Option("--gpus", "--gpus-per-node", metavar="[TYPE:]N", help="GPUs per node.")
+    ] = "1",
+    nodes: NodesOption = None,
+    site: SiteOption = None,
+    partition: PartitionOption = None,
+    account: AccountOption = None,
+    env: EnvOption = None,
+    runs: RunsOption = None,
+    within: WithinOption = "10m",
+    json: JsonOption = False,
+) -> None:
+    """Submit a short job that touches each GPU it gets: name, memory, a product by torch."""
+    from hpckit.doctor.trial import run_trials  # noqa: PLC0415  # see mpi
+
+    kind, count = parse_gpus(gpus)
+    request = Request(
+        target="ddp", script=str(JOBS / "gpu_hello.py"), gpus=count, gpu_type=kind,
+        nodes=nodes, site=site, partition=partition, account=account, env=env,
+        time_min=_TIME_MIN, sample_interval_s=0,
+    )  # fmt: skip
+    submission = _named(request, runs, "gpu")
+    [trial] = run_trials({"gpu": submission}, parse_minutes(within) * 60)
+    _end(list(gpu_checks(trial, submission.plan.ranks)), json=json)
+
+
+def _end(checks: Sequence[Check], *, json: bool) -> None:
+    if json:
+        rows = [{"level": _WORDS[row.level], "what": row.what, "todo": row.todo,
+                 "counts": row.counts} for row in checks]  # fmt: skip
+        print_json({"good": all_good(checks), "checks": rows})
+    else:
+        say("\n".join(str(row) for row in checks))
+    if not all_good(checks):
+        raise typer.Exit(1)
+
+
+_WORDS = {Level.GOOD: "ok", Level.BAD: "bad", Level.UNKNOWN: "unknown"}

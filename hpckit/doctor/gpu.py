@@ -1,0 +1,37 @@
+"""`doctor gpu`: what each GPU of a short job says of itself. Pure."""
+
+from collections.abc import Iterator
+
+from hpckit.doctor.model import Check, bad, good, unknown
+from hpckit.doctor.trial import Trial
+
+
+def gpu_checks(trial: Trial, ranks: int) -> Iterator[Check]:
+    """Read a trial in which each rank touched one GPU."""
+    if trial.refused:
+        yield bad("a job with GPUs", trial.refused)
+        return
+    if trial.late:
+        yield unknown("the GPUs", f"job {trial.job_id} was cancelled, late: {trial.why}")
+        return
+    for rank in range(ranks):
+        said = trial.said.get(rank)
+        if said is None:
+            todo = f"{trial.why} (hpckit logs {trial.job_id} --rank {rank})"
+            yield bad(f"GPU of rank {rank} was not reached", todo)
+            continue
+        where = f"{said.get('host')} GPU {said.get('index')}"
+        if said.get("fault") or not said.get("name"):
+            todo = "without a driver ranks compute on the CPU: tell the cluster's staff, or name "
+            todo += "another node with --exclude"
+            yield bad(f"{where}: {said.get('fault')}", todo)
+        else:
+            yield good(f"{where}: {_about(said)}")
+
+
+def _about(said: dict[str, object]) -> str:
+    memory = said.get("memory_bytes")
+    size = f", {memory / 1e9:.0f} GB" if isinstance(memory, int) else ""
+    by = str(said.get("by"))
+    tested = "multiplies right" if by.startswith("torch") else "seen, not computed on: no torch"
+    return f"{said['name']}{size}, {tested} ({by})"

@@ -1,0 +1,61 @@
+"""A finding: good, bad with what to do, or not to be known here."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hpckit.errors import HpckitError
+
+# Scripts of the jobs that doctor submits; the environment's Python runs them.
+JOBS = Path(__file__).parent / "jobs"
+
+
+class Level(StrEnum):
+    """How it stands."""
+
+    GOOD = "ok"
+    BAD = "bad"
+    UNKNOWN = "?"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One finding. `todo` says what to do; `counts` whether a bad one is the user's problem."""
+
+    level: Level
+    what: str
+    todo: str = ""
+    counts: bool = True
+
+    def __str__(self) -> str:
+        todo = f": {self.todo}" if self.todo else ""
+        return f"{self.level:<4} {self.what.rstrip('.')}{todo}"
+
+
+def good(what: str) -> Check:
+    """Return a finding that needs nothing."""
+    return Check(level=Level.GOOD, what=what)
+
+
+def bad(what: str, todo: str, *, counts: bool = True) -> Check:
+    """Return a finding that stands in the way."""
+    return Check(level=Level.BAD, what=what, todo=todo, counts=counts)
+
+
+def unknown(what: str, why: str) -> Check:
+    """Return what cannot be known here."""
+    return Check(level=Level.UNKNOWN, what=f"cannot be known here: {what}", todo=why)
+
+
+def attempt(what: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
+    """Make checks; an error of ours is a finding, since its message says what to do."""
+    try:
+        return list(check())
+    except HpckitError as error:
+        return [bad(what, str(error))]
+
+
+def all_good(checks: Iterable[Check]) -> bool:
+    """Say whether nothing is bad."""
+    return not any(row.level is Level.BAD and row.counts for row in checks)

@@ -1,0 +1,118 @@
+"""Short jobs by hpckit's own way of submitting: sent together, waited for, read, cleared away."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpckit import shell
+from hpckit.errors import OutsideError, RequestError
+from hpckit.logs import JOB_LOG
+from hpckit.runs import Run, remove_folders
+from hpckit.submission.model import Submission
+from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.submit import submit
+from hpckit.submission.waiting import cancel, wait
+
+# What the scripts of `jobs/` print before their line of JSON.
+_MARK = "hpckit-doctor "
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """What became of one job.
+
+    Attributes:
+        refused: why it was not submitted.
+        late: it was not over in time, and was cancelled.
+        said: the line of JSON of each rank that printed one, by rank.
+        why: what it says about its failure.
+    """
+
+    label: str
+    refused: str = ""
+    job_id: str = ""
+    good: bool = False
+    late: bool = False
+    said: dict[int, dict[str, Any]] = field(default_factory=dict)
+    why: str = ""
+
+
+def run_trials(submissions: dict[str, Submission], within_s: float) -> list[Trial]:
+    """Submit all jobs, by label, wait for them, and say what became of each."""
+    runs: dict[str, Run] = {}
+    refused: dict[str, str] = {}
+    try:
+        for label, submission in submissions.items():
+            try:
+                runs[label] = submit(submission)[0]
+            except (OutsideError, RequestError) as error:
+                refused[label] = str(error)
+        found = _wait(list(runs.values()), within_s)
+    except BaseException:
+        cancel(list(runs.values()))
+        raise
+    ended = dict(zip(runs, found, strict=True))
+    return [
+        Trial(label=label, refused=refused[label])
+        if label in refused
+        else _trial(label, ended[label])
+        for label in submissions
+    ]
+
+
+def _wait(runs: list[Run], within_s: float) -> list[RunStatus]:
+    if not runs:
+        return []
+    try:
+        return wait(runs, timeout_s=within_s)
+    except OutsideError:  # some are not over: that is a finding
+        found = statuses(runs)
+        cancel([row.run for row in found if not row.finished])
+        return found
+
+
+def _trial(label: str, status: RunStatus) -> Trial:
+    run = status.run
+    trial = Trial(
+        label=label,
+        job_id=run.job_id,
+        good=status.good,
+        late=not status.finished,
+        said={rank: said for rank in range(run.ranks) if (said := _said(run, rank))},
+        why="" if status.good else _why(run, status),
+    )
+    if status.good:
+        remove_folders([run.dir])
+    return trial
+
+
+def _said(run: Run, rank: int) -> dict[str, Any]:
+    """Return a rank's line of JSON."""
+    for text in _text(run.dir / "logs" / f"{rank}.out").splitlines():
+        if text.startswith(_MARK):
+            said: dict[str, Any] = json.loads(text.removeprefix(_MARK))
+            return said
+    return {}
+
+
+def _why(run: Run, status: RunStatus) -> str:
+    """Return the line that says most about a failure: a rank's own, then the job's."""
+    if not status.finished:
+        return status.reason_text or status.reason or str(status.state)
+    logs: Sequence[Path] = sorted((run.dir / "logs").glob("*.err"))
+    for path in (*logs, run.dir / JOB_LOG):
+        said = shell.first_meaningful_line(_text(path))
+        if "error" in said.lower():
+            return said
+    return status.reason_text or f"it ended {status.state}"
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
