@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from hpckit.errors import NotFoundError, OutsideError, RequestError
-from hpckit.paths import is_file, is_folder, typed_path
+from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.runs import RECORD, Run, list_runs, open_to_write, read_run
 
 
@@ -66,7 +66,7 @@ def find_runs(word: str, root: Path) -> list[Run]:
         return [read_run(typed_path(word))]
     if word == "latest":
         return [_latest(root)]
-    if "/" not in word and is_file(root / word / RECORD):
+    if "/" not in word and is_there(root / word / RECORD):
         return [read_run(root / word)]
     if matches := _unique(_from_index(word)) or [
         run for run in list_runs(root) if _names(run, word)

@@ -20,3 +20,8 @@ def is_file(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Say whether there is such a folder, by the same rule."""
     return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_there(path: Path) -> bool:
+    """Say whether there is anything, by the same rule."""
+    return os.path.exists(path)  # noqa: PTH110
