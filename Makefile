@@ -57,6 +57,7 @@ bench: $(VENV)/.dev .venv-nvitop/.done
 	$(BIN)/python benchmarks/sampler.py --nvitop .venv-nvitop
 	$(BIN)/python benchmarks/stats.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/wave_inversion.py
 
 .venv-nvitop/.done:
 	$(PYTHON) -m venv .venv-nvitop
