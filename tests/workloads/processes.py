@@ -29,14 +29,14 @@ def start(workload: str, *arguments: object, fresh: bool = False, **changes: obj
     """Start a workload's script on the digits (unless told otherwise), every warning an error.
 
     `fresh` starts an interpreter of its own, as users do; else it is forked from one that has
-    torch.
+    torch, with one thread: two of each process, on two cores that have other work, mostly wait.
     """
     words = [*map(str, arguments)]
     if workload != "wave_inversion" and not {"--data", "--model"} & set(words):
         words += ["--data", "digits"]
     script = WORKLOADS / workload / "train.py"
     if not fresh:
-        return Forked(script, words, environment(**changes))
+        return Forked(script, words, environment(**{"OMP_NUM_THREADS": 1} | changes))
     return subprocess.Popen(
         [sys.executable, "-W", "error", str(script), *words],
         env=environment(**changes),
