@@ -12,7 +12,7 @@ from hpckit.cli.carry_out import carry_out
 from hpckit.cli.output import note
 from hpckit.cli.prepare import prepare
 from hpckit.cli.submit import parse_gpus
-from hpckit.errors import OutsideError
+from hpckit.errors import OutsideError, RequestError
 from hpckit.find import find_runs
 from hpckit.plan.request import Request, request_from_record
 from hpckit.runs import Run
@@ -98,7 +98,10 @@ def single_task(request: Request, run: Run) -> Request:
         return request
     keys = [text.partition("=")[0].replace("_", "-") for text in request.array]
     if request.script is None:
-        values = tuple(f"{key}={run.record['parameters'][key]}" for key in keys)
+        known = run.record["parameters"]
+        if missing := [key for key in keys if key not in known]:
+            raise RequestError(f"Run {run.run_id} records no parameter {missing[0]!r}: damaged?")
+        values = tuple(f"{key}={known[key]}" for key in keys)
         request = with_settings(request, values)
     else:
         extra = len(run.record["command"]) - 2 * len(keys)
