@@ -135,6 +135,7 @@ def detected_record(found: Detected) -> dict[str, object]:
             }
             for row in found.partitions
         ],
+        "hidden_partitions": list(found.hidden),
         "gpu_types": dict(found.gpu_types) if found.nodes_known else None,
         "gpu_request": found.gpu_request,
         "accounts": None if found.associations is None else list(found.accounts),

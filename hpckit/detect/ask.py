@@ -23,7 +23,7 @@ def questions(user: str) -> dict[str, tuple[str, ...]]:
     return {
         "version": ("sinfo", "--version"),
         "config": ("scontrol", "show", "config"),
-        "partitions": ("scontrol", "--all", "show", "partition"),
+        "partitions": ("scontrol", "show", "partition"),
         "nodes": SINFO,
         "mpi": ("srun", "--mpi=list"),
         "associations": associations_argv(user),

@@ -35,6 +35,7 @@ def read_answers(answers: Mapping[str, Answer], here: Surroundings) -> Detected:
         name=name if name and is_plain(name) else None,
         version=version,
         partitions=found,
+        hidden=_hidden(groups, found, left_out),
         nodes_known=bool(groups),
         gpu_types=_gpu_types(groups),
         gpu_request=_gpu_request(config),
@@ -94,6 +95,16 @@ def _partitions(
         return None
     found = with_nodes(parse_scontrol_partitions(answer.text), groups)
     return tuple(row for row in found if _kept(f"partition {row.name!r}", row.name, left_out))
+
+
+def _hidden(
+    groups: tuple[NodeGroup, ...], found: tuple[Partition, ...] | None, left_out: list[str]
+) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    shown = {row.name for row in found}
+    names = dict.fromkeys(row.partition for row in groups if row.partition not in shown)
+    return tuple(name for name in names if _kept(f"partition {name!r}", name, left_out))
 
 
 def _kept(what: str, name: str, left_out: list[str]) -> bool:

@@ -28,6 +28,9 @@ def line(key: str, value: str | int | None, why: str, *, active: bool = True) ->
 
 def section(name: str, lines: list[str]) -> Iterator[str]:
     """Yield a mapping; one of nothing but comments is a comment itself."""
-    active = any(not line.lstrip().startswith("#") for line in lines)
-    yield f"{name}:" if active else f"# {name}:"
-    yield from (f"  {line}" for line in lines)
+    if all(row.startswith("#") for row in lines):
+        yield f"# {name}:"
+        yield from (f"#   {row.removeprefix('# ')}" for row in lines)
+    else:
+        yield f"{name}:"
+        yield from (f"  {row}" for row in lines)

@@ -77,6 +77,8 @@ class Detected:
 
     Attributes:
         partitions: None where scontrol does not say; `node_groups` are empty where sinfo does not.
+        hidden: partitions that sinfo --all names and scontrol does not: hidden, or not for this
+            user's groups.
         nodes_known: whether sinfo answered, so that no GPU means that there is none.
         gpu_types: GPUs of one node by type, the most of any node.
         gpu_request: how jobs can ask for GPUs: gpus-per-node or gres.
@@ -87,6 +89,7 @@ class Detected:
     name: str | None
     version: tuple[int, int, int] | None
     partitions: tuple[Partition, ...] | None
+    hidden: tuple[str, ...]
     nodes_known: bool
     gpu_types: Mapping[str, int]
     gpu_request: str | None

@@ -179,7 +179,9 @@ def _partitions(found: Detected) -> Iterator[str]:
     for row in found.partitions:
         if row not in shown:
             word = "RootOnly=YES" if row.root_only else "Hidden=YES"
-            yield f"  # {spelt(row.name)}:  # {word}: left out"
+            yield f"  # {spelt(row.name)}:  # {word}"
+    for name in found.hidden:
+        yield f"  # {spelt(name)}:  # hidden, or not for your groups: sinfo --all"
 
 
 def _is_usable(row: Partition) -> bool:

@@ -18,6 +18,10 @@ from hpckit.submission.waiting import cancel, wait
 # What the scripts of `jobs/` print before their line of JSON.
 _MARK = "hpckit-doctor "
 _MOST_BYTES = 1 << 20
+# What MPI says over many lines, in one.
+_KNOWN = {
+    "OMPI was not built with SLURM's PMI support": "this Open MPI was not built for that kind",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,12 +103,18 @@ def _said(run: Run, rank: int) -> dict[str, Any]:
 
 
 def _why(run: Run, status: RunStatus) -> str:
-    """Return the line that says most about a failure: a rank's own, then the job's."""
+    """Return the line that says most about a failure: our script's, MPI's, then the job's."""
     if not status.finished:
         return status.reason_text or status.reason or str(status.state)
     logs: Sequence[Path] = sorted((run.dir / "logs").glob("*.err"))
-    for path in (*logs, run.dir / JOB_LOG):
-        said = shell.first_meaningful_line(_text(path))
+    texts = [_text(path) for path in (*logs, run.dir / JOB_LOG)]
+    own = [line for text in texts for line in text.splitlines() if line.startswith("error: ")]
+    if own:
+        return own[0].removeprefix("error: ")
+    for text in texts:
+        if known := next((short for words, short in _KNOWN.items() if words in text), None):
+            return known
+        said = shell.first_meaningful_line(text)
         if "error" in said.lower():
             return said
     return status.reason_text or f"it ended {status.state}"
