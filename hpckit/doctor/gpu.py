@@ -22,8 +22,9 @@ def gpu_checks(trial: Trial, ranks: int) -> Iterator[Check]:
             continue
         where = f"{said.get('host')} GPU {said.get('index')}"
         if said.get("fault") or not said.get("name"):
-            todo = "without a driver ranks compute on the CPU: tell the cluster's staff, or name "
-            todo += "another node with --exclude"
+            local = trial.job_id.startswith("local-")
+            todo = "tell the cluster's staff, and leave that node out with --exclude"
+            todo = "ranks compute on the CPU here" if local else todo
             yield bad(f"{where}: {said.get('fault')}", todo)
         else:
             yield good(f"{where}: {_about(said)}")

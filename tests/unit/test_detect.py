@@ -103,7 +103,7 @@ def test_partitions_one_cannot_use_are_named_and_no_more(tmp_path: Path) -> None
     down = cluster("20.11").partitions
     assert down is not None
     text = site_page(replace(cluster("20.11"), partitions=(replace(down[1], default=True),)))
-    assert '# partition: "long"  # Default=YES, State=DOWN' in text
+    assert '#   partition: "long"  # Default=YES, State=DOWN' in text
     assert load(text, tmp_path).partition is None
 
 

@@ -7,54 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.detect.ask import questions
 from hpckit.sites import read_site
-from tests.conftest import add_program
-from tests.unit.detected import sections
-
-PROGRAMS = ("sinfo", "scontrol", "srun", "sacctmgr", "sacct")
-# Each question writes down its argv, and prints its section.
-_PROGRAM = """#!/bin/bash
-echo "${{0##*/}} $*" >> {folder}/calls
-case "$*" in
-{cases}
-esac
-echo "${{0##*/}}: error: unknown question $*" >&2
-exit 1
-"""
-
-
-class Cluster:
-    """Programs on PATH that say what a file of `tests/recorded/detect` does."""
-
-    def __init__(self, bin_folder: Path, version: str) -> None:
-        self.bin = bin_folder
-        self.folder = bin_folder.parent / "cluster"
-        self.folder.mkdir()
-        self.says(version)
-
-    def says(self, version: str, **changed: str) -> None:
-        said = sections(version) | changed
-        cases: dict[str, list[str]] = {name: [] for name in PROGRAMS}
-        for key, argv in questions("root").items():
-            words = " ".join(argv[1:])
-            if key in said:
-                (self.folder / key).write_text(said[key])
-                do = f"cat {self.folder}/{key}; exit 0"
-            else:
-                (self.folder / key).write_text(said[f"{key}!"])
-                do = f"cat {self.folder}/{key} >&2; exit 1"
-            cases[argv[0]].append(f"'{words}') {do};;")
-        for name, rows in cases.items():
-            text = _PROGRAM.format(folder=self.folder, cases="\n".join(rows))
-            add_program(self.bin / name, text)
-
-    def hangs(self, name: str) -> None:
-        add_program(self.bin / name, "#!/bin/sh\nexec sleep 30\n")
-
-    @property
-    def calls(self) -> list[str]:
-        return (self.folder / "calls").read_text().splitlines()
+from tests.unit.detected import PROGRAMS, Cluster, sections
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ HELP = [
         "workloads list", "workloads show", "templates", "templates list", "templates show",
         "templates vars", "templates lint", "templates diff", "sites", "sites list", "sites show",
         "collections", "collections list", "collections add", "collections update",
-        "collections sync", "collections verify", "collections new", "stats", "sample",
+        "collections sync", "collections verify", "collections new", "stats", "sample", "init",
+        "sites detect", "doctor", "doctor mpi", "doctor gpu",
     )),
 ]  # fmt: skip
 WORK = [
@@ -38,6 +39,7 @@ WORK = [
     "collections list",
     "submit ddp --dry-run",
     "jobs",
+    "doctor",
 ]
 
 

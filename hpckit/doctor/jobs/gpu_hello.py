@@ -64,6 +64,8 @@ def _by_nvidia_smi(index: int) -> Found:
     from hpckit import shell
     from hpckit.errors import CommandError
 
+    if shell.which("nvidia-smi") is None:
+        return {"fault": "no GPU driver: neither torch, nor NVML, nor an nvidia-smi finds a GPU"}
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
         rows = shell.run(query, timeout_s=30).stdout.splitlines()

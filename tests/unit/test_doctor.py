@@ -1,0 +1,353 @@
+"""`hpckit doctor`: each finding says good, bad with what to do, or that it cannot be known."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.detect.ask import questions
+from hpckit.detect.model import Answer
+from hpckit.doctor.environments import environment_checks
+from hpckit.doctor.folders import folder_checks
+from hpckit.doctor.gpu import gpu_checks
+from hpckit.doctor.model import Check, Level, all_good
+from hpckit.doctor.mpi import mpi_checks, shape, srun_kinds, used_label
+from hpckit.doctor.own import requirement_fault
+from hpckit.doctor.scheduler import more_questions, scheduler_checks
+from hpckit.doctor.site import site_checks
+from hpckit.doctor.trial import Trial
+from hpckit.environments import Environment, EnvironmentKind
+from hpckit.sites import Partition, Site
+from tests.conftest import add_program
+from tests.unit.detected import Cluster, answers, cluster, sections, site
+
+NOW = 1770000000.0
+
+
+def bad(checks: list[Check]) -> list[str]:
+    return [row.what for row in checks if row.level is Level.BAD]
+
+
+def asked(version: str, **changed: Answer) -> dict[str, Answer]:
+    more = {
+        "sbatch": Answer(asked="sbatch --version", text=f"slurm {version}.1\n"),
+        "queue": Answer(asked="squeue", text="12\n13_4\n"),
+    }
+    return answers(version) | more | changed
+
+
+def scheduler(version: str, now: float = NOW, **changed: Answer) -> list[Check]:
+    return list(scheduler_checks(asked(version, **changed), cluster(version), now))
+
+
+def test_a_cluster_that_answers_is_good() -> None:
+    lines = [str(row) for row in scheduler("25.05")]
+    assert lines == [
+        "ok   sbatch answers (Slurm 25.05.3, cluster newest)",
+        "ok   squeue answers: 2 jobs of yours",
+        "ok   accounting answers (sacct)",
+        "ok   this machine's clock and the controller's agree",
+    ]
+
+
+def test_programs_that_do_not_answer_are_bad_and_say_why() -> None:
+    silent = Answer(asked="x", why="'x' gave no answer within 10 s and was stopped.")
+    found = scheduler("25.05", sbatch=silent, queue=silent, accounting=silent)
+    assert bad(found) == [
+        "sbatch does not answer",
+        "squeue does not answer",
+        "accounting does not answer (sacct)",
+    ]
+    assert all("no answer within 10 s" in row.todo for row in found[:3])
+
+
+def test_a_cluster_without_accounting_is_not_ill() -> None:
+    found = scheduler("20.11")
+    assert bad(found) == []
+    assert "?    cannot be known here: what jobs used, after their end: this cluster keeps no " in (
+        "\n".join(map(str, found))
+    )
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(90, "90 s ahead of"), (-3600, "3600 s behind")])
+def test_clocks_that_differ_are_found(seconds: int, word: str) -> None:
+    (found,) = bad(scheduler("25.05", NOW + seconds))
+    assert word in found
+
+
+def test_a_site_that_init_wrote_says_what_the_cluster_says(tmp_path: Path) -> None:
+    for version in ("20.11", "21.08", "23.11", "25.05"):
+        found = list(site_checks(site(version, tmp_path), "/s.yaml", cluster(version)))
+        assert bad(found) == []
+        assert "says what the cluster says" in found[-1].what
+
+
+def a_site(**changed: Any) -> Site:
+    return Site(name="mine", description="x", **changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"partition": "old"}, "partition 'old' of the site is gone"),
+        ({"partitions": {"old": Partition(name="old")}}, "partition 'old' of the site is gone"),
+        (
+            {"partitions": {"gpu": Partition(name="gpu", max_nodes=9)}},
+            "partition 'gpu': the site allows 9 nodes, the cluster 8",
+        ),
+        ({"gpu_types": {"v100": 4}}, "GPU types v100 of the site are gone"),
+        ({"account": "elsewhere"}, "account 'elsewhere' is not yours"),
+        ({"qos": "express"}, "QOS 'express' is not yours"),
+        ({"mpi": "pmix_v9"}, "the site's MPI 'pmix_v9' is none that srun knows"),
+    ],
+)
+def test_what_the_cluster_no_longer_has_is_bad(changed: dict[str, Any], what: str) -> None:
+    found = list(site_checks(a_site(**changed), "/s.yaml", cluster("21.08")))
+    assert bad(found) == [what]
+    assert all(row.todo for row in found if row.level is Level.BAD)
+
+
+def test_limits_over_the_clusters_are_bad() -> None:
+    longer = a_site(partitions={"debug": Partition(name="debug", max_time_min=60)})
+    (what,) = bad(list(site_checks(longer, "/s.yaml", cluster("24.05"))))
+    assert what == "partition 'debug': the site allows 01:00:00, the cluster 00:30:00"
+    down = a_site(partition="long")
+    (what,) = bad(list(site_checks(down, "/s.yaml", cluster("20.11"))))
+    assert what == "default partition 'long' is DOWN"
+
+
+def test_without_an_answer_a_site_is_neither_right_nor_wrong() -> None:
+    mine = a_site(account="lab", gpu_types={"a100": 4}, partition="old")
+    found = cluster("25.05", partitions="?", nodes="?")
+    levels = [row.level for row in site_checks(mine, "/s.yaml", found)]
+    assert Level.UNKNOWN in levels
+    assert all_good(site_checks(a_site(account="x"), "/s.yaml", cluster("20.11")))
+
+
+# Lmod's own start file, which bash reads last, must not put its function in the place of ours.
+MODULE = """\
+unset BASH_ENV
+module() {
+    case $1 in
+    -t) [[ $3 != PyTorch* ]] || printf '/apps:\\nPyTorch/2.4\\nPyTorch/2.6(default)\\n' >&2;;
+    use) [[ -d $2 ]];;
+    esac
+}
+"""
+
+
+def env(**changed: Any) -> Environment:
+    return Environment(**{"name": "e", "kind": EnvironmentKind.MODULES, **changed})
+
+
+def environments(row: Environment, modules: str = "lmod") -> list[Check]:
+    return list(environment_checks(a_site(modules=modules, environments={"e": row}), 20))
+
+
+def test_modules_are_looked_for_by_the_shells_own_function(here: Path) -> None:
+    (here.parent / "home" / ".bash_profile").write_text(MODULE)
+    (fine,) = environments(env(load=("PyTorch/2.6", "PyTorch")))
+    assert str(fine) == "ok   environment 'e': 2 modules are there"
+    (gone,) = environments(env(load=("PyTorch/2.5", "PyTorch/2.4")))
+    assert gone.what == "environment 'e': there is no module PyTorch/2.5"
+    assert "module spider PyTorch/2.5" in gone.todo
+    (odd,) = environments(env(load=(f"x; touch {here}/made; $(touch {here}/made)",)))
+    assert odd.level is Level.BAD
+    assert not (here / "made").exists()
+
+
+def test_without_a_module_function_modules_cannot_be_known(here: Path) -> None:
+    (here.parent / "home" / ".bash_profile").write_text("unset BASH_ENV; type() { return 1; }\n")
+    (found,) = environments(env(load=("PyTorch/2.6",)))
+    assert found.level is Level.UNKNOWN
+    (wrong,) = environments(env(load=("PyTorch/2.6",)), modules="none")
+    assert "set modules: lmod or tmod" in wrong.todo
+
+
+def test_environments_that_are_not_there_are_bad(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    venv = env(kind=EnvironmentKind.VENV, path=str(tmp_path))
+    assert bad(environments(venv)) == [f"environment 'e': no {tmp_path}/bin/python"]
+    (tmp_path / "bin" / "python").touch()
+    assert bad(environments(venv)) == []
+    conda = env(kind=EnvironmentKind.CONDA, path="torch", conda_init=f"{tmp_path}/conda.sh")
+    assert bad(environments(conda)) == [f"environment 'e': no {tmp_path}/conda.sh"]
+    image = env(kind=EnvironmentKind.APPTAINER, path=f"{tmp_path}/torch.sif")
+    assert bad(environments(image)) == [f"environment 'e': no {tmp_path}/torch.sif"]
+
+
+def folders(root: Path) -> list[Check]:
+    return list(folder_checks(root, root.parent / "state", on_cluster=True))
+
+
+def test_a_runs_folder_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
+    found = folders(tmp_path / "a" / "b")
+    assert bad(found) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_runs_folder_that_everybody_can_write_is_not(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    (found,) = bad(folders(tmp_path / "runs"))
+    assert found == f"everybody can write {tmp_path}"
+    tmp_path.chmod(0o1777)
+    assert bad(folders(tmp_path / "runs")) == []
+
+
+def test_a_runs_folder_that_cannot_be_written_is_bad(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = folders(tmp_path / "file" / "runs")
+    assert bad(found) == [f"runs folder {tmp_path}/file/runs cannot be written: Not a directory"]
+
+
+def test_a_full_file_system_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = list(os.statvfs(tmp_path))
+    values[4] = 1  # f_bavail
+    values[7] = 3  # f_favail
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values))
+    space, files = bad(folders(tmp_path))
+    assert space == f"{tmp_path} has 0.0 GB left"
+    assert files == f"{tmp_path} can take 3 more files"
+
+
+@pytest.mark.parametrize(
+    ("requirement", "installed", "fault"),
+    [
+        ("typer<0.29,>=0.26", "0.28.1", ""),
+        ("typer<0.29,>=0.26", "0.29.0", "typer is 0.29.0, needs <0.29,>=0.26"),
+        ("submitit>=1.5.2", "1.5.2.post1", ""),
+        ("submitit>=1.5.2", "1.4", "submitit is 1.4, needs >=1.5.2"),
+        ("pyyaml", None, "pyyaml is not installed"),
+    ],
+)
+def test_packages_must_fit_what_hpckit_asks(
+    requirement: str, installed: str | None, fault: str
+) -> None:
+    assert requirement_fault(requirement, lambda name: installed) == fault
+
+
+def trial(label: str, **changed: Any) -> Trial:
+    said = {rank: {"host": f"c{rank + 1}", "library": "Open MPI v5"} for rank in range(2)}
+    return Trial(**{"label": label, "job_id": "7", "good": True, "said": said, **changed})
+
+
+def failed(label: str, why: str = "they did not meet") -> Trial:
+    return trial(label, good=False, why=why, said={})
+
+
+def test_only_what_submit_uses_decides_over_mpi() -> None:
+    trials = [trial("srun --mpi=pmix"), failed("srun --mpi=pmi2")]
+    found = list(mpi_checks(trials, "srun --mpi=pmix", "/s.yaml"))
+    assert [str(row) for row in found] == [
+        "ok   srun --mpi=pmix: 2 ranks on c1, c2, Open MPI v5 <- hpckit submit uses this",
+        "bad  srun --mpi=pmi2: they did not meet (hpckit logs 7 --errors)",
+    ]
+    assert all_good(found)
+    found = list(mpi_checks(trials, "srun --mpi=pmi2", "/s.yaml"))
+    assert "Set 'launch: {mpi: pmix}' in /s.yaml" in found[1].todo
+    assert not all_good(found)
+    found = list(mpi_checks([failed("srun"), trial("mpirun")], "srun", "/s.yaml"))
+    assert "Use --launcher mpirun" in found[0].todo
+
+
+def test_a_job_that_waits_too_long_says_nothing_of_mpi() -> None:
+    late = trial("srun", good=False, late=True, why="waits for its turn", said={})
+    (found,) = mpi_checks([late], "srun", "/s.yaml")
+    assert found.level is Level.UNKNOWN
+    assert "was cancelled (waits for its turn)" in found.todo
+
+
+def test_mpi_is_tried_on_two_nodes_where_there_are_two() -> None:
+    assert shape(cluster("25.05"), None) == (2, 1)
+    assert shape(cluster("20.11"), "long") == (1, 2)  # MaxNodes=1
+    assert shape(cluster("23.11"), None) == (1, 2)  # no default partition is known
+    assert shape(cluster("23.11"), "main") == (2, 1)
+
+
+def test_every_kind_but_none_is_tried_and_the_one_used_is_known() -> None:
+    assert srun_kinds(cluster("21.08")) == ("pmix_v3", "pmix", "pmi2")
+    assert used_label(a_site(), cluster("21.08")) == "srun --mpi=pmix"
+    assert used_label(a_site(mpi="pmi2"), cluster("21.08")) == "srun --mpi=pmi2"
+    assert used_label(a_site(), cluster("23.11")) == "srun --mpi=pmix"
+
+
+def test_each_gpu_gets_a_line() -> None:
+    said = {
+        0: {"host": "g1", "index": 0, "name": "H200", "memory_bytes": 150754820096,
+            "by": "torch 2.9"},
+        1: {"host": "g1", "index": 1, "fault": "no GPU driver"},
+        2: {"host": "g1", "index": 2, "name": "H200", "memory_bytes": None, "by": "NVML"},
+    }  # fmt: skip
+    found = list(gpu_checks(trial("gpu", good=False, said=said, why="ended FAILED"), 4))
+    assert [str(row).split(":")[0] for row in found] == [
+        "ok   g1 GPU 0", "bad  g1 GPU 1", "ok   g1 GPU 2", "bad  GPU of rank 3 was not reached",
+    ]  # fmt: skip
+    assert str(found[0]) == "ok   g1 GPU 0: H200, 151 GB, multiplies right (torch 2.9)"
+    assert "seen, not computed on" in str(found[2])
+
+
+@pytest.fixture
+def newest(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr("hpckit.detect.ask.user_name", lambda: "root")
+    monkeypatch.setattr("socket.getfqdn", lambda: "login2.example.org")
+    made = Cluster(here.parent / "bin", "25.05")
+    text = '#!/bin/sh\n[ "$1" = --version ] && { echo slurm 25.05.3; exit; }\n'
+    text += "echo 'sbatch: Job 5 to start at 2030-01-01T00:00:00 using 1 processors on h1' >&2\n"
+    add_program(here.parent / "bin" / "sbatch", text)
+    add_program(here.parent / "bin" / "squeue", "#!/bin/sh\n")
+    assert set(more_questions("root")) & set(questions("root")) == set()
+    now = sections("25.05")["config"].replace(f"{NOW:.0f}", f"{time.time():.0f}")
+    made.says("25.05", config=now)
+    return made
+
+
+def test_after_init_doctor_finds_nothing_bad(newest: Cluster, cli) -> None:
+    assert cli("init").status == 0
+    done = cli("doctor")
+    assert [line for line in done.out.splitlines() if line.startswith("bad")] == []
+    assert "ok   sbatch answers (Slurm 25.05.3, cluster newest)\n" in done.out
+    assert "ok   site newest says what the cluster says\n" in done.out
+    assert "ok   Slurm would take it and start it " in done.out
+    assert done.status == 0
+
+
+def test_before_init_it_says_to_run_it(newest: Cluster, cli) -> None:
+    done = cli("doctor")
+    assert done.status == 1
+    assert "bad  no site file fits here, so nothing is known of this cluster: run hpckit init" in (
+        done.out
+    )
+
+
+def test_what_sbatch_refuses_is_bad(newest: Cluster, here: Path, cli) -> None:
+    cli("init")
+    text = '#!/bin/sh\n[ "$1" = --version ] && { echo slurm 25.05.3; exit; }\n'
+    text += "echo 'sbatch: error: Invalid account' >&2; exit 1\n"
+    add_program(here.parent / "bin" / "sbatch", text)
+    done = cli("doctor", "--json")
+    record = json.loads(done.out)
+    assert (done.status, record["good"]) == (1, False)
+    (wrong,) = [row for row in record["checks"] if row["level"] == "bad"]
+    assert wrong["what"] == "a small job"
+    assert "Invalid account" in wrong["todo"]
+
+
+def test_a_broken_site_file_is_a_finding_with_its_line(newest: Cluster, here: Path, cli) -> None:
+    cli("init")
+    path = here.parent / "home" / ".config" / "hpckit" / "templates" / "sites" / "newest.yaml"
+    path.write_text("description: x\npartitons: {}\n")
+    done = cli("doctor", "--site", "newest")
+    assert done.status == 1
+    assert f"bad  the site's file: {path}:2: unknown key 'partitons'" in done.out
+
+
+def test_without_slurm_nothing_is_bad(here: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sinfo", "scontrol", "srun", "sacctmgr", "sacct", "squeue"):
+        add_program(here.parent / "bin" / name, "#!/bin/sh\nexit 1\n")
+    done = cli("doctor")
+    assert (done.status, "\nbad" in done.out) == (0, False)
+    assert "?    cannot be known here: Slurm: " in done.out
+    assert "gives a sound job script\n" in done.out
