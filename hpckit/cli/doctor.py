@@ -106,7 +106,9 @@ def mpi(
     partition: PartitionOption = None,
     account: AccountOption = None,
     env: EnvOption = None,
-    nodes: NodesOption = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", "-N", min=1, max=2, help="Nodes for two ranks.")
+    ] = None,
     runs: RunsOption = None,
     within: WithinOption = "10m",
     json: JsonOption = False,
@@ -123,7 +125,7 @@ def mpi(
         found = read_answers(ask.ask_slurm(10.0), ask.look_around())
     many, per_node = of_mpi.shape(found, partition or here.partition) if found else (1, 2)
     if nodes is not None:
-        many, per_node = nodes, max(1, of_mpi.RANKS // nodes)
+        many, per_node = nodes, of_mpi.RANKS // nodes
     request = Request(
         target="mpi", script=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
         nodes=many, tasks_per_node=per_node, launcher="mpirun", site=site, partition=partition,
@@ -131,12 +133,15 @@ def mpi(
     )  # fmt: skip
     jobs = {
         of_mpi.srun_label(kind): of_mpi.through_srun(_named(request, runs, kind), kind)
-        for kind in (of_mpi.srun_kinds(found) if found else ())
+        for kind in (of_mpi.srun_kinds(here, found) if found else ())
     }
     jobs[of_mpi.MPIRUN] = _named(request, runs, of_mpi.MPIRUN)
     used = of_mpi.used_label(here, found) if found else of_mpi.MPIRUN
     trials = run_trials(jobs, parse_minutes(within) * 60)
-    _end(list(of_mpi.mpi_checks(trials, used, _path(here))), json=json)
+    checks = list(of_mpi.mpi_checks(trials, used, _path(here)))
+    if found and found.mpi.kinds is None:
+        checks.append(unknown("srun's kinds of MPI", "srun --mpi=list did not answer"))
+    _end(checks, json=json)
 
 
 def _named(request: Request, runs: Path | None, word: str) -> Submission:

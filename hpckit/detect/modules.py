@@ -22,8 +22,7 @@ def module_systems(
 ) -> tuple[ModuleSystem, ...]:
     """Return the module systems of this machine, those of this shell first.
 
-    Lmod also sets MODULESHOME and LOADEDMODULES, so these mean Environment Modules only without
-    it: Lmod's manual, "Environment variables".
+    Lmod sets MODULESHOME and LOADEDMODULES, too: they mean Environment Modules only without it.
     """
     found = [*_of_shell(environ)]
     active = {row.name for row in found}

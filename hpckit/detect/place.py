@@ -89,7 +89,7 @@ def _read(path: Path) -> str | None:
 
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all, once hpckit itself can read it."""
-    beside = path.with_name(f".{path.stem}.{os.getpid()}.yaml")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")  # no site's name, should it stay
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside.write_text(text, encoding="utf-8")

@@ -19,9 +19,10 @@ def srun_label(kind: str | None) -> str:
     return f"srun --mpi={kind}" if kind else "srun"
 
 
-def srun_kinds(found: Detected) -> tuple[str, ...]:
-    """Return the kinds of MPI to try; with `none` ranks never meet."""
-    return tuple(kind for kind in found.mpi.kinds or () if kind != "none")
+def srun_kinds(site: Site, found: Detected) -> tuple[str, ...]:
+    """Return the kinds of MPI to try, the site's own too; with `none` ranks never meet."""
+    kinds = [*(found.mpi.kinds or ()), *([site.mpi] if site.mpi else [])]
+    return tuple(dict.fromkeys(kind for kind in kinds if kind != "none"))
 
 
 def used_label(site: Site, found: Detected) -> str:
@@ -63,6 +64,8 @@ def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check
             if row.job_id:
                 todo += f" (hpckit logs {row.job_id} --errors)"
             yield bad(f"{row.label}{mark}", todo, counts=row.label == used)
+    if not works and used not in [row.label for row in trials]:
+        yield bad("no launcher works", _instead(works, where))
 
 
 def _instead(works: Sequence[str], where: str) -> str:
@@ -71,4 +74,4 @@ def _instead(works: Sequence[str], where: str) -> str:
         return f"Set 'launch: {{mpi: {kinds[0]}}}' in {where}"
     if MPIRUN in works:
         return "Use --launcher mpirun"
-    return "No launcher works: mpi4py must be built with this cluster's MPI, and its module loaded"
+    return "mpi4py must be built with this cluster's MPI, and that MPI's module be loaded"

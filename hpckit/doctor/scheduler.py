@@ -7,7 +7,7 @@ from hpckit.detect.cluster import version_text
 from hpckit.detect.model import Answer, Detected
 from hpckit.doctor.model import Check, bad, good, unknown
 
-# munge, which proves who a user is, takes no message that is 300 s old: munge(7).
+# munge, which proves who a user is, takes no message that is 300 s old: munge(1), --ttl.
 _CLOCK_S = 60.0
 _MADE_AT = re.compile(r"Configuration data as of (\d+)$", re.MULTILINE)
 _MUTE = "accounting storage is disabled"

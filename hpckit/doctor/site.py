@@ -17,7 +17,7 @@ def site_checks(site: Site, path: str, found: Detected | None) -> Iterator[Check
     if found is None:
         return
     if site.name == GENERIC:
-        yield bad("no site file fits here, so nothing is known of this cluster", "run hpckit init")
+        yield unknown("limits and GPUs of this cluster", "no site file fits: run hpckit init")
     differences = list(_differences(site, found))
     yield from differences
     if site.name != GENERIC and not differences:

@@ -56,7 +56,8 @@ def run_trials(submissions: dict[str, Submission], within_s: float) -> list[Tria
                 refused[label] = str(error)
         found = _wait(list(runs.values()), within_s)
     except BaseException:
-        cancel(list(runs.values()))
+        if runs:
+            cancel(list(runs.values()))
         raise
     ended = dict(zip(runs, found, strict=True))
     return [

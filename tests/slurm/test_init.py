@@ -1,0 +1,127 @@
+"""From login to first job: init, sites, doctor and submit on a real Slurm."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import Desk, desk_in
+from tests.slurmbox.fixture import Slurm
+
+LEVELS = re.compile(r"^(ok  |bad |\?   ) \S")
+
+
+@pytest.fixture(scope="module")
+def new_user(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory):
+    """Give a user who has just logged in for the first time and run `hpckit init`."""
+    with desk_in(tmp_path_factory.mktemp("init"), slurm) as desk:
+        said = desk.call("init")
+        assert said.out.endswith("box.yaml: written\n")
+        yield desk
+
+
+def site_file(desk: Desk) -> Path:
+    return desk.home / ".config" / "hpckit" / "templates" / "sites" / "box.yaml"
+
+
+def test_sites_accept_what_init_wrote(new_user: Desk) -> None:
+    shown = new_user.call("sites", "show", "box", "--json").json
+    assert (shown["partition"], shown["mpi"], shown["gpu_types"]) == ("gpu", "pmix", {"h200": 4})
+    assert (shown["gpu_request"], shown["gpus_per_node"]) == ("gpus-per-node", 4)
+    short = shown["partitions"]["short"]
+    assert (short["max_time_min"], short["cpus_per_node"], short["mem_gb_per_node"]) == (30, 8, 19)
+    rows = new_user.call("sites", "list", "--json").json
+    (row,) = [row for row in rows if row["name"] == "box"]
+    assert row["path"] == str(site_file(new_user))
+
+
+def test_submit_uses_it(new_user: Desk) -> None:
+    script = new_user.work / "hello.py"
+    script.write_text("print('hello')\n")
+    new_user.done("serial", script, "--gpus", "1", "--site", "box", "--time", "5")
+    # ... and its limits: 31 minutes are over what init found of `short`.
+    refused = new_user.call(
+        "submit", "serial", script, "--site", "box", "-p", "short", "-t", "31", expect=2
+    )
+    assert "00:30:00" in refused.err
+
+
+def test_run_again_it_changes_nothing(new_user: Desk) -> None:
+    before = (site_file(new_user).read_bytes(), site_file(new_user).stat().st_mtime_ns)
+    assert new_user.call("init").out.endswith("nothing to change\n")
+    assert (site_file(new_user).read_bytes(), site_file(new_user).stat().st_mtime_ns) == before
+
+
+def test_detect_knows_what_slurm_says(new_user: Desk, slurm: Slurm) -> None:
+    record = new_user.call("sites", "detect", "--json").json
+    assert (record["name"], record["accounting"], record["unknown"]) == ("box", True, [])
+    assert record["slurm_version"] in slurm.run("sinfo", "--version").stdout
+    assert [row["name"] for row in record["partitions"]] == ["gpu", "short", "urgent"]
+    assert record["default_account"] in record["accounts"]
+    assert "pmix" in record["mpi"]["kinds"]
+
+
+def test_nothing_was_submitted_by_asking(new_user: Desk, slurm: Slurm) -> None:
+    def jobs() -> set[str]:
+        return set(slurm.run("squeue", "-h", "-t", "all", "-o", "%i").stdout.split())
+
+    before = jobs()
+    new_user.call("init")
+    new_user.call("sites", "detect")
+    new_user.call("doctor")
+    assert jobs() == before
+
+
+def test_doctor_finds_a_good_cluster_good(new_user: Desk) -> None:
+    said = new_user.call("doctor", "--site", "box").out
+    assert all(LEVELS.match(line) for line in said.splitlines())
+    assert not re.search(r"^bad", said, re.MULTILINE)
+    assert re.search(r"^ok   sbatch answers \(Slurm \S+, cluster box\)$", said, re.MULTILINE)
+    assert "ok   accounting answers (sacct)\n" in said
+    assert "ok   this machine's clock and the controller's agree\n" in said
+    assert "ok   site box says what the cluster says\n" in said
+    assert re.search(r"^ok   Slurm would take it and start it .* on c[12]", said, re.MULTILINE)
+
+
+def test_doctor_says_what_is_wrong_with_a_site(new_user: Desk) -> None:
+    folder = new_user.work / "templates" / "sites"
+    folder.mkdir(parents=True)
+    (folder / "wrong.yaml").write_text(
+        "description: x\ndefaults: {partition: gone, account: nobody}\nlaunch: {mpi: pmix_v1}\n"
+        "modules: lmod\n"
+        "environments: {torch: {kind: modules, load: [hpckit-no-such/1.0]}}\n"
+    )
+    try:
+        record = new_user.call("doctor", "--site", "wrong", "--json", expect=1).json
+    finally:
+        (folder / "wrong.yaml").unlink()
+    bad = {row["what"]: row["todo"] for row in record["checks"] if row["level"] == "bad"}
+    assert "gpu, short, urgent" in bad["partition 'gone' of the site is gone"]
+    assert "account 'nobody' is not yours" in bad
+    assert "the site's MPI 'pmix_v1' is none that srun knows" in bad
+    assert "environment 'torch': there is no module hpckit-no-such/1.0" in bad
+    assert "a small job" in bad  # Slurm refuses the account
+
+
+def test_doctor_mpi_tries_every_launcher(new_user: Desk) -> None:
+    record = json.loads(new_user.call("doctor", "mpi", "--site", "box", "--json").out)
+    rows = {row["what"].partition(":")[0]: row for row in record["checks"]}
+    # Debian's Open MPI speaks PMIx, and not PMI2.
+    assert rows["srun --mpi=pmix"]["level"] == "ok"
+    assert "2 ranks on c1, c2, Open MPI" in rows["srun --mpi=pmix"]["what"]
+    assert rows["srun --mpi=pmix"]["what"].endswith("<- hpckit submit uses this")
+    assert rows["mpirun"]["level"] == "ok"
+    assert rows["srun --mpi=pmi2"]["level"] == "bad"
+    assert "was not built for that kind" in rows["srun --mpi=pmi2"]["todo"]
+    assert record["good"] is True
+    # What went well leaves no run behind; what did not, its logs.
+    names = {path.name.rpartition("-2")[0] for path in new_user.runs.iterdir()}
+    assert not names & {"doctor-pmix", "doctor-mpirun"}
+    assert any(name.startswith("doctor-pmi2") for name in names)
+
+
+def test_doctor_gpu_says_that_a_node_has_no_driver(new_user: Desk) -> None:
+    said = new_user.call("doctor", "gpu", "--gpus", "2", "--site", "box", expect=1).out
+    for index in range(2):
+        assert re.search(rf"^bad  c[12] GPU {index}: no GPU driver: ", said, re.MULTILINE)
