@@ -37,7 +37,10 @@ finally:
 
 def run(venv: Path, ranks: int, *words: object) -> subprocess.CompletedProcess[str]:
     """Run Python of an environment under its own mpirun, a thread per rank."""
-    argv = [str(venv / "bin" / "mpirun"), "-n", str(ranks), str(venv / "bin" / "python")]
+    mpirun = venv / "bin" / "mpirun"
+    if not mpirun.exists():
+        sys.exit(f"{mpirun} is not there: make .venv-blackbirds/.done .venv-mpich/.done")
+    argv = [str(mpirun), "-n", str(ranks), str(venv / "bin" / "python")]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HPCKIT_DEVICE": "cpu"}
     done = subprocess.run(
         [*argv, *map(str, words)], env=env, capture_output=True, text=True, check=False

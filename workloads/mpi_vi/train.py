@@ -41,6 +41,9 @@ sys.path.insert(0, str(Path(__file__).parent))  # also when this file is importe
 from outcome import report
 from problems import Problem, make_problem
 
+# Samples simulated at once: more need more memory, and are hardly faster.
+_AT_ONCE = 10
+
 
 def fit(args: Namespace, ranks: Ranks, signals: list[int]) -> None:
     """Fit, and let rank 0 report what came of it."""
@@ -79,6 +82,7 @@ def fit(args: Namespace, ranks: Ranks, signals: list[int]) -> None:
         log_tensorboard=args.tensorboard,
         device=device,
         seed=args.seed,
+        samples_per_call=_AT_ONCE,
         ranks=ranks,
         out=out,
         resume=args.resume == "auto",
