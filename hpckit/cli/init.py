@@ -100,7 +100,7 @@ def _site_name(name: str | None, found: Detected) -> str:
 
 def _say(placed: Placed) -> None:
     if placed.diff:
-        print(placed.diff, end="")
+        say(placed.diff.rstrip("\n"))
     if placed.outcome is Outcome.KEPT:
         note(f"{placed.path} was left as it is: {placed.why}. --force writes over it.")
     else:

@@ -4,17 +4,16 @@ Whatever Slurm names is other people's text: it stands in double quotes, and is 
 """
 
 import glob
-import hashlib
 import re
 from collections.abc import Callable, Iterator
 
 from hpckit.detect.cluster import version_text
 from hpckit.detect.lines import line, quoted, section, spelt
+from hpckit.detect.mark import marked
 from hpckit.detect.model import Detected
 from hpckit.slurm.cluster import Partition
 from hpckit.units import format_minutes
 
-_MARK = re.compile(r"# hpckit init, sha256:([0-9a-f]{64})\n")
 _HEAD = """\
 # What `hpckit init` found out about this cluster. Behind each value stands where it comes from;
 # what could not be found out, or is for you to decide, is commented out. Edit it as you like:
@@ -26,23 +25,7 @@ _HOUR_MIN = 60  # a site's time, where it names none
 
 def site_page(found: Detected) -> str:
     """Write the YAML; the first line holds a hash of the rest, which tells edits from our words."""
-    body = "\n".join(_lines(found)) + "\n"
-    return f"# hpckit init, sha256:{_hash(body)}\n{body}"
-
-
-def written_hash(page: str) -> str | None:
-    """Return the hash that init wrote into a page; None when the page is not its."""
-    mark = _MARK.match(page)
-    return mark[1] if mark else None
-
-
-def is_edited(page: str) -> bool:
-    """Say whether a page of ours was changed since it was written."""
-    return written_hash(page) != _hash(_MARK.sub("", page, count=1))
-
-
-def _hash(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()
+    return marked("\n".join(_lines(found)) + "\n")
 
 
 def _lines(found: Detected) -> Iterator[str]:

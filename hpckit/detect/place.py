@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hpckit.detect.page import is_edited, written_hash
+from hpckit.detect.mark import is_edited, written_hash
 from hpckit.errors import OutsideError
 from hpckit.sites import read_site
 

@@ -50,7 +50,7 @@ def _modules(row: Environment, system: str, timeout_s: float) -> Check:
     if missing:
         todo = f"module spider {missing[0]}; then correct the site's environments:"
         return bad(f"{what}: there is no module {', '.join(missing)}", todo)
-    return good(f"{what}: {len(row.load)} modules are there")
+    return good(f"{what}: its modules are there ({', '.join(row.load)})")
 
 
 def _lists(text: str, name: str) -> bool:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import slurmbox
 from tests.slurm.conftest import Desk, desk_in
 from tests.slurmbox.fixture import Slurm
 
+MODULES = Path(slurmbox.__file__).parent / "modules"
 LEVELS = re.compile(r"^(ok  |bad |\?   ) \S")
 
 
@@ -90,7 +92,8 @@ def test_doctor_says_what_is_wrong_with_a_site(new_user: Desk) -> None:
     (folder / "wrong.yaml").write_text(
         "description: x\ndefaults: {partition: gone, account: nobody}\nlaunch: {mpi: pmix_v1}\n"
         "modules: lmod\n"
-        "environments: {torch: {kind: modules, load: [hpckit-no-such/1.0]}}\n"
+        "environments:\n  torch: {kind: modules, load: [hpckit-no-such/1.0]}\n"
+        f"  demo: {{kind: modules, load: [hpckit-demo/1.0], use: [{MODULES}]}}\n"
     )
     try:
         record = new_user.call("doctor", "--site", "wrong", "--json", expect=1).json
@@ -102,6 +105,8 @@ def test_doctor_says_what_is_wrong_with_a_site(new_user: Desk) -> None:
     assert "the site's MPI 'pmix_v1' is none that srun knows" in bad
     assert "environment 'torch': there is no module hpckit-no-such/1.0" in bad
     assert "a small job" in bad  # Slurm refuses the account
+    fine = [row["what"] for row in record["checks"] if row["level"] == "ok"]
+    assert "environment 'demo': its modules are there (hpckit-demo/1.0)" in fine
 
 
 def test_doctor_mpi_tries_every_launcher(new_user: Desk) -> None:

@@ -150,7 +150,7 @@ def environments(row: Environment, modules: str = "lmod") -> list[Check]:
 def test_modules_are_looked_for_by_the_shells_own_function(here: Path) -> None:
     (here.parent / "home" / ".bash_profile").write_text(MODULE)
     (fine,) = environments(env(load=("PyTorch/2.6", "PyTorch")))
-    assert str(fine) == "ok   environment 'e': 2 modules are there"
+    assert str(fine) == "ok   environment 'e': its modules are there (PyTorch/2.6, PyTorch)"
     (gone,) = environments(env(load=("PyTorch/2.5", "PyTorch/2.4")))
     assert gone.what == "environment 'e': there is no module PyTorch/2.5"
     assert "module spider PyTorch/2.5" in gone.todo
