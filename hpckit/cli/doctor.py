@@ -27,6 +27,7 @@ from hpckit.doctor.own import own_checks
 from hpckit.doctor.scheduler import more_questions, scheduler_checks
 from hpckit.doctor.script import script_checks
 from hpckit.doctor.site import site_checks
+from hpckit.errors import RequestError
 from hpckit.find import index_path
 from hpckit.plan.request import Request
 from hpckit.runs import runs_root
@@ -78,12 +79,13 @@ def doctor(
         found = read_answers(answers, ask.look_around())
         checks += scheduler_checks(answers, found, now)
     checks += attempt("collections", collection_checks)
-    checks += attempt("the site's file", lambda: _of_site(site, runs, found, timeout_s))
+    executor = "slurm" if answers["sbatch"].text is not None else "local"
+    checks += attempt("the site's file", lambda: _of_site(site, runs, found, executor, timeout_s))
     _end(checks, json=json)
 
 
 def _of_site(
-    name: str | None, runs: Path | None, found: Detected | None, timeout_s: float
+    name: str | None, runs: Path | None, found: Detected | None, executor: str, timeout_s: float
 ) -> list[Check]:
     collections = survey().collections
     site = find_site(name, collections)
@@ -94,7 +96,7 @@ def _of_site(
     checks += folder_checks(root, index_path().parent, on_cluster=found is not None)
     request = Request(
         target="serial", script=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
-        time_min=_TIME_MIN, sample_interval_s=0,
+        executor=executor, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
     checks += attempt("a small job", lambda: script_checks(prepare(request, root)))
     return checks
@@ -170,6 +172,8 @@ def gpu(
     from hpckit.doctor.trial import run_trials  # noqa: PLC0415  # see mpi
 
     kind, count = parse_gpus(gpus)
+    if not count:
+        raise RequestError(f"--gpus {gpus}: without a GPU there is nothing to look at.")
     request = Request(
         target="ddp", script=str(JOBS / "gpu_hello.py"), gpus=count, gpu_type=kind,
         nodes=nodes, site=site, partition=partition, account=account, env=env,

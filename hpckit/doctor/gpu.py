@@ -12,7 +12,8 @@ def gpu_checks(trial: Trial, ranks: int) -> Iterator[Check]:
         yield bad("a job with GPUs", trial.refused)
         return
     if trial.late:
-        yield unknown("the GPUs", f"job {trial.job_id} was cancelled, late: {trial.why}")
+        why = f"job {trial.job_id} was not over in time and was cancelled ({trial.why})"
+        yield unknown("the GPUs", f"{why}: try again, or --within 1h", counts=True)
         return
     for rank in range(ranks):
         said = trial.said.get(rank)

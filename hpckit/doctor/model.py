@@ -21,7 +21,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One finding. `todo` says what to do; `counts` whether a bad one is the user's problem."""
+    """One finding. `todo` says what to do; `counts` whether one that is not good matters here."""
 
     level: Level
     what: str
@@ -43,9 +43,10 @@ def bad(what: str, todo: str, *, counts: bool = True) -> Check:
     return Check(level=Level.BAD, what=what, todo=todo, counts=counts)
 
 
-def unknown(what: str, why: str) -> Check:
+def unknown(what: str, why: str, *, counts: bool = False) -> Check:
     """Return what cannot be known here."""
-    return Check(level=Level.UNKNOWN, what=f"cannot be known here: {what}", todo=why)
+    what = f"cannot be known here: {what}"
+    return Check(level=Level.UNKNOWN, what=what, todo=why, counts=counts)
 
 
 def attempt(what: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
@@ -57,5 +58,5 @@ def attempt(what: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
 
 
 def all_good(checks: Iterable[Check]) -> bool:
-    """Say whether nothing is bad."""
-    return not any(row.level is Level.BAD and row.counts for row in checks)
+    """Say whether nothing that matters is bad, or was to be known and is not."""
+    return not any(row.level is not Level.GOOD and row.counts for row in checks)

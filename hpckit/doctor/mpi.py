@@ -56,7 +56,8 @@ def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check
             yield good(f"{row.label}: {RANKS} ranks on {hosts}, {library}{mark}")
         elif row.late:
             why = f"job {row.job_id} was not over in time and was cancelled ({row.why})"
-            yield unknown(f"{row.label}{mark}", f"{why}: try again, or --within 1h")
+            todo = f"{why}: try again, or --within 1h"
+            yield unknown(f"{row.label}{mark}", todo, counts=row.label == used)
         else:
             todo = row.refused or row.why
             if row.label == used:
@@ -64,7 +65,8 @@ def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check
             if row.job_id:
                 todo += f" (hpckit logs {row.job_id} --errors)"
             yield bad(f"{row.label}{mark}", todo, counts=row.label == used)
-    if not works and used not in [row.label for row in trials]:
+    tried = [row.label for row in trials]
+    if not works and used not in tried and not any(row.late for row in trials):
         yield bad("no launcher works", _instead(works, where))
 
 

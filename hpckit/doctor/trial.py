@@ -98,7 +98,10 @@ def _said(run: Run, rank: int) -> dict[str, Any]:
     """Return a rank's line of JSON."""
     for text in _text(run.dir / "logs" / f"{rank}.out").splitlines():
         if text.startswith(_MARK):
-            said: dict[str, Any] = json.loads(text.removeprefix(_MARK))
+            try:
+                said: dict[str, Any] = json.loads(text.removeprefix(_MARK))
+            except ValueError:  # another's words in the middle of it: as good as not said
+                return {}
             return said
     return {}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import slurmbox
+from tests.conftest import add_program
 from tests.slurm.conftest import Desk, desk_in
 from tests.slurmbox.fixture import Slurm
 
@@ -124,6 +125,15 @@ def test_doctor_mpi_tries_every_launcher(new_user: Desk) -> None:
     names = {path.name.rpartition("-2")[0] for path in new_user.runs.iterdir()}
     assert not names & {"doctor-pmix", "doctor-mpirun"}
     assert any(name.startswith("doctor-pmi2") for name in names)
+
+
+def test_without_slurm_doctor_mpi_tries_this_machine(new_user: Desk) -> None:
+    programs = new_user.home / "bin"
+    programs.mkdir()
+    add_program(programs / "sbatch", "#!/bin/sh\nexit 1\n")
+    path = f"{programs}:{new_user.env['PATH']}"
+    said = new_user.call("doctor", "mpi", env={"PATH": path}).out
+    assert re.fullmatch(r"ok   mpirun: 2 ranks on \S+, Open MPI \S+ <- hpckit submit .*\n", said)
 
 
 def test_doctor_gpu_says_that_a_node_has_no_driver(new_user: Desk) -> None:

@@ -260,6 +260,11 @@ def test_a_job_that_waits_too_long_says_nothing_of_mpi() -> None:
     (found,) = mpi_checks([late], "srun", "/s.yaml")
     assert found.level is Level.UNKNOWN
     assert "was cancelled (waits for its turn)" in found.todo
+    assert not all_good([found])
+    (found,) = mpi_checks([late], "mpirun", "/s.yaml")
+    assert all_good([found])
+    (found,) = gpu_checks(late, 1)
+    assert (found.level, all_good([found])) == (Level.UNKNOWN, False)
 
 
 def test_mpi_is_tried_on_two_nodes_where_there_are_two() -> None:
@@ -290,6 +295,11 @@ def test_each_gpu_gets_a_line() -> None:
     ]  # fmt: skip
     assert str(found[0]) == "ok   g1 GPU 0: H200, 151 GB, multiplies right (torch 2.9)"
     assert "seen, not computed on" in str(found[2])
+
+
+def test_no_gpu_is_no_question(here: Path, cli) -> None:
+    assert cli("doctor", "gpu", "--gpus", "0").status == 2
+    assert cli("doctor", "mpi", "--nodes", "3").status == 2
 
 
 @pytest.fixture
