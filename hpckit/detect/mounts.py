@@ -85,7 +85,8 @@ def place(label: str, path: str, mounts: Sequence[Mount]) -> Place:
 def places(
     environ: Mapping[str, str], home: Path, here: Path, mounts: Sequence[Mount]
 ) -> tuple[Place, ...]:
-    """Return folders where runs could live: this folder, the site's own variables, the home."""
-    named = [(f"${name}", environ[name]) for name in VARIABLES if environ.get(name, "")[:1] == "/"]
+    """Return folders where runs could live: this one, those of variables, and the home."""
+    names = ("HPCKIT_RUNS", *VARIABLES)
+    named = [(f"${name}", environ[name]) for name in names if environ.get(name, "")[:1] == "/"]
     labels = [("./", str(here)), *named, ("$HOME", str(home))]
     return tuple(place(label, path, mounts) for label, path in labels)

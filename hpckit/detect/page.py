@@ -3,11 +3,10 @@
 Whatever Slurm names is other people's text: it stands in double quotes, and is one printable line.
 """
 
-import glob
-import re
 from collections.abc import Callable, Iterator
 
 from hpckit.detect.cluster import version_text
+from hpckit.detect.identify import identify_lines
 from hpckit.detect.lines import line, quoted, section, spelt
 from hpckit.detect.mark import marked
 from hpckit.detect.model import Detected
@@ -19,6 +18,8 @@ _HEAD = """\
 # what could not be found out, or is for you to decide, is commented out. Edit it as you like:
 # init never writes over your changes. All keys: docs/sites.md.
 """
+# Where init was started, and what this shell says, are no properties of the cluster.
+OF_THE_MOMENT = ("./", "$HPCKIT_RUNS")
 _MB_PER_GB = 1024  # Slurm's --mem=1G is 1024 MB
 _HOUR_MIN = 60  # a site's time, where it names none
 
@@ -36,11 +37,12 @@ def _lines(found: Detected) -> Iterator[str]:
         yield f"# NOT KNOWN: {spelt(row.what)}"
     for name in found.left_out:
         yield f"# LEFT OUT: {spelt(name)}: not one printable word"
-    name = found.name or "of unknown name"
-    yield line("description", quoted(f"Slurm cluster {name}"), "ClusterName: scontrol show config")
+    name = f"Slurm cluster {found.name}" if found.name else "A Slurm cluster"
+    why = "ClusterName: scontrol show config" if found.name else "its name is not known"
+    yield line("description", quoted(name), why)
     yield line("contact", None, "who helps users of this cluster")
     yield line("url", None, "its documentation")
-    yield from _identify(found)
+    yield from identify_lines(found.here)
     yield from _defaults(found)
     yield from _gpus(found)
     yield from _partitions(found)
@@ -48,28 +50,6 @@ def _lines(found: Detected) -> Iterator[str]:
     yield from _launch(found)
     yield from _places(found)
     yield from _accounting(found)
-
-
-def _identify(found: Detected) -> Iterator[str]:
-    pattern, conf = host_pattern(found.here.hostname), found.here.slurm_conf
-    if pattern:
-        why = "this machine's full name, its number left open"
-        lines = [line("hostname", quoted(pattern), why)]
-    elif conf and conf.isprintable():
-        lines = [line("SLURM_CONF", quoted(glob.escape(conf)), "this shell's environment")]
-    else:
-        lines = [line("hostname", None, "this machine's name says nothing: HPCKIT_SITE or --site")]
-    yield from section("identify", lines)
-
-
-def host_pattern(hostname: str) -> str | None:
-    """Return a pattern for all login nodes: of `login2.site.org` it is `login[0-9]*.site.org`."""
-    name, dot, domain = hostname.partition(".")
-    if name in ("", "localhost") or not re.fullmatch(r"[\w.-]+", hostname, re.ASCII):
-        return None
-    stem = name.rstrip("0123456789")
-    open_number = stem not in ("", name) and bool(stem.strip("-"))
-    return (f"{stem}[0-9]*" if open_number else name) + dot + domain
 
 
 def _defaults(found: Detected) -> Iterator[str]:
@@ -82,7 +62,7 @@ def _defaults(found: Detected) -> Iterator[str]:
 def _account_line(found: Detected) -> str:
     accounts = found.accounts
     if found.associations is None:
-        return line("account", None, "sacctmgr did not answer: your project's, if it needs one")
+        return line("account", None, "not known: sacctmgr; your project's, if jobs need one")
     yours = f"yours, by sacctmgr show assoc: {', '.join(accounts) or 'none'}"
     if len(accounts) == 1:
         return line("account", quoted(accounts[0]), "your only one: sacctmgr show assoc")
@@ -95,7 +75,7 @@ def _account_line(found: Detected) -> str:
 def _partition_lines(found: Detected) -> Iterator[str]:
     default = found.default_partition
     if found.partitions is None:
-        yield line("partition", None, "scontrol did not answer")
+        yield line("partition", None, "not known: scontrol show partition")
     elif default is None:
         yield line("partition", None, "Slurm has no default here: choose one of partitions:")
     else:
@@ -110,7 +90,7 @@ def _partition_lines(found: Detected) -> Iterator[str]:
 
 def _qos_line(found: Detected) -> str:
     if found.associations is None:
-        return line("qos", None, "sacctmgr did not answer")
+        return line("qos", None, "not known: sacctmgr")
     return line("qos", None, f"yours, by sacctmgr show assoc: {', '.join(found.qos) or 'none'}")
 
 
@@ -122,7 +102,7 @@ def _gpus(found: Detected) -> Iterator[str]:
         return
     lines = [_request_line(found)]
     if not found.nodes_known:
-        lines.append(line("per_node", None, "sinfo did not answer"))
+        lines.append(line("per_node", None, "not known: sinfo"))
     elif len(counts) == 1:
         lines.append(line("per_node", counts[0], "all GPU nodes: sinfo, column %G"))
     else:
@@ -131,7 +111,8 @@ def _gpus(found: Detected) -> Iterator[str]:
         types = ", ".join(f"{quoted(name)}: {count}" for name, count in found.gpu_types.items())
         lines.append(line("types", f"{{{types}}}", "the most of any node: sinfo, column %G"))
     else:
-        lines.append(line("types", None, "sinfo names no types; as in {A100: 4}"))
+        why = "sinfo names no types" if found.nodes_known else "not known: sinfo"
+        lines.append(line("types", None, f"{why}; as in {{A100: 4}}"))
     lines.append(line("default_type", None, "the type of jobs that name none"))
     lines.append(line("type_required", "true", "where jobs must name a type", active=False))
     cores = _cores_per_gpu(found)
@@ -142,7 +123,7 @@ def _gpus(found: Detected) -> Iterator[str]:
 
 def _request_line(found: Detected) -> str:
     if found.gpu_request is None:
-        return line("request", None, "gpus-per-node or gres; scontrol show config did not say")
+        return line("request", None, "not known: scontrol show config; gpus-per-node or gres")
     return line("request", found.gpu_request, "SelectType: scontrol show config")
 
 
@@ -153,7 +134,7 @@ def _cores_per_gpu(found: Detected) -> list[int]:
 
 def _partitions(found: Detected) -> Iterator[str]:
     if found.partitions is None:
-        yield "# partitions:  # scontrol show partition did not answer"
+        yield "# partitions:  # not known: scontrol show partition"
         return
     shown = [row for row in found.partitions if not (row.hidden or row.root_only)]
     yield "partitions:  # scontrol show partition; nodes: sinfo" if shown else "# partitions:"
@@ -189,7 +170,7 @@ def _partition(row: Partition, found: Detected) -> Iterator[str]:
 
 def _node_lines(row: Partition, found: Detected) -> Iterator[str]:
     if not row.node_groups:
-        why = "it has no nodes" if found.nodes_known else "sinfo did not answer"
+        why = "it has no nodes" if found.nodes_known else "not known: sinfo"
         yield f"# gpus_per_node, cpus_per_node, mem_gb_per_node:  # {why}"
         return
     columns: list[tuple[str, str, Callable[[int], int], list[int | None]]] = [
@@ -228,7 +209,7 @@ def _launch(found: Detected) -> Iterator[str]:
     mpi = found.mpi
     kinds = ", ".join(mpi.kinds or ())
     if mpi.kinds is None:
-        mpi_line = line("mpi", None, "srun --mpi=list did not answer; see hpckit doctor mpi")
+        mpi_line = line("mpi", None, "not known: srun --mpi=list; see hpckit doctor mpi")
     elif mpi.default:
         why = f"srun's own default, MpiDefault; srun --mpi=list: {kinds}"
         mpi_line = line("mpi", quoted(mpi.default), why, active=False)
@@ -242,8 +223,9 @@ def _launch(found: Detected) -> Iterator[str]:
 
 
 def _places(found: Detected) -> Iterator[str]:
-    # Where init was started, `./`, is no property of the cluster.
-    for row in found.here.places[1:]:
+    for row in found.here.places:
+        if row.label in OF_THE_MOMENT:
+            continue
         yield f"# runs: {spelt(row.label)}/runs  # {spelt(row.path)}: {row.kind}"
     yield "# runs must lie where all nodes see them; without runs: they are in ./runs"
     yield line("grafana", None, "https://...?var-jobid={jobid}&from={start_ms}&to={end_ms}")

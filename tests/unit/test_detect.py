@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpckit.detect.identify import host_pattern
 from hpckit.detect.lines import quoted
 from hpckit.detect.modules import module_systems
 from hpckit.detect.mounts import Mount, file_system, is_shared, parse_mountinfo, places
 from hpckit.detect.mpi import choose_mpi
-from hpckit.detect.page import host_pattern, site_page
+from hpckit.detect.page import site_page
 from hpckit.sites import Partition, Site
 from tests.unit.detected import HERE, VERSIONS, cluster, load, site
 
@@ -121,7 +122,7 @@ def test_what_did_not_answer_is_unknown_and_never_a_value(tmp_path: Path) -> Non
     page = site_page(found)
     assert "# NOT KNOWN: sacct " in page
     assert "# accounting (sacct) does not answer" in page
-    assert "# account:  # sacctmgr did not answer" in page
+    assert "account:  # not known: sacctmgr" in page
 
 
 @pytest.mark.parametrize(
@@ -271,11 +272,12 @@ def test_a_mount_upon_another_hides_it() -> None:
 
 
 def test_places_for_runs_are_the_sites_own_variables() -> None:
-    environ = {"SCRATCH": "/scratch/me", "WORK": "relative", "PROJECT": ""}
+    environ = {"SCRATCH": "/scratch/me", "WORK": "relative", "PROJECT": "", "HPCKIT_RUNS": "/tmp"}
     mounts = tuple(parse_mountinfo(MOUNTS))
     found = places(environ, Path("/home/me"), Path("/tmp"), mounts)
     assert [(row.label, row.kind) for row in found] == [
         ("./", "local (tmpfs)"),
+        ("$HPCKIT_RUNS", "local (tmpfs)"),
         ("$SCRATCH", "known shared (lustre)"),
         ("$HOME", "known shared (nfs4)"),
     ]
