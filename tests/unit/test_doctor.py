@@ -362,3 +362,22 @@ def test_without_slurm_nothing_is_bad(here: Path, cli, monkeypatch: pytest.Monke
     assert (done.status, "\nbad" in done.out) == (0, False)
     assert "?    cannot be known here: Slurm: " in done.out
     assert "gives a sound job script\n" in done.out
+
+
+def test_collections_that_changed_or_cannot_be_read_are_findings(here: Path, cli) -> None:
+    folder = here.parent / "lab"
+    page = folder / "templates" / "sites" / "lab.yaml"
+    page.parent.mkdir(parents=True)
+    page.write_text("description: a lab's\n")
+    text = "name: lab\ndescription: x\ncontact: a@b.c\nurl: https://x.y\n"
+    (folder / "hpckit.yaml").write_text(text)
+    assert cli("collections", "add", str(folder)).status == 0
+    assert "\nbad" not in cli("doctor").out
+    page.write_text("description: another's\n")
+    done = cli("doctor")
+    assert done.status == 1
+    assert "bad  collection 'lab': " in done.out
+    assert "templates/sites/lab.yaml" in done.out
+    page.unlink()
+    (here / "hpckit.lock").write_text("nonsense: [")
+    assert "bad  collection 'hpckit.lock' is left out: " in cli("doctor").out
