@@ -22,11 +22,12 @@ from hpckit.parallel.errors import SetupError
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
-# Who started this process, by what it set: name, its variables for world size and rank.
-# mpirun comes before srun, because Open MPI starts its own daemons by srun.
+# Who started this process: name, a variable that only it sets (the world size, but for MPICH's),
+# the rank. mpirun comes before srun, because Open MPI starts its own daemons by srun.
 _LAUNCHERS = (
     ("mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("mpiexec (MPICH or Intel MPI)", "PMI_SIZE", "PMI_RANK"),
+    ("mpiexec (MPICH or Intel MPI)", "MPI_LOCALNRANKS", "PMI_RANK"),
+    ("srun --mpi=pmi2", "PMI_SIZE", "PMI_RANK"),
     ("hpckit", "WORLD_SIZE", "RANK"),
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
@@ -164,8 +165,9 @@ def find_ranks(*, gpu_aware: bool = False) -> Ranks:
 
 def _launched(environ: Mapping[str, str]) -> tuple[str, int, int]:
     """Return which launcher started this process, how many ranks it started, and which this is."""
-    for name, size, rank in _LAUNCHERS:
-        if size in environ and rank in environ:
+    for name, mark, rank in _LAUNCHERS:
+        if mark in environ and rank in environ:
+            size = "PMI_SIZE" if rank == "PMI_RANK" else mark
             return name, int(environ[size]), int(environ[rank])
     return "no launcher", 1, 0
 
@@ -184,7 +186,7 @@ def _start(launcher: str, wanted: int, *, gpu_aware: bool) -> Ranks:
             f"{launcher} started {wanted} ranks, but MPI cannot be loaded here ({error}): "
             f"load the MPI module, or 'pip install mpi4py mpich' for {sys.executable}"
         ) from error
-    library = MPI.Get_library_version().split("\n")[0].split(",")[0].strip()
+    library = " ".join(MPI.Get_library_version().split("\n")[0].split(",")[0].split())
     _check_library(launcher, wanted, library)
     if not MPI.Is_initialized():
         MPI.Init_thread(MPI.THREAD_FUNNELED)
@@ -212,8 +214,8 @@ def _check_library(launcher: str, wanted: int, library: str) -> None:
         return
     of_mpich = any(word in library for word in ("MPICH", "Intel", "MVAPICH"))
     of_openmpi = "Open MPI" in library
-    hydra = "PMI_FD" in os.environ or "PMI_PORT" in os.environ
-    if (launcher.endswith("(Open MPI)") and of_mpich) or (hydra and of_openmpi):
+    other = of_openmpi if launcher.startswith("mpiexec") else of_mpich
+    if launcher.startswith("mp") and other:
         raise SetupError(
             f"{launcher} started this rank, but mpi4py of {sys.executable} loads {library}: "
             "two MPIs are mixed. Use the mpirun of the one that mpi4py loads"

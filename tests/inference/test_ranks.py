@@ -62,11 +62,12 @@ def test_a_rank_that_fails_ends_all(how: str) -> None:
         assert "rank 1 of 3:" in said
 
 
-def test_two_mpis_mixed_are_one_clear_error(tmp_path: Path) -> None:
-    launcher = (mpich() / "mpirun", "-n")
-    status, _, said = ended(start(2, WORKLOAD, *SMALL, "--out", tmp_path, launcher=launcher))
+@pytest.mark.parametrize("ours", [True, False], ids=["MPICH's mpirun", "MPICH's library"])
+def test_two_mpis_mixed_are_one_clear_error(ours: bool, tmp_path: Path) -> None:
+    other = {"launcher": (mpich() / "mpirun", "-n")} if ours else {"python": mpich() / "python"}
+    status, _, said = ended(start(2, WORKLOAD, *SMALL, "--out", tmp_path, **other))
     assert status != 0
-    assert "mpi4py" in said
+    assert ("loads Open MPI v" if ours else "loads MPICH Version: ") in said
     assert "two MPIs are mixed" in said
     assert "Traceback" not in said
     assert not (tmp_path / "metrics.jsonl").exists()
