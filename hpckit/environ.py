@@ -5,7 +5,8 @@ that job's size and rendezvous. submitit's own clean-up drops every SLURM_* and 
 SLURM_CONF, after which sbatch no longer finds its cluster.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 _DROPPED_PREFIXES = (
     "SLURM_",
@@ -82,15 +83,34 @@ _KEPT = frozenset(
 )
 
 
-def scrubbed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of an environment that belongs to the user and not to a job."""
+# What a job needs to find its shell, programs, modules, Python and cluster; never a secret.
+_ALWAYS_PASSED = (
+    *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_*", "TZ", "TERM", "TMPDIR", "XDG_*"),
+    *("LD_LIBRARY_PATH", "MANPATH", "MODULE*", "LMOD_*", "__LMOD*", "LOADEDMODULES", "_LMFILES_"),
+    *("BASH_ENV", "BASH_FUNC_*", "PYTHON*", "VIRTUAL_ENV", "CONDA_*", "CUDA_VISIBLE_DEVICES"),
+    *("SLURM_*", "OMPI_*", "OMP_*", "HPCKIT_*"),
+)
+
+
+def scrubbed_environment(
+    environ: Mapping[str, str], allowed: Sequence[str] | None = None
+) -> dict[str, str]:
+    """Return the part of an environment that belongs to the user and not to a job.
+
+    Args:
+        environ: of the submitting shell.
+        allowed: names, or shell patterns of names, that a job may have beside those without
+            which none starts; None means all, as sbatch itself does.
+    """
     of_launcher = {
         name for mark, names in _LAUNCHER_SETS.items() if mark in environ for name in names
     }
     return {
         name: value
         for name, value in environ.items()
-        if name not in of_launcher and _belongs_to_user(name)
+        if name not in of_launcher
+        and _belongs_to_user(name)
+        and (allowed is None or any(fnmatchcase(name, row) for row in (*_ALWAYS_PASSED, *allowed)))
     }
 
 

@@ -64,6 +64,7 @@ class Site:
     mpirun_args: tuple[str, ...] = ()
     sbatch_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    pass_env: tuple[str, ...] | None = None
     setup: tuple[str, ...] = ()
     runs: str | None = None
     grafana: str | None = None
@@ -172,6 +173,7 @@ def read_site(path: Path) -> Site:
         mpirun_args=launch.texts("mpirun_args"),
         sbatch_args=launch.texts("sbatch_args"),
         env=_variables(fields),
+        pass_env=fields.texts("pass_env") if "pass_env" in fields.values else None,
         setup=fields.texts("setup"),
         runs=fields.text("runs"),
         grafana=fields.text("grafana"),

@@ -126,7 +126,7 @@ def _hand_over(submission: Submission, script: str, tasks: list[Task]) -> list[s
     """Give the script and the callables to submitit; return the job ids, one per task."""
     plan = submission.plan
     folder = submitit_folder(submission.place.dir)
-    environ = scrubbed_environment(os.environ)
+    environ = scrubbed_environment(os.environ, plan.site.pass_env)
     executor: Any
     if plan.executor == "slurm":
         executor = slurm_executor(

@@ -1,5 +1,6 @@
 """What stands in the submitter's environment stays out of everything a run writes."""
 
+import ast
 import os
 import subprocess
 from pathlib import Path
@@ -56,3 +57,18 @@ def test_no_file_of_a_run_holds_a_value_of_the_environment(here, monkeypatch, ar
     for value in SECRETS.values():
         assert files_with(here.parent, value) == []
     assert files_with(kept, "named-value-42")  # what a site names is in the script for all to read
+
+
+def test_with_an_allow_list_jobs_get_what_it_names_and_what_they_need(here, monkeypatch) -> None:
+    (here / "templates" / "sites").mkdir(parents=True)
+    site = "description: a site of the test\npass_env: [WANDB_*]\n"
+    (here / "templates" / "sites" / "box.yaml").write_text(site)
+    (here / "train.py").write_text("import os; print(sorted(os.environ))")
+    argv = ("submit", "serial", "train.py", "--site", "box", "--gpus", "0", "--executor", "local",
+            "--wait")  # fmt: skip
+    env = {**os.environ, **SECRETS}
+    subprocess.run([*HPCKIT, *argv], env=env, capture_output=True, check=True)
+    said = subprocess.run([*HPCKIT, "logs", "latest"], env=env, capture_output=True, text=True)
+    names = ast.literal_eval(said.stdout)
+    assert {"WANDB_API_KEY", "PATH", "HOME", "RANK", "HPCKIT_RUN_DIR"} <= set(names)
+    assert not {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL"} & set(names)

@@ -58,3 +58,9 @@ def test_what_belongs_to_a_job_is_dropped(name: str) -> None:
 )
 def test_what_belongs_to_the_user_is_kept(name: str) -> None:
     assert scrubbed_environment({name: "1"}) == {name: "1"}
+
+
+def test_an_allow_list_passes_what_it_names_and_what_every_job_needs() -> None:
+    environ = {name: "1" for name in ("HF_TOKEN", "WANDB_API_KEY", "PATH", "LMOD_CMD", "RANK")}
+    assert set(scrubbed_environment(environ, ["WANDB_*"])) == {"WANDB_API_KEY", "PATH", "LMOD_CMD"}
+    assert set(scrubbed_environment(environ, [])) == {"PATH", "LMOD_CMD"}
