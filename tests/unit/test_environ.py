@@ -61,6 +61,6 @@ def test_what_belongs_to_the_user_is_kept(name: str) -> None:
 
 
 def test_an_allow_list_passes_what_it_names_and_what_every_job_needs() -> None:
-    environ = {name: "1" for name in ("HF_TOKEN", "WANDB_API_KEY", "PATH", "LMOD_CMD", "RANK")}
+    environ = dict.fromkeys(("HF_TOKEN", "WANDB_API_KEY", "PATH", "LMOD_CMD", "RANK"), "1")
     assert set(scrubbed_environment(environ, ["WANDB_*"])) == {"WANDB_API_KEY", "PATH", "LMOD_CMD"}
     assert set(scrubbed_environment(environ, [])) == {"PATH", "LMOD_CMD"}
