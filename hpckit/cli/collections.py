@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hpckit.cli.arguments import JsonOption, say_left_out
-from hpckit.cli.output import note, print_json, table
+from hpckit.cli.output import note, print_json, say, show_text, table
 from hpckit.collections import LOCK, Collection, Unusable, survey
 from hpckit.collections.added import (
     Change,
@@ -49,7 +49,7 @@ def list_collections(json: JsonOption = False) -> None:
         for row in around.collections
     ]
     rows += [(row.name, row.origin, row.state, row.source, row.why) for row in around.unusable]
-    print(table(("NAME", "ORIGIN", "REVISION", "PATH", "DESCRIPTION"), rows))
+    say(table(("NAME", "ORIGIN", "REVISION", "PATH", "DESCRIPTION"), rows))
 
 
 def _record(row: Collection) -> dict[str, object]:
@@ -115,7 +115,7 @@ def add_collection(
     if json:
         print_json({**_record(found), "files": change.files})
         return
-    print(f"{found.name}: {found.description}")
+    say(f"{found.name}: {found.description}")
     entry = change.now
     rows = [
         ("source", entry.source),
@@ -130,7 +130,7 @@ def add_collection(
     ]
     for key, value in rows:
         if value:
-            print(f"  {key:<9} {value}")
+            say(f"  {key:<9} {value}")
     say_left_out(survey().unusable)
 
 
@@ -190,11 +190,11 @@ def _print_change(change: Change, *, in_full: bool) -> None:
     before, now = change.before or change.now, change.now
     old, new = (before.commit or before.hash)[:23], (now.commit or now.hash)[:23]
     moved = f"{old} -> {new}" if old != new else f"{new}, as it was"
-    print(f"{now.name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
+    say(f"{now.name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
     for line in change.files:
-        print(f"  {line}")
+        say(f"  {line}")
     if in_full and before.commit and now.commit and before.commit != now.commit:
-        print(difference(now, before.commit, now.commit), end="")
+        show_text(difference(now, before.commit, now.commit))
 
 
 def _change_record(change: Change) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def sync_collections(names: NamesArgument = None) -> None:
 
     def one(_: Path, entry: Entry) -> None:
         fetched = sync(entry)
-        print(f"{entry.name}: {'fetched' if fetched else 'here'}, {entry.commit or entry.source}")
+        say(f"{entry.name}: {'fetched' if fetched else 'here'}, {entry.commit or entry.source}")
 
     _each(entries_called(names or []), one, quiet=True)
 
@@ -225,7 +225,7 @@ def sync_collections(names: NamesArgument = None) -> None:
 def remove_collection(name: Annotated[str, typer.Argument(help="A collection.")]) -> None:
     """Take a collection off the search path; jobs that wait keep its files."""
     lock, entry = remove(name)
-    print(f"Removed {entry.name} ({entry.source}) from {lock}")
+    say(f"Removed {entry.name} ({entry.source}) from {lock}")
 
 
 @commands.command("verify")
@@ -241,9 +241,9 @@ def verify_collections(names: NamesArgument = None, json: JsonOption = False) ->
         )
     else:
         for _, entry, found in rows:
-            print(f"{entry.name}: {'differs' if found else 'as pinned'}, {entry.source}")
+            say(f"{entry.name}: {'differs' if found else 'as pinned'}, {entry.source}")
             for line in found:
-                print(f"  {line}")
+                say(f"  {line}")
     if any(found for _, _, found in rows):
         raise typer.Exit(1)
 
@@ -258,14 +258,14 @@ def trust_folder(
     if source.is_git or not Path(source.location).is_dir():
         raise RequestError(f"{str(folder)!r} is not a folder on this machine.")
     set_trusted(str(source), not no)
-    print(f"{source} is {'no longer ' if no else ''}trusted")
+    say(f"{source} is {'no longer ' if no else ''}trusted")
 
 
 @commands.command("diff")
 def diff_collection(name: Annotated[str, typer.Argument(help="A collection.")]) -> None:
     """Show what the last update of a git collection changed."""
     ((_, entry),) = entries_called([name])
-    print(last_change(entry), end="")
+    show_text(last_change(entry))
 
 
 @commands.command("new")
@@ -274,5 +274,5 @@ def new_collection(
 ) -> None:
     """Make a collection to start from: a template, a site, a workload, and a check for CI."""
     for path in make_collection(folder):
-        print(path)
+        say(str(path))
     note(f"Fill in {folder}/hpckit.yaml, then: cd {folder} && ./check")

@@ -20,6 +20,11 @@ def say(text: str) -> None:
     print(spelt(text), flush=True)
 
 
+def show_text(text: str) -> None:
+    """Print a file's own text: as it is into a pipe, spelt out for a terminal."""
+    print(spelt(text) if sys.stdout.isatty() else text, end="")
+
+
 def spelt(text: str) -> str:
     """Return text whose control characters are spelt out, line breaks and tabs aside.
 

@@ -9,7 +9,7 @@ import typer
 
 from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, default_root
 from hpckit.cli.carry_out import carry_out
-from hpckit.cli.output import note
+from hpckit.cli.output import note, show_text
 from hpckit.cli.prepare import prepare
 from hpckit.cli.submit import parse_gpus
 from hpckit.errors import OutsideError, RequestError
@@ -86,7 +86,7 @@ def resubmit(
     for line in lines:
         note(f"  {line}")
     if dry_run:
-        print(rendered.text, end="")
+        show_text(rendered.text)
     else:
         carry_out(submission, wait=wait, follow=follow, json=json)
 

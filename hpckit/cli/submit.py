@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JsonOption, RunsOption
-from hpckit.cli.output import print_json, say
+from hpckit.cli.output import print_json, say, show_text
 from hpckit.cli.prepare import prepare, say_plan
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
@@ -164,4 +164,4 @@ def _preview(submission: Submission, *, json: bool) -> None:
     if json:
         print_json({"run_id": submission.place.run_id, "script": script})
     else:
-        print(script, end="")
+        show_text(script)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JsonOption, look_around
-from hpckit.cli.output import note, print_json, table
+from hpckit.cli.output import note, print_json, say, show_text, table
 from hpckit.collections import content_hash, survey
 from hpckit.errors import RequestError, TemplateError
 from hpckit.lint import Finding, lint_collection, lint_template
@@ -49,7 +49,7 @@ def list_all(json: JsonOption = False) -> None:
         (name, place.collection.label(), ", ".join(row.label() for row in place.shadows))
         for name, place in found.items()
     ]
-    print(table(("TEMPLATE", "FROM", "SHADOWS"), rows))
+    say(table(("TEMPLATE", "FROM", "SHADOWS"), rows))
 
 
 @commands.command()
@@ -60,15 +60,15 @@ def show(
     """Print a template's source."""
     found = find_template(name, look_around().collections)
     if origin:
-        print(f"{found.name}\n  from     {found.collection.label()}\n  file     {found.path}")
+        say(f"{found.name}\n  from     {found.collection.label()}\n  file     {found.path}")
         if found.collection.source:
-            print(f"  source   {found.collection.source}")
-            print(f"  revision {found.collection.revision} {found.collection.rev}".rstrip())
-        print(f"  hash     {content_hash(found.path)}")
+            say(f"  source   {found.collection.source}")
+            say(f"  revision {found.collection.revision} {found.collection.rev}".rstrip())
+        say(f"  hash     {content_hash(found.path)}")
         for row in found.shadows:
-            print(f"  shadows  {row.label()}: {row.path}/templates/{found.name}")
+            say(f"  shadows  {row.label()}: {row.path}/templates/{found.name}")
     else:
-        print(read_template(found), end="")
+        show_text(read_template(found))
 
 
 @commands.command("vars")
@@ -77,7 +77,7 @@ def variables(json: JsonOption = False) -> None:
     if json:
         print_json(VARIABLES)
     else:
-        print(table(("VARIABLE", "WHAT IT HOLDS"), list(VARIABLES.items())))
+        say(table(("VARIABLE", "WHAT IT HOLDS"), list(VARIABLES.items())))
 
 
 @commands.command()
@@ -103,7 +103,7 @@ def lint(
         count, findings = lint_template(place.name, collections)
         new = _print_new(findings, found)
         bad += new
-        print(f"{place.name} ({place.collection.label()}): {count} plans, {new} findings")
+        say(f"{place.name} ({place.collection.label()}): {count} plans, {new} findings")
     if not names:
         known_faults = [row.message for row in found]
         problems = [
@@ -113,8 +113,8 @@ def lint(
         ]
         bad += len(problems)
         for problem in problems:
-            print(problem)
-        print(f"advice: {len(list_rules(collections))} rules, {len(problems)} findings")
+            say(problem)
+        say(f"advice: {len(list_rules(collections))} rules, {len(problems)} findings")
     if bad:
         raise typer.Exit(1)
 
@@ -130,7 +130,7 @@ def _print_new(findings: Sequence[Finding], before: Sequence[Finding]) -> int:
         and not (row.line == 0 and row.path in files)
     ]
     for row in new:
-        print(row)
+        say(str(row))
     return len(new)
 
 
@@ -145,7 +145,7 @@ def diff(name: NameArgument) -> None:
         _lines(below), _lines(found.path), fromfile=str(below), tofile=str(found.path)
     )
     text = "".join(lines)
-    print(text, end="")
+    show_text(text)
     if not text:
         note("They are the same.")
 
