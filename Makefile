@@ -94,7 +94,7 @@ $(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/setup.sh constrai
 $(MPICH)/.done: $(VENV)/.dev
 	$(PYTHON) -m venv $(MPICH)
 	$(MPICH)/bin/pip install --quiet -c constraints.txt mpi4py mpich
-	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
+	{ echo $(CURDIR); $(BIN)/python -c 'import site; print(site.getsitepackages()[0])'; } \
 		> "$$($(MPICH)/bin/python -c 'import site; print(site.getsitepackages()[0])')/others.pth"
 	touch $@
 

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from outcome import report
+from problems import Problem, make_problem
 
 from hpckit.inference.gaussian import TrainableGaussian
 from hpckit.inference.progress import Figures
@@ -35,11 +37,6 @@ from hpckit.parallel.mpi import Ranks, find_ranks
 from hpckit.parallel.rank_device import choose_device
 from hpckit.parallel.ranks import say
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder
-
-sys.path.insert(0, str(Path(__file__).parent))  # also when this file is imported by another
-
-from outcome import report
-from problems import Problem, make_problem
 
 # Samples simulated at once: more need more memory, and are hardly faster.
 _AT_ONCE = 10
