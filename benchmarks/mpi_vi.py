@@ -26,8 +26,9 @@ PEER = ROOT / "benchmarks" / "peers" / "blackbirds_vi.py"
 SETTINGS = ((1000, 5, 12, 40), (5000, 20, 5, 12))
 # Runs the workload, then says how much memory the rank had at most.
 WITH_MEMORY = """
-import resource, runpy, sys
+import os, resource, runpy, sys
 sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")
 finally:
