@@ -13,7 +13,8 @@ pytest.importorskip("networkx")
 from tests.inference.ranks import WORKLOAD, ended, mpich, start
 
 pytestmark = pytest.mark.torch
-SMALL = ("--n_agents", 200, "--n_timesteps", 20, "--n-samples-regularisation", 2600, "--no-figures")
+SMALL = ("--n_agents", 100, "--n_timesteps", 10, "--n-samples-regularisation", 2600,
+         "--posterior-samples", 20, "--no-figures")  # fmt: skip
 
 
 def losses(out: Path) -> list[tuple[float, float]]:
@@ -35,9 +36,10 @@ def test_losses_do_not_depend_on_the_number_of_ranks(tmp_path: Path) -> None:
     words = ("--n_epochs", 20, "--n_samples_per_epoch", 7)
     expected = fitted(tmp_path / "1", 1, *words)
     assert len(expected) == 20
-    assert fitted(tmp_path / "2", 2, *words) == [pytest.approx(row, rel=1e-6) for row in expected]
+    assert fitted(tmp_path / "3", 3, *words) == [pytest.approx(row, rel=1e-6) for row in expected]
     other = {"launcher": (mpich() / "mpirun", "-n"), "python": mpich() / "python"}
-    found = fitted(tmp_path / "3", 3, *words, **other)
+    # MPICH waits busily: two ranks for two cores.
+    found = fitted(tmp_path / "2", 2, *words, **other)
     assert found == [pytest.approx(row, rel=1e-6) for row in expected]
 
 
