@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from hpckit.inference.shares import Estimator, Sums
+from hpckit.inference.adapters import Estimator
+from hpckit.inference.shares import Sums
 from hpckit.parallel.errors import SetupError
 
 

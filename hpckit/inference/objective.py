@@ -1,10 +1,11 @@
 """What is made small, and its gradient: each rank's share, one message, the same result on all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 
+from hpckit.inference.adapters import Estimator
 from hpckit.inference.descent import (
     add_gradients,
     pathwise_surrogate,
@@ -14,7 +15,7 @@ from hpckit.inference.descent import (
 from hpckit.inference.evaluate import Evaluation
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.progress import Figures
-from hpckit.inference.shares import Draws, Estimator, Prior, Sums, add_up, check_draws, divergence
+from hpckit.inference.shares import Draws, Prior, Sums, add_up, check_draws, divergence
 from hpckit.parallel.mpi import Ranks
 
 # Streams of random numbers that have nothing to do with each other.
@@ -120,14 +121,16 @@ class Objective:
     def _divergence(
         self, epoch: int, stream: int = _DIVERGENCE
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        parameters = self.parameters
-        if stream == _DIVERGENCE and self.w == 0:
-            size = sum(parameter.numel() for parameter in parameters)
-            zeros = torch.zeros(1 + size, dtype=torch.float64, device=self._device)
-            return zeros[0], zeros[1:]
-        seed = self._stream(stream)
+        # A divergence that counts for nothing is not drawn.
+        unused = stream == _DIVERGENCE and self.w == 0
         return divergence(
-            self._estimator, self.prior, parameters, self.draws, self.ranks, seed, epoch
+            self._estimator,
+            self.prior,
+            self.parameters,
+            replace(self.draws, count=0) if unused else self.draws,
+            self.ranks,
+            self._stream(stream),
+            epoch,
         )
 
     @property

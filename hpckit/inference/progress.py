@@ -4,13 +4,10 @@ import math
 import sys
 import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
-from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
+from hpckit.parallel.run_folder import event_writer
 
 # Without a terminal a line now and then: the file of a day's job stays readable.
 _LINE_EVERY_S = 10.0
@@ -126,7 +123,7 @@ class Events:
         Raises:
             SetupError: TensorBoard is not installed.
         """
-        self._writer = _writer(folder, epoch) if wanted else None
+        self._writer = event_writer(folder, epoch) if wanted else None
 
     def write(self, epoch: int, **scalars: float) -> None:
         """Write each as Loss/NAME."""
@@ -138,13 +135,3 @@ class Events:
         """Write what is left."""
         if self._writer:
             self._writer.close()
-
-
-def _writer(folder: str | None, epoch: int) -> "SummaryWriter":
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  # a package of its own
-    except ImportError as error:
-        raise SetupError(
-            "TensorBoard is not here: install it with 'pip install tensorboard'"
-        ) from error
-    return SummaryWriter(folder, purge_step=epoch)

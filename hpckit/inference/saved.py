@@ -11,7 +11,12 @@ import torch
 
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks
-from hpckit.parallel.run_folder import load_checkpoint, make_folder, save_checkpoint
+from hpckit.parallel.run_folder import (
+    load_checkpoint,
+    make_folder,
+    save_checkpoint,
+    save_whole,
+)
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,7 @@ class RunFiles:
     def write(self, name: str, weights: Mapping[str, torch.Tensor]) -> None:
         """Write an estimator's weights, whole or not at all."""
         if self.folder and self.ranks.leads:
-            path = make_folder(self.folder) / name
-            beside = path.with_suffix(".part")
-            torch.save(dict(weights), beside)
-            beside.replace(path)
+            save_whole(make_folder(self.folder) / name, dict(weights))
 
     def load(self) -> dict[str, Any] | None:
         """Return the checkpoint on every rank, or None if there is none.

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from hpckit.inference.adapters import Estimator
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks
@@ -16,16 +17,6 @@ class Prior(Protocol):
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Return (n,) logarithms of the density at (n, d) values."""
-
-
-class Estimator(Protocol):
-    """A posterior estimator, such as a normalizing flow: a torch module with these two."""
-
-    def sample(self, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return samples (n, d) and their log-densities (n,)."""
-
-    def log_prob(self, z: torch.Tensor) -> torch.Tensor:
-        """Return the log-densities (n,) of (n, d) values."""
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from typing import Any, cast
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from hpckit.inference.adapters import Estimator
 from hpckit.inference.evaluate import Evaluation, Loss
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.objective import Objective
 from hpckit.inference.progress import Events, Figures, History, Progress
 from hpckit.inference.saved import RunFiles, refuse_other_fit, restore, synchronise
-from hpckit.inference.shares import Draws, Estimator, Prior
+from hpckit.inference.shares import Draws, Prior
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks, find_ranks
 from hpckit.parallel.ranks import say

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from hpckit.collections import MANIFEST, Collection, find_all
@@ -30,10 +31,10 @@ def lint_collection(own: Collection, collections: tuple[Collection, ...]) -> Ite
     for place in list_templates(alone).values():
         yield from read_faults(place, collections)
     for site in list_sites(alone).values():
-        for problem in every_problem(lambda path=site.path: read_site(path)):  # type: ignore[misc]
+        for problem in every_problem(partial(read_site, site.path)):
             yield finding(problem, str(site.path))
     for workload in list_workloads(alone).values():
-        for problem in every_problem(lambda found=workload: read_workload(found)):  # type: ignore[misc]
+        for problem in every_problem(partial(read_workload, workload)):
             yield finding(problem, str(workload.path))
     yield from _scripts(alone)
 

@@ -110,12 +110,7 @@ def _add_run(parser: Parser) -> None:
         metavar="N",
         help="epochs between checkpoints; 0 means only at the end (1)",
     )
-    add(
-        "--resume",
-        choices=["auto", "never"],
-        default="auto",
-        help="auto goes on from checkpoints/last.pt in the run folder, if it is there (auto)",
-    )
+    add_resume(parser)
     add(
         "--log-every", type=at_least(1), default=10, metavar="N", help="steps per metrics line (10)"
     )
@@ -124,12 +119,34 @@ def _add_run(parser: Parser) -> None:
         action="store_true",
         help="print where each replica of the model runs, and the shape of its inputs",
     )
-    add(
+    add_tensorboard(parser)
+    add_out(parser)
+
+
+def add_resume(parser: Parser) -> None:
+    """Add `--resume`, of all workloads that keep checkpoints."""
+    parser.add_argument(
+        "--resume",
+        choices=["auto", "never"],
+        default="auto",
+        help="auto goes on from checkpoints/last.pt in the run folder, if it is there (auto)",
+    )
+
+
+def add_tensorboard(parser: Parser) -> None:
+    """Add `--tensorboard`."""
+    parser.add_argument(
         "--tensorboard",
         action="store_true",
         help="write events for TensorBoard into the run folder, too",
     )
-    add("--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)")
+
+
+def add_out(parser: Parser) -> None:
+    """Add `--out`, which workload.yaml leaves to hpckit."""
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)"
+    )
 
 
 def refuse_other_settings(now: Mapping[str, Any], before: Mapping[str, Any]) -> None:

@@ -74,20 +74,25 @@ def _ranks() -> tuple[int, int, int]:
 
 
 def share_cores(place: Place) -> int:
-    """Divide the cores among the ranks that share them; return the number of hosts.
-
-    By default each process uses a thread per core, so the ranks of a host get in each other's way.
-    A launcher that sets OMP_NUM_THREADS, as torchrun does, has decided already.
-    """
+    """Divide the cores among the ranks that share them; return the number of hosts."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     here = (place.host, cores or list(range(os.cpu_count() or 1)))
     everywhere = [here]
     if place.world_size > 1:
         everywhere = [here] * place.world_size
         dist.all_gather_object(everywhere, here)
-    if place.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(here[1]) // everywhere.count(here)))
+    divide_cores(place.device, len(here[1]), everywhere.count(here))
     return len({host for host, _ in everywhere})
+
+
+def divide_cores(device: torch.device, cores: int, ranks: int) -> None:
+    """Let a rank on the CPU use its part of the cores that so many ranks share.
+
+    By default each process uses a thread per core, so the ranks of a host get in each other's way.
+    A launcher that sets OMP_NUM_THREADS, as torchrun does, has decided already.
+    """
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, cores // ranks))
 
 
 def add_over_ranks(place: Place, *numbers: float | torch.Tensor) -> list[float]:

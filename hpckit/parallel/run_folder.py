@@ -33,7 +33,9 @@ class Metrics:
         Raises:
             SetupError: events for TensorBoard are wanted, which is not installed.
         """
-        self._events = _event_writer(folder, step) if folder and tensorboard else None
+        self._events = (
+            event_writer(folder / "tensorboard", step + 1) if folder and tensorboard else None
+        )
         self._path = folder / "metrics.jsonl" if folder else None
         self._constants = constants
         if self._path:
@@ -53,14 +55,19 @@ class Metrics:
                 file.write(json.dumps({**record, "time": time.time()}) + "\n")
 
 
-def _event_writer(folder: Path, step: int) -> "SummaryWriter":
+def event_writer(folder: Path | str | None, purge_step: int) -> "SummaryWriter":
+    """Return a writer of events; an earlier run's, from `purge_step` on, no longer show.
+
+    Raises:
+        SetupError: TensorBoard is not installed.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  # a package of its own
     except ImportError as error:
         raise SetupError(
-            "--tensorboard: it is not here: install it with 'pip install tensorboard'"
+            "TensorBoard is not here: install it with 'pip install tensorboard'"
         ) from error
-    return SummaryWriter(folder / "tensorboard", purge_step=step + 1)
+    return SummaryWriter(folder, purge_step=purge_step)
 
 
 def _write_events(events: "SummaryWriter", step: int, figures: Mapping[str, float | str]) -> None:
@@ -88,10 +95,14 @@ def make_folder(folder: Path) -> Path:
 def save_checkpoint(folder: Path, checkpoint: Mapping[str, Any], names: Iterable[str]) -> None:
     """Write a checkpoint under each name, whole or not at all, also if the job dies meanwhile."""
     for name in names:
-        path = folder / "checkpoints" / name
-        beside = path.with_suffix(".part")
-        torch.save(checkpoint, beside)
-        beside.replace(path)
+        save_whole(folder / "checkpoints" / name, checkpoint)
+
+
+def save_whole(path: Path, state: Mapping[str, Any]) -> None:
+    """Write tensors and numbers, whole or not at all."""
+    beside = path.with_suffix(".part")
+    torch.save(state, beside)
+    beside.replace(path)
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hpckit.inference.contacts import watts_strogatz_edges
 from hpckit.inference.losses import L2Loss
 from hpckit.inference.model import Model
 from hpckit.inference.noise import sample_seed, seeded_globals
@@ -123,12 +124,7 @@ def _small_world(agents: int, seed: int) -> np.ndarray[Any, np.dtype[Any]]:
     """
     if agents <= 10:
         raise SetupError(f"--n-agents {agents}: each has 10 neighbours, so at least 11 are needed")
-    try:
-        import networkx  # noqa: PLC0415  # needed on rank 0 only
-    except ImportError as error:
-        raise SetupError("networkx is not here: install it with 'pip install networkx'") from error
-    graph = networkx.watts_strogatz_graph(agents, 10, 0.1, seed=sample_seed(seed, _GRAPH, 0))
-    return np.array(graph.edges, dtype=np.int64)
+    return watts_strogatz_edges(agents, 10, 0.1, sample_seed(seed, _GRAPH, 0))
 
 
 def _observed(

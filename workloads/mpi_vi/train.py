@@ -30,13 +30,13 @@ from hpckit.inference.gaussian import TrainableGaussian
 from hpckit.inference.progress import Figures
 from hpckit.inference.spline_flow import SplineFlow
 from hpckit.inference.vi import VI
-from hpckit.parallel.arguments import Parser, at_least
+from hpckit.parallel.arguments import Parser, add_out, add_resume, add_tensorboard, at_least
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
 from hpckit.parallel.mpi import Ranks, find_ranks
 from hpckit.parallel.rank_device import choose_device
-from hpckit.parallel.ranks import say
-from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder
+from hpckit.parallel.ranks import divide_cores, say
+from hpckit.parallel.run_folder import Metrics, make_folder
 
 # Samples simulated at once: more need more memory, and are hardly faster.
 _AT_ONCE = 10
@@ -94,14 +94,14 @@ def fit(args: Namespace, ranks: Ranks, signals: list[int]) -> None:
 
 def recorder(args: Namespace, out: Path, ranks: Ranks) -> Callable[[int, Figures], None]:
     """Return what writes a line of metrics.jsonl per epoch, on rank 0."""
-    checkpoint = load_checkpoint(out) if ranks.leads and args.resume == "auto" else None
-    done = len(checkpoint["history"]["losses"]["total"]) if checkpoint else 0
     constants = {"total_steps": args.n_epochs, "epochs": args.n_epochs, "ranks": ranks.size}
-    metrics = Metrics(out if ranks.leads else None, done, constants)
+    metrics: Metrics | None = None
     last = time.perf_counter()
 
     def record(epoch: int, figures: Figures) -> None:
-        nonlocal last
+        nonlocal last, metrics
+        if metrics is None:  # only now it is known after which epoch the fit goes on
+            metrics = Metrics(out if ranks.leads else None, epoch - 1, constants)
         now = time.perf_counter()
         seconds = now - last
         metrics.write(epoch, epoch, **figures.losses, dropped=figures.dropped, s_per_step=seconds)
@@ -132,12 +132,11 @@ def horizon_of(word: str) -> int | None:
 
 
 def share_cores(ranks: Ranks, device: torch.device) -> None:
-    """Divide the cores among the ranks of this host, unless OMP_NUM_THREADS has decided."""
-    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        cores = len(os.sched_getaffinity(0))
-        # Slurm and Open MPI may bind ranks to cores of their own: those are not to be divided.
-        bound = cores < (os.cpu_count() or 1)
-        torch.set_num_threads(max(1, cores // (1 if bound else ranks.local_size)))
+    """Divide the cores among the ranks of this host."""
+    cores = len(os.sched_getaffinity(0))
+    # Slurm and Open MPI may bind ranks to cores of their own: those are not to be divided.
+    bound = cores < (os.cpu_count() or 1)
+    divide_cores(device, cores, 1 if bound else ranks.local_size)
 
 
 def make_parser() -> Parser:
@@ -249,12 +248,7 @@ def _add_run(parser: Parser) -> None:
         metavar="N",
         help="epochs between checkpoints (10)",
     )
-    add(
-        "--resume",
-        choices=["auto", "never"],
-        default="auto",
-        help="auto goes on from checkpoints/last.pt in the run folder, if it is there (auto)",
-    )
+    add_resume(parser)
     add(
         "--posterior-samples",
         type=at_least(1),
@@ -263,12 +257,8 @@ def _add_run(parser: Parser) -> None:
         help="draws of the posterior that are kept in posterior.npz (5000)",
     )
     add("--no-figures", action="store_true", help="draw no pictures")
-    add(
-        "--tensorboard",
-        action="store_true",
-        help="write events for TensorBoard into the run folder, too",
-    )
-    add("--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)")
+    add_tensorboard(parser)
+    add_out(parser)
 
 
 def main() -> None:

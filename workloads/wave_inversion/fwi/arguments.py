@@ -1,11 +1,10 @@
 """The arguments of the workload; workload.yaml lists them too."""
 
 from argparse import ArgumentTypeError
-from pathlib import Path
 
 import torch
 
-from hpckit.parallel.arguments import Parser, at_least
+from hpckit.parallel.arguments import Parser, add_out, add_resume, at_least
 
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
@@ -163,10 +162,5 @@ def _add_inversion(parser: Parser) -> None:
         metavar="N",
         help="steps between checkpoints; 0 means only at the end (1)",
     )
-    add(
-        "--resume",
-        choices=["auto", "never"],
-        default="auto",
-        help="auto goes on from checkpoints/last.pt in the run folder, if it is there (auto)",
-    )
-    add("--out", type=Path, metavar="DIR", help="run folder ($HPCKIT_RUN_DIR, else ./train-out)")
+    add_resume(parser)
+    add_out(parser)
