@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpckit.errors import NotFoundError, OutsideError, RequestError
+from hpckit.files import replace_file
 from hpckit.paths import is_file, typed_path
 
 RECORD = "run.json"
@@ -138,9 +139,7 @@ def remove_folders(folders: list[Path]) -> None:
 
 def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:
     """Write a JSON file whole or not at all: readers never see half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    write_text(beside, json.dumps(value, indent=indent) + "\n")
-    beside.replace(path)
+    replace_file(path, json.dumps(value, indent=indent) + "\n", mode=_FILE_MODE)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hpckit.collections.model import LOCK, MANIFEST
 from hpckit.errors import ConfigError
+from hpckit.files import replace_file
 
 PARTS = ("templates", "workloads", MANIFEST)
 _MOST = 20_000
@@ -121,8 +122,6 @@ def _recall(memory: Path) -> dict[str, tuple[str, str]]:
 
 
 def _remember(memory: Path, known: Mapping[str, tuple[str, str]]) -> None:
-    beside = memory.with_name(f".{memory.name}.{os.getpid()}")
     with contextlib.suppress(OSError):  # a full or read-only home costs time, not correctness
         memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside.write_text(json.dumps(known), encoding="utf-8")
-        beside.replace(memory)
+        replace_file(memory, json.dumps(known))

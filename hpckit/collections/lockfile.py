@@ -14,6 +14,7 @@ from hpckit.collections.model import LOCK
 from hpckit.collections.places import config_folder
 from hpckit.collections.source import Source, parse_source
 from hpckit.errors import ConfigError, HpckitError, OutsideError
+from hpckit.files import replace_file
 
 _FORMAT = 1
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -140,10 +141,8 @@ def _open_locked(path: Path) -> IO[str]:
 def _write(path: Path, entries: Mapping[str, Entry]) -> None:
     rows = [_plain(entry) for entry in entries.values()]
     text = json.dumps({"format": _FORMAT, "collections": rows}, indent=2, ensure_ascii=False)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(path)
+        replace_file(path, text + "\n")
     except OSError as error:
         raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from hpckit.collections.files import Rows
 from hpckit.collections.places import config_folder
 from hpckit.errors import ConfigError, OutsideError
+from hpckit.files import replace_file
 
 _ROOT = 0
 
@@ -163,11 +164,9 @@ def set_trusted(source: str, yes: bool, config: Path | None = None) -> None:
     if wanted == known:
         return
     path = _list(config)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps({"trusted": sorted(wanted)}, indent=2) + "\n")
-        beside.replace(path)
+        replace_file(path, json.dumps({"trusted": sorted(wanted)}, indent=2) + "\n")
     except OSError as error:
         raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
 

@@ -1,13 +1,13 @@
 """Putting a site's file in its place: never over what others wrote, or a user changed."""
 
 import difflib
-import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from hpckit.detect.mark import is_edited, written_hash
 from hpckit.errors import OutsideError
+from hpckit.files import replace_file
 from hpckit.sites import read_site
 
 _UNKNOWN = "# NOT KNOWN: "
@@ -89,14 +89,8 @@ def _read(path: Path) -> str | None:
 
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all, once hpckit itself can read it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")  # no site's name, should it stay
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        if path.suffix == ".yaml":
-            read_site(beside)
-        beside.replace(path)
+        replace_file(path, text, check=read_site if path.suffix == ".yaml" else None)
     except OSError as error:
         raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
-    finally:
-        beside.unlink(missing_ok=True)

@@ -65,13 +65,14 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch) -> Non
     assert json.loads(path.read_text()) == {"a": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
-    def broken(self: Path, target: Path) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "replace", broken)
+    monkeypatch.setattr(os, "replace", broken)
     with pytest.raises(OSError, match="disk full"):
         write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
 def test_a_folder_that_cannot_be_made_is_an_outside_error(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""The one door for files that others may have written, and for files replaced whole.
+
+In a shared folder a file's name says nothing of what is there: a pipe that never ends, a sparse
+file of terabytes, JSON nested until the parser dies, a link to somebody's `.bashrc`. Everything
+that is read from, or written into, such a folder goes through here.
+"""
+
+import json
+import math
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+# Far above what hpckit writes into one JSON file, far below what hurts a login node.
+MAX_BYTES = 16 * 2**20
+MAX_DEPTH = 40
+# Python reads numbers of any length, in time quadratic in it; no field of ours needs more digits.
+_MAX_DIGITS = 40
+
+
+class DamagedFileError(ValueError):
+    """A file is not what hpckit writes; the message says in which way, without its name."""
+
+
+def open_regular(path: Path | str, *, dir_fd: int | None = None) -> IO[bytes]:
+    """Open a regular file for reading, without ever waiting for a writer.
+
+    Raises:
+        OSError: it cannot be opened. DamagedFileError: it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedFileError("it is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = None) -> bytes:
+    """Read a whole file of at most `most` bytes.
+
+    Raises:
+        OSError: it cannot be read. DamagedFileError: it is no regular file, or larger.
+    """
+    with open_regular(path, dir_fd=dir_fd) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        content = stream.read(most + 1) if size <= most else b""
+    if size > most or len(content) > most:
+        raise DamagedFileError(f"it has {max(size, len(content))} bytes, over the {most} read here")
+    return content
+
+
+def read_tail(path: Path | str, most: int) -> bytes:
+    """Read the last `most` bytes of a file.
+
+    Raises:
+        OSError: it cannot be read. DamagedFileError: it is no regular file.
+    """
+    with open_regular(path) as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
+        return stream.read(most)
+
+
+def read_text(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = None) -> str:
+    """Read a whole file of UTF-8.
+
+    Raises:
+        OSError: it cannot be read. DamagedFileError: it is no such file.
+    """
+    try:
+        return read_bytes(path, most=most, dir_fd=dir_fd).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(f"byte {error.start} is no UTF-8") from error
+
+
+def read_json(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = None) -> Any:  # noqa: ANN401
+    """Read a JSON file.
+
+    Raises:
+        OSError: it cannot be read. DamagedFileError: it is no JSON as hpckit writes it.
+    """
+    return parse_json(read_text(path, most=most, dir_fd=dir_fd))
+
+
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
+    """Parse JSON that others may have written: bounded depth, numbers of bounded length, finite.
+
+    Raises:
+        DamagedFileError: it is none.
+    """
+    try:
+        value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+    except DamagedFileError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(f"it is no JSON: {str(error)[:200]}") from error
+    _refuse_deep(value)
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise DamagedFileError(f"a number has {len(digits)} digits")
+    return int(digits)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise DamagedFileError(f"the number {text[:20]} is too large")
+    return value
+
+
+def _constant(word: str) -> None:
+    """Take NaN and Infinity, which Python's json writes, as unknown."""
+    del word
+
+
+def _refuse_deep(value: object) -> None:
+    level, depth = [value], 0
+    while level := [
+        inner
+        for outer in level
+        if isinstance(outer, dict | list)
+        for inner in (outer.values() if isinstance(outer, dict) else outer)
+    ]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise DamagedFileError(f"its values are nested more than {MAX_DEPTH} deep")
+
+
+def replace_file(
+    path: Path | str,
+    content: str | bytes,
+    *,
+    mode: int = 0o644,
+    dir_fd: int | None = None,
+    check: Callable[[Path], object] | None = None,
+) -> None:
+    """Write a file whole or not at all: readers never see half of it, and no link is followed.
+
+    `check` is called with the new file's path before it is put in place; what it raises keeps the
+    old file.
+
+    Raises:
+        OSError: it cannot be written. In no case is anything left behind.
+    """
+    target = Path(path)
+    # A name that can be guessed could be a link, put there before, to any file of the user's.
+    beside = target.with_name(f".{target.name[:80]}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(beside, flags, mode, dir_fd=dir_fd)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+        if check:
+            check(beside)
+        os.replace(beside, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    except BaseException:
+        os.unlink(beside, dir_fd=dir_fd)
+        raise

@@ -1,0 +1,104 @@
+"""The door for files that others may have written."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from hpckit.files import (
+    MAX_DEPTH,
+    DamagedFileError,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_tail,
+    replace_file,
+)
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (read_bytes, read_json, lambda path: read_tail(path, 10)):
+        with pytest.raises(DamagedFileError, match="no regular file"):
+            read(tmp_path / "pipe")
+
+
+def test_folders_devices_and_links_to_them_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for path in (tmp_path, tmp_path / "zero"):
+        with pytest.raises(DamagedFileError, match="no regular file"):
+            read_bytes(path)
+
+
+def test_a_sparse_file_is_refused_by_its_size_alone(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as stream:
+        stream.truncate(6 * 2**30)
+    with pytest.raises(DamagedFileError, match="6442450944 bytes"):
+        read_bytes(tmp_path / "sparse")
+    assert read_tail(tmp_path / "sparse", 5) == bytes(5)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 100_000, "JSON"),
+        ("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2), "nested"),
+        ('{"rank": ' + "9" * 5000 + "}", "5000 digits"),
+        ("1e999", "too large"),
+        ("{", "JSON"),
+        (b"\xff\xfe{", "JSON"),
+    ],
+)
+def test_hostile_json_is_one_error(text: str | bytes, why: str) -> None:
+    with pytest.raises(DamagedFileError, match=why):
+        parse_json(text)
+
+
+def test_what_python_writes_for_unknown_reads_as_unknown() -> None:
+    assert parse_json('{"loss": NaN, "best": -Infinity, "n": 3}') == {
+        "loss": None,
+        "best": None,
+        "n": 3,
+    }
+
+
+def test_a_file_is_replaced_whole_and_nothing_stays_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace_file(path, "one")
+    replace_file(path, b"two")
+    assert path.read_text() == "two"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_its_check_refuses_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace_file(path, "one")
+
+    def refuse(beside: Path) -> None:
+        assert beside.read_text() == "two"
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        replace_file(path, "two", check=refuse)
+    assert path.read_text() == "one"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    def full(beside: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space"):
+        replace_file(path, "one", check=full)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_in_the_files_place_is_replaced_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "bashrc").write_text("mine")
+    (tmp_path / "file").symlink_to(tmp_path / "bashrc")
+    replace_file(tmp_path / "file", "text")
+    assert (tmp_path / "bashrc").read_text() == "mine"
+    assert not (tmp_path / "file").is_symlink()
