@@ -19,6 +19,7 @@ MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 40
 # Python reads numbers of any length, in time quadratic in it; no field of ours needs more digits.
 _MAX_DIGITS = 40
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class DamagedFileError(ValueError):
@@ -31,7 +32,10 @@ def open_regular(path: Path | str, *, dir_fd: int | None = None) -> IO[bytes]:
     Raises:
         OSError: it cannot be opened. DamagedFileError: it is no regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        descriptor = os.open(path, _READ, dir_fd=dir_fd)
+    except ValueError as error:  # a name taken from a file may hold anything
+        raise DamagedFileError("its name holds a NUL or half a letter") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DamagedFileError("it is no regular file")

@@ -1,17 +1,253 @@
-"""Frozen values to JSON and back: lists become tuples again."""
+"""Frozen values to JSON and back: lists become tuples again, and each field is what it says.
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+A type's annotations are its schema. What others may have written is checked against them here, so
+that code behind this door meets no text where it counts, no true where a rank's number stands, and
+no moment that `time.localtime` does not know.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from hpckit.files import DamagedFileError
 
 Value = TypeVar("Value")
+# Above what any counter of Linux or NVML holds; a float still counts there, and time does not.
+_LARGEST = 2**64
+_SHOWN = 60
 
 
-def rebuild(kind: type[Value], fields: Mapping[str, Any]) -> Value:
-    """Make a value of its fields as JSON gave them.
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Limits of a number, both allowed: `Annotated[int, Within(0, 100)]`."""
+
+    least: float
+    most: float
+
+
+# The year 10000, which time.localtime() still knows.
+LAST_MOMENT = 253_402_300_799.0
+Moment = Annotated[float, Within(0, LAST_MOMENT)]
+"""Epoch seconds."""
+# Slurm and Linux count in 63 bits at most.
+MOST = 2**63 - 1
+Count = Annotated[int, Within(0, MOST)]
+_DIGITS = re.compile(r"0*([0-9]{1,19})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """How to read one annotation: `what` names it in errors; `read` takes a value and its name."""
+
+    what: str
+    read: Callable[[Any, str], Any]
+
+
+def rebuild(kind: type[Value], found: object, *, newer: bool = False) -> Value:
+    """Make a value, a dataclass or a TypedDict, of what JSON gave.
+
+    `newer` passes over names that `kind` does not have: a later version may have written them.
 
     Raises:
-        TypeError: a field is missing, or not one of the value's (another version wrote it).
+        DamagedFileError: a field is missing, unknown, or of another type or size than its own.
     """
-    return kind(
-        **{key: tuple(item) if isinstance(item, list) else item for key, item in fields.items()}
-    )
+    value: Value = _record(kind, found, "", newer=newer)
+    return value
+
+
+def whole_number(text: str, most: int = MOST) -> int | None:
+    """Read a text of nothing but digits; None for one that is not, or is above `most`.
+
+    Python's int() takes signs, spaces, `_` and every alphabet's digits, and raises over 4,300.
+    """
+    match = _DIGITS.fullmatch(text)
+    number = int(match[1]) if match else most + 1
+    return number if number <= most else None
+
+
+def check(annotation: Any, found: object, name: str) -> Any:  # noqa: ANN401
+    """Read one value as an annotation says; `name` is what errors call it.
+
+    Raises:
+        DamagedFileError: it is of another type, or outside its limits.
+    """
+    return _reader(annotation).read(found, name)
+
+
+def _record(kind: Any, found: object, name: str, *, newer: bool) -> Any:  # noqa: ANN401
+    if not isinstance(found, Mapping):
+        raise _wrong(name, found, "a mapping")
+    readers, needed = _schema(kind)
+    inside = f"{name}." if name else ""
+    if not found.keys() <= readers.keys() and not newer:
+        other = next(key for key in found if key not in readers)
+        raise DamagedFileError(f"{inside}{str(other)[:_SHOWN]!r} is unknown here")
+    if not needed <= found.keys():
+        raise DamagedFileError(f"'{inside}{min(needed - found.keys())}' is missing")
+    values = {
+        key: readers[key].read(value, inside + key)
+        for key, value in found.items()
+        if key in readers
+    }
+    # A TypedDict keeps what it does not know: who reads a record whole needs all of it.
+    return {**found, **values} if is_typeddict(kind) else kind(**values)
+
+
+@cache
+def _schema(kind: Any) -> tuple[dict[str, _Reader], frozenset[str]]:  # noqa: ANN401
+    """Return how to read each field of a kind, and which must be there."""
+    hints = get_type_hints(kind, include_extras=True)
+    if is_typeddict(kind):
+        return {name: _reader(hint) for name, hint in hints.items()}, kind.__required_keys__
+    mine = [row for row in fields(kind) if row.init]
+    needed = (r.name for r in mine if r.default is MISSING and r.default_factory is MISSING)
+    return {row.name: _reader(hints[row.name]) for row in mine}, frozenset(needed)
+
+
+@cache
+def _reader(annotation: Any) -> _Reader:  # noqa: ANN401
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Required, NotRequired):
+        return _reader(inner[0])
+    if origin is Annotated:
+        return _limited(_reader(inner[0]), inner[1:])
+    if origin in (Union, UnionType):
+        return _one_of([_reader(option) for option in inner])
+    if origin is Literal:
+        return _Reader(" or ".join(map(repr, inner)), _member({word: word for word in inner}))
+    if origin in (tuple, list, Sequence):
+        return _row(inner, tuple if origin is not list else list)
+    if origin in (dict, Mapping):
+        return _mapping(*map(_reader, inner))
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        words = {member.value: member for member in annotation}
+        return _Reader(f"a known {annotation.__name__}", _member(words))
+    if is_dataclass(annotation) or is_typeddict(annotation):
+        return _Reader("a mapping", lambda v, name: _record(annotation, v, name, newer=True))
+    raise TypeError(f"{annotation!r} cannot be read from JSON")
+
+
+def _plain(what: str, fits: Callable[[Any], bool]) -> _Reader:
+    def read(value: Any, name: str) -> Any:  # noqa: ANN401
+        if not fits(value):
+            raise _wrong(name, value, what)
+        return value
+
+    return _Reader(what, read)
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and -_LARGEST <= value <= _LARGEST
+
+
+def _is_number(value: object) -> bool:
+    return _is_whole(value) or (type(value) is float and math.isfinite(value))
+
+
+_PLAIN: dict[Any, _Reader] = {
+    Any: _Reader("anything", lambda value, name: value),
+    object: _Reader("anything", lambda value, name: value),
+    int: _plain("a whole number", _is_whole),
+    float: _plain("a number", _is_number),
+    bool: _plain("true or false", lambda value: type(value) is bool),
+    str: _plain("a text", lambda value: isinstance(value, str)),
+    None: _plain("null", lambda value: value is None),
+    NoneType: _plain("null", lambda value: value is None),
+    Mapping: _plain("a mapping", lambda value: isinstance(value, dict)),
+    dict: _plain("a mapping", lambda value: isinstance(value, dict)),
+}
+
+
+def _limited(inner: _Reader, limits: Sequence[object]) -> _Reader:
+    bounds = [limit for limit in limits if isinstance(limit, Within)]
+    what = "".join([inner.what, *(f" from {row.least:g} to {row.most:g}" for row in bounds)])
+
+    def read(value: Any, name: str) -> Any:  # noqa: ANN401
+        got = inner.read(value, name)
+        if not all(row.least <= got <= row.most for row in bounds):
+            raise _wrong(name, value, what)
+        return got
+
+    return _Reader(what, read)
+
+
+def _one_of(options: Sequence[_Reader]) -> _Reader:
+    what = " or ".join(option.what for option in options)
+
+    def read(value: Any, name: str) -> Any:  # noqa: ANN401
+        faults = []
+        for option in options:
+            try:
+                return option.read(value, name)
+            except DamagedFileError as error:
+                faults.append(error)
+        # What is wrong inside a mapping says more than that it might as well be null.
+        raise faults[0] if isinstance(value, dict) else _wrong(name, value, what)
+
+    return _Reader(what, read)
+
+
+def _member(words: Mapping[Any, Any]) -> Callable[[Any, str], Any]:
+    kinds = {type(word) for pair in words.items() for word in pair}  # 1 == True, but is no word
+
+    def read(value: Any, name: str) -> Any:  # noqa: ANN401
+        if type(value) not in kinds or value not in words:
+            raise _wrong(name, value, f"one of {', '.join(map(str, words))}")
+        return words[value]
+
+    return read
+
+
+def _row(inner: Sequence[Any], make: Callable[[list[Any]], Any]) -> _Reader:
+    """Read a list of one kind, or a tuple of so many members."""
+    alike = len(inner) == 1 or inner[-1] is Ellipsis
+    readers = [_reader(inner[0])] if alike else [_reader(kind) for kind in inner]
+    what = "a list" if alike else f"a list of {len(readers)}"
+
+    def read(value: Any, name: str) -> Any:  # noqa: ANN401
+        if not isinstance(value, list | tuple) or not (alike or len(value) == len(readers)):
+            raise _wrong(name, value, what)
+        each = readers * len(value) if alike else readers
+        return make([one.read(item, name) for one, item in zip(each, value, strict=True)])
+
+    return _Reader(what, read)
+
+
+def _mapping(key: _Reader, inner: _Reader) -> _Reader:
+    def read(value: Any, name: str) -> Any:  # noqa: ANN401
+        if not isinstance(value, dict):
+            raise _wrong(name, value, "a mapping")
+        return {
+            key.read(word, name): inner.read(item, f"{name}.{word}") for word, item in value.items()
+        }
+
+    return _Reader("a mapping", read)
+
+
+def _wrong(name: str, value: object, wanted: str) -> DamagedFileError:
+    if isinstance(value, dict | list | tuple):
+        shown = "a mapping" if isinstance(value, dict) else "a list"
+    else:
+        # No repr of a whole number: a long one would take its time.
+        long = isinstance(value, int) and abs(value) > _LARGEST
+        shown = "a number of many digits" if long else repr(value)[:_SHOWN]
+    return DamagedFileError(f"{repr(name[:_SHOWN]) if name else 'it'} is {shown}, must be {wanted}")

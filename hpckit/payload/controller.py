@@ -4,7 +4,6 @@ It outlives the submitting process, runs each job script (at most `parallel` at 
 session of its own), enforces the time limit, requeues, and writes every state change to disk.
 """
 
-import json
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit import shell
+from hpckit.files import parse_json
 from hpckit.localjob import (
     LocalState,
     cancel_asked,
@@ -54,7 +54,7 @@ class ControllerSpec:
 
 def spec_from_json(text: str) -> ControllerSpec:
     """Rebuild a spec from its JSON text."""
-    return rebuild(ControllerSpec, json.loads(text))
+    return rebuild(ControllerSpec, parse_json(text))
 
 
 class Job:

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hpckit.files import parse_json
 from hpckit.values import rebuild
 
 # A single argument or variable of a Linux process may have 128 KiB (MAX_ARG_STRLEN).
@@ -48,4 +49,4 @@ class Task:
 
 def task_from_json(text: str) -> Task:
     """Rebuild a task from its JSON text, which hpckit itself wrote."""
-    return rebuild(Task, json.loads(text))
+    return rebuild(Task, parse_json(text))
