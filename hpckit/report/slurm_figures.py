@@ -11,9 +11,10 @@ from hpckit.slurm.usage_rows import (
     gpu_util_peak_percent,
     memory_peak_bytes,
 )
-from hpckit.stats.js1 import decode, from_record
+from hpckit.stats.js1 import Js1, decode, elapsed_of, from_record
 from hpckit.stats.merge import Answer
 from hpckit.stats.summary.values import SACCT, SSTAT, SourceNote
+from hpckit.units import format_seconds
 
 
 def slurm_answers(attempts: Sequence[JobUsage]) -> Iterator[Answer]:
@@ -24,11 +25,13 @@ def slurm_answers(attempts: Sequence[JobUsage]) -> Iterator[Answer]:
     if not attempts:
         return
     usage, hours = _newest(attempts), _gpu_hours(attempts)
-    js1 = decode(usage.admin_comment or "")
-    if js1.record is not None:
-        answer = from_record(js1.record)
+    record = _js1(usage).record
+    if record is not None:
+        answer = from_record(record, nodes=usage.alloc_nodes, gpus=usage.alloc_gpus)
         theirs = answer.summary["gpu_hours"]
-        yield replace(answer, summary={**answer.summary, "gpu_hours": hours or theirs})
+        yield replace(
+            answer, summary={**answer.summary, "gpu_hours": theirs if hours is None else hours}
+        )
     figures = _figures(usage) if _is_over(usage, attempts) else _so_far(usage)
     yield Answer(source=SACCT, summary={**figures, "gpu_hours": hours})
 
@@ -51,12 +54,29 @@ def running_answer(usage: JobUsage, steps: Sequence[StepUsage]) -> Answer:
 
 def slurm_notes(attempts: Sequence[JobUsage]) -> Iterator[SourceNote]:
     """Yield why the site's own record is of no use, if so."""
-    trouble = decode(_newest(attempts).admin_comment or "").trouble if attempts else None
+    trouble = _js1(_newest(attempts)).trouble if attempts else None
     if trouble:
         yield SourceNote(code="js1", text=trouble)
 
 
+# Epilogs take the time some seconds after Slurm does.
+_JS1_APART_S, _JS1_APART = 60, 0.05
 _NO_CPU = {"cpu_s": None, "cpu_efficiency_percent": None}
+
+
+def _js1(usage: JobUsage) -> Js1:
+    """Return the site's record of an attempt; one of another attempt stays until it is replaced."""
+    found = decode(usage.admin_comment or "")
+    theirs = None if found.record is None else elapsed_of(found.record)
+    ours = usage.record.elapsed_s
+    if ours is None or theirs is None:
+        return found
+    if abs(theirs - ours) <= max(_JS1_APART_S, _JS1_APART * ours):
+        return found
+    return Js1(
+        trouble="The site's jobstats record is of another attempt, or of a part of this one: "
+        f"{format_seconds(theirs)} of {format_seconds(ours)}."
+    )
 
 
 def _newest(attempts: Sequence[JobUsage]) -> JobUsage:

@@ -10,12 +10,13 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpckit.stats.known import highest, mean, share, total
 from hpckit.stats.merge import Answer
-from hpckit.stats.summary.values import JS1, GpuUse, JobUse, NodeUse
+from hpckit.stats.summary.values import JS1, GpuUse, JobUse, NodeUse, SourceNote
 
 # sacctmgr of Slurm 22.05 writes all in lower case: the marks survive that, a record does not.
 _MARK = re.compile(r"JS1:([A-Za-z0-9+/=]+)", re.IGNORECASE)
@@ -115,61 +116,106 @@ def _keyed(gpus: Sequence[GpuUse]) -> dict[str, GpuUse]:
     }
 
 
-def from_record(record: Mapping[str, Any]) -> Answer:
-    """Read a record's figures; what is missing, or no number, is unknown."""
-    elapsed = _number(record.get("total_time"))
-    rows = {str(host): row for host, row in record["nodes"].items() if isinstance(row, dict)}
+def from_record(
+    record: Mapping[str, Any], *, nodes: int | None = None, gpus: int | None = None
+) -> Answer:
+    """Read a record's figures; what is missing, or no number, is unknown.
+
+    A figure of the job is known where it is of every node, and of every GPU: those of a record
+    that lacks some stand in its rows alone, and a note says what it lacks. `nodes` and `gpus` are
+    how many Slurm gave the job.
+    """
+    elapsed, counted = elapsed_of(record), _number(record.get("gpus"))
+    said = {str(host): row for host, row in record["nodes"].items()}
+    rows = {host: row for host, row in said.items() if isinstance(row, dict)}
     per_node = tuple(_node_use(host, row, elapsed) for host, row in rows.items())
     per_gpu = tuple(gpu for host, row in rows.items() for gpu in _gpu_uses(host, row, elapsed))
-    used = [gpu.utilization_percent for gpu in per_gpu if gpu.utilization_percent is not None]
-    core_s = [
-        node.cores * elapsed
-        for node in per_node
-        if node.cores and elapsed and node.cpu_s is not None
-    ]
-    cpu_s = [node.cpu_s for node in per_node if node.cpu_s is not None]
-    gpus = _number(record.get("gpus"))
+    # A node or GPU without a row is there as well.
+    every_node = [*per_node, *[NodeUse(host="")] * _lacking(max(nodes or 0, len(said)), rows)]
+    most = max((number for number in (counted, gpus) if number is not None), default=None)
+    every_gpu = [*per_gpu, *[GpuUse(host="")] * _lacking(most, per_gpu)]
+    hours = counted * elapsed / 3600 if counted is not None and elapsed else None
     return Answer(
         source=JS1,
-        summary={
-            "gpu_utilization_percent": sum(used) / len(used) if used else None,
-            "gpu_memory_used_percent": _share(
-                [(gpu.memory_peak_bytes, gpu.memory_total_bytes) for gpu in per_gpu]
-            ),
-            "gpu_memory_peak_bytes": _largest([gpu.memory_peak_bytes for gpu in per_gpu]),
-            "gpu_memory_total_bytes": _largest([gpu.memory_total_bytes for gpu in per_gpu]),
-            "cpu_s": sum(cpu_s) if cpu_s else None,
-            "cpu_efficiency_percent": sum(cpu_s) / sum(core_s) * 100 if cpu_s and core_s else None,
-            "memory_efficiency_percent": _share(
-                [(node.memory_peak_bytes, node.memory_limit_bytes) for node in per_node]
-            ),
-            "memory_peak_bytes": _largest([node.memory_peak_bytes for node in per_node]),
-            "memory_limit_bytes": _largest([node.memory_limit_bytes for node in per_node]),
-            "gpu_hours": gpus * elapsed / 3600 if gpus is not None and elapsed else None,
-        },
+        summary=_of_gpus(every_gpu) | _of_nodes(every_node, elapsed) | {"gpu_hours": hours},
         per_node=per_node,
         per_gpu=per_gpu,
+        notes=tuple(_lacks(every_gpu, every_node)),
     )
+
+
+def elapsed_of(record: Mapping[str, Any]) -> float | None:
+    """Return for how long the job of a record had run, in seconds."""
+    return _number(record.get("total_time"))
+
+
+def _lacking(wanted: float | None, rows: Collection[object]) -> int:
+    """Return 1 if a job has more of something than rows: how many more changes no figure."""
+    return int(wanted is not None and wanted > len(rows))
+
+
+def _of_gpus(gpus: Sequence[GpuUse]) -> dict[str, float | int | None]:
+    used = [gpu.memory_peak_bytes for gpu in gpus]
+    limits = [gpu.memory_total_bytes for gpu in gpus]
+    return {
+        "gpu_utilization_percent": mean(gpu.utilization_percent for gpu in gpus),
+        "gpu_memory_used_percent": share(used, limits),
+        "gpu_memory_peak_bytes": highest(used),
+        "gpu_memory_total_bytes": highest(limits),
+    }
+
+
+def _of_nodes(nodes: Sequence[NodeUse], elapsed: float | None) -> dict[str, float | int | None]:
+    cpu_s = [node.cpu_s for node in nodes]
+    core_s = [node.cores * elapsed if node.cores and elapsed else None for node in nodes]
+    used = [node.memory_peak_bytes for node in nodes]
+    limits = [node.memory_limit_bytes for node in nodes]
+    return {
+        "cpu_s": total(cpu_s),
+        "cpu_efficiency_percent": share(cpu_s, core_s),
+        "memory_efficiency_percent": share(used, limits),
+        "memory_peak_bytes": highest(used),
+        "memory_limit_bytes": highest(limits),
+    }
+
+
+def _lacks(gpus: Sequence[GpuUse], nodes: Sequence[NodeUse]) -> Iterator[SourceNote]:
+    """Yield what a record says of some GPUs or nodes only."""
+    rows: tuple[tuple[str, Sequence[GpuUse | NodeUse], str], ...] = (
+        ("GPU utilization", gpus, "utilization_percent"),
+        ("GPU memory", gpus, "memory_peak_bytes"),
+        ("GPU memory size", gpus, "memory_total_bytes"),
+        ("CPU time", nodes, "cpu_s"),
+        ("cores", nodes, "cores"),
+        ("CPU memory", nodes, "memory_peak_bytes"),
+        ("memory limit", nodes, "memory_limit_bytes"),
+    )
+    partly = [
+        label
+        for label, parts, name in rows
+        if parts and {getattr(part, name) is None for part in parts} == {True, False}
+    ]
+    if partly:
+        text = f"The site's jobstats record has {', '.join(partly)} of some nodes or GPUs only"
+        yield SourceNote(code="js1_partial", text=f"{text}: the job's own is unknown.")
 
 
 def _node_use(host: str, row: Mapping[str, Any], elapsed: float | None) -> NodeUse:
     cores, cpu_s = _number(row.get("cpus")), _number(row.get("total_time"))
     used, limit = _bytes(row.get("used_memory")), _bytes(row.get("total_memory"))
     gpus = [gpu.utilization_percent for gpu in _gpu_uses(host, row, elapsed)]
-    known = [value for value in gpus if value is not None]
+    core_s = cores * elapsed if cores and elapsed else None
     return NodeUse(
         host=host,
         cores=None if cores is None else round(cores),
         cores_used=cpu_s / elapsed if cpu_s is not None and elapsed else None,
         cpu_s=cpu_s,
-        cpu_efficiency_percent=cpu_s / (cores * elapsed) * 100
-        if cpu_s is not None and cores and elapsed
-        else None,
+        cpu_efficiency_percent=share([cpu_s], [core_s]),
         memory_peak_bytes=used,
         memory_limit_bytes=limit,
-        memory_efficiency_percent=_share([(used, limit)]),
+        memory_efficiency_percent=share([used], [limit]),
         gpus=len(gpus),
-        gpu_utilization_percent=sum(known) / len(known) if known else None,
+        gpu_utilization_percent=mean(gpus),
     )
 
 
@@ -186,7 +232,7 @@ def _gpu_uses(host: str, row: Mapping[str, Any], elapsed: float | None) -> tuple
             utilization_percent=_number(utilization.get(index)),
             memory_peak_bytes=_bytes(used.get(index)),
             memory_total_bytes=_bytes(limit.get(index)),
-            memory_used_percent=_share([(_bytes(used.get(index)), _bytes(limit.get(index)))]),
+            memory_used_percent=share([_bytes(used.get(index))], [_bytes(limit.get(index))]),
             hours=elapsed / 3600 if elapsed else None,
         )
         for index in sorted({*utilization, *used, *limit})
@@ -208,13 +254,3 @@ def _index(key: str) -> int | None:
 def _bytes(value: object) -> int | None:
     number = _number(value)
     return None if number is None else round(number)
-
-
-def _share(pairs: list[tuple[int | None, int | None]]) -> float | None:
-    known = [(part, limit) for part, limit in pairs if part is not None and limit]
-    total = sum(limit for _, limit in known)
-    return sum(part for part, _ in known) / total * 100 if total else None
-
-
-def _largest(values: list[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)

@@ -36,12 +36,13 @@ _TOLERANCE = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What one source says; `summary` holds the figures it knows."""
+    """What one source says; `summary` holds the figures it knows, `notes` what limits them."""
 
     source: str
     summary: Mapping[str, Any]
     per_node: tuple[NodeUse, ...] = ()
     per_gpu: tuple[GpuUse, ...] = ()
+    notes: tuple[SourceNote, ...] = ()
 
 
 def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> JobUse:
@@ -73,7 +74,11 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
         per_node=next((answer.per_node for answer in answers if answer.per_node), ()),
         per_gpu=next((answer.per_gpu for answer in answers if answer.per_gpu), ()),
         attempts=account.attempts if account else job.attempts,
-        notes=(*job.notes, *(account.notes if account else ())),
+        notes=(
+            *job.notes,
+            *(account.notes if account else ()),
+            *(note for answer in answers for note in answer.notes),
+        ),
         origins=origins,
     )
     return replace(

@@ -187,6 +187,58 @@ def test_a_node_that_is_no_object_is_left_out() -> None:
     assert [row.host for row in from_record(record).per_node] == ["c2"]
 
 
+TWO: dict[str, Any] = {
+    "cpus": 4, "total_time": 300, "total_memory": 1000, "used_memory": 500,
+    "gpu_utilization": {"0": 90, "1": 90},
+    "gpu_used_memory": {"0": 40, "1": 40}, "gpu_total_memory": {"0": 80, "1": 80},
+}  # fmt: skip
+OF_GPUS = {"gpu_utilization_percent", "gpu_memory_used_percent", "gpu_memory_peak_bytes"}
+OF_NODES = {"cpu_s", "cpu_efficiency_percent", "memory_efficiency_percent", "memory_peak_bytes"}
+
+
+def without(*names: str, **instead: object) -> dict[str, Any]:
+    return {name: value for name, value in (TWO | instead).items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("second", "gone"),
+    [
+        (TWO, set()),
+        # Two nodes' CPU time over one node's cores gave 75 %.
+        (without("cpus"), {"cpu_efficiency_percent"}),
+        (without("cpus", cpus=0), {"cpu_efficiency_percent"}),
+        (without("total_time"), {"cpu_s", "cpu_efficiency_percent"}),
+        (without("used_memory"), {"memory_peak_bytes", "memory_efficiency_percent"}),
+        (without("total_memory"), {"memory_limit_bytes", "memory_efficiency_percent"}),
+        (without("gpu_utilization"), {"gpu_utilization_percent"}),
+        (without(gpu_utilization={"0": 90}), {"gpu_utilization_percent"}),
+        (without(gpu_utilization={"0": 90, "1": None}), {"gpu_utilization_percent"}),
+        (without("gpu_used_memory"), {"gpu_memory_peak_bytes", "gpu_memory_used_percent"}),
+        (without("gpu_total_memory"), {"gpu_memory_total_bytes", "gpu_memory_used_percent"}),
+        ({}, {*OF_GPUS, *OF_NODES, "gpu_memory_total_bytes", "memory_limit_bytes"}),
+        (None, {*OF_GPUS, *OF_NODES, "gpu_memory_total_bytes", "memory_limit_bytes"}),
+    ],
+)
+def test_half_known_is_unknown(second: object, gone: set[str]) -> None:
+    answer = from_record({"gpus": 4, "total_time": 100, "nodes": {"c1": TWO, "c2": second}})
+    assert {name for name, value in answer.summary.items() if value is None} == gone
+    assert [note.code for note in answer.notes] == (["js1_partial"] if gone else [])
+    # What one of them says is still there to be read.
+    assert answer.per_node[0].cpu_efficiency_percent == 75
+    assert [gpu.utilization_percent for gpu in answer.per_gpu[:2]] == [90, 90]
+
+
+def test_what_slurm_gave_and_the_record_lacks_is_unknown() -> None:
+    record = {"gpus": 2, "total_time": 100, "nodes": {"c1": TWO}}
+    assert None not in from_record(record, nodes=1, gpus=2).summary.values()
+    nodes = from_record(record, nodes=2, gpus=2)
+    assert {nodes.summary[name] for name in OF_NODES} == {None}
+    assert nodes.summary["gpu_utilization_percent"] == 90
+    gpus = from_record(record, nodes=1, gpus=4)
+    assert {gpus.summary[name] for name in OF_GPUS} == {None}
+    assert from_record({**record, "gpus": 3}).summary["gpu_utilization_percent"] is None
+
+
 def job(per_node: tuple[NodeUse, ...], *per_gpu: GpuUse, **values: Any) -> JobUse:
     return JobUse(job_id="7", elapsed_s=100.4, per_node=per_node, per_gpu=per_gpu, **values)
 
@@ -221,7 +273,8 @@ def test_a_jobs_record_is_read_back() -> None:
     assert found == record
     answer = from_record(record)
     assert [(gpu.host, gpu.index) for gpu in answer.per_gpu] == [("c1", 0), ("c1", 1)]
-    assert answer.summary["cpu_s"] == 200.0
+    assert answer.per_node[0].cpu_s == 200.0
+    assert answer.summary["cpu_s"] is None
     assert answer.summary["gpu_hours"] == 3 * 100 / 3600
 
 

@@ -26,6 +26,7 @@ from hpckit.slurm.usage_rows import (
     parse_usage,
     step_usage,
 )
+from hpckit.stats.js1 import encode
 from tests.unit.recorded import slurm_said
 
 COLUMNS = (*FIXED, *FREE)
@@ -539,6 +540,24 @@ def test_a_jobstats_record_went_through_a_real_slurm() -> None:
     assert [gpu.utilization_percent for gpu in js1.per_gpu] == [98.6, 0.0]
     assert js1.summary["gpu_hours"] == sacct.summary["gpu_hours"]
     assert [note.code for note in slurm_notes([recorded("12")])] == ["js1"]
+
+
+def with_js1(elapsed: str, **record: object) -> JobUsage:
+    whole = {"gpus": 0, "nodes": {"c1": {"cpus": 2, "total_time": 50}}, "total_time": 100} | record
+    return one(AdminComment=encode(whole), ElapsedRaw=elapsed, AllocTRES="cpu=2,node=1")
+
+
+@pytest.mark.parametrize(("elapsed", "its"), [("100", True), ("90", True), ("300", False)])
+def test_a_jobstats_record_of_another_attempt_is_not_this_ones(elapsed: str, its: bool) -> None:
+    usage = with_js1(elapsed)
+    assert next(answer.source for answer in slurm_answers([usage])) == ("JS1" if its else "sacct")
+    assert [note.code for note in slurm_notes([usage])] == ([] if its else ["js1"])
+
+
+def test_a_jobstats_record_that_lacks_a_node_is_no_mean_of_the_rest() -> None:
+    (usage,) = read(line("7", AdminComment=with_js1("100").admin_comment or "", NNodes="2"))
+    js1, _ = slurm_answers([usage])
+    assert (js1.summary["cpu_s"], js1.summary["cpu_efficiency_percent"]) == (None, None)
 
 
 # Text -----------------------------------------------------------------------------------------
