@@ -3,30 +3,26 @@
 from pathlib import Path
 from typing import Any
 
-from hpckit import shell
-from hpckit.errors import CommandError
+from hpckit.files import DamagedFileError
+from hpckit.gitfiles import find_repository, is_changed, read_head
 
 
 def code_version(script: Path) -> dict[str, Any] | None:
-    """Return git root, commit and dirty flag of the checkout a script lies in; None outside git.
+    """Return commit, branch and dirty flag of the checkout a script lies in; None outside git.
 
-    Untracked files are not asked for: listing them can take minutes on a shared file system.
+    The checkout may be anybody's: it is read, and no program of it is run. What cannot be known
+    without is None, and `unknown` says why. Untracked files are not looked for: listing them can
+    take minutes on a shared file system.
     """
-    # No program that a checkout's configuration names: it may be somebody else's.
-    plain = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-    where = ("-C", str(script.parent))
-    argv = ["git", *plain, *where, "status", "--porcelain=v2", "--branch", "-uno"]
+    known: dict[str, Any] = {"commit": None, "branch": None, "dirty": None}
     try:
-        status = shell.run(argv, timeout_s=10, check=False)
-    except CommandError:  # no git here, or it hangs: provenance is then unknown, not a failure
-        return None
-    if status.returncode != 0:
-        return None
-    lines = status.stdout.splitlines()
-    heads = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# branch."))
-    commit = heads.get("branch.oid", "(initial)")
-    return {
-        "commit": None if commit == "(initial)" else commit,
-        "branch": heads.get("branch.head"),
-        "dirty": any(not line.startswith("#") for line in lines),
-    }
+        repository = find_repository(script.parent)
+        if repository is None:
+            return None
+        known["branch"], known["commit"] = read_head(repository)
+        known["dirty"] = is_changed(repository, known["commit"])
+    except OSError as error:
+        known["unknown"] = f"{error.filename or 'it'} cannot be read: {error.strerror}"
+    except DamagedFileError as error:
+        known["unknown"] = str(error)
+    return known

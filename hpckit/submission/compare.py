@@ -65,13 +65,15 @@ def _code(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         )
     if now.get("dirty"):
         lines.append("code: there are uncommitted changes now")
+    if now.get("unknown"):
+        lines.append(f"code: whether there are uncommitted changes is unknown: {now['unknown']}")
     if old.get("script_hash") != new["script_hash"]:
         lines.append("code: the script itself has changed")
     return lines
 
 
 def _short(code: Mapping[str, Any]) -> str:
-    return str(code.get("commit") or "none")[:12]
+    return str(code.get("commit") or ("unknown" if code.get("unknown") else "none"))[:12]
 
 
 def _files(what: str, old: list[Mapping[str, Any]], new: list[Mapping[str, Any]]) -> list[str]:

@@ -269,6 +269,8 @@ RECORD = {**run_record(), "templates": [{"name": "t", "hash": "1", "collection":
         ({"code": {"commit": "b" * 40}}, "code: commit aaaaaaaaaaaa -> bbbbbbbbbbbb"),
         ({"code": None}, "code: commit aaaaaaaaaaaa -> none"),
         ({"code": {"commit": "a" * 40, "dirty": True}}, "code: there are uncommitted changes now"),
+        ({"code": {"commit": "a" * 40, "dirty": None, "unknown": "a filter"}},
+         "code: whether there are uncommitted changes is unknown: a filter"),
         ({"script_hash": "2"}, "code: the script itself has changed"),
         ({"templates": [{"name": "t", "hash": "2", "collection": "c"}]},
          "template t has changed (was 1, is 2)"),

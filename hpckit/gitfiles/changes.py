@@ -1,0 +1,234 @@
+"""Whether a checkout's files are those of its commit: index against commit, files against index."""
+
+import hashlib
+import os
+import re
+import stat
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hpckit.files import DamagedFileError, open_regular, read_bytes
+from hpckit.gitfiles.index import (
+    FOLDER,
+    LINK,
+    MAX_FILES,
+    SUBMODULE,
+    Entry,
+    Index,
+    read_index,
+    tree_of,
+)
+from hpckit.gitfiles.objects import tree_of_commit
+from hpckit.gitfiles.repository import (
+    Repository,
+    read_head,
+    read_settings,
+    repository_at,
+    settings_in,
+)
+
+_MAX_DEPTH = 5  # of submodules in submodules
+_MAX_HASHED = 256 * 2**20  # bytes read in all, of files that look touched
+_MAX_ATTRIBUTES = 2**20
+_CONVERTS = re.compile(rb"\b(?:filter|ident|working-tree-encoding)\b")
+_LINE_ENDS = re.compile(rb"\b(?:text|eol|crlf)\b")
+_SUFFIX = re.compile(rb"\*(\.[\w.]+)")
+
+
+@dataclass(kw_only=True, slots=True)
+class _Budget:
+    """What a checkout and its submodules may cost together."""
+
+    files: int = MAX_FILES
+    bytes: int = _MAX_HASHED
+    depth: int = _MAX_DEPTH
+
+    def take(self, *, files: int = 0, bytes: int = 0) -> None:
+        self.files -= files
+        self.bytes -= bytes
+        if self.files < 0:
+            raise DamagedFileError(f"it has over {MAX_FILES} files in all")
+        if self.bytes < 0:
+            raise DamagedFileError(f"over {_MAX_HASHED} bytes would have to be compared")
+
+
+def is_changed(
+    repository: Repository, commit: str | None, *, budget: _Budget | None = None
+) -> bool:
+    """Say whether any file that git knows of is not as in the commit; others are not looked for.
+
+    Raises:
+        OSError: something cannot be read. DamagedFileError: it is not known, and why; a filter,
+            which is not run, may have made one file of another.
+    """
+    index = read_index(repository.own / "index")
+    if not all(entry.settled and not entry.intended for entry in index.entries):
+        return True
+    if commit is None:
+        return bool(index.entries)
+    if tree_of(index.entries) != tree_of_commit(repository.common / "objects", commit):
+        return True
+    budget = budget or _Budget()
+    budget.take(files=len(index.entries))
+    return _Look(repository, index, budget).any_changed()
+
+
+class _Look:
+    """One look at a checkout's files, with what it has read so far."""
+
+    def __init__(self, repository: Repository, index: Index, budget: _Budget) -> None:
+        self._root = repository.root
+        self._index = index
+        self._budget = budget
+        self._settings = read_settings(repository)
+        self._conversions = _Conversions(repository, self._settings)
+        self._is_folder = cache(self._is_folder_itself)
+
+    def any_changed(self) -> bool:
+        unknown: DamagedFileError | None = None
+        for entry in self._index.entries:
+            try:
+                if self._changed(entry):
+                    return True
+            except DamagedFileError as error:  # another file may be changed for certain
+                unknown = error
+        if unknown:
+            raise unknown
+        return False
+
+    def _changed(self, entry: Entry) -> bool:
+        if entry.mode == FOLDER:  # all of it left out of a sparse checkout
+            return False
+        path = self._root / os.fsdecode(entry.path)
+        try:
+            status = path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return not entry.skipped
+        if not all(map(self._is_folder, _folders_over(entry.path))):
+            return True
+        if entry.mode == SUBMODULE:
+            return not stat.S_ISDIR(status.st_mode) or self._submodule(path, entry)
+        if self._kind(entry, status) != entry.mode:
+            return True
+        return not self._untouched(entry, status) and self._differs(path, entry, status)
+
+    def _is_folder_itself(self, folder: bytes) -> bool:
+        """Say whether a folder in the checkout is one, and not a link to one."""
+        return stat.S_ISDIR((self._root / os.fsdecode(folder)).lstat().st_mode)
+
+    def _submodule(self, path: Path, entry: Entry) -> bool:
+        inner = repository_at(path)
+        if inner is None:  # not fetched
+            return False
+        commit = read_head(inner)[1]
+        if commit != entry.blob.hex():
+            return True
+        if not self._budget.depth:
+            raise DamagedFileError(f"it has submodules in submodules over {_MAX_DEPTH} deep")
+        self._budget.depth -= 1
+        changed = is_changed(inner, commit, budget=self._budget)
+        self._budget.depth += 1
+        return changed
+
+    def _kind(self, entry: Entry, status: os.stat_result) -> int:
+        """Return a file's mode as git has it; what a setting tells git not to see is as before."""
+        if stat.S_ISLNK(status.st_mode):
+            return LINK
+        if not stat.S_ISREG(status.st_mode):
+            return 0
+        if entry.mode == LINK and self._settings.get("symlinks") == "false":
+            raise DamagedFileError("it keeps links as files")
+        if entry.mode != LINK and self._settings.get("filemode") == "false":
+            return entry.mode
+        return 0o100755 if status.st_mode & 0o100 else 0o100644
+
+    def _untouched(self, entry: Entry, status: os.stat_result) -> bool:
+        """Say whether a file is as git last saw it.
+
+        One written when or after the index was may have changed within the clock's tick.
+        """
+        changed_s, changed_ns, written_s, written_ns, _, inode, *_, size = entry.seen
+        now = (status.st_ctime_ns, status.st_mtime_ns, status.st_ino % 2**32)
+        then = (changed_s * 10**9 + changed_ns, written_s * 10**9 + written_ns, inode)
+        same = now == then and status.st_size % 2**32 == size
+        return same and status.st_mtime_ns < self._index.written_ns
+
+    def _differs(self, path: Path, entry: Entry, status: os.stat_result) -> bool:
+        """Compare a file's content with the index's; raise where a filter may lie between."""
+        if entry.mode == LINK:
+            target = os.readlink(os.fsencode(path))  # noqa: PTH115 - Path would tidy it up
+            return _blob_id(target) != entry.blob
+        self._budget.take(bytes=status.st_size)
+        digest, has_returns = _hashed(path, status.st_size)
+        if digest == entry.blob:
+            return False
+        if self._conversions.may_touch(entry.path, has_returns=has_returns):
+            name = os.fsdecode(entry.path)
+            raise DamagedFileError(f"git converts {name!r} by attributes or filters, not run here")
+        return True
+
+
+class _Conversions:
+    """What may make a file's content another in git: settings and attributes; none is carried out.
+
+    Their meaning is not worked out: what may convert a file is enough not to call it changed.
+    """
+
+    def __init__(self, repository: Repository, settings: dict[str, str]) -> None:
+        xdg = os.environ.get("XDG_CONFIG_HOME")
+        own = Path(xdg or Path.home() / ".config") / "git"
+        self._root = repository.root
+        self._settings = settings
+        self._own_settings = cache(lambda: settings_in(own / "config", Path.home() / ".gitconfig"))
+        places = Path("/etc/gitattributes"), own / "attributes"
+        self._places = (*places, repository.common / "info" / "attributes")
+        self._rules = cache(_rules)
+
+    def may_touch(self, path: bytes, *, has_returns: bool) -> bool:
+        known = self._own_settings() | self._settings
+        if "attributesfile" in known or (has_returns and known.get("autocrlf", "false") != "false"):
+            return True
+        folders = (b"", *_folders_over(path))
+        places = [self._root / os.fsdecode(folder) / ".gitattributes" for folder in folders]
+        return any(
+            _CONVERTS.search(rule) or (has_returns and _LINE_ENDS.search(rule))
+            for place in (*self._places, *places)
+            for rule in self._rules(place)
+            if _may_mean(rule, path)
+        )
+
+
+def _folders_over(path: bytes) -> list[bytes]:
+    names = path.split(b"/")[:-1]
+    return [b"/".join(names[: count + 1]) for count in range(len(names))]
+
+
+def _rules(path: Path) -> tuple[bytes, ...]:
+    return tuple(read_bytes(path, most=_MAX_ATTRIBUTES).split(b"\n")) if path.exists() else ()
+
+
+def _may_mean(rule: bytes, path: bytes) -> bool:
+    """Say whether a line of attributes may be of a file: only `*.suffix` is looked into."""
+    words = rule.split()
+    if not words or words[0].startswith(b"#"):
+        return False
+    suffix = _SUFFIX.fullmatch(words[0])
+    return suffix is None or path.lower().endswith(suffix[1].lower())
+
+
+def _blob_id(content: bytes) -> bytes:
+    head = b"blob %d\0" % len(content)
+    return hashlib.sha1(head + content, usedforsecurity=False).digest()
+
+
+def _hashed(path: Path, size: int) -> tuple[bytes, bool]:
+    """Return a file's blob id, and whether it holds carriage returns; at most `size` bytes."""
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    has_returns = False
+    with open_regular(path) as stream:
+        while size > 0 and (piece := stream.read(min(size, 2**20))):
+            digest.update(piece)
+            has_returns = has_returns or b"\r" in piece
+            size -= len(piece)
+    return digest.digest(), has_returns
