@@ -5,6 +5,7 @@ file of terabytes, JSON nested until the parser dies, a link to somebody's `.bas
 that is read from, or written into, such a folder goes through here.
 """
 
+import errno
 import json
 import math
 import os
@@ -36,6 +37,25 @@ def open_regular(path: Path | str, *, dir_fd: int | None = None) -> IO[bytes]:
         descriptor = os.open(path, _READ, dir_fd=dir_fd)
     except ValueError as error:  # a name taken from a file may hold anything
         raise DamagedFileError("its name holds a NUL or half a letter") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedFileError("it is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def open_to_lock(path: Path | str) -> IO[bytes]:
+    """Open a file for reading and for flock(2), and make it if need be; no link is followed.
+
+    Raises:
+        OSError: it cannot be opened. DamagedFileError: it is a link, or no regular file.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DamagedFileError("it is a link, and nothing is written through links") from error
+        raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DamagedFileError("it is no regular file")

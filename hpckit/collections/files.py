@@ -12,11 +12,11 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hpckit.collections.model import LOCK, MANIFEST
+from hpckit.collections.model import LOCK, PARTS
 from hpckit.errors import ConfigError
-from hpckit.files import replace_file
+from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.values import check
 
-PARTS = ("templates", "workloads", MANIFEST)
 _MOST = 20_000
 _SKIPPED = ("__pycache__", ".git")
 Rows = list[tuple[str, os.stat_result]]
@@ -115,10 +115,10 @@ def _mark(path: Path, status: os.stat_result) -> str:
 
 def _recall(memory: Path) -> dict[str, tuple[str, str]]:
     try:
-        document = json.loads(memory.read_text(encoding="utf-8"))
-        return {str(name): (str(mark), str(value)) for name, (mark, value) in document.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        known: dict[str, tuple[str, str]] = check(dict[str, tuple[str, str]], read_json(memory), "")
+    except (OSError, DamagedFileError):
         return {}  # a cache: what is not in it is worked out again
+    return known
 
 
 def _remember(memory: Path, known: Mapping[str, tuple[str, str]]) -> None:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from hpckit import shell
 from hpckit.collections.places import checkout_folder, repository
-from hpckit.collections.source import Source
+from hpckit.collections.source import Source, is_commit
 from hpckit.errors import CommandError, OutsideError, RequestError
+from hpckit.files import DamagedFileError, open_to_lock
 
 _QUIET = {
     "core.hooksPath": "/dev/null",
@@ -35,7 +36,7 @@ _QUIET = {
 _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_TERMINAL_PROMPT",
          "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_CONFIG_GLOBAL")  # fmt: skip
 _FETCH_S = 600
-_HEXADECIMAL = re.compile(r"[0-9a-f]{7,64}")
+_SHORT = re.compile(r"[0-9a-fA-F]{7,63}")
 
 
 def fetch_commit(source: Source, rev: str | None, cache: Path) -> str:
@@ -83,9 +84,11 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
         cache.mkdir(parents=True, exist_ok=True)
         (cache / "collections").mkdir(mode=0o700, exist_ok=True)
         clone.parent.mkdir(mode=0o700, exist_ok=True)
-        lock = (clone.parent / "lock").open("w")
+        lock = open_to_lock(clone.parent / "lock")
     except OSError as error:
         raise OutsideError(f"{error.filename}: cannot be made: {error.strerror}.") from error
+    except DamagedFileError as error:
+        raise OutsideError(f"{clone.parent / 'lock'}: {error}.") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (clone / "HEAD").is_file():
@@ -94,16 +97,42 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
 
 
 def _resolve(clone: Path, source: Source, rev: str) -> str:
-    candidates = [f"refs/tags/{rev}", f"refs/heads/{rev}"]
-    if _HEXADECIMAL.fullmatch(rev):
-        candidates.append(rev)
-    for name in candidates:
-        with contextlib.suppress(CommandError):
-            return _commit(clone, name)
+    """Return the commit that a tag, a branch or a commit's name means.
+
+    A branch may be called like a commit, or like the beginning of one: whoever can push one would
+    choose what a pin means.
+    """
+    if is_commit(rev):
+        found = [rev.lower()] if _has(clone, rev.lower()) else []
+    else:
+        named = [_found(clone, f"refs/{kind}/{rev}") for kind in ("tags", "heads")]
+        short = _objects(clone, rev) if _SHORT.fullmatch(rev) else []
+        found = list(dict.fromkeys([*filter(None, named), *short]))
+        if short and len(found) > 1:
+            raise RequestError(
+                f"{source} has several commits, tags or branches that {rev!r} could mean. "
+                "Give the commit's whole name."
+            )
+    if found:
+        return found[0]
     known = _git(clone, "for-each-ref", "--format=%(refname:lstrip=2)", "--count=20").split()
     raise RequestError(
         f"{source} has no tag, branch or commit {rev!r}. It has: {', '.join(known) or 'none'}."
     )
+
+
+def _found(clone: Path, name: str) -> str | None:
+    with contextlib.suppress(CommandError):
+        return _commit(clone, name)
+    return None
+
+
+def _objects(clone: Path, short: str) -> list[str]:
+    """Return the commits whose names begin with some digits, whatever branches are called."""
+    with contextlib.suppress(CommandError):
+        rows = _git(clone, "rev-parse", f"--disambiguate={short.lower()}").split()
+        return [found for row in rows if (found := _found(clone, row)) == row]
+    return []
 
 
 def _default_commit(clone: Path, source: Source) -> str:
@@ -124,16 +153,15 @@ def _commit(clone: Path, name: str) -> str:
 
 
 def _has(clone: Path, commit: str) -> bool:
-    with contextlib.suppress(CommandError):
-        return _commit(clone, commit) == commit
-    return False
+    return _found(clone, commit) == commit
 
 
 def _fetch_lost(clone: Path, source: Source, commit: str) -> None:
     """Ask for a commit that no branch or tag holds any more; some servers still give it."""
     with contextlib.suppress(OutsideError):
         _fetch(clone, source, f"{commit}:refs/hpckit/{commit}")
-        return
+        if _has(clone, commit):
+            return
     raise OutsideError(
         f"{source} no longer has commit {commit[:12]}. Ask its contact, or pin another one: "
         "hpckit collections update --to REV."

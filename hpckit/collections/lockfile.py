@@ -1,24 +1,33 @@
 """`hpckit.lock`: what was added, pinned. Written whole or not at all, one writer at a time."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from hpckit.collections.model import LOCK
+from hpckit.collections.model import LOCK, is_file_name
 from hpckit.collections.places import config_folder
-from hpckit.collections.source import Source, parse_source
-from hpckit.errors import ConfigError, HpckitError, OutsideError
-from hpckit.files import replace_file
+from hpckit.collections.source import Source, check_rev, is_commit, parse_source
+from hpckit.errors import ConfigError, OutsideError, RequestError
+from hpckit.files import DamagedFileError, open_to_lock, parse_json, read_text, replace_file
+from hpckit.values import rebuild
 
 _FORMAT = 1
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# useradd(8) takes fewer; directory services have DOMAIN\\name and name@domain, some with a space.
+_OWNER = re.compile(r"\w[\w .@+\\$-]{0,254}")
+_HASH = re.compile(r"sha256:[0-9a-f]{16}")
+_FILE_HASH = re.compile(r"[0-9a-f]{16}")
+# A writer holds the lock for milliseconds.
+_LOCKED_S, _AGAIN_S = 30, 0.02
 # `extends "built-in:…"` must mean the built-in one.
 RESERVED = ("built-in", "project", "user", "site-wide")
 
@@ -45,6 +54,14 @@ class Entry:
         return parse_source(self.source)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Document:
+    """A lock file."""
+
+    format: int
+    collections: tuple[Entry, ...]
+
+
 def lock_files(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:
     """Return the project's lock file and the user's."""
     return Path.cwd() / LOCK, config_folder(environ) / LOCK
@@ -62,10 +79,10 @@ def read_lock(path: Path) -> tuple[Entry, ...]:
         ConfigError: it cannot be read, or is not what hpckit writes.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except FileNotFoundError:
         return ()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, DamagedFileError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}.") from error
     return _parse(text, path)
 
@@ -74,36 +91,52 @@ def _parse(text: str, path: Path) -> tuple[Entry, ...]:
     if not text.strip():  # made by a writer that has not come to write yet
         return ()
     try:
-        document = json.loads(text)
-        if document["format"] != _FORMAT:
+        document = parse_json(text)
+        if isinstance(document, dict) and document.get("format", _FORMAT) != _FORMAT:
             raise ConfigError(
-                f"{path}: is of format {document['format']}, this hpckit reads {_FORMAT}. "
+                f"{path}: is of format {document['format']!r}, this hpckit reads {_FORMAT}. "
                 "Upgrade: pip install -U hpckit."
             )
-        return tuple(_entry(row) for row in document["collections"])
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"{path}:{error.lineno}: is not valid JSON ({error.msg}). Take the file from git again."
-        ) from error
-    except (KeyError, TypeError, ValueError, HpckitError) as error:
+        entries = rebuild(_Document, document).collections
+        for entry in entries:
+            _check(entry)
+        return entries
+    except DamagedFileError as error:
+        if isinstance(error.__cause__, json.JSONDecodeError):
+            raise ConfigError(
+                f"{path}:{error.__cause__.lineno}: is not valid JSON ({error.__cause__.msg}). "
+                "Take the file from git again."
+            ) from error
+        raise ConfigError(f"{path}: is not a lock file of hpckit: {error}.") from error
+    except (ValueError, RequestError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{path}: is not a lock file of hpckit: {error}.") from error
+        raise ConfigError(f"{path}: is not a lock file of hpckit: {error}") from error
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
-    entry = Entry(**row)
-    texts = (entry.name, entry.source, entry.hash, *entry.files, *entry.files.values())
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"an entry holds what is no text: {entry.name!r}")
+def _check(entry: Entry) -> None:
+    """Refuse an entry with a field that is not what hpckit writes there.
+
+    Raises:
+        ValueError: a name, a commit, an owner, a hash or a path is none. RequestError: the source
+            or the revision is none.
+    """
     if not is_name(entry.name):
-        raise ValueError(f"{entry.name!r} cannot be a collection's name")
+        raise ValueError(f"{entry.name!r} cannot be a collection's name.")
     for commit in (entry.commit, entry.previous):
         if commit is not None and not _COMMIT.fullmatch(commit):
-            raise ValueError(f"{commit!r} is not a commit")
+            raise ValueError(f"{commit!r} is not a commit.")
     if entry.place().is_git != (entry.commit is not None):
-        raise ValueError(f"{entry.name!r} is pinned to no commit")
-    return entry
+        raise ValueError(f"{entry.name!r} is pinned to no commit.")
+    if entry.rev is not None and check_rev(entry.rev) != entry.commit and is_commit(entry.rev):
+        raise ValueError(f"{entry.name!r} is pinned to another commit than {entry.rev!r}.")
+    if entry.owner is not None and not _OWNER.fullmatch(entry.owner):
+        raise ValueError(f"{entry.owner!r} is not a user's name.")
+    if not _HASH.fullmatch(entry.hash):
+        raise ValueError(f"{entry.hash!r} is not a hash.")
+    for name, value in entry.files.items():
+        if not is_file_name(name) or not _FILE_HASH.fullmatch(value):
+            raise ValueError(f"{name!r} with {value!r} is not a file of a collection and its hash.")
 
 
 @contextlib.contextmanager
@@ -116,35 +149,45 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _open_locked(path)
-    except OSError as error:
-        raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
+    except (OSError, DamagedFileError) as error:
+        raise _unwritable(path, error) from error
     with file:
-        entries = {entry.name: entry for entry in _parse(file.read(), path)}
+        entries = {entry.name: entry for entry in read_lock(path)}
         before = dict(entries)
         yield entries
         if entries != before or not before:
             _write(path, entries)
 
 
-def _open_locked(path: Path) -> IO[str]:
+def _open_locked(path: Path) -> IO[bytes]:
     """Open the file and lock it; again if another writer has put a new one in its place."""
+    deadline = time.monotonic() + _LOCKED_S
     while True:
-        file = path.open("a+", encoding="utf-8")
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
-                file.seek(0)
+        file = open_to_lock(path)
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(path.lstat(), os.fstat(file.fileno())):
                 return file
         file.close()
+        if time.monotonic() > deadline:  # in a shared folder anybody can hold it for ever
+            raise TimeoutError(errno.ETIMEDOUT, f"locked by another for {_LOCKED_S} s")
+        time.sleep(_AGAIN_S)
 
 
 def _write(path: Path, entries: Mapping[str, Entry]) -> None:
-    rows = [_plain(entry) for entry in entries.values()]
-    text = json.dumps({"format": _FORMAT, "collections": rows}, indent=2, ensure_ascii=False)
     try:
+        for entry in entries.values():
+            _check(entry)
+        rows = [_plain(entry) for entry in entries.values()]
+        text = json.dumps({"format": _FORMAT, "collections": rows}, indent=2, ensure_ascii=False)
         replace_file(path, text + "\n")
-    except OSError as error:
-        raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError | ValueError) -> OutsideError:
+    why = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+    return OutsideError(f"{path}: cannot be written: {why}.")
 
 
 def _plain(entry: Entry) -> dict[str, Any]:

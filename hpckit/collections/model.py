@@ -6,6 +6,8 @@ from pathlib import Path
 
 MANIFEST = "hpckit.yaml"
 LOCK = "hpckit.lock"
+# Only these of a folder are a collection, and only these are hashed.
+PARTS = ("templates", "workloads", MANIFEST)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +73,12 @@ class Unusable:
     def has(self, names: frozenset[str]) -> bool:
         """Say whether one of these files could have come from here."""
         return self.provides is None or bool(self.provides & names)
+
+
+def is_file_name(name: str) -> bool:
+    """Say whether a text can be a file's path in a collection: printable, and below its parts."""
+    words = name.split("/")
+    return name.isprintable() and words[0] in PARTS and not {"", ".", ".."} & {*words}
 
 
 def content_hash(*paths: Path) -> str:

@@ -125,7 +125,8 @@ def make_collection(folder: Path) -> list[Path]:
         for place, text in _FILES.items():
             path = folder / place.replace("NAME", name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.replace("NAME", name), encoding="utf-8")
+            with path.open("x", encoding="utf-8") as file:  # "x" follows no link
+                file.write(text.replace("NAME", name))
             written.append(path)
         (folder / "check").chmod(0o755)
     except OSError as error:

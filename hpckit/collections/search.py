@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpckit.collections.files import PARTS
 from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.manifest import describe
-from hpckit.collections.model import Collection, Found, Unusable
+from hpckit.collections.model import PARTS, Collection, Found, Unusable
 from hpckit.collections.pinned import locate, refused_place
 from hpckit.collections.places import config_folder
 from hpckit.errors import ConfigError

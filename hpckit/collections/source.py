@@ -15,7 +15,10 @@ _SCHEMES = ("https", "ssh", "file")
 _AUTHORITY = re.compile(
     r"(?:[A-Za-z0-9][\w.~+-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[\da-fA-F:]+\])(?::\d+)?"
 )
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 _REV = re.compile(r"[A-Za-z0-9][\w./+-]*", re.ASCII)
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
+_LONGEST = 200
 _SCP = re.compile(r"[\w.-]+@[\w.-]+:")
 _KNOWN = "a folder, git+https://HOST/PATH@REV, git+ssh://HOST/PATH@REV or git+file:///PATH@REV"
 
@@ -65,10 +68,11 @@ def _git_source(word: str) -> Source:
     scheme, _, rest = word.removeprefix("git+").partition("://")
     if scheme not in _SCHEMES:
         raise RequestError(
-            f"Source {word!r}: {scheme or 'nothing'!r} is not one of https, ssh and file, "
+            f"Source {_shown(word)!r}: {scheme or 'nothing'!r} is not one of https, ssh and file, "
             f"over which collections are fetched. Write {_KNOWN}."
         )
     authority, slash, path = rest.partition("/")
+    _refuse_secrets(word, scheme, authority, path)
     path, _, rev = path.rpartition("@") if "@" in path else (path, "", "")
     if not slash or not path or path.startswith("-"):
         raise RequestError(f"Source {word!r} names no repository. Write {_KNOWN}.")
@@ -80,18 +84,46 @@ def _git_source(word: str) -> Source:
     )
 
 
+def _refuse_secrets(word: str, scheme: str, authority: str, path: str) -> None:
+    """Refuse what may be a token or a password: a lock file shows it to all who read it."""
+    user, _, host = authority.rpartition("@")
+    instead = "ssh has keys"
+    if scheme == "ssh":  # there a user's name is part of the address: git@github.com
+        what = "a password" if ":" in user else ""
+    elif scheme == "https":
+        what = "a user or a token" if user else "a query" if {"?", "#"} & {*path, *host} else ""
+        instead = (
+            "git asks its credential helper, and takes a user's name from "
+            f"git config --global credential.https://{_host(host)}.username NAME"
+        )
+    else:
+        what = ""
+    if what:
+        raise RequestError(
+            f"Source {_shown(word)!r} holds {what}, which the lock file would show to all who "
+            f"read it. Leave it out: {instead}"
+        )
+
+
+def _host(text: str) -> str:
+    match = _HOST.match(text)
+    return match[0] if match else "HOST"
+
+
+def _shown(word: str) -> str:
+    """Return a URL without what may be secret in it, for an error's message."""
+    return re.sub(r"[?#].*", "?...", re.sub(r"(://|^)[^/]*@", r"\1...@", word))
+
+
 def _check_authority(word: str, scheme: str, authority: str) -> None:
     if scheme == "file":
         if authority:
-            raise RequestError(f"Source {word!r}: a file's URL has three slashes, file:///PATH.")
+            raise RequestError(
+                f"Source {_shown(word)!r}: a file's URL has three slashes, file:///PATH."
+            )
         return
-    if ":" in authority.rpartition("@")[0]:
-        raise RequestError(
-            f"Source of {authority.rpartition('@')[2]}: it holds a password, which the lock file "
-            "would show to all who read it. Leave it out: git asks its credential helper."
-        )
     if not _AUTHORITY.fullmatch(authority):
-        raise RequestError(f"Source {word!r}: {authority!r} is not a host.")
+        raise RequestError(f"Source {_shown(word)!r}: {authority!r} is not a host.")
 
 
 def check_rev(rev: str) -> str:
@@ -100,8 +132,13 @@ def check_rev(rev: str) -> str:
     Raises:
         RequestError: git could read it as an option, a range or a path.
     """
-    if not _REV.fullmatch(rev) or ".." in rev:
+    if not _REV.fullmatch(rev) or ".." in rev or len(rev) > _LONGEST:
         raise RequestError(
             f"Revision {rev!r} must be a tag, a branch or a commit: letters, digits and ._/+- only."
         )
     return rev
+
+
+def is_commit(rev: str) -> bool:
+    """Say whether a revision is a commit's whole name, in SHA-1 or SHA-256, and no branch's."""
+    return len(rev) in (40, 64) and bool(_HEXADECIMAL.fullmatch(rev))

@@ -11,14 +11,23 @@ import os
 import pwd
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.collections.files import Rows
 from hpckit.collections.places import config_folder
 from hpckit.errors import ConfigError, OutsideError
-from hpckit.files import replace_file
+from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.values import rebuild
 
 _ROOT = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trusted:
+    """The list of sources that this user has taken as they are."""
+
+    trusted: tuple[str, ...]
 
 
 def owner_name(path: Path) -> str:
@@ -146,10 +155,10 @@ def trusted(config: Path | None = None) -> frozenset[str]:
     """
     path = _list(config)
     try:
-        return frozenset(json.loads(path.read_text(encoding="utf-8"))["trusted"])
+        return frozenset(rebuild(_Trusted, read_json(path)).trusted)
     except FileNotFoundError:
         return frozenset()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, DamagedFileError) as error:
         raise ConfigError(f"{path}: is damaged ({error}). Remove it.") from error
 
 

@@ -54,7 +54,14 @@ def test_a_folder_is_absolute_and_keeps_its_link(here: Path) -> None:
         ("git+https://h", "names no repository"),
         ("git+https:///x", "is not a host"),
         ("file://host/x", "three slashes"),
-        ("git+https://me:secret@h/x.git", "holds a password"),
+        ("git+https://me:secret@h/x.git", "holds a user or a token.*credential.https://h.username"),
+        ("git+https://ghp_secret@h/x.git", "holds a user or a token"),
+        ("git+https://secret@h", "holds a user or a token"),
+        ("git+http://me:secret@h/x", "'http' is not one of"),
+        ("git+https://h/x.git?private_token=secret", "holds a query"),
+        ("git+https://h/x.git@v1?private_token=secret", "holds a query"),
+        ("git+https://h/x.git#secret", "holds a query"),
+        ("git+ssh://git:secret@h/x.git", "holds a password.*ssh has keys"),
         ("git+https://h/x.git@--upload-pack=x", "letters, digits"),
         ("git+https://h/x.git@a..b", "letters, digits"),
         ("git+https://h/x.git@", "ends with @"),
@@ -70,7 +77,10 @@ def test_anything_else_is_refused(word: str, why: str, here: Path) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("rev", ["-u", "--to", "a b", "a..b", "a:b", "HEAD~1", "@{1}", "a^", "é"])
+@pytest.mark.parametrize(
+    "rev",
+    ["x" * 201, "a\nb", "v1\n", "-u", "--to", "a b", "a..b", "a:b", "HEAD~1", "@{1}", "a^", "é"],
+)
 def test_a_revision_is_a_plain_name(rev: str) -> None:
     with pytest.raises(RequestError, match="must be a tag, a branch or a commit"):
         check_rev(rev)
