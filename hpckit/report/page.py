@@ -102,10 +102,14 @@ def _figures(job: JobUse, style: Style) -> Iterator[str]:
     yield _bar(
         "CPU memory",
         summary.memory_efficiency_percent,
-        _of(summary.memory_peak_bytes, summary.memory_limit_bytes),
+        _of(summary.memory_peak_bytes, summary.memory_limit_bytes) or _unmeasured(job),
         style,
     )
     yield from _totals(job)
+
+
+def _unmeasured(job: JobUse) -> str:
+    return "not measured" if any(note.code == "not_measured" for note in job.notes) else ""
 
 
 def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:

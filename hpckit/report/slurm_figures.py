@@ -3,16 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from hpckit.report.peaks import EXTERN, Peak, gpu_memory_peak, gpu_util_peak, memory_peak
 from hpckit.slurm.states import is_finished, parse_state
-from hpckit.slurm.usage_rows import (
-    JobUsage,
-    StepUsage,
-    cpu_seconds,
-    gpu_util_peak_percent,
-    memory_peak_bytes,
-)
+from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.js1 import Js1, decode, elapsed_of, from_record
-from hpckit.stats.merge import Answer
+from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.values import SACCT, SSTAT, SourceNote
 from hpckit.units import format_seconds
 
@@ -32,8 +27,10 @@ def slurm_answers(attempts: Sequence[JobUsage]) -> Iterator[Answer]:
         yield replace(
             answer, summary={**answer.summary, "gpu_hours": theirs if hours is None else hours}
         )
-    figures = _figures(usage) if _is_over(usage, attempts) else _so_far(usage)
-    yield Answer(source=SACCT, summary={**figures, "gpu_hours": hours})
+    over = _is_over(usage, attempts)
+    figures = _figures(usage) if over else _so_far(usage)
+    remarks = tuple(_limits(usage)) if over else ()
+    yield Answer(source=SACCT, summary={**figures, "gpu_hours": hours}, remarks=remarks)
 
 
 def running_answer(usage: JobUsage, steps: Sequence[StepUsage]) -> Answer:
@@ -45,11 +42,19 @@ def running_answer(usage: JobUsage, steps: Sequence[StepUsage]) -> Answer:
     live = {step.step: step for step in steps}
     ended = [step for step in usage.steps if step.step not in live]
     missing = any(_runs(step) for step in ended)
-    known = tuple(replace(live[old.step], gpus=old.gpus) for old in usage.steps if old.step in live)
+    known = tuple(
+        replace(live[old.step], gpus=old.gpus, start_time=old.start_time)
+        for old in usage.steps
+        if old.step in live
+    )
     new = (step for name, step in live.items() if name not in {old.step for old in usage.steps})
     whole = replace(usage, total_cpu_s=None, steps=(*ended, *known, *new))
     figures = _figures(whole)
-    return Answer(source=SSTAT, summary={**figures, **_NO_CPU} if missing else figures)
+    return Answer(
+        source=SSTAT,
+        summary={**figures, **_NO_CPU} if missing else figures,
+        remarks=tuple(_limits(whole)),
+    )
 
 
 def slurm_notes(attempts: Sequence[JobUsage]) -> Iterator[SourceNote]:
@@ -61,6 +66,7 @@ def slurm_notes(attempts: Sequence[JobUsage]) -> Iterator[SourceNote]:
 
 # Epilogs take the time some seconds after Slurm does.
 _JS1_APART_S, _JS1_APART = 60, 0.05
+_MOST_NAMES = 3
 _NO_CPU = {"cpu_s": None, "cpu_efficiency_percent": None}
 
 
@@ -90,7 +96,7 @@ def _held(usage: JobUsage) -> bool:
 
 
 def _runs(step: StepUsage) -> bool:
-    return step.step != "extern" and not is_finished(parse_state(step.state or ""))
+    return step.step != EXTERN and not is_finished(parse_state(step.state or ""))
 
 
 def _is_over(usage: JobUsage, attempts: Sequence[JobUsage]) -> bool:
@@ -120,10 +126,9 @@ def _gpu_hours(attempts: Sequence[JobUsage]) -> float | None:
 
 
 def _figures(usage: JobUsage) -> dict[str, float | int | None]:
-    cpu_s, peak = cpu_seconds(usage), memory_peak_bytes(usage)
+    cpu_s, peak = cpu_seconds(usage), _whole(memory_peak(usage))
     limit = usage.memory_limit_bytes
     one_node = usage.alloc_nodes == 1
-    gpu_memory = [step.gpu_memory_peak_bytes for step in usage.steps if step.gpu_memory_peak_bytes]
     return {
         "cpu_s": cpu_s,
         "cpu_efficiency_percent": _cpu_efficiency(cpu_s, usage.alloc_cpus, usage.record.elapsed_s),
@@ -131,9 +136,41 @@ def _figures(usage: JobUsage) -> dict[str, float | int | None]:
         # Slurm adds up over nodes: what one of them used can only be told where there is one.
         "memory_peak_bytes": peak if one_node else None,
         "memory_limit_bytes": usage.memory_limit_bytes_per_node,
-        "gpu_utilization_peak_percent": gpu_util_peak_percent(usage),
-        "gpu_memory_peak_bytes": max(gpu_memory, default=None) if usage.alloc_gpus == 1 else None,
+        "gpu_utilization_peak_percent": gpu_util_peak(usage).value,
+        "gpu_memory_peak_bytes": _whole(gpu_memory_peak(usage)) if usage.alloc_gpus == 1 else None,
     }
+
+
+def _whole(peak: Peak) -> int | None:
+    return None if peak.value is None else round(peak.value)
+
+
+def _limits(usage: JobUsage) -> Iterator[Remark]:
+    """Yield what the reader should know of a job's figures."""
+    peaks = [("CPU memory", "memory_peak_bytes", memory_peak(usage))]
+    if usage.alloc_gpus != 0:
+        peaks.append(("GPU peaks", "gpu_utilization_peak_percent", gpu_util_peak(usage)))
+    for label, figure, peak in peaks:
+        if peak.why:
+            text = f"{label} not measured by Slurm: {peak.why}."
+            yield Remark(figures=(figure,), note=SourceNote(code="not_measured", text=text))
+        if peak.at_least:
+            text = f"{label}: at least; Slurm does not say what tasks and steps used together."
+            yield Remark(figures=(figure,), note=SourceNote(code="at_least", text=text))
+    polled = [step.step for step in usage.steps if step.cpu_polled]
+    if polled:
+        names = ", ".join(polled[:_MOST_NAMES]) + ", ..." * (len(polled) > _MOST_NAMES)
+        text = (
+            f"CPU time of step {names} is what Slurm's polls saw (TRESUsageInTot): its sum at the "
+            "end (TotalCPU) lacks processes that nobody waited for."
+        )
+        yield Remark(figures=("cpu_s",), note=SourceNote(code="cpu_polled", text=text))
+
+
+def cpu_seconds(job: JobUsage) -> float | None:
+    """Return the CPU time of all steps; None if Slurm knows of none."""
+    known = [step.cpu_s for step in job.steps if step.cpu_s is not None]
+    return max(job.total_cpu_s or 0.0, sum(known)) or None
 
 
 def _cpu_efficiency(cpu_s: float | None, cpus: int | None, elapsed: int | None) -> float | None:

@@ -2,7 +2,7 @@
 
 import functools
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hpckit.errors import CommandError
@@ -13,7 +13,7 @@ from hpckit.slurm.record import JobRecord
 from hpckit.slurm.rows import COLUMN
 from hpckit.slurm.usage_rows import FIXED, FREE, JobUsage, StepUsage, parse_usage, step_usage
 
-_SSTAT = ("JobID", "NTasks", "MaxRSS", "TRESUsageInTot")
+_SSTAT = ("JobID", "NTasks", "MaxRSS", "TRESUsageInTot", "TRESUsageInMax")
 
 
 def job_usage(job_ids: Sequence[str]) -> dict[str, tuple[JobUsage, ...]]:
@@ -31,8 +31,10 @@ def job_usage(job_ids: Sequence[str]) -> dict[str, tuple[JobUsage, ...]]:
     whole = [checked_id(job_id).partition("_")[0].partition("+")[0] for job_id in job_ids]
     rows = [row for ids in id_lists(whole) for row in _ask_sacct(ids)]
     rows = [row for row in rows if is_asked(row.record, wanted)]
-    if any(row.alloc_gpus == 0 for row in rows) and not _counts_gpus():
+    told = _config() if rows else {}
+    if not _counts_gpus(told):
         rows = [replace(row, alloc_gpus=row.alloc_gpus or None) for row in rows]
+    rows = [replace(row, poll_s=poll_s(told)) for row in rows]
     own = {_key(row.record): row for row in rows}
     return {
         job_id: tuple(replace(own[_key(record)], record=record) for record in records)
@@ -66,7 +68,7 @@ def parse_sstat(text: str) -> Iterator[tuple[str, StepUsage]]:
         row = dict(zip(_SSTAT, line.split("|"), strict=False))
         job_id, dot, step = row["JobID"].partition(".")
         if dot and job_id.isdecimal() and step:
-            yield job_id, step_usage(step, row)
+            yield job_id, step_usage(step, row, live=True)
 
 
 def _key(record: JobRecord) -> tuple[object, ...]:
@@ -90,14 +92,27 @@ def _known_columns() -> frozenset[str]:
     return frozenset(ask(["sacct", "--helpformat"]).stdout.lower().split())
 
 
-def _counts_gpus() -> bool:
-    """Say whether accounting would list a job's GPUs; if it cannot be asked, suppose so.
+def _config() -> dict[str, str]:
+    try:
+        return cluster.config()
+    except CommandError:
+        return {}
+
+
+def _counts_gpus(told: Mapping[str, str]) -> bool:
+    """Say whether accounting would list a job's GPUs; where nothing is told, suppose so.
 
     Where AccountingStorageTRES has no gres/gpu, each job's list goes without.
     """
-    try:
-        told = cluster.config()
-    except CommandError:
-        return True
     tracked = told.get("AccountingStorageTRES", "")
     return "gres/gpu" in tracked or "gpu" not in told.get("GresTypes", "").split(",")
+
+
+def poll_s(told: Mapping[str, str]) -> float | None:
+    """Return how often Slurm looks at what jobs use, in seconds: 0 is never, None is not known.
+
+    It is `30` or `task=30,energy=60` (slurm.conf(5), JobAcctGatherFrequency).
+    """
+    words = told.get("JobAcctGatherFrequency", "").split(",")
+    tasks = [word.removeprefix("task=") for word in words if "=" not in word or word[:5] == "task="]
+    return float(tasks[0]) if tasks and tasks[0].isdecimal() and len(tasks[0]) < 9 else None

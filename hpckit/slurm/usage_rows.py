@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from hpckit.slurm.record import JobRecord, each_task, text_or_none
 from hpckit.slurm.rows import COLUMN, SACCT_FORMAT, sacct_record
+from hpckit.slurm.times import parse_moment
 from hpckit.slurm.tres import (
     count_gpus,
     gpu_type,
@@ -27,6 +28,8 @@ FIXED = (
 FREE = ("AdminComment", "Comment", "WorkDir", "SubmitLine", "JobName")
 # A step of a heterogeneous kind is `7.0+1`; a list of tasks may be cut short: `7_[1,3,...]`.
 _ROW_ID = re.compile(r"(\d{1,20}(?:[_+](?:\d{1,20}|\[[^\]]*\]?))?)(?:\.([\w+]+))?", re.ASCII)
+# By how much the polls' CPU time may be above the kernel's before that lacks something.
+_POLLS_EXCEED = 1.1
 _REQUESTED_MEMORY = re.compile(r"([\d.]+[KMGTPE]?)([nc]?)", re.ASCII)
 
 
@@ -37,10 +40,15 @@ class StepUsage:
     Attributes:
         step: `batch`, `extern`, `interactive`, or its number; `0+1` is a component of one.
         cpu_s: CPU seconds of all its tasks.
-        memory_bytes: its highest use: Slurm's sum over tasks of each one's peak.
+        cpu_polled: `cpu_s` is of Slurm's polls, as its sum at the end of tasks lacks some.
+        memory_bytes: its highest use: the sum over tasks of each one's peak.
+        memory_task_bytes: the highest use of any one task.
         gpu_util_peak: Slurm's gres/gpuutil: percents added up over GPUs and processes, the highest
             of all polls (gres.shtml: a high-water mark). Not a mean.
         gpu_memory_peak_bytes: gres/gpumem, the same way.
+        memory_at_least, gpu_at_least: Slurm has no such sum; what is here may be less.
+        start_time, end_time: epoch seconds; None of a step that runs, where sstat has none.
+        live: sstat said so: it runs.
     """
 
     step: str
@@ -51,9 +59,16 @@ class StepUsage:
     cpus: int | None = None
     gpus: int | None = None
     cpu_s: float | None = None
+    cpu_polled: bool = False
     memory_bytes: int | None = None
+    memory_task_bytes: int | None = None
+    memory_at_least: bool = False
     gpu_util_peak: int | None = None
     gpu_memory_peak_bytes: int | None = None
+    gpu_at_least: bool = False
+    start_time: float | None = None
+    end_time: float | None = None
+    live: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +80,7 @@ class JobUsage:
         memory_limit_bytes: on all nodes together.
         interactive: whether salloc or `srun --pty` started it; None if Slurm does not say.
         total_cpu_s: CPU seconds of all steps.
+        poll_s: how often Slurm looks at jobs (JobAcctGatherFrequency); 0 is never, None unknown.
     """
 
     record: JobRecord
@@ -79,6 +95,7 @@ class JobUsage:
     comment: str | None = None
     admin_comment: str | None = None
     interactive: bool | None = None
+    poll_s: float | None = None
     steps: tuple[StepUsage, ...] = ()
 
     @property
@@ -108,15 +125,23 @@ def parse_usage(text: str, columns: Sequence[str], mark: str = COLUMN) -> list[J
     return [replace(usage, record=task) for usage in usages for task in each_task(usage.record)]
 
 
-def step_usage(step: str, row: Mapping[str, str]) -> StepUsage:
-    """Read one step's columns, sacct's or sstat's.
+def step_usage(step: str, row: Mapping[str, str], *, live: bool = False) -> StepUsage:
+    """Read one step's columns: sacct's, or sstat's of a step that runs (`live`).
 
+    When a task ends, Slurm puts its highest memory for its last into TRESUsageInTot, and of GPUs,
+    too, in newer versions (`_local_jobacctinfo_aggregate` in slurmstepd's mgr.c). Before that the
+    column has what the last poll saw; TRESUsageInMax and MaxRSS have the highest of any task.
     Slurm's 0 of CPU or memory is that of a step it never polled (slurm2sql issue 22): unknown.
     """
     total = parse_tres(row.get("TRESUsageInTot", ""))
+    most = parse_tres(row.get("TRESUsageInMax", ""))
     tasks = parse_count(row.get("NTasks", ""))
-    largest = parse_size(row.get("MaxRSS", ""))
-    memory = parse_size(total.get("mem", "")) or (largest * tasks if largest and tasks else None)
+    largest = _most(parse_size(row.get("MaxRSS", "")), parse_size(most.get("mem", "")))
+    memory = parse_size(total.get("mem", ""))
+    util, util_of_one = (parse_count(tres.get("gres/gpuutil", "")) for tres in (total, most))
+    held, held_by_one = (parse_size(tres.get("gres/gpumem", "")) for tres in (total, most))
+    last_polls = live or (util_of_one or 0) > (util or 0) or (held_by_one or 0) > (held or 0)
+    cpu_s, polled = _cpu(row.get("TotalCPU", ""), total.get("cpu", ""), tasks or 1)
     return StepUsage(
         step=step,
         name=text_or_none(row.get("JobName", "")),
@@ -125,38 +150,36 @@ def step_usage(step: str, row: Mapping[str, str]) -> StepUsage:
         tasks=tasks,
         cpus=parse_count(row.get("AllocCPUS", "")),
         gpus=count_gpus(parse_tres(row.get("AllocTRES", ""))),
-        # TotalCPU may be that of the task's first process only (sacct(1)), or 0 (Slurm 25.05).
-        cpu_s=_larger(parse_cpu_s(row.get("TotalCPU", "")), parse_cpu_s(total.get("cpu", ""))),
-        memory_bytes=memory or None,
-        gpu_util_peak=parse_count(total.get("gres/gpuutil", "")),
-        gpu_memory_peak_bytes=parse_size(total.get("gres/gpumem", "")),
+        cpu_s=cpu_s,
+        cpu_polled=polled and not live,
+        memory_bytes=_most(memory, largest) or None,
+        memory_task_bytes=largest or None,
+        memory_at_least=tasks != 1 and (live or not memory),
+        gpu_util_peak=_most(util, util_of_one),
+        gpu_memory_peak_bytes=_most(held, held_by_one),
+        gpu_at_least=tasks != 1 and last_polls,
+        start_time=parse_moment(row.get("Start", "")),
+        end_time=parse_moment(row.get("End", "")),
+        live=live,
     )
 
 
-def cpu_seconds(job: JobUsage) -> float | None:
-    """Return the CPU time of all steps; None if Slurm knows of none."""
-    known = [step.cpu_s for step in job.steps if step.cpu_s is not None]
-    return _larger(job.total_cpu_s, sum(known))
+def _cpu(at_end: str, in_polls: str, tasks: int) -> tuple[float | None, bool]:
+    """Return a CPU time in seconds, and whether it is that of Slurm's polls.
+
+    TotalCPU is the kernel's own sum, taken when tasks end: the better one, in milliseconds. It
+    lacks processes that nobody waited for (sacct(1)), and is 0 in some versions (25.05). Polls
+    round to a second per task, and may count a process twice that ends between two readings.
+    """
+    kernels, polls = parse_cpu_s(at_end) or 0.0, parse_cpu_s(in_polls) or 0.0
+    lacks = polls > kernels * _POLLS_EXCEED + tasks
+    return (polls if lacks or not kernels else kernels) or None, bool(polls) and (
+        lacks or not kernels
+    )
 
 
-def memory_peak_bytes(job: JobUsage) -> int | None:
-    """Return the highest use of any step, on all nodes together (as seff has it)."""
-    return max((step.memory_bytes for step in job.steps if step.memory_bytes), default=None)
-
-
-def gpu_util_peak_percent(job: JobUsage) -> float | None:
-    """Return the highest gpuutil of any step, divided by the step's GPUs: a peak, not a mean."""
-    peaks = [
-        step.gpu_util_peak / gpus
-        for step in job.steps
-        if step.gpu_util_peak is not None and (gpus := step.gpus or job.alloc_gpus)
-    ]
-    return max(peaks, default=None)
-
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    """Return the larger of two amounts, of which 0 is none."""
-    return max(one or 0.0, other or 0.0) or None
+def _most(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 def _parts(row_id: str) -> tuple[str, str | None]:

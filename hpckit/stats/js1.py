@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpckit.stats.known import highest, mean, share, total
-from hpckit.stats.merge import Answer
+from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.values import JS1, GpuUse, JobUse, NodeUse, SourceNote
 
 # sacctmgr of Slurm 22.05 writes all in lower case: the marks survive that, a record does not.
@@ -140,7 +140,7 @@ def from_record(
         summary=_of_gpus(every_gpu) | _of_nodes(every_node, elapsed) | {"gpu_hours": hours},
         per_node=per_node,
         per_gpu=per_gpu,
-        notes=tuple(_lacks(every_gpu, every_node)),
+        remarks=tuple(_lacks(every_gpu, every_node)),
     )
 
 
@@ -179,25 +179,26 @@ def _of_nodes(nodes: Sequence[NodeUse], elapsed: float | None) -> dict[str, floa
     }
 
 
-def _lacks(gpus: Sequence[GpuUse], nodes: Sequence[NodeUse]) -> Iterator[SourceNote]:
+def _lacks(gpus: Sequence[GpuUse], nodes: Sequence[NodeUse]) -> Iterator[Remark]:
     """Yield what a record says of some GPUs or nodes only."""
-    rows: tuple[tuple[str, Sequence[GpuUse | NodeUse], str], ...] = (
-        ("GPU utilization", gpus, "utilization_percent"),
-        ("GPU memory", gpus, "memory_peak_bytes"),
-        ("GPU memory size", gpus, "memory_total_bytes"),
-        ("CPU time", nodes, "cpu_s"),
-        ("cores", nodes, "cores"),
-        ("CPU memory", nodes, "memory_peak_bytes"),
-        ("memory limit", nodes, "memory_limit_bytes"),
+    rows: tuple[tuple[str, Sequence[GpuUse | NodeUse], str, str], ...] = (
+        ("GPU utilization", gpus, "utilization_percent", "gpu_utilization_percent"),
+        ("GPU memory", gpus, "memory_peak_bytes", "gpu_memory_peak_bytes"),
+        ("GPU memory size", gpus, "memory_total_bytes", "gpu_memory_used_percent"),
+        ("CPU time", nodes, "cpu_s", "cpu_s"),
+        ("cores", nodes, "cores", "cpu_efficiency_percent"),
+        ("CPU memory", nodes, "memory_peak_bytes", "memory_peak_bytes"),
+        ("memory limit", nodes, "memory_limit_bytes", "memory_efficiency_percent"),
     )
-    partly = [
-        label
-        for label, parts, name in rows
-        if parts and {getattr(part, name) is None for part in parts} == {True, False}
-    ]
+    partly = {
+        figure: label
+        for label, parts, name, figure in rows
+        if {getattr(part, name) is None for part in parts} == {True, False}
+    }
     if partly:
-        text = f"The site's jobstats record has {', '.join(partly)} of some nodes or GPUs only"
-        yield SourceNote(code="js1_partial", text=f"{text}: the job's own is unknown.")
+        text = f"The site's jobstats record has {', '.join(partly.values())} of some nodes or GPUs"
+        note = SourceNote(code="js1_partial", text=f"{text} only: the job's own is unknown there.")
+        yield Remark(figures=tuple(partly), note=note)
 
 
 def _node_use(host: str, row: Mapping[str, Any], elapsed: float | None) -> NodeUse:

@@ -35,14 +35,22 @@ _TOLERANCE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Remark:
+    """What limits some figures of a source, or why it lacks them."""
+
+    figures: tuple[str, ...]
+    note: SourceNote
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What one source says; `summary` holds the figures it knows, `notes` what limits them."""
+    """What one source says; `summary` holds the figures it knows."""
 
     source: str
     summary: Mapping[str, Any]
     per_node: tuple[NodeUse, ...] = ()
     per_gpu: tuple[GpuUse, ...] = ()
-    notes: tuple[SourceNote, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> JobUse:
@@ -77,7 +85,7 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
         notes=(
             *job.notes,
             *(account.notes if account else ()),
-            *(note for answer in answers for note in answer.notes),
+            *_remarks(answers, origins),
         ),
         origins=origins,
     )
@@ -87,6 +95,20 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
         suspect=tuple(_suspects(merged)),
         notes=(*merged.notes, *_suspect_notes(merged)),
     )
+
+
+def _remarks(answers: Sequence[Answer], origins: Mapping[str, str]) -> list[SourceNote]:
+    """Return what is to be said of figures that are of this source, or of none."""
+    said = [
+        remark.note
+        for answer in answers
+        for remark in answer.remarks
+        if any(
+            origins.get(f"summary.{name}", answer.source) == answer.source
+            for name in remark.figures
+        )
+    ]
+    return list(dict.fromkeys(said))
 
 
 def _suspects(job: JobUse) -> Iterator[str]:

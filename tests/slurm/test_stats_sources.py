@@ -1,6 +1,7 @@
 """`hpckit stats` of jobs that hpckit knows little of: what a real Slurm says of them."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.stats.stub.script import build_library
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
 BURN = (
     "python3 -c 'import time\nx = bytearray(200 << 20)\nwhile time.process_time() < 3: pass\n"
-    "time.sleep({sleep})'"
+    "del x\ntime.sleep({sleep})'"
 )
 
 
@@ -74,7 +75,14 @@ def test_a_running_job_is_asked_for_on_its_nodes(desk: Desk) -> None:
         # sstat says whole seconds.
         return bool((stats(desk, job_id)["summary"]["cpu_s"] or 0) >= 2)
 
+    def freed() -> bool:
+        ask = ("sstat", "-a", "-n", "-P", "-o", "TRESUsageInTot", "-j", job_id)
+        held = re.search(r"mem=(\d+)K", desk.slurm.run(*ask).stdout)
+        return held is not None and int(held[1]) < 100 << 10
+
     assert eventually(seen, 60, pause_s=1)
+    # Slurm's last look finds little; its highest is what counts.
+    assert eventually(freed, 60, pause_s=1)
     found = stats(desk, job_id)
     assert (found["running"], found["origins"]["summary.cpu_s"]) == (True, "sstat")
     assert 200 < found["summary"]["memory_peak_bytes"] / 2**20 < 260

@@ -222,7 +222,7 @@ def without(*names: str, **instead: object) -> dict[str, Any]:
 def test_half_known_is_unknown(second: object, gone: set[str]) -> None:
     answer = from_record({"gpus": 4, "total_time": 100, "nodes": {"c1": TWO, "c2": second}})
     assert {name for name, value in answer.summary.items() if value is None} == gone
-    assert [note.code for note in answer.notes] == (["js1_partial"] if gone else [])
+    assert [remark.note.code for remark in answer.remarks] == (["js1_partial"] if gone else [])
     # What one of them says is still there to be read.
     assert answer.per_node[0].cpu_efficiency_percent == 75
     assert [gpu.utilization_percent for gpu in answer.per_gpu[:2]] == [90, 90]

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpckit.report.slurm_figures import running_answer, slurm_answers, slurm_notes
+from hpckit.report.peaks import gpu_util_peak, memory_peak
+from hpckit.report.slurm_figures import cpu_seconds, running_answer, slurm_answers, slurm_notes
 from hpckit.slurm.record import JobRecord, Source
 from hpckit.slurm.rows import COLUMN
 from hpckit.slurm.states import JobState
@@ -14,15 +17,12 @@ from hpckit.slurm.tres import (
     parse_size,
     parse_tres,
 )
-from hpckit.slurm.usage import parse_sstat
+from hpckit.slurm.usage import parse_sstat, poll_s
 from hpckit.slurm.usage_rows import (
     FIXED,
     FREE,
     JobUsage,
     StepUsage,
-    cpu_seconds,
-    gpu_util_peak_percent,
-    memory_peak_bytes,
     parse_usage,
     step_usage,
 )
@@ -218,8 +218,8 @@ def test_the_memory_limit_is_of_all_nodes(cells: dict[str, str], limit: int | No
         ({"TotalCPU": "00:00.002", "TRESUsageInTot": "cpu=01:00:00"}, 3600.0, None),
         ({"TotalCPU": "00:00:00", "TRESUsageInTot": "cpu=00:00:00,mem=0"}, None, None),
         ({"TRESUsageInTot": "energy=0"}, None, None),
-        ({"MaxRSS": "100K", "NTasks": "4"}, None, 409600),
-        ({"MaxRSS": "100K"}, None, None),
+        ({"MaxRSS": "100K", "NTasks": "4"}, None, 102400),
+        ({"MaxRSS": "100K"}, None, 102400),
         ({"MaxRSS": "0", "NTasks": "4"}, None, None),
         ({"MaxRSS": NO_VAL64, "NTasks": "1"}, None, None),
         ({"MaxRSS": "5K", "NTasks": "2", "TRESUsageInTot": "mem=7K"}, None, 7168),
@@ -356,9 +356,9 @@ def job(*steps: StepUsage, **values: int | float | str | None) -> JobUsage:
 def test_figures_of_a_job() -> None:
     usage = job(
         StepUsage(step="batch", cpu_s=1.0, memory_bytes=100),
-        StepUsage(step="0", cpu_s=150.0, memory_bytes=700, gpu_util_peak=150, gpus=2),
+        StepUsage(step="0", cpu_s=150.0, memory_bytes=700 << 20, gpu_util_peak=150, gpus=2),
         alloc_gpus=4,
-        memory_limit_bytes=1000,
+        memory_limit_bytes=1000 << 20,
         total_cpu_s=151.0,
     )
     (answer,) = slurm_answers([usage])
@@ -367,8 +367,8 @@ def test_figures_of_a_job() -> None:
         "cpu_s": 151.0,
         "cpu_efficiency_percent": 75.5,
         "memory_efficiency_percent": 70.0,
-        "memory_peak_bytes": 700,
-        "memory_limit_bytes": 1000,
+        "memory_peak_bytes": 700 << 20,
+        "memory_limit_bytes": 1000 << 20,
         "gpu_utilization_peak_percent": 75.0,
         "gpu_memory_peak_bytes": None,
         "gpu_hours": 4 * 100 / 3600,
@@ -379,7 +379,7 @@ def test_nothing_known_is_no_figure_at_all() -> None:
     (answer,) = slurm_answers([JobUsage(record=ENDED)])
     assert set(answer.summary.values()) == {None}
     assert list(slurm_answers([])) == list(slurm_notes([])) == []
-    assert cpu_seconds(job()) is memory_peak_bytes(job()) is gpu_util_peak_percent(job()) is None
+    assert cpu_seconds(job()) is memory_peak(job()).value is gpu_util_peak(job()).value is None
 
 
 @pytest.mark.parametrize(
@@ -462,15 +462,19 @@ def test_a_step_that_began_since_sacct_was_asked_counts() -> None:
 
 
 def test_sstats_rows_are_steps() -> None:
-    found = dict(parse_sstat(slurm_said("sstat-22.05.8.txt")))
-    assert found == {"34": StepUsage(step="1", tasks=1, memory_bytes=1624 << 10)}
-    text = "1.0+1|2|5K|cpu=00:00:06,mem=9K\nsstat: error\n\n.5|x\n|||"
-    assert list(parse_sstat(text)) == [
-        ("1", StepUsage(step="0+1", tasks=2, cpu_s=6.0, memory_bytes=9216))
-    ]
+    ((job_id, step),) = list(parse_sstat(slurm_said("sstat-22.05.8.txt")))[1:]
+    assert (job_id, step.step, step.tasks, step.memory_bytes) == ("34", "1", 1, 1624 << 10)
+    text = "1.0+1|2|5K|cpu=00:00:06,mem=9K|mem=5K\nsstat: error\n\n.5|x\n|||"
+    ((job_id, step),) = parse_sstat(text)
+    assert (job_id, step.step, step.tasks) == ("1", "0+1", 2)
+    assert (step.cpu_s, step.memory_bytes, step.memory_at_least) == (6.0, 9216, True)
 
 
-RECORDED = parse_usage(slurm_said("sacct-usage-22.05.8.txt"), COLUMNS, MARK)
+# That cluster's JobAcctGatherFrequency is 1.
+RECORDED = [
+    replace(usage, poll_s=1)
+    for usage in parse_usage(slurm_said("sacct-usage-22.05.8.txt"), COLUMNS, MARK)
+]
 
 
 def recorded(job_id: str) -> JobUsage:
@@ -490,7 +494,8 @@ def test_a_real_sacct_gives_each_job_once_for_each_attempt() -> None:
     [
         ("1", 7.766, 4968),
         ("2", 0.112, 117288),
-        ("3", 0.012, 10628),
+        # Of 1 s: shorter than two polls.
+        ("3", 0.012, None),
         ("6+1", 0.001, 1604),
         ("9", None, 3224),
         ("10", None, None),
@@ -505,7 +510,7 @@ def test_a_real_sacct_says_what_jobs_used(
 ) -> None:
     usage = recorded(job_id)
     memory = memory_kib * 1024 if memory_kib else None
-    assert (cpu_seconds(usage), memory_peak_bytes(usage)) == (cpu_s, memory)
+    assert (cpu_seconds(usage), memory_peak(usage).value) == (cpu_s, memory)
 
 
 def test_a_real_sacct_says_the_rest() -> None:
@@ -540,6 +545,179 @@ def test_a_jobstats_record_went_through_a_real_slurm() -> None:
     assert [gpu.utilization_percent for gpu in js1.per_gpu] == [98.6, 0.0]
     assert js1.summary["gpu_hours"] == sacct.summary["gpu_hours"]
     assert [note.code for note in slurm_notes([recorded("12")])] == ["js1"]
+
+
+# Peaks ----------------------------------------------------------------------------------------
+
+
+def test_a_running_steps_peak_is_the_highest_it_had_and_not_what_it_has_now() -> None:
+    # Each held much for its first 4 s, and little when sstat was asked.
+    steps = {step.step: step for _, step in parse_sstat(slurm_said("sstat-peak-22.05.8.txt"))}
+    assert steps["1"].memory_bytes == 320600 << 10
+    assert not steps["1"].memory_at_least
+    # Of two tasks it says what the larger had; sacct said 231660K when they had ended.
+    assert (steps["0"].memory_bytes, steps["0"].memory_at_least) == (115864 << 10, True)
+
+
+def gpus(total: str, most: str, tasks: str = "1", util: str = "600") -> dict[str, str]:
+    """What a step of one node says that had one GPU for so many seconds."""
+    return {
+        "NTasks": tasks, "ElapsedRaw": util, "AllocTRES": "gres/gpu=1,node=1", "MaxRSS": "2G",
+        "TotalCPU": "09:00.0", "TRESUsageInTot": f"cpu=00:09:00,mem=2G,{total}",
+        "TRESUsageInMax": f"mem=2G,{most}",
+    }  # fmt: skip
+
+
+LOW, HIGH = "gres/gpumem=1G,gres/gpuutil=7", "gres/gpumem=30G,gres/gpuutil=87"
+
+
+def test_a_running_gpus_peak_is_the_highest_poll() -> None:
+    cells = gpus(LOW, HIGH)
+    row = "|".join(cells[name] for name in ("NTasks", "MaxRSS", "TRESUsageInTot", "TRESUsageInMax"))
+    ((_, live),) = parse_sstat(f"7.0|{row}\n")
+    usage = replace(running_job(), alloc_gpus=1, steps=())
+    summary = running_answer(usage, [live]).summary
+    assert summary["gpu_utilization_peak_percent"] == 87
+    assert summary["gpu_memory_peak_bytes"] == 30 * GIB
+
+
+@pytest.mark.parametrize(
+    ("cells", "percent", "memory", "codes"),
+    [
+        # Slurm before 24: at the end, only memory is put where the last poll was.
+        (gpus(LOW, HIGH), 87, 30 * GIB, []),
+        (gpus(HIGH, HIGH), 87, 30 * GIB, []),
+        (gpus(LOW, HIGH, tasks="2"), 87, 30 * GIB, ["at_least"]),
+        (gpus(HIGH, LOW, tasks="2"), 87, 30 * GIB, []),
+        (gpus("gres/gpumem=0,gres/gpuutil=0", "gres/gpumem=0,gres/gpuutil=0"), 0, 0, []),
+        # Of seconds: nobody looked.
+        (gpus(HIGH, HIGH, util="40"), None, None, ["not_measured"] * 2),
+        (gpus("gres/gpumem=0,gres/gpuutil=0", "", util="9"), None, None, ["not_measured"] * 2),
+        (
+            {"TRESUsageInTot": "mem=0,gres/gpumem=0,gres/gpuutil=0"},
+            None,
+            None,
+            ["not_measured"] * 2,
+        ),
+    ],
+)
+def test_gpu_peaks_are_known_if_slurm_looked(
+    cells: dict[str, str], percent: int | None, memory: int | None, codes: list[str]
+) -> None:
+    job = {"AllocTRES": "cpu=2,gres/gpu=1,node=1", "ElapsedRaw": cells.get("ElapsedRaw", "600")}
+    (usage,) = read(line("7", **job), line("7.0", **{"ElapsedRaw": "600"} | cells))
+    (answer,) = slurm_answers([usage])
+    assert answer.summary["gpu_utilization_peak_percent"] == percent
+    assert answer.summary["gpu_memory_peak_bytes"] == memory
+    assert [remark.note.code for remark in answer.remarks] == codes
+
+
+def step(name: str, seconds: int, memory: str, cpu: str = "00:00:00", **cells: str) -> str:
+    return line(
+        f"7.{name}",
+        **{"ElapsedRaw": str(seconds), "NTasks": "1", "MaxRSS": memory, "TotalCPU": cpu} | cells,
+        **({"TRESUsageInTot": f"cpu={cpu},mem={memory}"} if memory else {}),
+    )
+
+
+MOMENTS = {"Start": "1700000110", "End": "1700000120"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "poll_s", "memory", "code"),
+    [
+        ([step("batch", 45, "896K", "00:03:00")], None, None, "not_measured"),
+        ([step("batch", 200, "896K", "00:03:00")], None, None, "not_measured"),
+        ([step("batch", 59, "5G")], None, None, "not_measured"),
+        ([step("batch", 59, "5G")], 30, None, "not_measured"),
+        ([step("batch", 60, "5G")], 30, 5 * GIB, None),
+        ([step("batch", 5, "5G")], 1, 5 * GIB, None),
+        ([step("batch", 900, "5G")], 600, None, "not_measured"),
+        ([step("batch", 900, "5G")], 0, None, "not_measured"),
+        ([step("extern", 900, "12K")], 30, None, "not_measured"),
+        ([step("batch", 900, "0"), step("extern", 900, "12K")], 30, None, "not_measured"),
+        ([step("batch", 900, "5G"), step("extern", 900, "12K")], 30, 5 * GIB, None),
+        # What was adopted came and went: its sum was never there at once.
+        (
+            [
+                step("batch", 900, "20G"),
+                step("extern", 900, "163G", NTasks="1", MaxRSS="12G"),
+            ],
+            30, 20 * GIB, None,
+        ),
+        (
+            [
+                step("batch", 900, "5G"),
+                step("extern", 900, "163G", NTasks="1", MaxRSS="12G"),
+            ],
+            30, None, "not_measured",
+        ),
+        # The shell was seen, what worked was not.
+        (
+            [step("batch", 900, "5M", "00:01"), step("0", 20, "4G", "00:40")],
+            30, None, "not_measured",
+        ),
+        (
+            [step("batch", 900, "5M"), step("0", 2, "9M"), step("1", 890, "4G", "10:00")],
+            30, 4 * GIB, None,
+        ),
+        # Two side by side; one after the other.
+        ([step("0", 900, "4G"), step("1", 900, "3G")], 30, 4 * GIB, "at_least"),
+        ([step("0", 900, "4G"), step("1", 900, "3G", **MOMENTS)], 30, 4 * GIB, None),
+        ([], 30, None, None),
+    ],
+)  # fmt: skip
+def test_memory_is_known_if_slurm_looked(
+    steps: list[str], poll_s: float | None, memory: int | None, code: str | None
+) -> None:
+    elapsed = "900" if poll_s else "200"
+    limit = {"AllocTRES": "cpu=4,mem=64G,node=1", "ElapsedRaw": elapsed}
+    (usage,) = read(line("7", **limit), *steps)
+    (answer,) = slurm_answers([replace(usage, poll_s=poll_s)])
+    assert answer.summary["memory_peak_bytes"] == memory
+    assert (answer.summary["memory_efficiency_percent"] is None) == (memory is None)
+    codes = [remark.note.code for remark in answer.remarks if "memory" in remark.note.text]
+    assert codes == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("told", "poll"),
+    [
+        ("30", 30),
+        ("0", 0),
+        ("task=15,energy=60", 15),
+        ("energy=60,task=15", 15),
+        ("energy=60", None),
+        ("", None),
+        ("(null)", None),
+        ("9" * 400, None),
+    ],
+)
+def test_how_often_slurm_looks(told: str, poll: float | None) -> None:
+    assert poll_s({"JobAcctGatherFrequency": told}) == poll
+
+
+@pytest.mark.parametrize(
+    ("at_end", "polls", "cpu_s", "polled"),
+    [
+        ("01:40.0", "00:01:47", 100.0, False),  # 7 % more is a process counted twice, or rounding
+        ("00:01.2", "00:00:02", 1.2, False),
+        ("00:10.0", "00:01:47", 107.0, True),
+        ("00:00:00", "00:01:47", 107.0, True),
+        ("01:40.0", "00:00:47", 100.0, False),
+        ("00:00:00", "00:00:00", None, False),
+    ],
+)
+def test_cpu_time_is_the_kernels_unless_that_lacks_much(
+    at_end: str, polls: str, cpu_s: float | None, polled: bool
+) -> None:
+    (usage,) = read(
+        line("7", TotalCPU=at_end),
+        line("7.0", TotalCPU=at_end, TRESUsageInTot=f"cpu={polls},mem=9M", NTasks="1"),
+    )
+    (answer,) = slurm_answers([usage])
+    assert answer.summary["cpu_s"] == cpu_s
+    assert [remark.note.code for remark in answer.remarks] == ["cpu_polled"] * polled
 
 
 def with_js1(elapsed: str, **record: object) -> JobUsage:
