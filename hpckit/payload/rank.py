@@ -25,6 +25,7 @@ from hpckit.payload.children import (
     wait_for,
 )
 from hpckit.payload.device import choose_device
+from hpckit.payload.orphan import end_job
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
@@ -57,6 +58,7 @@ class RankProcess:
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._stopped_by: int | None = None
+        self._alone = False
 
     def run(self) -> int:
         """Run the script to its end; return its exit status as a shell would give it."""
@@ -80,6 +82,8 @@ class RankProcess:
             finally:
                 stop_sampler(sampler)
         self._finish(code, err, errors_from)
+        if self._alone:
+            end_job(self.task)
         if self.place.rank == 0 and self.task.sample_interval_s > 0:
             write_summary(self.task.folder)
         return code
@@ -150,12 +154,12 @@ class RankProcess:
         )
         self._child = child
         write_rank(self.task.folder, replace(record, pid=child.pid))
-        parent, alone = os.getppid(), False
+        parent = os.getppid()
         while child.poll() is None:
             time.sleep(_POLL_S)
-            if not alone and os.getppid() != parent:
+            if not self._alone and os.getppid() != parent:
                 # slurmstepd was killed: Slurm cannot end this script any more.
-                alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
+                self._alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
                 self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
