@@ -143,7 +143,7 @@ def _in_full(record: JobRecord) -> JobRecord:
     if record.source != "squeue" or not is_finished(record.state) or is_good(record.state):
         return record
     try:
-        full = scontrol_job(record.job_id).get(record.job_id)
+        full = scontrol_job(record.job_id, record.name or "").get(record.job_id)
     except CommandError:
         return record
     return replace(record, exit_code=full.exit_code, restarts=full.restarts) if full else record
