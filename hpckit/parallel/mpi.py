@@ -128,11 +128,10 @@ class Ranks:
         sys.stdout.flush()
         sys.stderr.write(words)
         sys.stderr.flush()
-        if "HPCKIT_RUN_DIR" in os.environ:
-            # hpckit's supervisor ends the other ranks. Slurm's PMIx would kill it with them at
-            # MPI_Abort, and with it the record of which rank failed. A normal exit would wait in
-            # MPI_Finalize for ranks that never come.
-            os._exit(status)
+        if "HPCKIT_MPI_SCRIPT" in os.environ:
+            # hpckit runs this script, and ends all ranks when one does not end well. Slurm's PMIx
+            # would kill everything at MPI_Abort, the record of which rank failed too.
+            sys.exit(status)
         if self.comm is not None:
             self.comm.Abort(status)
 

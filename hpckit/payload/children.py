@@ -5,6 +5,8 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,14 +16,50 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
 
-def prepare_child() -> None:
-    """Run in the child between fork and exec.
+# The kernel's own, and those of a terminal's job control; SIGTERM and SIGINT end a job.
+_NOT_PASSED = {
+    *("SIGTERM", "SIGINT", "SIGKILL", "SIGSTOP", "SIGCHLD", "SIGPIPE", "SIGTSTP", "SIGTTIN"),
+    *("SIGTTOU", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"),
+    *("SIGXFSZ", "SIGPROF", "SIGVTALRM"),
+}
+PASSED = tuple(
+    sorted(row for row in signal.valid_signals() if getattr(row, "name", "") not in _NOT_PASSED)
+)
 
-    The child dies with its parent, and starts with SIGUSR2 ignored: Slurm's time-out warning goes
-    to every process of a step, and would kill a script that never heard of it. A script that
-    handles the signal installs its handler later. An ignored signal stays so over exec.
+
+def handle_passed(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Give a handler to every signal that means nothing to hpckit, and may mean much to a script.
+
+    `scancel --signal` sends them to the supervisor, alone or with all processes of its step
+    (ProctrackType), and would end it before the script has had its say.
+    """
+    for signum in PASSED:
+        signal.signal(signum, handler)
+
+
+def prepare_child() -> None:
+    """Run in the child between fork and exec: it dies with its parent.
+
+    It starts with the signals ignored that are meant for scripts, since Slurm may send them to
+    every process of a step. An ignored signal stays so over exec.
     """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for signum in PASSED:
+        signal.signal(signum, signal.SIG_IGN)
+
+
+def prepare_script() -> None:
+    """Run in a script between fork and exec: it dies with its parent, signals are as they were."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def prepare_warned_script() -> None:
+    """Prepare a script whose job Slurm warns before its end.
+
+    The warning, SIGUSR2, would kill one that never heard of it; a script that handles the signal
+    installs its handler later.
+    """
+    prepare_script()
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
 

@@ -14,18 +14,21 @@ from types import FrameType
 from typing import IO, TYPE_CHECKING
 
 from hpckit import shell
-from hpckit.errors import CommandError
+from hpckit.errors import CommandError, JobError
 from hpckit.localjob import read_local_state
+from hpckit.payload import mpi_script
 from hpckit.payload.children import (
     die_with_parent,
-    prepare_child,
+    handle_passed,
+    prepare_script,
+    prepare_warned_script,
     shell_status,
     signal_group,
     stop_all,
     wait_for,
 )
 from hpckit.payload.device import choose_device
-from hpckit.payload.orphan import end_job
+from hpckit.payload.end_line import EndLine
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
@@ -58,40 +61,81 @@ class RankProcess:
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._stopped_by: int | None = None
-        self._alone = False
+        self._record: RankRecord | None = None
+        self._errors_from = 0
 
     def run(self) -> int:
         """Run the script to its end; return its exit status as a shell would give it."""
         device, warning = choose_device(self.task.device)
-        logs = self.task.folder / "logs"
-        logs.mkdir(mode=FOLDER_MODE, exist_ok=True)
-        (self.task.folder / "ranks").mkdir(mode=FOLDER_MODE, exist_ok=True)
-        out, err = (logs / f"{self.place.rank}.{end}" for end in ("out", "err"))
-        with open_to_write(out, "ab") as stdout, open_to_write(err, "ab") as stderr:
-            errors_from = stderr.tell()
-            if warning and self.place.rank == 0:
-                _say(stderr, warning)
-            record = self._record(device)
-            write_rank(self.task.folder, record)
-            sampler = self._start_sampler()
-            try:
-                code = self._run_child(device, stdout, stderr, record)
-            except CommandError as error:
-                _say(stderr, f"hpckit: {error}")
-                code = 127
-            finally:
-                stop_sampler(sampler)
-        self._finish(code, err, errors_from)
-        if self._alone:
-            end_job(self.task)
+        try:
+            with self._open_log("out") as stdout, self._open_log("err") as stderr:
+                self._errors_from = stderr.tell()
+                if warning and self.place.rank == 0:
+                    _say(stderr, warning)
+                self._record = self._begin(device)
+                code = self._run_sampled(device, stdout, stderr)
+            self._finish(code)
+        except OSError as error:
+            raise JobError(
+                f"rank {self.place.rank} on {socket.gethostname()} cannot write to "
+                f"{self.task.folder}: {error.strerror}. What it did is not on record."
+            ) from error
         if self.place.rank == 0 and self.task.sample_interval_s > 0:
             write_summary(self.task.folder)
-        return code
+        return self._status(code)
+
+    def _open_log(self, end: str) -> IO[bytes]:
+        path = self._log(end)
+        path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        return open_to_write(path, "ab")
+
+    def _log(self, end: str) -> Path:
+        return self.task.folder / "logs" / f"{self.place.rank}.{end}"
+
+    def _begin(self, device: str) -> RankRecord:
+        (self.task.folder / "ranks").mkdir(mode=FOLDER_MODE, exist_ok=True)
+        record = RankRecord(
+            rank=self.place.rank,
+            restart=restart_count(),
+            host=socket.gethostname(),
+            device=device,
+            pid=os.getpid(),
+            started=time.time(),
+        )
+        write_rank(self.task.folder, record)
+        return record
+
+    def _run_sampled(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:
+        sampler = self._start_sampler()
+        try:
+            return self._run_child(device, stdout, stderr)
+        except CommandError as error:
+            _say(stderr, f"hpckit: {error}")
+            return 127
+        finally:
+            stop_sampler(sampler)
+
+    def _status(self, code: int) -> int:
+        """Return what this process ends with: of all tasks Slurm takes the highest for the job's.
+
+        A rank stopped by SIGTERM would give 143, whatever the first one to fail ended with.
+        """
+        if not (code and self._stopped_by):
+            return code
+        failed = first_failure(self._others())
+        return failed.exit_code or 1 if failed and not failed.consequence else 1
+
+    def _others(self) -> list[RankRecord]:
+        return [row for row in read_ranks(self.task.folder) if row.rank != self.place.rank]
 
     def forward(self, signum: int) -> None:
         """Pass a signal to the script itself, not to its own children."""
         if self._child and self._child.poll() is None:
             self._child.send_signal(signum)
+
+    def pass_on(self, signum: int, _frame: FrameType | None = None) -> None:
+        """Forward, as a signal handler."""
+        self.forward(signum)
 
     def settle(self, seconds: float) -> None:
         """Wait for the script to end by itself after a stop signal."""
@@ -129,60 +173,60 @@ class RankProcess:
             environ=environ if environ["CUDA_VISIBLE_DEVICES"] else None,
         )
 
-    def _record(self, device: str) -> RankRecord:
-        return RankRecord(
-            rank=self.place.rank,
-            restart=restart_count(),
-            host=socket.gethostname(),
-            device=device,
-            pid=os.getpid(),
-            started=time.time(),
-        )
-
-    def _run_child(
-        self, device: str, stdout: IO[bytes], stderr: IO[bytes], record: RankRecord
-    ) -> int:
+    def _run_child(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:
+        line, told = EndLine(), None
         child = shell.spawn(
-            self.task.command,
-            env=rank_environment(self.task, self.place, device),
+            script_command(self.task),
+            env=rank_environment(self.task, self.place, device) | line.variables(),
             stdout=stdout,
             stderr=stderr,
             new_session=True,
             # MPI's PMI hands its ranks an open descriptor (PMI_FD); Python's own are closed anyway.
             close_fds=False,
-            prepare=prepare_child,
+            prepare=prepare_warned_script if self.task.max_requeues else prepare_script,
         )
         self._child = child
-        write_rank(self.task.folder, replace(record, pid=child.pid))
-        parent = os.getppid()
+        line.started()
+        if self._record:
+            self._record = replace(self._record, pid=child.pid)
+            write_rank(self.task.folder, self._record)
+        parent, alone = os.getppid(), False
         while child.poll() is None:
             time.sleep(_POLL_S)
-            if not self._alone and os.getppid() != parent:
+            if told is None and (told := line.told()) is not None:
+                self._finish(told)
+                line.answer()
+            if not alone and os.getppid() != parent:
                 # slurmstepd was killed: Slurm cannot end this script any more.
-                self._alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
+                alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
                 self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
         stop_all([child], grace_s=0)  # what the script left running ends with it
-        return shell_status(child.returncode)
+        return shell_status(child.returncode) if told is None else told
 
-    def _finish(self, code: int, err: Path, errors_from: int) -> None:
-        records = read_ranks(self.task.folder)
-        mine = next(row for row in records if row.rank == self.place.rank)
-        others = [row for row in records if row.rank != self.place.rank]
-        error = last_error(err, errors_from) if code else None
+    def _finish(self, code: int) -> None:
+        """Write this rank's end down, unless that has been done."""
+        if self._record is None or self._record.ended is not None:
+            return
+        error = last_error(self._log("err"), self._errors_from) if code else None
         if self._stopped_by and code:
             error = f"ended by {signal.Signals(self._stopped_by).name}"
-        write_rank(
-            self.task.folder,
-            replace(
-                mine,
-                ended=time.time(),
-                exit_code=code,
-                error=error,
-                consequence=bool(self._stopped_by and first_failure(others)),
-            ),
+        self._record = replace(
+            self._record,
+            ended=time.time(),
+            exit_code=code,
+            error=error,
+            consequence=self._stopped_by is not None,
         )
+        write_rank(self.task.folder, self._record)
+
+
+def script_command(task: Task) -> tuple[str, ...]:
+    """Return the argv of one rank's script; an MPI script is run by `mpi_script`."""
+    if not task.mpi:
+        return task.command
+    return (*task.python, "-c", mpi_script.STARTER, *task.command[len(task.python) :])
 
 
 def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
@@ -198,6 +242,8 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([_IMPORTABLE, *_python_path()])),
     }
     environment.pop(TASK_VARIABLE, None)
+    if task.mpi:
+        environment["HPCKIT_MPI_SCRIPT"] = Path(mpi_script.__file__).read_text(encoding="utf-8")
     return environment
 
 
@@ -224,14 +270,16 @@ def main() -> None:
     rank = RankProcess(task, find_place(source, task.tasks_per_node, os.environ))
     signal.signal(signal.SIGTERM, rank.stop)
     signal.signal(signal.SIGINT, rank.stop)
-    signal.signal(signal.SIGUSR2, lambda signum, _: _stop_signal(task, rank, signum))
-    sys.exit(rank.run())
-
-
-def _stop_signal(task: Task, rank: RankProcess, signum: int) -> None:
     # Under torchrun the node's supervisor signals the scripts itself: once is enough.
-    if task.handles_stop_signal and task.launcher != "torchrun":
-        rank.forward(signum)
+    handle_passed(_ignore if task.launcher == "torchrun" else rank.pass_on)
+    try:
+        sys.exit(rank.run())
+    except JobError as error:
+        sys.exit(f"hpckit: {error}")
+
+
+def _ignore(_signum: int, _frame: FrameType | None) -> None:
+    """Outlive a signal; SIG_IGN would be inherited by the script."""
 
 
 if __name__ == "__main__":

@@ -13,7 +13,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from hpckit import shell
-from hpckit.payload.children import die_with_parent, prepare_child, shell_status, stop_all
+from hpckit.payload.children import (
+    die_with_parent,
+    handle_passed,
+    prepare_child,
+    shell_status,
+    stop_all,
+)
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -61,7 +67,7 @@ def run_all(command: list[str], environments: list[dict[str, str]]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    signal.signal(signal.SIGUSR2, pass_on)
+    handle_passed(pass_on)
     for environment in environments:
         children.append(
             shell.spawn(command, env=environment, new_session=True, prepare=prepare_child)

@@ -18,11 +18,10 @@ from hpckit.payload.children import (
     stop_all,
     wait_for,
 )
-from hpckit.payload.orphan import end_job
 from hpckit.payload.place import find_place
-from hpckit.payload.rank import TASK_VARIABLE, RankProcess
+from hpckit.payload.rank import TASK_VARIABLE, RankProcess, restart_count
 from hpckit.payload.task import Task
-from hpckit.ranks import read_ranks
+from hpckit.ranks import RankRecord, first_failure, read_ranks
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 # torchrun gives its workers 30 s after SIGTERM; a rank of ours needs 3 s at most.
 _GRACE_S = 6.0
+# By default torchrun also ends at SIGHUP and SIGQUIT, which a script may have a use for.
+_TORCHRUN_ENDS_ON = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT"}
 
 
 class Supervised(Protocol):
@@ -71,23 +72,30 @@ class LauncherProcess:
         """Run the launcher to its end."""
         child = shell.spawn(
             self.argv,
-            env={**os.environ, TASK_VARIABLE: self.task.to_json()},
+            env={**_TORCHRUN_ENDS_ON, **os.environ, TASK_VARIABLE: self.task.to_json()},
             new_session=True,
             prepare=prepare_child,
         )
         self._child = child
-        parent, alone = os.getppid(), False
+        parent = os.getppid()
         while child.poll() is None:
             time.sleep(_POLL_S)
-            if not alone and os.getppid() != parent:
-                alone = True
+            if os.getppid() != parent and self._stop_at is None:
                 self.stop(signal.SIGTERM)  # slurmstepd was killed: see `RankProcess`
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
         stop_all([child], grace_s=0)
-        if alone:
-            end_job(self.task)
-        return shell_status(child.returncode)
+        return self._status(shell_status(child.returncode))
+
+    def _status(self, code: int) -> int:
+        """Return the status of the rank that failed: torchrun itself always ends with 1."""
+        if not code:
+            return 0
+        failed = first_failure(self._ranks())
+        return (failed.exit_code if failed and not failed.consequence else None) or code
+
+    def _ranks(self) -> list[RankRecord]:
+        return [row for row in read_ranks(self.task.folder) if row.restart == restart_count()]
 
     def stop(self, signum: int, _frame: FrameType | None = None) -> None:
         """SIGTERM to the launcher, which ends its ranks; SIGKILL after a grace."""
@@ -101,13 +109,14 @@ class LauncherProcess:
         wait_for(self._child, seconds)
 
     def forward(self, signum: int) -> None:
-        """Pass a signal to the ranks: mpirun does so itself; torchrun would die of it."""
+        """Pass a signal to the ranks: mpirun does so itself, with two; torchrun would die of it."""
         if self._child is None or self._child.poll() is not None:
             return
         if self.task.launcher == "mpirun":
-            self._child.send_signal(signum)
+            if signum in (signal.SIGUSR1, signal.SIGUSR2):
+                self._child.send_signal(signum)
             return
-        for rank in read_ranks(self.task.folder):
+        for rank in self._ranks():
             if rank.ended is None and rank.rank // self.task.tasks_per_node == node_rank():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, signum)

@@ -19,6 +19,7 @@ class Task:
         command: argv of one rank, python first.
         python: argv that starts the environment's python, for `-m torch.distributed.run`.
         device: cuda or cpu; None lets the node decide.
+        mpi: whether the ranks are MPI's.
         mpirun: argv that starts mpirun, with the site's own arguments.
     """
 
@@ -31,6 +32,7 @@ class Task:
     command: tuple[str, ...]
     python: tuple[str, ...]
     device: str | None
+    mpi: bool = False
     mpirun: tuple[str, ...] = ("mpirun",)
     max_requeues: int = 0
     handles_stop_signal: bool = False

@@ -14,6 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
+from hpckit.payload.children import handle_passed
+from hpckit.payload.controller import REQUEUE_STATUS
 from hpckit.payload.rank import restart_count
 from hpckit.payload.supervisor import Supervised, supervised
 from hpckit.payload.task import Task, task_from_json
@@ -70,10 +72,11 @@ class Payload:
 
 
 def _handle_signals(task: Task, running: Supervised) -> None:
-    """Take SIGTERM over from submitit, which ignores it, and pass SIGUSR2 on before submitit acts.
+    """Take SIGTERM over from submitit, which ignores it, and pass on what is meant for the script.
 
-    submitit's own SIGUSR2 handler requeues the job at once; a script that handles the signal first
-    gets the time until shortly before Slurm kills it to save its state.
+    Where the job may start again, SIGUSR2 is Slurm's warning. submitit's own handler requeues the
+    job at once; a script that handles the signal first gets the time until shortly before Slurm
+    kills it to save its state.
     """
     signal.signal(signal.SIGTERM, running.stop)
     signal.signal(signal.SIGINT, running.stop)
@@ -86,7 +89,9 @@ def _handle_signals(task: Task, running: Supervised) -> None:
         if callable(requeue):
             requeue(signum, frame)
 
-    signal.signal(signal.SIGUSR2, stop_signal)
+    handle_passed(lambda signum, _frame: running.forward(signum))
+    if task.max_requeues:
+        signal.signal(signal.SIGUSR2, stop_signal)
 
 
 def open_own_folder(folder: Path, pickle: str) -> Path:
@@ -141,7 +146,7 @@ def _import_submitit() -> "tuple[Callable[[Path], None], str]":
 
 def main() -> None:
     """Run submitit's part of the job with quiet logs; exit with the script's status."""
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # until submitit's handler stands
+    handle_passed(lambda _signum, _frame: None)  # until the script can have them
     folder = Path(sys.argv[1])
     try:
         process_job, job_id = _import_submitit()
@@ -149,10 +154,19 @@ def main() -> None:
         logging.getLogger("submitit").setLevel(logging.CRITICAL)
         process_job(folder)
     except ScriptFailedError as failure:
-        sys.exit(failure.code)
+        sys.exit(_exit_status(failure.code))
     except HpckitError as error:
         sys.exit(f"hpckit: {error}")
 
 
+def _exit_status(code: int) -> int:
+    """Return a script's status, unless that would ask the local controller to start it again."""
+    local = os.environ.get("SUBMITIT_EXECUTOR") == "local"
+    return 1 if local and code == REQUEUE_STATUS else code
+
+
 if __name__ == "__main__":
-    main()
+    # The pickle names the classes of this module by its own name: `__main__` has others.
+    from hpckit.submission import in_job
+
+    in_job.main()

@@ -89,6 +89,7 @@ def _task(submission: Submission, index: int) -> Task:
         command=(*plan.command, *plan.tasks[index]),
         python=plan.environment.command(own_python()[0]),
         device=plan.device,
+        mpi=plan.strategy.mpi,
         mpirun=(*site.mpirun.split(), *site.mpirun_args),
         max_requeues=plan.max_requeues,
         handles_stop_signal=plan.handles_stop_signal,

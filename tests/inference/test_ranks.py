@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("mpi4py")
 pytest.importorskip("networkx")
 
-from tests.inference.ranks import WORKLOAD, ended, mpich, start
+from tests.inference.ranks import WORKLOAD, ended, environment, mpich, start
 
 pytestmark = pytest.mark.torch
 SMALL = ("--n_agents", 100, "--n_timesteps", 10, "--n-samples-regularisation", 2600,
@@ -62,6 +64,28 @@ def test_a_rank_that_fails_ends_all(how: str) -> None:
         assert said.count("ZeroDivisionError: the simulator of rank 1") == 1
         assert said.count("Traceback") == 1
         assert "rank 1 of 3:" in said
+
+
+@pytest.mark.parametrize("how", ["raise", "3", "0"])
+def test_hpckit_runs_scripts_so_that_a_rank_that_fails_ends_all(how: str, tmp_path: Path) -> None:
+    """By MPICH's mpirun here; by Open MPI's and by srun on Slurm. MPI_Finalize would wait."""
+    script = Path(__file__).parent.parent / "scripts" / "mpi_fail.py"
+    hpckit = (Path(sys.executable).with_name("hpckit"), "submit", "mpi", script)
+    options = ("--executor", "local", "--tasks-per-node", "2", "--env", mpich().parent, "--wait",
+               "--json", "--runs", tmp_path, "--sample-interval", "0")  # fmt: skip
+    environ = environment(XDG_STATE_HOME=str(tmp_path / "state"))
+    done = subprocess.run(
+        [*hpckit, *options, "--", how],
+        env=environ, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    code = {"raise": 1}.get(how) or int(how)
+    record = json.loads(done.stdout)
+    assert (done.returncode, record["exit_code"]) == (1 if code else 0, code)
+    through = {path.name for path in Path(record["run_dir"]).glob("through-*")}
+    assert through == (set() if code else {"through-0"})
+    (failed,) = json.loads(Path(record["run_dir"], "ranks", "1.json").read_text())["attempts"]
+    assert failed["exit_code"] == code
+    assert ("ValueError: no luck on rank 1" in (failed["error"] or "")) == (how == "raise")
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["MPICH's mpirun", "MPICH's library"])

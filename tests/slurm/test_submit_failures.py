@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import SCRIPTS, Desk, Record, eventually, processes_of
+from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually, processes_of
 
 pytestmark = pytest.mark.slurm
 FAIL = SCRIPTS / "fail.py"
@@ -48,6 +48,7 @@ def test_a_rank_that_raises_ends_the_job(desk: Desk, others: str) -> None:
 def test_the_jobs_exit_code_is_the_scripts(desk: Desk, rank: int) -> None:
     status = ended(desk, "--", "--rank", str(rank), "--exit", "7")
     assert status["exit_code"] == 7
+    assert exit_code(desk, status["job_id"]) == "7:0"
     report = desk.call("logs", status["job_id"], "--errors").out
     assert report.startswith(f"rank {rank} on c{rank // 2 + 1} failed first, exit status 7")
     assert "about to leave" in report
@@ -60,6 +61,7 @@ def test_under_torchrun_too(desk: Desk, others: str) -> None:
     words = [word for word in (others, "--children") if word]
     status = ended(desk, "--launcher", "torchrun", "--", "--rank", "3", "--exit", "7", *words)
     assert status["exit_code"] == 7
+    assert exit_code(desk, status["job_id"]) == "7:0"
     report = desk.call("logs", status["job_id"], "--errors").out
     assert report.startswith("rank 3 on c2 failed first, exit status 7")
 
@@ -71,9 +73,64 @@ def test_under_mpirun_too(desk: Desk) -> None:
     failed_at = float(Path(record["run_dir"], "failed-at").read_text())
     assert time.time() - failed_at < 10
     assert (status["state"], status["exit_code"]) == ("FAILED", 7)
+    assert exit_code(desk, status["job_id"]) == "7:0"
     report = desk.call("logs", status["job_id"], "--errors").out
     assert report.startswith("rank 3 on c2 failed first, exit status 7")
     assert eventually(lambda: processes_of(record["run_dir"]) == [], within_s=5)
+
+
+def exit_code(desk: Desk, job_id: str) -> str:
+    """Give Slurm's own word: exit status, and signal."""
+    return desk.scontrol(job_id)["ExitCode"]
+
+
+def test_an_mpi_rank_that_fails_ends_all_and_is_named(desk: Desk) -> None:
+    """MPI_Finalize waits for all ranks: one that left would wait there until the time limit."""
+    pytest.importorskip("mpi4py")
+    add_site(desk, "launch: {mpi: pmix}\n")
+    shape = (*TWO_BY_TWO, "--site", "box", "--launcher")
+    jobs = {
+        (launcher, how): desk.submit("mpi", SCRIPTS / "mpi_fail.py", *shape, launcher, "--", how)
+        for launcher, how in (
+            ("srun", "raise"),
+            ("srun", "3"),
+            ("mpirun", "raise"),
+            ("mpirun", "3"),
+        )
+    }
+    for (_, how), job in jobs.items():
+        status = desk.over(job["job_id"])
+        code = 1 if how == "raise" else 3
+        assert (status["state"], status["exit_code"]) == ("FAILED", code)
+        assert exit_code(desk, job["job_id"]) == f"{code}:0"
+        report = desk.call("logs", job["job_id"], "--errors").out
+        assert report.startswith(f"rank 3 on c2 failed first, exit status {code}")
+        assert ("ValueError: no luck on rank 3" in report) == (how == "raise")
+        assert not list(Path(job["run_dir"]).glob("through-*"))
+        assert processes_of(job["run_dir"]) == []
+
+
+def appear(job: Record, pattern: str, count: int) -> None:
+    """Wait until a job has made so many files."""
+    folder = Path(job["run_dir"])
+    assert eventually(lambda: len(list(folder.glob(pattern))) == count, within_s=60), pattern
+
+
+def test_signals_reach_the_script_and_its_status_slurm(desk: Desk) -> None:
+    heed = SCRIPTS / "heed.py"
+    launched = ("--nodes", "2", "--tasks-per-node", "1", "--launcher", "torchrun")
+    tasks = desk.submit("serial", heed, "--gpus", "0", "--array", "lr=4,5")["jobs"]
+    jobs = {4: tasks[0], 5: tasks[1], 6: desk.submit("ddp", heed, *launched, "--", "6")}
+    for job in jobs.values():
+        ranks = 2 if job is jobs[6] else 1
+        appear(job, "ready-*", ranks)
+        for number, name in enumerate(("USR1", "HUP", "USR2"), 1):
+            desk.slurm.run("scancel", f"--signal={name}", job["job_id"])
+            appear(job, "heard-*", number * ranks)
+    for code, job in jobs.items():
+        status = desk.over(job["job_id"])
+        assert (status["state"], status["exit_code"]) == ("FAILED", code)
+        assert exit_code(desk, job["job_id"]) == f"{code}:0"
 
 
 def test_a_script_that_cannot_start_is_named(desk: Desk) -> None:

@@ -1,0 +1,142 @@
+"""An MPI script runs as plain Python would run it, but for its end when it fails."""
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpckit.payload import mpi_script
+from hpckit.payload.rank import rank_environment, script_command
+from hpckit.payload.task import Task
+from tests.unit.test_payload import THIRD_OF_FOUR
+
+TEXT = Path(mpi_script.__file__).read_text()
+
+
+def ran(path: Path, *argv: str, ours: bool, text: str = TEXT, **options):
+    starter = ("-c", mpi_script.STARTER) if ours else ()
+    return subprocess.run(
+        [sys.executable, *starter, path, *argv],
+        env={**os.environ, "HPCKIT_MPI_SCRIPT": text, **options.pop("env", {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        **options,
+    )
+
+
+LIKE_PYTHON = {
+    "what it is told": "import sys; print(sys.argv, sys.path, __name__, __file__, __spec__)",
+    "what stands in main": "print(sorted(globals()), __doc__, __loader__.path)",
+    "an error": "def f():\n    raise ValueError('no luck')\nf()",
+    "a chain": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError(1) from e",
+    "a wrong line": "x = (",
+    "a status": "import sys; sys.exit(3)",
+    "a large status": "import sys; sys.exit(259)",
+    "words": "import sys; sys.exit('wrong input')",
+    "no status": "import sys; print('out'); sys.exit()",
+    "true": "import sys; sys.exit(True)",
+    "its own hook": "import sys\nsys.excepthook = lambda *a: print('hook', a[0])\n1 / 0",
+    "exit handlers": "import atexit; atexit.register(print, 'bye'); raise SystemExit(4)",
+    "a thread's error": "import threading as t\nx = t.Thread(target=lambda: 1 / 0)\n"
+    "t.excepthook = lambda a: print(a.exc_type)\nx.start(); x.join()",
+    "pickles": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)",
+    "processes": "import multiprocessing as m\ndef f(x): return x + 1\n"
+    "if __name__ == '__main__':\n    m.set_start_method('spawn')\n"
+    "    with m.Pool(1) as p: print(p.map(f, [1, 2]))",
+}
+
+
+@pytest.mark.parametrize("text", LIKE_PYTHON.values(), ids=LIKE_PYTHON)
+def test_a_script_runs_as_plain_python_runs_it(tmp_path: Path, text: str) -> None:
+    script, link = tmp_path / "real" / "a.py", tmp_path / "b.py"
+    script.parent.mkdir()
+    script.write_text(text)
+    link.symlink_to(script)
+    plain, ours = (ran(link, "--lr", "a b", ours=mode) for mode in (False, True))
+    assert (ours.returncode, ours.stdout, ours.stderr) == (
+        plain.returncode, plain.stdout, plain.stderr,
+    )  # fmt: skip
+
+
+MPI_UP = """\
+import atexit, sys, types
+state = {{"finalized": False}}
+fake = types.ModuleType("mpi4py.MPI")
+fake.Is_initialized = lambda: {up}
+fake.Is_finalized = lambda: state["finalized"]
+sys.modules["mpi4py.MPI"] = fake
+atexit.register(print, "the script's own handler")
+sys.stdout.write("buffered ")
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("raise ValueError(1)", 1), ("sys.exit(3)", 3), ("sys.exit('words')", 1),
+     ("raise KeyboardInterrupt", 130)],
+)  # fmt: skip
+def test_a_rank_that_fails_tells_its_status_and_leaves_without_finalize(
+    tmp_path: Path, end: str, status: int
+) -> None:
+    script = tmp_path / "a.py"
+    script.write_text(MPI_UP.format(up=True) + end)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.send(b"\n")  # the answer
+        done = ran(
+            script, ours=True, env={"HPCKIT_END_FD": str(theirs.fileno())},
+            pass_fds=[theirs.fileno()],
+        )  # fmt: skip
+        assert int(ours.recv(16)) == status
+    assert done.returncode == status
+    assert done.stdout == "buffered the script's own handler\n"
+
+
+@pytest.mark.parametrize(
+    ("up", "end", "status"),
+    [(True, "", 0), (True, "sys.exit(0)", 0), (True, "state['finalized'] = True; sys.exit(3)", 3),
+     (False, "sys.exit(3)", 3)],
+)  # fmt: skip
+def test_a_rank_without_a_failure_or_without_mpi_ends_as_ever(
+    tmp_path: Path, up: bool, end: str, status: int
+) -> None:
+    script = tmp_path / "a.py"
+    script.write_text(MPI_UP.format(up=up) + end)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        done = ran(
+            script, ours=True, env={"HPCKIT_END_FD": str(theirs.fileno())},
+            pass_fds=[theirs.fileno()],
+        )  # fmt: skip
+        with pytest.raises(BlockingIOError):
+            ours.recv(16)
+    assert done.returncode == status
+
+
+def test_a_thread_that_waits_for_other_ranks_holds_nobody_up(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    waiting = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    script.write_text(MPI_UP.format(up=True) + waiting + "sys.exit(3)")
+    assert "_GRACE_S = 5.0" in TEXT
+    # Without a supervisor's line, as in a container that closed it.
+    done = ran(script, ours=True, text=TEXT.replace("_GRACE_S = 5.0", "_GRACE_S = 0.1"))
+    assert done.returncode == 3
+
+
+def test_only_mpis_scripts_are_run_so() -> None:
+    python = ("apptainer", "exec", "i.sif", "python")
+    task = Task(run_dir="/r", run_id="r", executor="slurm", launcher="srun", nodes=1, mpi=True,
+                tasks_per_node=4, command=(*python, "a.py", "-x"), python=python,
+                device=None)  # fmt: skip
+    assert script_command(task) == (*python, "-c", mpi_script.STARTER, "a.py", "-x")
+    assert rank_environment(task, THIRD_OF_FOUR, "cpu")["HPCKIT_MPI_SCRIPT"] == TEXT
+    other = replace(task, mpi=False)
+    assert script_command(other) == other.command
+    assert "HPCKIT_MPI_SCRIPT" not in rank_environment(other, THIRD_OF_FOUR, "cpu")
