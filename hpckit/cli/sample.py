@@ -1,16 +1,21 @@
 """`hpckit sample`: run any command with a sampler beside it, in any job script."""
 
+import contextlib
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hpckit.errors import CommandError, RequestError
 from hpckit.stats.sampler.alongside import run_alongside
 from hpckit.stats.sampler.start import start_sampler, stop_sampler
+
+if TYPE_CHECKING:
+    from subprocess import Popen  # noqa: TID251  # the type only
 
 # Set in a step by --gpus-per-task and --gpu-bind: srun(1), OUTPUT ENVIRONMENT VARIABLES.
 _BINDING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
@@ -38,10 +43,7 @@ def sample(
     argv = tuple(context.obj or ())
     if not argv:
         raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")
-    wanted = sees_own_gpus(os.environ)
-    sampler = start_sampler(folder or default_folder(), interval, {}) if wanted else None
-    if wanted and interval > 0 and sampler is None:
-        print("hpckit: note: no GPU samples: the sampler could not be started", file=sys.stderr)
+    sampler = _start(folder, interval) if sees_own_gpus(os.environ) and interval > 0 else None
     try:
         status = run_alongside(argv)
     except CommandError as error:
@@ -50,6 +52,34 @@ def sample(
     finally:
         stop_sampler(sampler)
     raise typer.Exit(status)
+
+
+def _start(folder: Path | None, interval: float) -> "Popen[bytes] | None":
+    """Start the sampler, or say why there is none: the job goes on either way."""
+    why = "" if folder else _foreign(default_folder())
+    sampler = None if why else start_sampler(folder or default_folder(), interval, {})
+    if sampler is None:
+        why = why or "the sampler could not be started"
+        print(f"hpckit: note: no GPU samples: {why}", file=sys.stderr)
+    return sampler
+
+
+def _foreign(folder: Path) -> str:
+    """Make a folder in the one that holds it, which may be shared; say why it is not one's own.
+
+    A link there leads where another user wants this one's files to be.
+    """
+    for path in (folder.parent, folder):
+        try:
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o755, parents=True)
+            status = path.lstat()
+        except OSError:
+            return ""  # a full disk: the sampler tries again
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            kind = "a folder of another user" if stat.S_ISDIR(status.st_mode) else "no folder"
+            return f"{path} is {kind}: name another with --dir"
+    return ""
 
 
 def sees_own_gpus(environ: Mapping[str, str]) -> bool:

@@ -1,5 +1,6 @@
 """Whether a site's environments are there: modules, virtual environments, conda, containers."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,16 +8,17 @@ from hpckit import shell
 from hpckit.doctor.model import Check, bad, good, unknown
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import CommandError
+from hpckit.paths import is_file, is_folder
 from hpckit.sites import Site
 
 _NO_FUNCTION = 99
 # A login shell, since that is where sites define `module`; names are arguments, never code.
 _AVAIL = f"""\
 type module >/dev/null 2>&1 || exit {_NO_FUNCTION}
-name=$1; shift
-for folder; do module use "$folder" || exit 1; done
-module -t avail "$name" 2>&1
+module -t avail "$1" 2>&1
 """
+# What gives modules other names, in a language of its own: it would run here, as whoever asks.
+_ALIASES = (".modulerc", ".modulerc.lua", ".version")
 
 
 def environment_checks(site: Site, timeout_s: float) -> Iterator[Check]:
@@ -35,11 +37,14 @@ def _modules(row: Environment, system: str, timeout_s: float) -> Check:
         )
     if system == "spack":
         return unknown(f"the packages of {what}", "Spack is asked in the job")
+    folders = [Path(word) for word in row.use]
     missing = []
     for name in row.load:
+        if any(_has_file(folder, name) for folder in folders):
+            continue
         try:
             said = shell.run(
-                ["bash", "-lc", _AVAIL, "hpckit", name, *row.use], timeout_s=timeout_s, check=False
+                ["bash", "-lc", _AVAIL, "hpckit", name], timeout_s=timeout_s, check=False
             )
         except CommandError as error:
             return unknown(f"the modules of {what}", str(error))
@@ -47,10 +52,41 @@ def _modules(row: Environment, system: str, timeout_s: float) -> Check:
             return unknown(f"the modules of {what}", "this shell has no module command")
         if not _lists(said.stdout, name):
             missing.append(name)
+    if missing and (why := _unread(folders)):
+        return unknown(f"module {', '.join(missing)} of {what}", why)
     if missing:
         todo = f"module spider {missing[0]}; then correct the site's environments:"
         return bad(f"{what}: there is no module {', '.join(missing)}", todo)
-    return good(f"{what}: its modules are there ({', '.join(row.load)})")
+    where = f"; of {', '.join(row.use)} only the files' names were read" if row.use else ""
+    return good(f"{what}: its modules are there ({', '.join(row.load)}){where}")
+
+
+def _has_file(folder: Path, name: str) -> bool:
+    """Say whether a folder of `use:` has a module's file; nothing in the folder is read or run.
+
+    `module use` and `avail` would run what lies there, which a job may do and this command not.
+    """
+    path = folder / name
+    if ".." in path.parts:
+        return False
+    if is_folder(path):
+        with contextlib.suppress(OSError):  # it may not be entered
+            return any(not row.name.startswith(".") for row in path.iterdir())
+    return is_file(path) or is_file(path.with_name(f"{path.name}.lua"))
+
+
+def _unread(folders: list[Path]) -> str:
+    """Say what of these folders may name modules otherwise, and was not looked at."""
+    for folder in folders:
+        try:
+            names = {row.name for row in folder.iterdir()}
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{folder} cannot be read: {error.strerror}"
+        if found := names & {*_ALIASES}:
+            return f"{folder}/{min(found)} may name it; it runs as code, so only a job reads it"
+    return ""
 
 
 def _lists(text: str, name: str) -> bool:

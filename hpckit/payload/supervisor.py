@@ -31,6 +31,14 @@ _POLL_S = 0.05
 _GRACE_S = 6.0
 # By default torchrun also ends at SIGHUP and SIGQUIT, which a script may have a use for.
 _TORCHRUN_ENDS_ON = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT"}
+# `python -m` would look into the folder that the job runs in first, where anybody's torch/ may lie;
+# Python's own -P for that is younger than some environments' Pythons, and -I forgets PYTHONPATH.
+_TORCHRUN = """\
+import sys
+sys.path[:] = [place for place in sys.path if place]
+from torch.distributed.run import main
+main()
+"""
 
 
 class Supervised(Protocol):
@@ -139,8 +147,8 @@ def torchrun_argv(task: Task) -> tuple[str, ...]:
     """
     return (
         *task.python,
-        "-m",
-        "torch.distributed.run",
+        "-c",
+        _TORCHRUN,
         f"--nnodes={task.nodes}",
         f"--node_rank={node_rank()}",
         f"--nproc_per_node={task.tasks_per_node}",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from hpckit.doctor.scheduler import more_questions, scheduler_checks
 from hpckit.doctor.site import site_checks
 from hpckit.doctor.trial import Trial
 from hpckit.environments import Environment, EnvironmentKind
+from hpckit.errors import ConfigError
 from hpckit.sites import Partition, Site
-from tests.conftest import add_program
+from tests.conftest import add_program, write_files
 from tests.unit.detected import Cluster, answers, cluster, sections, site
 
 NOW = 1770000000.0
@@ -157,6 +159,51 @@ def test_modules_are_looked_for_by_the_shells_own_function(here: Path) -> None:
     (odd,) = environments(env(load=(f"x; touch {here}/made; $(touch {here}/made)",)))
     assert odd.level is Level.BAD
     assert not (here / "made").exists()
+
+
+LMOD = Path("/usr/share/lmod/lmod/init/bash")
+RUN_BY_LMOD = {
+    ".modulerc": "#%Module\nexec touch {mark}\n",
+    ".modulerc.lua": 'os.execute("touch {mark}")\n',
+    "torch/.modulerc": "#%Module\nexec touch {mark}\n",
+    "torch/.modulerc.lua": 'os.execute("touch {mark}")\n',
+    "torch/.version": "#%Module\nexec touch {mark}\n",
+    "torch/1.0.lua": 'os.execute("touch {mark}")\n',
+    "torch/2.0": "#%Module\nexec touch {mark}\n",
+}
+
+
+@pytest.mark.skipif(not LMOD.exists(), reason="lmod is not installed")
+def test_a_groups_module_files_are_not_run_here(here: Path) -> None:
+    """Real Lmod runs `.modulerc` and kin of each folder of `module use` when it lists modules."""
+    mark, planted = here / "ran", here / "modules"
+    write_files(planted, {name: text.format(mark=mark) for name, text in RUN_BY_LMOD.items()})
+    (here.parent / "home" / ".bash_profile").write_text(f"unset BASH_ENV; . {LMOD}\n")
+    ours = env(load=("torch", "torch/1.0", "torch/2.0"), use=(str(planted),))
+    (found,) = environments(ours)
+    assert (found.level, mark.exists()) == (Level.GOOD, False)
+    assert found.what.endswith(f"; of {planted} only the files' names were read")
+    (found,) = environments(env(load=("torch/latest",), use=(str(planted),)))
+    assert (found.level, mark.exists()) == (Level.UNKNOWN, False)
+    assert f"{planted}/.modulerc may name it; it runs as code, so only a job reads it" in found.todo
+    listed = f"module use {planted}; module -t avail"
+    subprocess.run(["bash", "-lc", listed], check=False, capture_output=True)
+    assert mark.exists()  # whoever is not careful runs it
+
+
+def test_modules_of_a_groups_folder_are_found_by_their_files_names(here: Path) -> None:
+    (here.parent / "home" / ".bash_profile").write_text(MODULE)
+    write_files(
+        here, {"modules/torch/2.0": "", "modules/gcc.lua": "", "modules/empty/.version": ""}
+    )
+    use = (str(here / "modules"), str(here / "nowhere"))
+    (found,) = environments(env(load=("torch", "torch/2.0", "gcc", "PyTorch"), use=use))
+    assert found.level is Level.GOOD
+    with pytest.raises(ConfigError, match="control character"):
+        env(load=("torch\0",))
+    for name in ("torch/3.0", "empty", "../modules/torch"):
+        (found,) = environments(env(load=(name,), use=use))
+        assert found.level is not Level.GOOD
 
 
 def test_without_a_module_function_modules_cannot_be_known(here: Path) -> None:

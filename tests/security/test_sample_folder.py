@@ -1,0 +1,46 @@
+"""`hpckit sample` in a folder that others write: no link is followed to where they want it."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import write_files
+
+
+def sampled(cli, here: Path, *words: str) -> tuple[str, list[Path]]:
+    program = [sys.executable, "-c", "print('ran', flush=True); import time; time.sleep(0.4)"]
+    answer = cli("sample", "--interval", "0.2", *words, "--", *program)
+    assert answer.status == 0
+    return answer.err, sorted(path for path in here.parent.rglob("*.jsonl") if path.is_file())
+
+
+def test_samples_go_into_a_folder_of_ones_own(here: Path, cli, monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for words, place in (((), here / "hpckit-samples" / "7"), (("--dir", "x"), here / "x")):
+        said, files = sampled(cli, here, *words)
+        assert said == ""
+        assert place in {path.parent for path in files}
+
+
+@pytest.mark.parametrize("name", ["hpckit-samples", "hpckit-samples/7"])
+def test_a_link_in_its_place_is_not_followed(here: Path, cli, monkeypatch, name: str) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    write_files(here.parent, {"home/precious": None})
+    (here / name).parent.mkdir(exist_ok=True)
+    (here / name).symlink_to(here.parent / "home" / "precious")
+    said, files = sampled(cli, here)
+    assert f"no GPU samples: {name} is no folder: name another with --dir" in said
+    assert files == []
+    assert list((here.parent / "home" / "precious").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root")
+def test_anothers_folder_in_its_place_is_not_used(here: Path, cli, monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    (here / "hpckit-samples").mkdir(mode=0o777)
+    os.chown(here / "hpckit-samples", 61002, 61002)
+    said, files = sampled(cli, here)
+    assert "hpckit-samples is a folder of another user" in said
+    assert files == []
