@@ -50,9 +50,12 @@ def _srun(shape: Shape, tasks_per_node: int, cpus_per_task: int | None) -> tuple
         f"--ntasks-per-node={tasks_per_node}",
         # Rank 0 on the first node, where the rendezvous is.
         "--distribution=block",
-        # One dead rank ends the job: without these the others hang in their next collective.
+        # One dead rank ends the job: without it the others hang in their next collective.
         "--kill-on-bad-exit=1",
-        "--wait=60",
+        # Ranks need not end together: after N seconds srun would kill those still at work, and call
+        # it a success when the first had ended with 0. What a lost node leaves is ended by
+        # `hpckit.payload.orphan`.
+        "--wait=0",
         "--unbuffered",
     ]
     if cpus_per_task:

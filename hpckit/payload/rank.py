@@ -29,6 +29,7 @@ from hpckit.payload.children import (
 )
 from hpckit.payload.device import choose_device
 from hpckit.payload.end_line import EndLine
+from hpckit.payload.orphan import end_job
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
@@ -61,6 +62,7 @@ class RankProcess:
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._stopped_by: int | None = None
+        self._alone = False
         self._record: RankRecord | None = None
         self._errors_from = 0
 
@@ -80,6 +82,8 @@ class RankProcess:
                 f"rank {self.place.rank} on {socket.gethostname()} cannot write to "
                 f"{self.task.folder}: {error.strerror}. What it did is not on record."
             ) from error
+        if self._alone:
+            end_job(self.task)
         if self.place.rank == 0 and self.task.sample_interval_s > 0:
             write_summary(self.task.folder)
         return self._status(code)
@@ -190,15 +194,15 @@ class RankProcess:
         if self._record:
             self._record = replace(self._record, pid=child.pid)
             write_rank(self.task.folder, self._record)
-        parent, alone = os.getppid(), False
+        parent = os.getppid()
         while child.poll() is None:
             time.sleep(_POLL_S)
             if told is None and (told := line.told()) is not None:
                 self._finish(told)
                 line.answer()
-            if not alone and os.getppid() != parent:
+            if not self._alone and os.getppid() != parent:
                 # slurmstepd was killed: Slurm cannot end this script any more.
-                alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
+                self._alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
                 self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
@@ -212,12 +216,14 @@ class RankProcess:
         error = last_error(self._log("err"), self._errors_from) if code else None
         if self._stopped_by and code:
             error = f"ended by {signal.Signals(self._stopped_by).name}"
+        if self._alone:
+            error = "its slurmstepd was killed, and with it all that could end this rank"
         self._record = replace(
             self._record,
             ended=time.time(),
             exit_code=code,
             error=error,
-            consequence=self._stopped_by is not None,
+            consequence=self._stopped_by is not None and not self._alone,
         )
         write_rank(self.task.folder, self._record)
 

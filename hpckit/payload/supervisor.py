@@ -18,6 +18,7 @@ from hpckit.payload.children import (
     stop_all,
     wait_for,
 )
+from hpckit.payload.orphan import end_job
 from hpckit.payload.place import find_place
 from hpckit.payload.rank import TASK_VARIABLE, RankProcess, restart_count
 from hpckit.payload.task import Task
@@ -85,14 +86,17 @@ class LauncherProcess:
             prepare=prepare_child,
         )
         self._child = child
-        parent = os.getppid()
+        parent, alone = os.getppid(), False
         while child.poll() is None:
             time.sleep(_POLL_S)
-            if os.getppid() != parent and self._stop_at is None:
+            if not alone and os.getppid() != parent:
+                alone = True
                 self.stop(signal.SIGTERM)  # slurmstepd was killed: see `RankProcess`
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
         stop_all([child], grace_s=0)
+        if alone:
+            end_job(self.task)
         return self._status(shell_status(child.returncode))
 
     def _status(self, code: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpckit import shell
 from hpckit.errors import SubmissionError
-from hpckit.slurm.client import ask, id_lists, refusal
+from hpckit.slurm.client import ask, checked_id, id_lists, refusal
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.times import parse_moment
 
@@ -53,6 +53,15 @@ def cancel(job_ids: Sequence[str]) -> None:
         said = [line for line in result.stderr.splitlines() if line.strip()]
         if result.returncode != 0 and not (said and all("Invalid job id" in line for line in said)):
             raise refusal(result)
+
+
+def end_batch_script(job_id: str) -> None:
+    """End a job's batch script with SIGTERM, and so the job: as FAILED, not as CANCELLED.
+
+    Raises:
+        CommandError: The controller does not answer or refuses, or there is no scancel.
+    """
+    ask(["scancel", "--batch", "--signal=TERM", checked_id(job_id)])
 
 
 def test_only(script_path: Path, env: Mapping[str, str] | None) -> TestOnly:

@@ -12,15 +12,14 @@ from hpckit.slurm.record import JobRecord, Source, each_task, parse_exit, text_o
 from hpckit.slurm.states import is_finished, parse_state
 from hpckit.slurm.times import parse_duration_s, parse_limit_min, parse_moment
 
-# The name is its user's own text, of several words or lines; UserId always follows it.
-_BLOCK = re.compile(
-    r"^JobId=(?P<ids>.*?)JobName=(?P<name>.*?)\n +UserId=", re.DOTALL | re.MULTILINE
-)
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
 
 
-def scontrol_job(job_id: str) -> dict[str, JobRecord]:
+def scontrol_job(job_id: str, name: str) -> dict[str, JobRecord]:
     """Ask the controller for one job in full; an array's id brings its tasks, an unknown nothing.
+
+    `name` is the job's as squeue says it: a name may hold lines that look like Slurm's own, and
+    only who knows it can tell where it ends. A job of another name is left out.
 
     Raises:
         RequestError: `job_id` is not a job id.
@@ -29,24 +28,39 @@ def scontrol_job(job_id: str) -> dict[str, JobRecord]:
     result = ask(["scontrol", "show", "job", checked_id(job_id)], check=False)
     if result.returncode != 0 and "Invalid job id" not in result.stderr:
         raise refusal(result)
-    return {record.job_id: record for record in parse_scontrol_jobs(result.stdout)}
+    found: dict[str, JobRecord] = {}
+    for record in parse_scontrol_jobs(result.stdout, name):
+        # A comment may hold lines like Slurm's too, but it comes after what is the job's own.
+        found.setdefault(record.job_id, record)
+    return found
 
 
-def parse_scontrol_jobs(text: str) -> list[JobRecord]:
-    """Read the jobs in the output of `scontrol show job`."""
-    heads = list(_BLOCK.finditer(text))
+def parse_scontrol_jobs(text: str, name: str) -> list[JobRecord]:
+    """Read the jobs of a name in the output of `scontrol show job`."""
+    block = re.compile(
+        r"(?:\A|\n\n)JobId=(?P<ids>[^\n]*?)JobName="
+        + re.escape(name)
+        + r"\n(?: +HetJobIdSet=\S*\n)? +UserId="
+    )
+    heads = list(block.finditer(text))
     borders = [head.start() for head in heads] + [len(text)]
     return [
         task
         for head, end in zip(heads, borders[1:], strict=True)
-        for task in each_task(
-            _record(head, dict(_PAIR.findall("UserId=" + text[head.end() : end])))
-        )
+        for task in each_task(_record(name, head["ids"], _fields(text[head.end() : end])))
     ]
 
 
-def _record(head: re.Match[str], fields: dict[str, str]) -> JobRecord:
-    raw_id, job_id = _ids(head["ids"])
+def _fields(text: str) -> dict[str, str]:
+    """Return a block's fields; of several of a name the first, which no comment wrote."""
+    fields: dict[str, str] = {}
+    for key, value in _PAIR.findall("UserId=" + text):
+        fields.setdefault(key, value)
+    return fields
+
+
+def _record(name: str, ids: str, fields: dict[str, str]) -> JobRecord:
+    raw_id, job_id = _ids(ids)
     state = parse_state(fields.get("JobState", ""))
     finished = is_finished(state)
     exit_code, signal = parse_exit(fields.get("ExitCode", ""), state)
@@ -56,7 +70,7 @@ def _record(head: re.Match[str], fields: dict[str, str]) -> JobRecord:
         raw_id=raw_id,
         state=state,
         source=Source.SCONTROL,
-        name=head["name"],
+        name=name,
         user=text_or_none(fields.get("UserId", "").partition("(")[0]),
         account=text_or_none(fields.get("Account", "")),
         partition=text_or_none(fields.get("Partition", "")),

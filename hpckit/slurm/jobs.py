@@ -14,9 +14,10 @@ from hpckit.slurm.record import JobRecord
 from hpckit.slurm.rows import (
     COLUMN,
     SACCT_FORMAT,
-    SQUEUE_FORMAT,
+    new_mark,
     parse_sacct,
     parse_squeue,
+    squeue_format,
 )
 from hpckit.slurm.states import JobState
 from hpckit.slurm.times import parse_moment
@@ -34,7 +35,7 @@ def squeue(job_ids: Sequence[str]) -> dict[str, JobRecord]:
         CommandError: The controller does not answer, or there is no squeue.
     """
     wanted = frozenset(job_ids)
-    rows = [row for ids in id_lists(job_ids) for row in parse_squeue(_ask_squeue(ids))]
+    rows = [row for ids in id_lists(job_ids) for row in _ask_squeue(ids)]
     # What is left of an array whose last waiting tasks were cancelled is a row of the bare id.
     arrays = {row.array_job_id for row in rows}
     return {row.job_id: row for row in rows if row.job_id not in arrays and is_asked(row, wanted)}
@@ -62,7 +63,7 @@ def sacct_attempts(job_ids: Sequence[str]) -> dict[str, tuple[JobRecord, ...]]:
     wanted = frozenset(job_ids)
     # sacct does not find a task in the row that all tasks share which never ran: ask for the array.
     whole = [checked_id(job_id).partition("_")[0] for job_id in job_ids]
-    rows = (row for ids in id_lists(whole) for row in parse_sacct(_ask_sacct(ids)))
+    rows = (row for ids in id_lists(whole) for row in _ask_sacct(ids))
     return by_job(row for row in rows if is_asked(row, wanted))
 
 
@@ -117,25 +118,26 @@ def _latest(rows: tuple[JobRecord, ...]) -> JobRecord:
     return last
 
 
-def _ask_squeue(ids: str) -> str:
-    """Print jobs in any state; when one unknown id spoils the answer, ask by halves."""
-    argv = ["squeue", "--noheader", "--states=all", f"--format={SQUEUE_FORMAT}", f"--jobs={ids}"]
+def _ask_squeue(ids: str) -> list[JobRecord]:
+    """Read jobs in any state; when one unknown id spoils the answer, ask by halves."""
+    mark = new_mark()
+    argv = ["squeue", "--noheader", "--states=all"]
+    argv += [f"--format={squeue_format(mark)}", f"--jobs={ids}"]
     result = ask(argv, check=False)
-    if result.returncode == 0:
-        return result.stdout
-    if _UNKNOWN_JOB not in result.stderr:
+    if result.returncode != 0 and _UNKNOWN_JOB not in result.stderr:
         raise refusal(result)
     each = ids.split(",")
     middle = len(each) // 2
-    if result.stdout or not middle:
-        return result.stdout
+    if result.returncode == 0 or result.stdout or not middle:
+        return parse_squeue(result.stdout, mark)
     return _ask_squeue(",".join(each[:middle])) + _ask_squeue(",".join(each[middle:]))
 
 
-def _ask_sacct(ids: str) -> str:
+def _ask_sacct(ids: str) -> list[JobRecord]:
+    mark = new_mark()
     argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2"]
-    argv += [f"--delimiter={COLUMN}", f"--format={SACCT_FORMAT}", f"--jobs={ids}"]
-    return ask(argv).stdout
+    argv += [f"--delimiter={COLUMN}{mark}", f"--format={SACCT_FORMAT}", f"--jobs={ids}"]
+    return parse_sacct(ask(argv).stdout, mark)
 
 
 def is_asked(record: JobRecord, wanted: frozenset[str]) -> bool:

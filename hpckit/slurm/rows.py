@@ -1,5 +1,6 @@
 """The rows squeue and sacct print for us, as records: pure functions of text."""
 
+import secrets
 from collections.abc import Iterator
 
 from hpckit.slurm.hostlist import nodes_or_none
@@ -8,48 +9,59 @@ from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
 from hpckit.slurm.times import parse_duration_s, parse_limit_min, parse_moment
 from hpckit.slurm.tres import parse_count
 
-# A job's name is its user's own text and may hold `|`, spaces or a newline. So columns are parted
-# by ASCII's separators, made for this, and the name stands last.
+# A job's name is its user's own text and may hold `|`, a newline or any other character. So what
+# begins a row and parts columns has a mark behind it that is new at each call: no name can hold it,
+# and so none can pass for a row of another job.
 ROW = "\x1e"
 COLUMN = "\x1f"
-SQUEUE_FORMAT = ROW + "%i %A %u %a %P %q %T %M %l %V %S %e %N %r %j".replace(" ", COLUMN)
+_SQUEUE = "%i %A %u %a %P %q %T %M %l %V %S %e %N %r %j"
 SACCT_FORMAT = (
     "JobID,JobIDRaw,User,Account,Partition,QOS,State,Reason,NodeList,ElapsedRaw,TimelimitRaw,"
     "Submit,Start,End,ExitCode,JobName"
 )
-_SQUEUE_CUTS = SQUEUE_FORMAT.count(COLUMN)
+_SQUEUE_CUTS = _SQUEUE.count(" ")
 _SACCT_CUTS = SACCT_FORMAT.count(",")
 
 
-def parse_squeue(text: str) -> list[JobRecord]:
+def new_mark() -> str:
+    """Return a text that nobody can have put into a job's name."""
+    return secrets.token_hex(8)
+
+
+def squeue_format(mark: str) -> str:
+    """Return what to ask squeue for, so that `parse_squeue` can read it."""
+    return ROW + mark + _SQUEUE.replace(" ", COLUMN + mark)
+
+
+def parse_squeue(text: str, mark: str = "") -> list[JobRecord]:
     """Read what squeue printed in our format; waiting tasks of an array become a record each."""
     records: list[JobRecord] = []
-    for row in text.split(ROW)[1:]:
-        cells = row.removesuffix("\n").split(COLUMN, _SQUEUE_CUTS)
+    for row in text.split(ROW + mark)[1:]:
+        cells = row.removesuffix("\n").split(COLUMN + mark, _SQUEUE_CUTS)
         if len(cells) == _SQUEUE_CUTS + 1:
             records += each_task(_squeue_record(cells))
     return records
 
 
-def parse_sacct(text: str) -> list[JobRecord]:
+def parse_sacct(text: str, mark: str = "") -> list[JobRecord]:
     """Read what sacct printed in our format: one record an attempt, in sacct's order."""
     records: list[JobRecord] = []
-    for cells in _sacct_rows(text):
+    for cells in _sacct_rows(text, COLUMN + mark):
         if "." not in cells[0].partition("[")[0]:  # 123.batch, 123.0: a step, not a job
             records += each_task(sacct_record(cells))
     return records
 
 
-def _sacct_rows(text: str) -> Iterator[list[str]]:
+def _sacct_rows(text: str, delimiter: str) -> Iterator[list[str]]:
     """Cut into rows; a line with too few columns goes on with the name before it."""
     cells: list[str] = []
-    for line in text.split("\n"):
-        here = line.split(COLUMN, _SACCT_CUTS)
+    for line in text.removesuffix("\n").split("\n"):
+        here = line.split(delimiter, _SACCT_CUTS)
         if len(here) == _SACCT_CUTS + 1:
             if cells:
                 yield cells
             cells = here
-        elif cells and line:
+        elif cells:
             cells[-1] += "\n" + line
     if cells:
         yield cells

@@ -1,7 +1,6 @@
 """What jobs used, as Slurm's accounting says: sacct for any job, sstat for running steps."""
 
 import functools
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from hpckit.slurm import cluster
 from hpckit.slurm.client import ask, checked_id, id_lists
 from hpckit.slurm.jobs import by_job, is_asked
 from hpckit.slurm.record import JobRecord
-from hpckit.slurm.rows import COLUMN
+from hpckit.slurm.rows import COLUMN, new_mark
 from hpckit.slurm.usage_rows import FIXED, FREE, JobUsage, StepUsage, parse_usage, step_usage
 
 _SSTAT = ("JobID", "NTasks", "MaxRSS", "TRESUsageInTot", "TRESUsageInMax")
@@ -79,8 +78,7 @@ def _key(record: JobRecord) -> tuple[object, ...]:
 def _ask_sacct(ids: str) -> list[JobUsage]:
     known = _known_columns()
     columns = [name for name in (*FIXED, *FREE) if name.lower() in known]
-    # Names, comments and command lines are users' own text: what parts columns is new each time.
-    mark = f"{COLUMN}{secrets.token_hex(8)}{COLUMN}"
+    mark = COLUMN + new_mark()
     argv = ["sacct", "--duplicates", "--noheader", "--parsable2", f"--delimiter={mark}"]
     argv += [f"--format={','.join(columns)}", f"--jobs={ids}"]
     return parse_usage(ask(argv).stdout, columns, mark)

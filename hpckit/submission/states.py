@@ -1,8 +1,8 @@
 """What became of runs: squeue, then sacct, then the rank files. Never finished when unknown."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hpckit.errors import CommandError
 from hpckit.localjob import cancel_asked, read_local_state
@@ -13,6 +13,7 @@ from hpckit.slurm.details import scontrol_job
 from hpckit.slurm.reasons import explain
 from hpckit.slurm.record import JobRecord, Source
 from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
+from hpckit.submission import verdict
 
 # Between hpckit's clock at submission and Slurm's.
 _SAME_SUBMISSION_S = 3600
@@ -53,17 +54,27 @@ class RunStatus:
         return self.state is JobState.COMPLETED
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answers:
+    """What Slurm said of jobs, and what kept it from saying more.
+
+    `queue` says whether squeue answered: then jobs it does not list have left the queue for good.
+    """
+
+    records: Mapping[str, JobRecord] = field(default_factory=dict)
+    trouble: tuple[str, ...] = ()
+    queue: bool = True
+
+
 def statuses(runs: Sequence[Run]) -> list[RunStatus]:
     """Return the status of every run, with one query of squeue, and one of sacct for the rest."""
     job_ids = [run.job_id for run in runs if run.executor == "slurm"]
-    records, trouble = _ask_slurm(job_ids)
+    said = _ask_slurm(job_ids)
     if len(job_ids) == 1:  # more would cost a process each
-        records = {job_id: _in_full(record) for job_id, record in records.items()}
+        full = {job_id: _in_full(record) for job_id, record in said.records.items()}
+        said = replace(said, records=full)
     return [
-        _local_status(run)
-        if run.executor == "local"
-        else _slurm_status(run, records.get(run.job_id), trouble)
-        for run in runs
+        _local_status(run) if run.executor == "local" else _slurm_status(run, said) for run in runs
     ]
 
 
@@ -78,19 +89,23 @@ def is_its(run: Run, record: JobRecord) -> bool:
     return named or submitted is None or abs(submitted - run.submitted_at) < _SAME_SUBMISSION_S
 
 
-def _ask_slurm(job_ids: list[str]) -> tuple[dict[str, JobRecord], list[str]]:
-    """Return what Slurm says of the jobs, and what kept it from saying more."""
+def _ask_slurm(job_ids: list[str]) -> _Answers:
+    """Ask squeue for all jobs, then sacct for those that it does not know."""
     trouble: list[str] = []
     records: dict[str, JobRecord] = {}
-    for name, ask in (("squeue", jobs.squeue), ("sacct", jobs.sacct)):
-        missing = [job_id for job_id in job_ids if job_id not in records]
-        if not missing:
-            break
+    try:
+        records = jobs.squeue(_arrays(job_ids))
+    except CommandError as error:
+        trouble.append(f"squeue: {error}")
+    queue = not trouble
+    if missing := [job_id for job_id in job_ids if job_id not in records]:
         try:
-            records = ask(_arrays(missing)) | records
+            records = jobs.sacct(_arrays(missing)) | records
         except CommandError as error:
-            trouble.append(f"{name}: {error}")
-    return records if trouble else records | _removed(job_ids, records), trouble
+            trouble.append(f"sacct: {error}")
+    if not trouble:
+        records |= _removed(job_ids, records)
+    return _Answers(records=records, trouble=tuple(trouble), queue=queue)
 
 
 def _removed(job_ids: list[str], records: dict[str, JobRecord]) -> dict[str, JobRecord]:
@@ -128,22 +143,28 @@ def _in_full(record: JobRecord) -> JobRecord:
     if record.source != "squeue" or not is_finished(record.state) or is_good(record.state):
         return record
     try:
-        full = scontrol_job(record.job_id).get(record.job_id)
+        full = scontrol_job(record.job_id, record.name or "").get(record.job_id)
     except CommandError:
         return record
     return replace(record, exit_code=full.exit_code, restarts=full.restarts) if full else record
 
 
-def _slurm_status(run: Run, record: JobRecord | None, trouble: list[str]) -> RunStatus:
-    ranks = tuple(read_ranks(run.dir))
+def _slurm_status(run: Run, said: _Answers) -> RunStatus:
+    ranks, record = tuple(read_ranks(run.dir)), said.records.get(run.job_id)
     if record is None:
-        return _inferred(run, ranks, trouble)
+        return _inferred(run, ranks, said)
     if not is_its(run, record):
         why = f"job {run.job_id} here is another, {record.name!r}: was this one on another cluster?"
-        return replace(_inferred(run, ranks, [why]), elsewhere=True)
+        return replace(_inferred(run, ranks, _Answers(trouble=(why,))), elsewhere=True)
+    status = _as_recorded(run, record, ranks)
+    if record.source == Source.SACCT and not said.queue:
+        return _without_queue(status, record, said)
+    return _completed(status, record.end_time) if status.good else status
+
+
+def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> RunStatus:
     waiting = is_waiting(record.state)
-    stale = record.source == "sacct" and trouble and not is_finished(record.state)
-    status = RunStatus(
+    return RunStatus(
         run=run,
         state=record.state,
         source=str(record.source),
@@ -157,9 +178,47 @@ def _slurm_status(run: Run, record: JobRecord | None, trouble: list[str]) -> Run
         exit_code=_exit_code(record, ranks),
         ranks=ranks,
     )
-    if stale:
-        return replace(status, reason_text=f"as accounting last knew it; {trouble[0]}")
-    return status
+
+
+def _without_queue(status: RunStatus, record: JobRecord, said: _Answers) -> RunStatus:
+    """Return what accounting alone tells: of an attempt that another may follow, it is no end."""
+    if not status.finished:
+        return replace(status, reason_text=f"as accounting last knew it; {said.trouble[0]}")
+    doubt = verdict.doubt_of_end(record, status.ranks, _max_requeues(status.run))
+    if doubt is None:
+        return _completed(status, record.end_time) if status.good else status
+    why = f"last seen {status.state} by accounting, but {doubt}; {said.trouble[0]}"
+    return replace(status, state=JobState.UNKNOWN, reason_text=why, exit_code=None)
+
+
+def _completed(status: RunStatus, ended: float | None) -> RunStatus:
+    """Return a status that calls a run COMPLETED, if its ranks agree; else what they make of it.
+
+    `ended` is when, None where its files cannot come late.
+    """
+    wrong = verdict.contradiction(status.ranks, status.run.ranks)
+    if wrong is None:
+        return status
+    said = "Slurm" if status.run.executor == "slurm" else "the job script's end"
+    if verdict.may_be_late(status.ranks, ended, time.time()):
+        return replace(
+            status,
+            state=JobState.COMPLETING,
+            reason_text=f"{said} says COMPLETED, and {wrong}: it may come late",
+            exit_code=None,
+        )
+    failed = first_failure(list(status.ranks))
+    return replace(
+        status,
+        state=JobState.FAILED,
+        source="ranks",
+        reason_text=f"{said} says COMPLETED, but {wrong}",
+        exit_code=failed.exit_code if failed else None,
+    )
+
+
+def _max_requeues(run: Run) -> int:
+    return int(run.record["plan"].get("max_requeues") or 0)
 
 
 def _restarts(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
@@ -179,21 +238,27 @@ def _exit_code(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
     return failed.exit_code if failed else record.exit_code
 
 
-def _inferred(run: Run, ranks: tuple[RankRecord, ...], trouble: list[str]) -> RunStatus:
-    """Judge by the rank files alone: over when every rank of the newest attempt has ended."""
-    over = len(ranks) == run.ranks and all(rank.ended is not None for rank in ranks)
-    why = "; ".join(trouble) or "Slurm no longer knows this job, and accounting has no record of it"
+def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> RunStatus:
+    """Judge by the rank files alone: over when every rank of the last attempt has ended."""
+    ended = verdict.all_ended(ranks, run.ranks)
+    # Ranks end also when Slurm takes their job away, to start it again later.
+    over = ended and (said.queue or not _max_requeues(run))
+    why = "; ".join(said.trouble)
+    why = why or "Slurm no longer knows this job, and accounting has no record of it"
     failed = first_failure(list(ranks))
     state = JobState.UNKNOWN
     if over:
         state = JobState.FAILED if failed else JobState.COMPLETED
-    elif not trouble and not ranks and cancel_asked(run.dir):
+        why = f"judged by the rank files ({why})"
+    elif ended:
+        why = f"every rank had ended when last seen, but it may start again; {why}"
+    elif not said.trouble and not ranks and cancel_asked(run.dir):
         state, why = JobState.CANCELLED, "cancelled by hpckit before it started"
     return RunStatus(
         run=run,
         state=state,
         source="ranks",
-        reason_text=f"judged by the rank files ({why})" if over else why,
+        reason_text=why,
         nodes=tuple(dict.fromkeys(rank.host for rank in ranks)),
         elapsed_s=_elapsed(ranks) if over else None,
         restarts=max((rank.restart for rank in ranks), default=None),
@@ -213,7 +278,7 @@ def _local_status(run: Run) -> RunStatus:
         return RunStatus(run=run, state=JobState.PENDING, source="local", reason="Starting")
     failed = first_failure(list(ranks))
     until = local.ended or time.time()
-    return RunStatus(
+    status = RunStatus(
         run=run,
         state=local.state,
         source="local",
@@ -226,3 +291,4 @@ def _local_status(run: Run) -> RunStatus:
         exit_code=failed.exit_code if failed and local.exit_code else local.exit_code,
         ranks=ranks,
     )
+    return _completed(status, None) if status.good else status

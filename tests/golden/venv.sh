@@ -42,4 +42,4 @@ export MASTER_ADDR=${hpckit_rendezvous% *} MASTER_PORT=${hpckit_rendezvous#* }
 # Each process started here is hpckit's supervisor of one or more ranks. It starts:
 #   '/proj/a b/venv/bin/python' /hpckit/workloads/ddp/train.py --model cnn --data auto --epochs 10 --batch-size 64 --lr 0.005 --lr-scaling none --optimizer adam --seed 0 --checkpoint-every 1 --resume auto --log-every 10 --accumulate 1 --precision fp32 --data-on device
 export SUBMITIT_EXECUTOR=slurm
-srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --distribution=block --kill-on-bad-exit=1 --wait=60 --unbuffered --cpus-per-task=16 PYTHON -E -P -u -m hpckit.submission.in_job /proj/runs/RUN/submitit
+srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --distribution=block --kill-on-bad-exit=1 --wait=0 --unbuffered --cpus-per-task=16 PYTHON -E -P -u -m hpckit.submission.in_job /proj/runs/RUN/submitit

@@ -188,3 +188,27 @@ def processes_of(run_dir: str | Path) -> list[str]:
         except OSError:
             continue  # it has ended since
     return found
+
+
+def stepd_of(job_id: str, node: str) -> int:
+    """Give the process id of the slurmstepd that a job's first step has on a node."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if not (entry / "cmdline").read_text().startswith(f"slurmstepd: [{job_id}.0]"):
+                continue
+            children = (entry / "task" / entry.name / "children").read_text().split()
+            environs = [Path("/proc", pid, "environ").read_text() for pid in children]
+        except OSError:
+            continue  # it has ended since
+        if any(f"SLURMD_NODENAME={node}\0" in environ for environ in environs):
+            return int(entry.name)
+    raise AssertionError(f"job {job_id} has no slurmstepd of its own on {node}")
+
+
+def lacking(desk: Desk, folder: Path, **programs: str) -> dict[str, str]:
+    """Give a PATH on which some of Slurm's programs answer in another way."""
+    folder.mkdir(exist_ok=True)
+    for name, body in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{desk.env['PATH']}"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import CommandError
-from hpckit.slurm import cluster, control, details, jobs
+from hpckit.slurm import cluster, control, details, jobs, usage
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState, is_finished
 from tests.slurmbox.fixture import Slurm
@@ -15,6 +15,13 @@ from tests.slurmbox.fixture import Slurm
 pytestmark = pytest.mark.slurm
 Submit = Callable[..., str]
 Reader = Callable[[list[str]], dict[str, JobRecord]]
+_ROW = ["99999999"] * 2 + ["root", "lab", "gpu", "normal", "RUNNING"]
+# A name that reads like rows of squeue and sacct, and a job of scontrol; Slurm keeps 255 bytes.
+FORGED = "\n".join((
+    "two", "\x1e" + "\x1f".join([*_ROW, "0:01", "1:00", "1", "2", "N/A", "c1", "None", "x"]),
+    "\x1f".join([*_ROW, "", "c1", "5", "60", "1", "2", "3", "0:0", "x"]),
+    "", "JobId=99999999 JobName=x", "   UserId=bob(1) JobState=RUNNING", "lines|",
+))  # fmt: skip
 
 
 @pytest.fixture
@@ -67,19 +74,33 @@ def test_both_readers_see_a_running_job_alike(submit: Submit) -> None:
 
 
 def test_a_finished_job_is_known_to_all(submit: Submit) -> None:
-    job_id = submit("true", "--job-name=two\nlines")
+    job_id = submit("true", f"--job-name={FORGED}")
     assert wait(jobs.squeue, job_id, finished).state is JobState.COMPLETED
     kept = wait(jobs.sacct, job_id, lambda record: finished(record) and record.name is not None)
     assert (kept.state, kept.exit_code, kept.restarts) == (JobState.COMPLETED, 0, 0)
-    assert (kept.name, kept.partition) == ("two\nlines", "gpu")
-    assert details.scontrol_job(job_id)[job_id].name == "two\nlines"
+    assert (kept.name, kept.partition) == (FORGED, "gpu")
+    shown = details.scontrol_job(job_id, FORGED)[job_id]
+    assert (shown.name, shown.user, shown.exit_code) == (FORGED, "root", 0)
+
+
+def test_a_name_forges_no_row(submit: Submit) -> None:
+    """Neither squeue, sacct nor scontrol escapes what a name holds."""
+    job_id = submit("exit 3", f"--job-name={FORGED}", f"--comment={FORGED}")
+    other = "99999999"
+    wait(jobs.sacct, job_id, lambda record: finished(record) and record.name is not None)
+    for reader in (jobs.squeue, jobs.sacct, usage.job_usage):
+        assert reader([job_id, other]).keys() == {job_id}, reader
+    fresh, kept = jobs.squeue([job_id])[job_id], jobs.sacct([job_id])[job_id]
+    for record in (fresh, kept, usage.job_usage([job_id])[job_id][-1].record):
+        assert (record.name, record.state, record.user) == (FORGED, JobState.FAILED, "root")
+    assert details.scontrol_job(job_id, FORGED).keys() == {job_id}
 
 
 def test_a_failed_job_has_its_exit_code(submit: Submit) -> None:
     job_id = submit("exit 3")
     kept = wait(jobs.sacct, job_id, finished)
     assert (kept.state, kept.exit_code, kept.signal) == (JobState.FAILED, 3, None)
-    shown = details.scontrol_job(job_id)[job_id]
+    shown = details.scontrol_job(job_id, "wrap")[job_id]
     assert (shown.exit_code, shown.restarts) == (3, 0)
 
 
@@ -142,7 +163,7 @@ def test_a_held_job_says_why_it_waits_and_one_with_a_begin_says_when(submit: Sub
 def test_a_job_slurm_never_had_is_left_out(submit: Submit) -> None:
     assert jobs.squeue(["99999999"]) == jobs.sacct(["99999999"]) == {}
     assert jobs.squeue(["99999998", "99999999"]) == {}
-    assert details.scontrol_job("99999999") == {}
+    assert details.scontrol_job("99999999", "x") == {}
     assert jobs.expected_start("99999999") is None
 
 
@@ -212,6 +233,6 @@ def test_without_accounting_only_the_controller_answers(submit: Submit, slurm: S
         with pytest.raises(CommandError):
             jobs.sacct([job_id])
         assert jobs.squeue([job_id])[job_id].state is JobState.FAILED
-        assert details.scontrol_job(job_id)[job_id].exit_code == 4
+        assert details.scontrol_job(job_id, "wrap")[job_id].exit_code == 4
     finally:
         slurm.start_dbd()

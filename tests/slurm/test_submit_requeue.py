@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import SCRIPTS, Desk, Record, eventually
+from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually, lacking
 
 pytestmark = pytest.mark.slurm
 EVERYTHING = ("--nodes", "2", "--gpus", "4")
@@ -39,6 +39,14 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
     assert desk.over(urgent["job_id"])["state"] == "COMPLETED"
     back = desk.until(job["job_id"], "PENDING", "RUNNING", "COMPLETED")
     assert back["restarts"] in (0, 1)
+    # The end of its first attempt is none of its own, whoever is silent.
+    silent = "echo 'Unable to contact slurm controller' >&2; exit 1"
+    by_sacct = lacking(desk, desk.home / "a", squeue=silent)
+    by_ranks = lacking(desk, desk.home / "b", squeue=silent, sacct=silent)
+    for env in (by_sacct, by_ranks):
+        found = desk.status(job["job_id"], env=env)
+        assert found["state"] not in OVER, found
+        desk.call("wait", job["job_id"], "--timeout", "0", expect=3, env=env)
     # It may not start again before the box's cred_expire.
     status = desk.over(job["job_id"], within_s=90)
     assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)

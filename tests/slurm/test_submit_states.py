@@ -5,22 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually
+from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually, lacking
 
 pytestmark = pytest.mark.slurm
 SEEN, FAIL = str(SCRIPTS / "seen.py"), str(SCRIPTS / "fail.py")
 PAIR = ("--nodes", "2", "--tasks-per-node", "1")
 NO_ACCOUNTING = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
-
-
-def lacking(desk: Desk, folder: Path, **programs: str) -> dict[str, str]:
-    """Give a PATH on which some of Slurm's programs answer in another way."""
-    folder.mkdir(exist_ok=True)
-    for name, body in programs.items():
-        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
-        (folder / name).chmod(0o755)
-    return {"PATH": f"{folder}:{desk.env['PATH']}"}
 
 
 def held(desk: Desk) -> Record:

@@ -17,7 +17,7 @@ def test_srun_starts_one_task_per_rank() -> None:
         "--ntasks-per-node=4",
         "--distribution=block",
         "--kill-on-bad-exit=1",
-        "--wait=60",
+        "--wait=0",
         "--unbuffered",
     )
 

@@ -10,7 +10,9 @@ from hpckit.errors import CommandError, RequestError
 from hpckit.slurm import cluster, control, jobs
 from hpckit.slurm.client import id_lists
 from hpckit.slurm.details import scontrol_job
+from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState
+from tests.conftest import FAKES
 from tests.unit.recorded import RECORDED
 
 Fake = Callable[[str, str], Path]
@@ -32,7 +34,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 def recorded(name: str) -> str:
-    return f"cat '{RECORDED / 'slurm' / name}'"
+    return f"""'{FAKES / "say.bash"}' '{RECORDED / "slurm" / name}' "$@" """
 
 
 def test_many_jobs_are_one_squeue_that_is_asked_for_epoch_seconds(fake: Fake) -> None:
@@ -98,7 +100,30 @@ def test_a_controller_that_is_down_is_an_error_with_advice(fake: Fake) -> None:
     with pytest.raises(CommandError, match="Unable to contact slurm controller"):
         jobs.expected_start("1")
     with pytest.raises(CommandError, match="Unable to contact slurm controller"):
-        scontrol_job("1")
+        scontrol_job("1", "x")
+
+
+def test_a_name_that_reads_like_rows_of_other_jobs_is_only_a_name(
+    fake: Fake, tmp_path: Path
+) -> None:
+    """As a real Slurm prints it: nothing in a name is escaped, neither separators nor lines."""
+
+    def say(program: str, row: str, name: str) -> None:
+        (tmp_path / "row").write_text(row)
+        (tmp_path / "name").write_text(name + "\n")
+        fake(program, f"""'{FAKES / "say.bash"}' {tmp_path}/row "$@"; cat {tmp_path}/name""")
+
+    who = ["root", "lab", "gpu", "normal", "COMPLETED"]
+    row = ["7", "7", *who, "0:01", "1:00", "1", "2", "N/A", "c1", "None", ""]
+    name = "a\n" + ROW + COLUMN.join(["1", "1", *row[2:]]) + "\n" + ROW + "b"
+    say("squeue", ROW + COLUMN.join(row), name)
+    assert jobs.squeue(["1", "7"]).keys() == {"7"}
+    assert jobs.squeue(["7"])["7"].name == name
+    row = ["7", "7", *who, "", "c1", "5", "60", "1", "2", "3", "0:0", ""]
+    name = "a\n" + COLUMN.join(["1", "1", *row[2:]]) + "\nb"
+    say("sacct", COLUMN.join(row), name)
+    assert jobs.sacct(["1", "7"]).keys() == {"7"}
+    assert jobs.sacct(["7"])["7"].name == name
 
 
 def test_switched_off_accounting_is_an_error_with_advice(fake: Fake) -> None:

@@ -1,4 +1,6 @@
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -139,6 +141,168 @@ def test_with_both_failing_the_ranks_own_files_count(
     assert found.finished == (state is not JobState.UNKNOWN)
     assert "squeue" in str(found.reason_text)
     assert "sacct" in str(found.reason_text)
+
+
+# --- Slurm's word and the ranks' ---
+
+
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        ((0, 0, 0, 143), "rank 3 on n1 ended with exit status 143"),
+        ((0, 0, 0, None), "rank 3 on n1 wrote no end"),
+        ((0, 0, 0), "rank 3 left no record"),
+        ((0,), "rank 1 left no record, rank 2 left no record, rank 3 left no record"),
+        ((7, None), "rank 0 on n0 ended with exit status 7, rank 1 on n0 wrote no end, "
+                    "rank 2 left no record and 1 more"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("by", ["squeue", "sacct"])
+def test_completed_is_no_success_of_a_rank_that_failed_or_vanished(
+    fake_slurm: Path, tmp_path: Path, codes: tuple, said: str, by: str
+) -> None:
+    run = make_run(tmp_path)
+    end_ranks(run, *codes)
+    row = {"squeue": squeue_row, "sacct": sacct_row}[by]
+    answers(fake_slurm, **{f"{by}_out": row("11", "COMPLETED")})
+    found = one(run)
+    assert (found.state, found.finished, found.good) == (JobState.FAILED, True, False)
+    assert found.reason_text == f"Slurm says COMPLETED, but {said}"
+    assert found.exit_code in (143, 7, None)
+    assert found.exit_code == next((code for code in codes if code), None)
+
+
+def test_with_accounting_alone_the_ranks_count_too(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    end_ranks(run, 0, 0, 0, None)
+    down(fake_slurm)
+    answers(fake_slurm, sacct_out=sacct_row("11", "COMPLETED"))
+    assert one(run).state is JobState.FAILED
+    end_ranks(run, 0, 0, 0, 0)
+    assert one(run).good
+
+
+def test_a_rank_file_may_come_late_but_not_for_ever(fake_slurm: Path, tmp_path: Path) -> None:
+    """Over NFS what another node wrote is seen up to a minute later."""
+    run, now = make_run(tmp_path), int(time.time())
+    end_ranks(run, 0, 0, 0)
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED", end=str(now - 5)))
+    found = one(run)
+    assert (found.state, found.finished) == (JobState.COMPLETING, False)
+    assert found.reason_text == (
+        "Slurm says COMPLETED, and rank 3 left no record: it may come late"
+    )
+    end_ranks(run, 0, 0, 0, 0)
+    assert one(run).good
+    # A failure on record needs no more.
+    end_ranks(run, 0, 0, 1, None)
+    assert one(run).state is JobState.FAILED
+    end_ranks(run, 0, 0, 0, None)
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED", end=str(now - 90)))
+    assert one(run).state is JobState.FAILED
+
+
+def test_scripts_that_are_none_of_hpckits_have_slurms_word(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    """A group's own template may start no rank of hpckit's."""
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED"))
+    assert one(make_run(tmp_path)).good
+
+
+def test_only_the_newest_attempts_ranks_count(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    end_ranks(run, 143, 143, None, 137)
+    for number in range(4):
+        write_rank(run.dir, rank(number, restart=1, exit_code=0, ended=20.0))
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED"))
+    assert one(run).good
+
+
+def test_a_local_run_is_judged_alike(tmp_path: Path) -> None:
+    run = make_run(tmp_path, job_id="local-1", executor="local")
+    end_ranks(run, 0, 0, 0, None)
+    state = LocalState(job_id="local-1", state=JobState.COMPLETED, host="h", pid=1, pid_started=1,
+                       started=10.0, ended=time.time(), exit_code=0)  # fmt: skip
+    write_local_state(run.dir, state)
+    assert one(run).state is JobState.FAILED
+    assert "but rank 3 on n1 wrote no end" in str(one(run).reason_text)
+
+
+# --- a job that may start again ---
+
+AGAIN = {**PLAN, "max_requeues": 2}
+ENDS = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED", "TIMEOUT", "OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize("word", ENDS)
+def test_without_squeue_an_attempts_end_is_not_the_jobs(
+    fake_slurm: Path, tmp_path: Path, word: str
+) -> None:
+    run = make_run(tmp_path, plan=AGAIN)
+    down(fake_slurm)
+    answers(fake_slurm, sacct_out=sacct_row("11", word, "9:0"))
+    found = one(run)
+    assert (found.state, found.finished, found.exit_code) == (JobState.UNKNOWN, False, None)
+    why = f"last seen {word} by accounting, but it may start again; squeue: "
+    assert str(found.reason_text).startswith(why)
+    # Slurm starts no job again that was submitted with --no-requeue.
+    assert one(make_run(tmp_path, "ddp-2")).state == word
+    # Once squeue answers, and does not know the job, it has left the queue for good.
+    answers(fake_slurm, squeue_rc="0", squeue_out="")
+    assert (one(run).state, one(run).finished) == (word, True)
+    answers(fake_slurm, squeue_out=squeue_row("11", "PENDING"))
+    assert one(run).state is JobState.PENDING
+
+
+def test_a_row_of_an_attempt_before_the_ranks_is_no_end(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path, plan=AGAIN)
+    end_ranks(run, 0, 0, 0, 0)
+    write_rank(run.dir, rank(0, restart=1))
+    down(fake_slurm)
+    answers(fake_slurm, sacct_out=sacct_row("11", "CANCELLED by 0"))
+    found = one(run)
+    assert found.state is JobState.UNKNOWN
+    assert "but its ranks have begun another attempt since" in str(found.reason_text)
+
+
+@pytest.mark.parametrize("codes", [(143, 143, 143, 143), (0, 0, 0, 0)])
+def test_ends_of_ranks_do_not_end_a_job_that_may_start_again(
+    fake_slurm: Path, tmp_path: Path, codes: tuple
+) -> None:
+    """Ranks end when their job is taken away, with 0 where the script saves its state."""
+    run = make_run(tmp_path, plan=AGAIN)
+    end_ranks(run, *codes)
+    down(fake_slurm, accounting=True)
+    found = one(run)
+    assert (found.state, found.exit_code) == (JobState.UNKNOWN, None)
+    assert "every rank had ended when last seen, but it may start again" in str(found.reason_text)
+    answers(fake_slurm, squeue_rc="0", squeue_out="", squeue_err="")
+    assert one(run).finished
+
+
+def test_waiting_outlasts_a_squeue_that_fails_every_other_time(
+    fake_slurm: Path, tmp_path: Path, here: Path, monkeypatch
+) -> None:
+    """The job was preempted, waits, runs again and ends well: only that is its end."""
+    run = make_run(tmp_path, plan=AGAIN)
+    answers(fake_slurm, sacct_out=sacct_row("11", "PREEMPTED"))
+    turns = ["PENDING", None, "RUNNING", None, None, "COMPLETED"]
+    seen = []
+
+    def turn(_seconds: float = 0) -> None:
+        if word := turns.pop(0):
+            answers(fake_slurm, squeue_rc="0", squeue_out=squeue_row("11", word))
+        else:
+            (fake_slurm / "squeue.out").unlink(missing_ok=True)
+            down(fake_slurm)
+
+    clock = SimpleNamespace(sleep=turn, monotonic=time.monotonic)
+    monkeypatch.setattr("hpckit.submission.waiting.time", clock)
+    turn()
+    [found] = wait([run], look=lambda rows: seen.append(str(rows[0].state)))
+    assert seen == ["PENDING", "UNKNOWN", "RUNNING", "UNKNOWN", "UNKNOWN", "COMPLETED"]
+    assert found.good
 
 
 def test_a_job_that_nobody_knows_is_unknown_and_says_so(fake_slurm: Path, tmp_path: Path) -> None:

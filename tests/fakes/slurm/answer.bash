@@ -22,6 +22,7 @@ json_string() {
 # Append one line for a call in a single write, so that parallel calls do not mix.
 record() {
   local line argument
+  called=("${@:2}")
   line=$(json_string "$1")
   for argument in "${@:2}"; do
     line+=", $(json_string "$argument")"
@@ -35,7 +36,7 @@ answer() {
   [[ ! -f $files.rc ]] || status=$(<"$files.rc")
   [[ ! -f $files.err ]] || cat "$files.err" >&2
   if [[ -f $files.out ]]; then
-    cat "$files.out"
+    "${BASH_SOURCE[0]%/*}/say.bash" "$files.out" "${called[@]}"
   elif [[ $status -eq 0 && -n ${2-} ]]; then
     printf '%s\n' "$2"
   fi

@@ -1,0 +1,74 @@
+"""Slurm's word and the ranks' own records, weighed together: is a run over, and did it end well?
+
+Pure. Neither side is believed alone where the other can know better: Slurm calls a job COMPLETED
+whose step lost a node's slurmstepd (srun then knows of no bad exit), and a rank's end says nothing
+of the attempt that Slurm starts next.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from hpckit.ranks import RankRecord
+from hpckit.slurm.record import JobRecord
+from hpckit.slurm.states import JobState
+
+# How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for
+# acdirmax, 60 s unless mounted otherwise (nfs(5)).
+LATE_S = 60.0
+_NAMED = 3
+# What accounting can say of an attempt that no other follows by itself.
+_FOR_GOOD = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.DEADLINE, JobState.REVOKED})
+
+
+def contradiction(ranks: Sequence[RankRecord], planned: int) -> str | None:
+    """Say which ranks of a job that Slurm calls COMPLETED did not end well; None: all did.
+
+    No record at all is no contradiction: a group's own template may start no rank of hpckit's, and
+    others' folders may hide theirs.
+    """
+    if not ranks:
+        return None
+    wrong = [*_failed(ranks), *_lost(ranks, planned)]
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    return ", ".join(wrong[:_NAMED]) + more if wrong else None
+
+
+def may_be_late(ranks: Sequence[RankRecord], end: float | None, now: float) -> bool:
+    """Say whether ends that are missing may only be on their way through the file system.
+
+    `end` is when the job ended, None if not known; both are epoch seconds.
+    """
+    failed = any(row.exit_code for row in ranks)
+    return not failed and end is not None and abs(now - end) < LATE_S
+
+
+def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], max_requeues: int) -> str | None:
+    """Say why accounting's row of a finished attempt may not be the job's end; None: it is.
+
+    For when squeue cannot be asked, which alone knows of a job's way back into the queue. Slurm
+    starts no job again that was submitted with --no-requeue: sbatch(1).
+    """
+    if record.restarts is not None and any(row.restart > record.restarts for row in ranks):
+        return "its ranks have begun another attempt since"
+    if max_requeues and record.state not in _FOR_GOOD:
+        return "it may start again"
+    return None
+
+
+def all_ended(ranks: Sequence[RankRecord], planned: int) -> bool:
+    """Say whether every rank of the newest attempt has written its end."""
+    return len(ranks) == planned and all(row.ended is not None for row in ranks)
+
+
+def _failed(ranks: Sequence[RankRecord]) -> Iterator[str]:
+    # Those first that were not stopped because of another.
+    for row in sorted(ranks, key=lambda row: row.consequence):
+        if row.exit_code:
+            yield f"rank {row.rank} on {row.host} ended with exit status {row.exit_code}"
+
+
+def _lost(ranks: Sequence[RankRecord], planned: int) -> Iterator[str]:
+    for row in ranks:
+        if row.ended is None:
+            yield f"rank {row.rank} on {row.host} wrote no end"
+    for number in sorted({*range(planned)} - {row.rank for row in ranks}):
+        yield f"rank {number} left no record"

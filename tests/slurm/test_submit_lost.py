@@ -1,0 +1,61 @@
+"""A node's slurmstepd is killed: Slurm hears no more of its ranks, and would call the job good."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually, stepd_of
+
+pytestmark = pytest.mark.slurm
+SEEN = str(SCRIPTS / "seen.py")
+PAIR = ("--nodes", "2", "--tasks-per-node", "1", "--time", "5")
+ALONE = ("--gpus", "0", "--time", "5")
+
+
+def held(desk: Desk, *argv: str) -> Record:
+    return desk.submit(*argv, "--", "--hold")
+
+
+def sacct(desk: Desk, job: Record) -> str:
+    ask = ("sacct", "-X", "-n", "-P", "-o", "State,ExitCode", "-j", job["job_id"])
+    return desk.slurm.run(*ask).stdout.strip()
+
+
+def test_a_job_that_lost_a_slurmstepd_has_failed(desk: Desk) -> None:
+    """Whether the other ranks still work, have ended well, or there are none."""
+    uneven = desk.work / "uneven.py"
+    uneven.write_text("import os, time\ntime.sleep(300 * int(os.environ['RANK']))\n")
+    (desk.work / "scancel").write_text("#!/bin/sh\necho no way >&2; exit 1\n")
+    (desk.work / "scancel").chmod(0o755)
+    add_site(desk, f"setup: ['export PATH={desk.work}:$PATH']\n", "mute")
+    working, alone = held(desk, "ddp", SEEN, *PAIR), held(desk, "serial", SEEN, *ALONE)
+    torchrun = held(desk, "ddp", SEEN, *PAIR, "--launcher", "torchrun")
+    ended = desk.submit("ddp", uneven, *PAIR)
+    unheard = desk.submit("ddp", uneven, *PAIR, "--site", "mute")
+
+    def are_ready() -> bool:
+        begun = [len([*Path(job["run_dir"]).glob("seen-*.json")]) for job in (working, torchrun)]
+        rank_0 = [row for job in (ended, unheard) for row in desk.status(job["job_id"])["ranks"]]
+        ends = [(row["rank"], row["exit_code"]) for row in rank_0]
+        return begun == [2, 2] and sorted(ends) == [(0, 0), (0, 0), (1, None), (1, None)]
+
+    assert eventually(are_ready, 60)
+    for job in (working, torchrun, ended, unheard):
+        os.kill(stepd_of(job["job_id"], "c2"), signal.SIGKILL)
+    os.kill(stepd_of(alone["job_id"], "c1"), signal.SIGKILL)
+
+    for job in (working, torchrun, ended, alone):
+        assert desk.over(job["job_id"])["state"] == "FAILED"
+        assert sacct(desk, job) == "FAILED|0:15"
+    # Here nothing could tell Slurm, which calls it COMPLETED when srun is made to give up.
+    rank_1 = Path(unheard["run_dir"], "ranks", "1.json")
+    assert eventually(lambda: "no way" in Path(unheard["run_dir"], "job.out").read_text())
+    assert '"exit_code": 143' in rank_1.read_text()
+    desk.slurm.run("scancel", f"{unheard['job_id']}.0")
+    waited = desk.call("wait", unheard["job_id"], "--json", expect=1).json
+    assert sacct(desk, unheard) == "COMPLETED|0:0"
+    assert (waited["state"], waited["exit_code"], waited["source"]) == ("FAILED", 143, "ranks")
+    why = "Slurm says COMPLETED, but rank 1 on c2 ended with exit status 143"
+    assert waited["reason_text"] == why
