@@ -6,6 +6,7 @@ that is read from, or written into, such a folder goes through here.
 """
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -185,3 +186,20 @@ def replace_file(
     except BaseException:
         os.unlink(beside, dir_fd=dir_fd)
         raise
+
+
+def sealed_file(name: str, text: str) -> int:
+    """Return the descriptor of a text that is in no folder: none can change or replace it.
+
+    Whoever inherits it reads it at `/dev/fd/N`, each time from its beginning.
+
+    Raises:
+        OSError: there is no memory for it.
+    """
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with os.fdopen(descriptor, "wb", closefd=False) as stream:
+        stream.write(text.encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -110,31 +109,6 @@ def new_run_id(name: str) -> str:
     """Return a folder name that sorts by time and says what it is: `ddp-20261121-033512-7f3a1c`."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "run"
     return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
-
-
-def make_folder(root: Path, run_id: str) -> Path:
-    """Make a run's folder.
-
-    Raises:
-        OutsideError: the place cannot be written.
-    """
-    folder = root / run_id
-    try:
-        folder.mkdir(mode=FOLDER_MODE, parents=True)
-    except OSError as error:
-        raise OutsideError(
-            f"Run folder {str(folder)!r} cannot be made: {error.strerror}. "
-            "Choose another place with --runs DIR or HPCKIT_RUNS."
-        ) from error
-    return folder
-
-
-def remove_folders(folders: list[Path]) -> None:
-    """Remove folders of a submission that did not happen, and the root if that leaves it empty."""
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-    if folders and folders[0].parent.is_dir() and not any(folders[0].parent.iterdir()):
-        folders[0].parent.rmdir()
 
 
 def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:

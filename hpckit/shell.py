@@ -81,14 +81,15 @@ def spawn(
     stderr: Stream = None,
     new_session: bool = False,
     close_fds: bool = True,
+    pass_fds: Sequence[int] = (),
     prepare: Callable[[], None] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a program and return at once; the caller waits for it and ends it.
 
     `env` is the whole environment, locale included, None this process's. The streams are files or
     descriptors as for subprocess, and None inherits ours. `new_session` gives the child a session
-    of its own, so that our Ctrl-C does not reach it. `prepare` runs in the child before the
-    program.
+    of its own, so that our Ctrl-C does not reach it; `pass_fds` are open in it under the same
+    numbers. `prepare` runs in the child before the program.
 
     Raises:
         CommandError: The program is missing or cannot be started.
@@ -103,6 +104,7 @@ def spawn(
             stderr=stderr,
             start_new_session=new_session,
             close_fds=close_fds,
+            pass_fds=pass_fds,
             preexec_fn=prepare,
         )
     except OSError as error:

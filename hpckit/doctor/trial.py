@@ -9,7 +9,8 @@ from typing import Any
 from hpckit import shell
 from hpckit.errors import OutsideError, RequestError
 from hpckit.logs import JOB_LOG
-from hpckit.runs import Run, remove_folders
+from hpckit.runs import Run
+from hpckit.submission.folders import remove_run
 from hpckit.submission.model import Submission
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.submission.submit import submit
@@ -90,7 +91,7 @@ def _trial(label: str, status: RunStatus) -> Trial:
         why="" if status.good else _why(run, status),
     )
     if status.good:
-        remove_folders([run.dir])
+        remove_run(run.dir)
     return trial
 
 

@@ -1,4 +1,4 @@
-"""The local executor's slurmctld: `python -m hpckit.payload.controller SPEC`, one per submission.
+"""The local executor's slurmctld: `python -m hpckit.payload.controller <SPEC`, one per submission.
 
 It outlives the submitting process, runs each job script (at most `parallel` at once, each in a
 session of its own), enforces the time limit, requeues, and writes every state change to disk.
@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit import shell
-from hpckit.files import parse_json
+from hpckit.files import parse_json, sealed_file
 from hpckit.localjob import (
     LocalState,
     cancel_asked,
@@ -40,15 +40,15 @@ REQUEUE_STATUS = 144
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ControllerSpec:
-    """What a controller has to run. Written and read by hpckit alone, in a folder of mode 700."""
+    """What a controller has to run; `script` is the job script's text."""
 
     script: str
     run_dirs: tuple[str, ...]
     job_ids: tuple[str, ...]
-    time_min: int
+    time_min: float
     parallel: int = 1
     max_requeues: int = 0
-    signal_delay_s: int = 90
+    signal_delay_s: float = 90
     after: tuple[str, ...] = ()
 
 
@@ -60,8 +60,9 @@ def spec_from_json(text: str) -> ControllerSpec:
 class Job:
     """One job under control: its process, deadline and state on disk."""
 
-    def __init__(self, spec: ControllerSpec, run_dir: Path, job_id: str) -> None:
+    def __init__(self, spec: ControllerSpec, run_dir: Path, job_id: str, script: int) -> None:
         self.spec = spec
+        self.script = script
         self.run_dir = run_dir
         self.child: Popen[bytes] | None = None
         self.warned = False
@@ -80,7 +81,7 @@ class Job:
         log = open_to_write(self.run_dir / "job.out", "ab")
         with log:
             self.child = shell.spawn(
-                ["/bin/bash", self.spec.script],
+                ["/bin/bash", f"/dev/fd/{self.script}"],
                 env={
                     **environ,
                     "SUBMITIT_LOCAL_JOB_ID": self.state.job_id,
@@ -89,6 +90,7 @@ class Job:
                 stdout=log,
                 stderr=log,
                 new_session=True,
+                pass_fds=(self.script,),
                 prepare=prepare_child,
             )
         self.warned = False
@@ -146,8 +148,9 @@ class Job:
 
 def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     """Run all jobs of a spec to their ends."""
+    script = sealed_file("job.sh", spec.script)  # what bash reads, at each start
     jobs = [
-        Job(spec, Path(run_dir), job_id)
+        Job(spec, Path(run_dir), job_id, script)
         for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True)
     ]
 
@@ -189,7 +192,7 @@ def _gate(after: list[Path]) -> JobState | None:
 
 def main() -> None:
     """Read the spec and run it."""
-    control(spec_from_json(Path(sys.argv[1]).read_text(encoding="utf-8")), os.environ)
+    control(spec_from_json(sys.stdin.read()), os.environ)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ submitit's own local executor knows one node, hides GPUs, waits for ranks after 
 loses its jobs to other processes; so `_submit_command` starts `hpckit.payload.controller` instead.
 """
 
+import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit import shell
+from hpckit.files import sealed_file
 from hpckit.interpreter import own_python
 from hpckit.localjob import ask_cancel, begin_local_state, read_local_state
 from hpckit.payload.controller import ControllerSpec
 from hpckit.plan.model import Machine
-from hpckit.runs import write_json, write_text
+from hpckit.runs import open_to_write
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def local_executor(
-    folder: Path, script: str, spec: ControllerSpec, environ: Mapping[str, str], *, array: bool
+    folder: Path, spec: ControllerSpec, environ: Mapping[str, str], *, array: bool
 ) -> "LocalExecutor":
-    """Return a submitit executor that runs `script` on this machine."""
+    """Return a submitit executor that runs a spec's script on this machine."""
     from submitit.core import core
     from submitit.local import local
 
@@ -43,10 +45,10 @@ def local_executor(
             jobs = [self.job_class(folder=folder, job_id=name, tasks=[0]) for name in job_ids]
             for delayed, submitted in zip(delayed_submissions, jobs, strict=True):
                 delayed.set_timeout(spec.time_min, self.max_num_timeout)
-                delayed.dump(submitted.paths.submitted_pickle)
-            path = folder.parent / "job.sh"
-            write_text(path, script)
-            _start(folder, replace(spec, script=str(path), job_ids=tuple(job_ids)), environ)
+                path = submitted.paths.submitted_pickle
+                delayed.dump(path)
+                path.chmod(0o600)  # stays safe when somebody opens the folder to read the logs
+            _start(folder, replace(spec, job_ids=tuple(job_ids)), environ)
             return jobs
 
     return HpckitExecutor()
@@ -57,17 +59,23 @@ _CONTROLLERS: "list[Popen[bytes]]" = []
 
 
 def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str]) -> None:
-    """Start the controller, in a session of its own: it outlives the terminal."""
-    path = folder / "controller.json"
-    write_json(path, asdict(spec))
-    with (folder / "controller.log").open("ab") as log:
-        controller = shell.spawn(
-            [*own_python(), "-m", "hpckit.payload.controller", str(path)],
-            env=environ,
-            stdout=log,
-            stderr=log,
-            new_session=True,
-        )
+    """Start the controller, in a session of its own: it outlives the terminal.
+
+    It reads what to run from its own memory: nobody can put another file in the place of that.
+    """
+    told = sealed_file("hpckit-controller", json.dumps(asdict(spec)))
+    try:
+        with open_to_write(folder / "controller.log", "ab") as log:
+            controller = shell.spawn(
+                [*own_python(), "-m", "hpckit.payload.controller"],
+                env=environ,
+                stdin=told,
+                stdout=log,
+                stderr=log,
+                new_session=True,
+            )
+    finally:
+        os.close(told)
     _CONTROLLERS.append(controller)
     for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True):
         begin_local_state(Path(run_dir), job_id, controller.pid)

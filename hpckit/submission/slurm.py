@@ -5,27 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.errors import SubmissionError
-from hpckit.runs import write_text
-from hpckit.slurm.control import parse_job_id
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
 
 
 def slurm_executor(
-    folder: Path,
-    script: str,
-    sbatch_args: tuple[str, ...],
-    run: Callable[[list[str]], str],
-    *,
-    time_min: int,
-    max_requeues: int,
-    array: bool,
+    folder: Path, send: Callable[[], str], *, time_min: int, max_requeues: int, array: bool
 ) -> "SlurmExecutor":
-    """Return a submitit executor whose script is `script`.
+    """Return a submitit executor that lets `send` give our script to Slurm, once for all tasks.
 
-    `run` starts sbatch in a clean environment and returns its stdout. `time_min` is what submitit
-    tells time-outs from preemptions by.
+    `send` returns the job's id, an array's own. `time_min` is what submitit tells time-outs from
+    preemptions by.
     """
     from submitit.core import core, utils
     from submitit.slurm import slurm
@@ -41,35 +32,19 @@ def slurm_executor(
         def affinity(cls) -> int:
             return 0  # never picked by other people's AutoExecutor
 
-        def _make_submission_file_text(self, command: str, uid: str) -> str:
-            del command, uid  # the script holds its own launch line
-            return script
-
-        def _submit_command(self, command: str) -> Any:  # noqa: ANN401
-            del command
-            path = folder.parent / "job.sh"
-            write_text(path, script)
-            output = run(["sbatch", "--parsable", *sbatch_args, str(path)])
-            return self.job_class(folder=self.folder, job_id=parse_job_id(output), tasks=[0])
-
         def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[Any]:
-            if array:
-                return self._submit_array(delayed_submissions)
-            return core.PicklingExecutor._internal_process_submissions(self, delayed_submissions)
-
-        def _submit_array(self, delayed_submissions: list[Any]) -> list[Any]:
             # submitit's own array path builds a stock SlurmExecutor by name, losing our script.
             pickles = []
             for number, delayed in enumerate(delayed_submissions):
                 path = self.folder / f"{number}.pkl"
                 delayed.set_timeout(time_min, self.max_num_timeout)
                 delayed.dump(path)
+                path.chmod(0o600)  # stays safe when somebody opens the folder to read the logs
                 pickles.append(path)
-            first = self._submit_command("")
-            names = [f"{first.job_id}_{index}" for index in range(len(pickles))]
-            paths = [utils.JobPaths(self.folder, name) for name in names]
-            for pickle, place in zip(pickles, paths, strict=True):
-                pickle.replace(place.submitted_pickle)
+            job_id = send()
+            names = [f"{job_id}_{index}" for index in range(len(pickles))] if array else [job_id]
+            for pickle, name in zip(pickles, names, strict=True):
+                pickle.replace(utils.JobPaths(self.folder, name).submitted_pickle)
             return [self.job_class(folder=self.folder, job_id=name, tasks=[0]) for name in names]
 
     return HpckitExecutor()

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpckit import shell
 from hpckit.environ import scrubbed_environment
-from hpckit.errors import RequestError
+from hpckit.errors import OutsideError, RequestError
 from hpckit.find import add_to_index
 from hpckit.interpreter import own_python
 from hpckit.logs import JOB_LOG
@@ -15,64 +15,78 @@ from hpckit.payload.controller import ControllerSpec
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.plan.model import Plan
 from hpckit.render import Rendered
-from hpckit.runs import (
-    RECORD,
-    Run,
-    make_folder,
-    open_to_write,
-    remove_folders,
-    write_json,
-    write_text,
-)
+from hpckit.runs import RECORD, Run, open_to_write, write_json, write_text
 from hpckit.script import SIGNAL_DELAY_S, submitit_folder
 from hpckit.slurm import control
+from hpckit.slurm.control import parse_job_id
+from hpckit.submission.folders import Root, held_root
 from hpckit.submission.in_job import Payload
 from hpckit.submission.local import end_local, local_executor, this_machine
 from hpckit.submission.model import Submission, render_script
 from hpckit.submission.record import make_record
 from hpckit.submission.slurm import refused, slurm_executor
 
-ARRAY_RECORD = "array.json"
+ARRAY_RECORD, SCRIPT = "array.json", "job.sh"
 
 
 def submit(submission: Submission) -> list[Run]:
     """Submit a plan; return one run per job, or per array task.
 
     Raises:
-        SubmissionError: sbatch refused. OutsideError: the run folder cannot be made. Nothing is
-        left behind in either case.
+        SubmissionError: sbatch refused. OutsideError: the run's folder cannot be made or written,
+        or others could put their own in its place. Nothing is left behind in any of these cases.
     """
     plan, base = submission.plan, submission.place.dir
     rendered = render_script(submission)
     tasks = [_task(submission, index) for index in range(len(plan.tasks))]
     _refuse_long(tasks)
     _refuse_patterns(base, plan.executor)
-    folders: list[Path] = []
-    job_ids: list[str] = []
-    try:
-        for folder in dict.fromkeys([base, *(task.folder for task in tasks)]):
-            folders.append(make_folder(folder.parent, folder.name))
-        submitit_folder(base).mkdir(mode=0o700)
-        if plan.executor == "slurm":
-            # Slurm would make it with the user's umask, which may let a group write.
-            for task in tasks:
-                open_to_write(task.folder / JOB_LOG).close()
-        job_ids += _hand_over(submission, rendered.text, tasks)
-        runs = _write_records(submission, rendered, tasks, job_ids)
-    except BaseException:
-        _undo(plan, job_ids, folders)
-        raise
+    shared = "shared-runs" in submission.request.skip_checks
+    with held_root(base.parent, shared=shared) as root:
+        runs = _submit_in(root, submission, rendered, tasks)
     add_to_index(runs)
     return runs
 
 
-def _undo(plan: Plan, job_ids: list[str], folders: list[Path]) -> None:
-    """End what was handed over, then remove its folders."""
-    if job_ids and plan.executor == "slurm":
-        control.cancel(job_ids)
-    elif job_ids:
-        end_local(folders)
-    remove_folders(folders)
+def _submit_in(
+    root: Root, submission: Submission, rendered: Rendered, tasks: list[Task]
+) -> list[Run]:
+    plan = submission.plan
+    job_ids: list[str] = []
+    try:
+        _make_folders(root, submission, rendered.text, [task.run_id for task in tasks])
+        with root.opened(submission.place.run_id) as base:
+            job_ids += _hand_over(submission, submitit_folder(base), rendered.text, tasks)
+        return _write_records(root, submission, rendered, tasks, job_ids)
+    except BaseException as error:
+        if job_ids and plan.executor == "slurm":
+            control.cancel(job_ids)
+        elif job_ids:
+            end_local([task.folder for task in tasks])
+        root.remove()
+        if isinstance(error, OSError):
+            raise _cannot_write(root, error) from error
+        raise
+
+
+def _cannot_write(root: Root, error: OSError) -> OutsideError:
+    return OutsideError(
+        f"Run folder in {str(root.path)!r} cannot be made or written: "
+        f"{error.strerror or error}. Choose another place with --runs DIR or HPCKIT_RUNS."
+    )
+
+
+def _make_folders(root: Root, submission: Submission, script: str, run_ids: list[str]) -> None:
+    own = submission.place.run_id
+    for name in dict.fromkeys([own, *run_ids]):
+        root.make(name)
+    for name in run_ids if submission.plan.executor == "slurm" else ():
+        # Slurm would make it with the user's umask, which may let a group write.
+        with root.opened(name) as folder:
+            open_to_write(folder / JOB_LOG).close()
+    with root.opened(own) as base:
+        submitit_folder(base).mkdir(mode=0o700)
+        write_text(base / SCRIPT, script)
 
 
 def _task(submission: Submission, index: int) -> Task:
@@ -123,18 +137,15 @@ def _refuse_patterns(folder: Path, executor: str) -> None:
         )
 
 
-def _hand_over(submission: Submission, script: str, tasks: list[Task]) -> list[str]:
+def _hand_over(submission: Submission, folder: Path, script: str, tasks: list[Task]) -> list[str]:
     """Give the script and the callables to submitit; return the job ids, one per task."""
     plan = submission.plan
-    folder = submitit_folder(submission.place.dir)
     environ = scrubbed_environment(os.environ, plan.site.pass_env)
     executor: Any
     if plan.executor == "slurm":
         executor = slurm_executor(
             folder,
-            script,
-            plan.site.sbatch_args,
-            lambda argv: _sbatch(argv, environ),
+            lambda: parse_job_id(_sbatch(plan.site.sbatch_args, script, environ)),
             time_min=plan.time_min,
             max_requeues=plan.max_requeues,
             array=plan.is_array,
@@ -142,29 +153,28 @@ def _hand_over(submission: Submission, script: str, tasks: list[Task]) -> list[s
     else:
         executor = local_executor(
             folder,
-            script,
-            _controller_spec(submission, tasks),
+            _controller_spec(submission, script, tasks),
             _local_environ(plan, environ),
             array=plan.is_array,
         )
     jobs = executor.submit_array([Payload(task.to_json()) for task in tasks])
-    for pickle in folder.glob("*_submitted.pkl"):
-        pickle.chmod(0o600)  # stays safe when somebody opens the folder to read the logs
     return [str(job.job_id) for job in jobs]
 
 
-def _sbatch(argv: list[str], environ: dict[str, str]) -> str:
-    # The job inherits sbatch's environment: the user's own locale, not the one for parsing.
-    result = shell.run(argv, env=environ, timeout_s=120, check=False, own_locale=True)
+def _sbatch(arguments: Sequence[str], script: str, environ: dict[str, str]) -> str:
+    # By its standard input: a file could be another one by the time sbatch reads it. The job
+    # inherits sbatch's environment: the user's own locale, not the one for parsing.
+    argv = ["sbatch", "--parsable", *arguments]
+    result = shell.run(argv, env=environ, timeout_s=120, check=False, own_locale=True, input=script)
     if result.returncode:
         raise refused(result.stderr if result.stderr.strip() else result.stdout)
     return result.stdout
 
 
-def _controller_spec(submission: Submission, tasks: list[Task]) -> ControllerSpec:
+def _controller_spec(submission: Submission, script: str, tasks: list[Task]) -> ControllerSpec:
     plan = submission.plan
     return ControllerSpec(
-        script="",
+        script=script,
         run_dirs=tuple(task.run_dir for task in tasks),
         job_ids=(),
         time_min=plan.time_min,
@@ -181,17 +191,20 @@ def _local_environ(plan: Plan, environ: dict[str, str]) -> dict[str, str]:
 
 
 def _write_records(
-    submission: Submission, rendered: Rendered, tasks: list[Task], job_ids: Sequence[str]
+    root: Root,
+    submission: Submission,
+    rendered: Rendered,
+    tasks: list[Task],
+    job_ids: Sequence[str],
 ) -> list[Run]:
-    plan, base = submission.plan, submission.place.dir
+    plan = submission.plan
     common = make_record(submission, rendered)
     array_id = job_ids[0].rpartition("_")[0] if plan.is_array else None
     if array_id:
-        write_json(base / ARRAY_RECORD, {"job_id": array_id, "runs": [t.run_id for t in tasks]})
+        with root.opened(submission.place.run_id) as base:
+            write_json(base / ARRAY_RECORD, {"job_id": array_id, "runs": [t.run_id for t in tasks]})
     runs = []
     for index, (task, job_id) in enumerate(zip(tasks, job_ids, strict=True)):
-        if plan.is_array:
-            write_text(task.folder / "job.sh", rendered.text)
         record = {
             **common,
             "run_id": task.run_id,
@@ -200,6 +213,9 @@ def _write_records(
             "parameters": {**common["parameters"], **plan.task_settings[index]},
             "command": list(task.command),
         }
-        write_json(task.folder / RECORD, record)
+        with root.opened(task.run_id) as folder:
+            if plan.is_array:
+                write_text(folder / SCRIPT, rendered.text)
+            write_json(folder / RECORD, record)
         runs.append(Run(dir=task.folder, record=record))
     return runs

@@ -296,9 +296,10 @@ def job_script(run_dir: Path) -> int:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
+            log = (entry / "fd" / "1").readlink()
         except OSError:
             continue
-        if words[:2] == [b"/bin/bash", str(run_dir / "job.sh").encode()]:
+        if words[0] == b"/bin/bash" and log == run_dir / "job.out":
             return os.getpgid(int(entry.name))
     raise AssertionError("the job script does not run")
 
@@ -308,6 +309,8 @@ def test_nothing_is_loaded_from_a_folder_that_others_can_write(here: Path) -> No
     second = submit(ENVIRONMENT, "--after", first["job_id"])
     folder = Path(second["run_dir"]) / "submitit"
     folder.chmod(0o777)
+    # Nor does the script come from there: the controller has it in its memory.
+    (folder.parent / "job.sh").write_text("#!/bin/bash\ntouch ranks\n")
     assert "FAILED" in hpckit("wait", second["job_id"], status=1).stdout
     assert f"chmod 700 {folder}" in hpckit("logs", second["job_id"], "--errors").stdout
     assert not (Path(second["run_dir"]) / "ranks").exists()
@@ -320,12 +323,12 @@ def control(here: Path, script: str, **spec: Any) -> dict[str, Any]:
     """Run a controller over one job script to its end; return its `local.json`."""
     folder = here / "run"
     folder.mkdir(exist_ok=True)
-    (folder / "job.sh").write_text(script)
-    given = {"script": str(folder / "job.sh"), "run_dirs": [str(folder)], "job_ids": ["local-1"],
+    given = {"script": script, "run_dirs": [str(folder)], "job_ids": ["local-1"],
              "time_min": 1, **spec}  # fmt: skip
-    (folder / "spec.json").write_text(json.dumps(given))
     subprocess.run(
-        [sys.executable, "-m", "hpckit.payload.controller", str(folder / "spec.json")],
+        [sys.executable, "-m", "hpckit.payload.controller"],
+        input=json.dumps(given),
+        text=True,
         check=True,
         timeout=60,
     )

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be sever
 
 @pytest.fixture
 def lab() -> Iterator[Path]:
-    """A group's folder: setgid, its members may write."""
+    """A group's folder: setgid and sticky, its members may add what is then theirs alone."""
     folder = Path(
         tempfile.mkdtemp(prefix="hpckit-lab-", dir="/tmp")
     )  # others cannot enter pytest's
@@ -39,7 +39,7 @@ def lab() -> Iterator[Path]:
     os.chown(folder / "home", COLLEAGUE, GROUP)
     os.chown(folder / "runs", 0, GROUP)
     folder.chmod(0o755)
-    (folder / "runs").chmod(0o2775)
+    (folder / "runs").chmod(0o3775)
     yield folder
     shutil.rmtree(folder)
 

@@ -90,7 +90,7 @@ def test_no_secret_of_the_submitter_is_in_any_file_of_the_run(desk: Desk) -> Non
 def test_a_groups_umask_lets_the_group_read_and_not_write(desk: Desk, tmp_path: Path) -> None:
     runs = tmp_path / "lab"
     runs.mkdir()
-    runs.chmod(0o2775)
+    runs.chmod(0o3775)
     before = os.umask(0o002)
     try:
         status = desk.done("serial", SCRIPTS / "seen.py", "--gpus=0", "--runs", runs)

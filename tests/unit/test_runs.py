@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from hpckit import runs
-from hpckit.errors import NotFoundError, OutsideError, RequestError
+from hpckit.errors import NotFoundError, RequestError
 from hpckit.find import add_to_index, find_runs, index_path, newest_runs
 from hpckit.runs import (
     list_runs,
-    make_folder,
     new_run_id,
     read_run,
-    remove_folders,
     runs_root,
     write_json,
 )
@@ -73,24 +71,6 @@ def test_json_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch) -> Non
         write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
-
-
-def test_a_folder_that_cannot_be_made_is_an_outside_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OutsideError, match=r"cannot be made: Not a directory\. Choose another"):
-        make_folder(tmp_path / "file", "r")
-    make_folder(tmp_path / "new" / "deep", "r")
-    with pytest.raises(OutsideError, match="File exists"):
-        make_folder(tmp_path / "new" / "deep", "r")
-
-
-def test_removing_folders_takes_an_empty_root_along(tmp_path: Path) -> None:
-    folders = [make_folder(tmp_path / "runs", name) for name in ("a", "b")]
-    remove_folders(folders[:1])
-    assert (tmp_path / "runs" / "b").is_dir()
-    remove_folders(folders)
-    assert not (tmp_path / "runs").exists()
-    remove_folders([])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""Making the folders of a submission where no other user can put theirs in a folder's place.
+
+A folder's name says nothing of what it leads to a moment later, if others may write the folder
+around it. So the root is looked at first, and a folder once made is known by what it is: all that
+is written goes through a descriptor, and only what was made here is ever removed.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hpckit.errors import OutsideError
+from hpckit.ownership import is_mine_alone, strangers
+from hpckit.runs import FOLDER_MODE
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+Identity = tuple[int, int]
+
+
+class Root:
+    """A folder of runs, held open; `path` is its name for people and for Slurm."""
+
+    def __init__(self, path: Path, descriptor: int, parents: list[tuple[Path, Identity]]) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._parents = parents  # made for it, outermost first
+        self._made: dict[str, Identity] = {}
+
+    def make(self, name: str) -> None:
+        """Make a run's folder.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        os.mkdir(name, FOLDER_MODE, dir_fd=self._descriptor)
+        descriptor = os.open(name, _FOLDER, dir_fd=self._descriptor)
+        try:
+            status = os.fstat(descriptor)
+            # Another's, or one of ours that was moved here since: in a root that others may write.
+            if not is_mine_alone(descriptor, status) or any(os.scandir(descriptor)):
+                raise FileExistsError(errno.EEXIST, "another was put in its place", name)
+            self._made[name] = _identity(status)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Path]:
+        """Open a folder that was made here; give a path that leads into it whatever its name.
+
+        Raises:
+            OSError: it cannot be opened, or another is in its place.
+        """
+        descriptor = os.open(name, _FOLDER, dir_fd=self._descriptor)
+        try:
+            if _identity(os.fstat(descriptor)) != self._made[name]:
+                raise FileNotFoundError(errno.ENOENT, "another was put in its place", name)
+            yield Path(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        """Remove what was made, and nothing else: whatever took its name since stays.
+
+        What cannot be removed stays too: an error is on its way that says more.
+        """
+        for name, identity in self._made.items():
+            with contextlib.suppress(OSError):
+                _remove(name, identity, self._descriptor)
+        for path, identity in reversed(self._parents):
+            with contextlib.suppress(OSError):
+                if _identity(path.lstat()) == identity:
+                    path.rmdir()
+
+
+@contextmanager
+def held_root(path: Path, *, shared: bool = False) -> Iterator[Root]:
+    """Make a folder of runs where it is missing, and hold it open; `shared` takes any.
+
+    Raises:
+        OutsideError: it cannot be made, or others could put their folders in a run's place.
+    """
+    try:
+        _refuse_strangers(path, shared=shared)
+        parents = _make_parents(path)
+        _refuse_strangers(path, shared=shared)  # somebody else may have been faster
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OutsideError(
+            f"Folder of runs {str(path)!r} cannot be made or entered: {error.strerror}. "
+            "Choose another place with --runs DIR or HPCKIT_RUNS."
+        ) from error
+    try:
+        yield Root(path, descriptor, parents)
+    finally:
+        os.close(descriptor)
+
+
+def remove_run(folder: Path) -> None:
+    """Remove a run's folder, if it is this user's own, and its root if that leaves it empty."""
+    with contextlib.suppress(OSError):  # what cannot be removed stays
+        root = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            status = os.stat(folder.name, dir_fd=root, follow_symlinks=False)
+            if is_mine_alone(folder, status):
+                _remove(folder.name, _identity(status), root)
+        finally:
+            os.close(root)
+        folder.parent.rmdir()  # refuses one that is not empty
+
+
+def _refuse_strangers(path: Path, *, shared: bool) -> None:
+    who = "" if shared else strangers(path)
+    if who:
+        raise OutsideError(
+            f"Folder of runs {str(path)!r} is not safe: {who}, and so could put another script in "
+            "place of yours. Name a folder that you alone write with --runs DIR or HPCKIT_RUNS, "
+            "or have its owner (you or root) say `chmod g-w,o-w` or, for a folder that many "
+            "share, `chmod +t`. (--skip-check shared-runs takes it all the same.)"
+        )
+
+
+def _make_parents(path: Path) -> list[tuple[Path, Identity]]:
+    """Make a folder and what is missing above it, writable by this user alone."""
+    missing = []
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = path.parent
+    made = []
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another submission's, in this moment
+            folder.mkdir(mode=FOLDER_MODE)
+            made.append((folder, _identity(folder.lstat())))
+    return made
+
+
+def _remove(name: str, identity: Identity, root: int) -> None:
+    """Empty a folder through its descriptor, then remove the name if it still leads there."""
+    descriptor = os.open(name, _FOLDER, dir_fd=root)
+    try:
+        if _identity(os.fstat(descriptor)) != identity:
+            return
+        for entry in list(os.scandir(descriptor)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.name, ignore_errors=True, dir_fd=descriptor)
+            else:
+                os.unlink(entry.name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+    if _identity(os.stat(name, dir_fd=root, follow_symlinks=False)) == identity:
+        os.rmdir(name, dir_fd=root)
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
