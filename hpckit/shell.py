@@ -4,8 +4,10 @@ Programs are asked in the C locale, because their words are parsed, and never th
 because job names and paths are users' own text.
 """
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,37 +38,45 @@ def run(
     check: bool = True,
     input: str | None = None,
     own_locale: bool = False,
+    own_group: bool = False,
 ) -> Completed:
     """Run a program to its end and return what it said.
 
     `env` is the whole environment, None this process's; LC_ALL is set to C either way, unless
     `own_locale` says that the program hands its environment on, as sbatch does. `input` is text
     for its standard input, None an empty one, so that nothing waits for a user. `check` makes a
-    non-zero exit status an error.
+    non-zero exit status an error. `own_group` gives the program a process group of its own, which
+    ends with it when its time is up: sites wrap Slurm's programs in scripts, of which the first
+    process is not the one that hangs. Such a program can ask nothing of a terminal.
 
     Raises:
         CommandError: The program is missing or cannot be started, runs longer than `timeout_s`,
             or (with `check`) exits non-zero.
     """
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             argv,
             env={**(os.environ if env is None else env), **({} if own_locale else _C_LOCALE)},
-            input=input or "",
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
+            process_group=0 if own_group else None,
         )
     except OSError as error:
         raise _cannot_start(argv, error) from error
-    except subprocess.TimeoutExpired as error:
-        raise _too_slow(argv, timeout_s, error) from error
-    result = Completed(
-        argv=tuple(argv), returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
-    )
-    if check and done.returncode != 0:
+    with child:
+        try:
+            stdout, stderr = child.communicate(input or "", timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            _kill(child, own_group=own_group)
+            raise _too_slow(argv, timeout_s, error) from error
+        except BaseException:  # Ctrl-C: nothing that was started stays behind
+            _kill(child, own_group=own_group)
+            raise
+    result = Completed(argv=tuple(argv), returncode=child.returncode, stdout=stdout, stderr=stderr)
+    if check and child.returncode != 0:
         raise failed(result)
     return result
 
@@ -140,6 +150,14 @@ def first_meaningful_line(text: str) -> str:
     return ""
 
 
+def _kill(child: "subprocess.Popen[str]", *, own_group: bool) -> None:
+    if not own_group:
+        child.kill()
+        return
+    with contextlib.suppress(ProcessLookupError):  # all of them have ended just now
+        os.killpg(child.pid, signal.SIGKILL)
+
+
 def _cannot_start(argv: Sequence[str], error: OSError) -> CommandError:
     if isinstance(error, FileNotFoundError) and error.filename in (argv[0], None):
         message = (
@@ -158,7 +176,7 @@ def _too_slow(
     stderr = said.decode("utf-8", "replace")
     words = first_meaningful_line(stderr)
     return CommandError(
-        f"'{argv[0]}' gave no answer within {timeout_s:g} s and was stopped. "
+        f"'{argv[0]}' gave no answer within {round(timeout_s, 1):g} s and was stopped. "
         + (f"It said: {words} " if words else "")
         + "The service behind it may be busy: try again in a minute.",
         argv=argv,

@@ -8,8 +8,11 @@ from hpckit.cli.output import spelt
 from hpckit.cli.view import clock, status_line
 from hpckit.errors import CommandError
 from hpckit.slurm import jobs
+from hpckit.slurm.client import patience
 from hpckit.slurm.states import JobState, is_waiting
 from hpckit.submission.states import RunStatus
+
+_ESTIMATE_S = 3.0  # what an estimate is worth waiting for
 
 
 class LiveView:
@@ -60,7 +63,8 @@ def _expected(status: RunStatus) -> str:
     if status.run.executor != "slurm" or not is_waiting(status.state):
         return ""
     try:
-        moment = jobs.expected_start(status.run.job_id)
+        with patience(_ESTIMATE_S):
+            moment = jobs.expected_start(status.run.job_id)
     except CommandError:
         return ""
     return f", expected start {clock(moment)}" if moment else ""

@@ -14,6 +14,7 @@ from hpckit.find import find_runs
 from hpckit.logs import error_report, follow, log_files, read_all
 from hpckit.runs import Run
 from hpckit.submission.states import statuses
+from hpckit.submission.waiting import over_by_and_by
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,7 +41,8 @@ def logs(
     if errors:
         _print_errors(run)
     elif following:
-        _print(follow(lambda: log_files(run, rank, every=every), lambda: _over(run)), own=run.mine)
+        over = over_by_and_by([run])
+        _print(follow(lambda: log_files(run, rank, every=every), over), own=run.mine)
     else:
         files = log_files(run, rank, every=every)
         _print(read_all(files), own=run.mine)
@@ -52,10 +54,6 @@ def _one(word: str, found: list[Run]) -> Run:
     if len(found) > 1:
         raise RequestError(f"{word} is an array of {len(found)} tasks. Name one: {found[0].job_id}")
     return found[0]
-
-
-def _over(run: Run) -> bool:
-    return statuses([run])[0].finished
 
 
 def _print_errors(run: Run) -> None:

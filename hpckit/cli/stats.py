@@ -14,11 +14,12 @@ from hpckit.cli.output import note, print_json
 from hpckit.errors import HpckitError, JobError, RequestError
 from hpckit.report.advising import advised, rules_for, site_called
 from hpckit.report.distribution import distribution, distribution_page
-from hpckit.report.gather import Gathered, gather
+from hpckit.report.gather import Gathered, gather, live_steps
 from hpckit.report.page import Page, page
 from hpckit.report.save import save
 from hpckit.report.targets import find_targets
 from hpckit.report.view import style_of
+from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.explain import explain
 from hpckit.stats.advice.loading import find_rule
@@ -114,9 +115,11 @@ def stats(
 def _find(
     words: Sequence[str], runs: Path | None, samples: Path | None
 ) -> tuple[_Found, list[HpckitError]]:
-    targets, missing = find_targets(words, default_root(runs))
     found: _Found = []
-    for gathered in gather(targets, samples):
+    with patience():
+        targets, missing = find_targets(words, default_root(runs))
+        live = live_steps(targets)
+    for gathered in gather(targets, samples, live):
         job, advice = advised(gathered.job)
         whole = replace(gathered, job=job)
         found.append((whole if samples else save(whole, advice), advice))

@@ -1,7 +1,7 @@
 """All that is known of jobs, from every source: the edge. What it finds is merged by `stats`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,9 +31,13 @@ class Gathered:
     timelines: tuple[Timeline, ...] = ()
 
 
-def gather(targets: Sequence[Target], samples: Path | None = None) -> Iterator[Gathered]:
-    """Yield the account of each job; `samples` is a folder of samples to use instead of theirs."""
-    live = _live_steps(targets)
+def gather(
+    targets: Sequence[Target], samples: Path | None, live: Mapping[str, Sequence[StepUsage]]
+) -> Iterator[Gathered]:
+    """Yield the account of each job; `samples` is a folder of samples to use instead of theirs.
+
+    `live` is what `live_steps` found.
+    """
     for target in targets:
         raw = target.known.last.raw_id if target.known.last else None
         yield gather_one(target, samples, live.get(raw or "", ()))
@@ -67,7 +71,7 @@ def gather_one(
     )
 
 
-def _live_steps(targets: Sequence[Target]) -> dict[str, tuple[StepUsage, ...]]:
+def live_steps(targets: Sequence[Target]) -> dict[str, tuple[StepUsage, ...]]:
     """Ask sstat about running jobs of which nothing else will tell what they use."""
     ids = [
         record.raw_id

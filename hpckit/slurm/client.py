@@ -1,7 +1,16 @@
-"""How Slurm's programs are asked: one environment, so that what they print can be parsed."""
+"""How Slurm's programs are asked: one environment, so that what they print can be parsed.
 
+And one patience: what a command asks shares a few seconds, so that it answers soon, with a caveat,
+also when a daemon is down or hangs. Slurm's own programs give up after MessageTimeout, 10 s for
+each, and sacct after 15 minutes: slurm.conf(5).
+"""
+
+import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 from hpckit import shell
 from hpckit.errors import CommandError, RequestError
@@ -20,7 +29,65 @@ _HINTS = {
     "accounting storage is disabled": "This cluster keeps no accounting: only squeue can answer.",
     "Could not establish a configuration source": "Set SLURM_CONF, or run this on a login node.",
 }
+_PATIENCE_S = 9.0
+_PATIENCE = "HPCKIT_PATIENCE"
+# A question may take this part of what is left, so that the next one has a chance, or this many
+# seconds when they are the last.
+_SHARE, _LAST_S = 2 / 3, 3.0
 _ID_CHARACTERS = frozenset("0123456789_+")
+
+
+@dataclass(kw_only=True, slots=True)
+class _Patience:
+    """Until when questions may take, on the monotonic clock, and who kept silent so far."""
+
+    until: float
+    silent: dict[str, CommandError] = field(default_factory=dict)
+
+
+_patience: ContextVar[_Patience | None] = ContextVar("patience", default=None)
+
+
+@contextlib.contextmanager
+def patience(seconds: float | None = None) -> Iterator[None]:
+    """Let all questions asked inside take so many seconds together; none is asked twice in vain.
+
+    None leaves it to whoever has set a patience around this one, else to `own_patience_s`. Of two
+    the shorter counts.
+
+    Raises:
+        RequestError: $HPCKIT_PATIENCE is no number of seconds.
+    """
+    outer = _patience.get()
+    if outer is None:
+        until = time.monotonic() + (own_patience_s() if seconds is None else seconds)
+        mine = _Patience(until=until)
+    elif seconds is None:
+        mine = outer
+    else:
+        until = min(time.monotonic() + seconds, outer.until)
+        mine = _Patience(until=until, silent=outer.silent)
+    token = _patience.set(mine)
+    try:
+        yield
+    finally:
+        _patience.reset(token)
+
+
+def own_patience_s() -> float:
+    """Return how many seconds the user gives Slurm to answer a command.
+
+    Raises:
+        RequestError: $HPCKIT_PATIENCE is no number of seconds.
+    """
+    text = os.environ.get(_PATIENCE) or str(_PATIENCE_S)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise RequestError(f"{_PATIENCE}={text!r} is no number of seconds; the default is 9.")
+    return seconds
 
 
 def ask(
@@ -32,17 +99,49 @@ def ask(
 ) -> shell.Completed:
     """Run one of Slurm's programs; times it prints are epoch seconds.
 
-    `env` is the environment to start from, None this process's.
+    `env` is the environment to start from, None this process's. Within `patience` it may take less
+    than `timeout_s`.
 
     Raises:
         CommandError: The program is missing, hangs, or (with `check`) fails.
     """
-    result = shell.run(
-        argv, env=parsable(os.environ if env is None else env), check=False, timeout_s=timeout_s
-    )
+    limit_s = _limit_s(argv, timeout_s)
+    try:
+        result = shell.run(
+            argv,
+            env=parsable(os.environ if env is None else env),
+            check=False,
+            timeout_s=limit_s,
+            own_group=True,
+        )
+    except CommandError as error:
+        if shared := _patience.get():
+            shared.silent[argv[0]] = error
+        raise
     if check and result.returncode != 0:
         raise refusal(result)
     return result
+
+
+def _limit_s(argv: Sequence[str], timeout_s: float) -> float:
+    """Return how long a program may take.
+
+    Raises:
+        CommandError: It kept silent before, or no time is left.
+    """
+    shared = _patience.get()
+    if shared is None:
+        return timeout_s
+    if before := shared.silent.get(argv[0]):
+        raise CommandError(str(before), argv=argv, stderr=before.stderr)
+    left_s = shared.until - time.monotonic()
+    if left_s < 0.1:
+        raise CommandError(
+            f"'{argv[0]}' was not asked: others of Slurm's programs took the time for it "
+            f"({_PATIENCE}=60 gives all of them 60 s).",
+            argv=argv,
+        )
+    return min(timeout_s, max(left_s * _SHARE, min(left_s, _LAST_S)))
 
 
 def parsable(environ: Mapping[str, str]) -> dict[str, str]:

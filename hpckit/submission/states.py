@@ -9,6 +9,7 @@ from hpckit.localjob import cancel_asked, read_local_state
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.slurm import jobs
+from hpckit.slurm.client import patience
 from hpckit.slurm.details import scontrol_job
 from hpckit.slurm.reasons import explain
 from hpckit.slurm.record import JobRecord, Source
@@ -69,10 +70,11 @@ class _Answers:
 def statuses(runs: Sequence[Run]) -> list[RunStatus]:
     """Return the status of every run, with one query of squeue, and one of sacct for the rest."""
     job_ids = [run.job_id for run in runs if run.executor == "slurm"]
-    said = _ask_slurm(job_ids)
-    if len(job_ids) == 1:  # more would cost a process each
-        full = {job_id: _in_full(record) for job_id, record in said.records.items()}
-        said = replace(said, records=full)
+    with patience():
+        said = _ask_slurm(job_ids)
+        if len(job_ids) == 1:  # more would cost a process each
+            full = {job_id: _in_full(record) for job_id, record in said.records.items()}
+            said = replace(said, records=full)
     return [
         _local_status(run) if run.executor == "local" else _slurm_status(run, said) for run in runs
     ]

@@ -1,16 +1,21 @@
 """Waiting for runs, and ending them."""
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hpckit import localjob
 from hpckit.errors import OutsideError, RequestError
 from hpckit.runs import Run
 from hpckit.slurm import control
+from hpckit.slurm.client import own_patience_s, patience
 from hpckit.submission.states import RunStatus, statuses
 
 # Slurm's controller serves everybody: ask soon at first, then ever more seldom.
 _FIRST_S, _SLURM_MAX_S, _LOCAL_MAX_S, _GROWTH = 0.3, 10.0, 1.0, 1.3
+# Who waits has time for a slow controller, but asks at least for so long.
+_ROUND_S, _SHORTEST_S = 60.0, 2.0
+_SETTLING_S = 15.0
 
 
 def wait(
@@ -24,23 +29,56 @@ def wait(
     Raises:
         OutsideError: `timeout_s` seconds have passed; the runs go on.
     """
-    pause, begun = _FIRST_S, time.monotonic()
-    local = all(run.executor == "local" for run in runs)
-    while True:
-        found = statuses(runs)
+    for found in _rounds(runs, timeout_s, max(_ROUND_S, own_patience_s())):
         if look:
             look(found)
         if all(status.finished for status in found):
             return found
         if lost := [status.reason_text for status in found if status.elsewhere]:
             raise OutsideError(f"Nothing to wait for here: {lost[0]}")
-        if timeout_s is not None and time.monotonic() - begun > timeout_s:
-            open_runs = sum(not status.finished for status in found)
-            raise OutsideError(
-                f"{open_runs} of {len(found)} runs are not over after {timeout_s:g} s; they go on."
-            )
-        time.sleep(pause)
-        pause = min(pause * _GROWTH, _LOCAL_MAX_S if local else _SLURM_MAX_S)
+    open_runs = sum(not status.finished for status in found)
+    raise OutsideError(
+        f"{open_runs} of {len(found)} runs are not over after {timeout_s:g} s; they go on."
+    )
+
+
+def _rounds(
+    runs: Sequence[Run], timeout_s: float | None, round_s: float
+) -> Iterator[list[RunStatus]]:
+    """Yield what runs are, again and again, until the time is up; each round takes `round_s` s."""
+    until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+    for pause in _pauses(runs):
+        with patience(max(min(round_s, until - time.monotonic()), _SHORTEST_S)):
+            found = statuses(runs)
+        yield found
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return
+        time.sleep(min(pause, left_s))
+
+
+def _pauses(runs: Sequence[Run]) -> Iterator[float]:
+    """Yield, without end, the seconds between two questions about runs."""
+    longest = _LOCAL_MAX_S if all(run.executor == "local" for run in runs) else _SLURM_MAX_S
+    for number in itertools.count():
+        yield min(_FIRST_S * _GROWTH ** min(number, 100), longest)
+
+
+def over_by_and_by(runs: Sequence[Run]) -> Callable[[], bool]:
+    """Return what says, each time it is called, whether runs are over or cannot be told to be.
+
+    It may be called all the time: it asks as seldom as `wait` does.
+    """
+    pauses, due, over = _pauses(runs), 0.0, False
+
+    def look() -> bool:
+        nonlocal due, over
+        if not over and time.monotonic() >= due:
+            over = all(status.finished or status.elsewhere for status in statuses(runs))
+            due = time.monotonic() + next(pauses)
+        return over
+
+    return look
 
 
 def cancel(runs: Sequence[Run]) -> list[RunStatus]:
@@ -55,22 +93,25 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
             raise RequestError(
                 f"Run {run.run_id} is of {run.owner}, who alone can cancel it with hpckit.{how}"
             )
-    before = {status.run.dir: status for status in statuses(runs)}
-    seen = [before[run.dir] for run in runs]
-    alive = [row.run for row in seen if not (row.finished or row.elsewhere)]
-    in_slurm = [run.job_id for run in alive if run.executor == "slurm"]
-    if in_slurm:
-        control.cancel(in_slurm)
-    for run in alive:
-        # For local runs the request; for Slurm's a mark for when it has forgotten them.
-        localjob.ask_cancel(run.dir)
-    return _settled(runs, seconds=15.0)
+    with patience():
+        with patience(own_patience_s() / 2):  # the other half is for scancel
+            before = {status.run.dir: status for status in statuses(runs)}
+        seen = [before[run.dir] for run in runs]
+        alive = [row.run for row in seen if not (row.finished or row.elsewhere)]
+        for run in alive:
+            if run.executor == "local":
+                localjob.ask_cancel(run.dir)
+        in_slurm = [run for run in alive if run.executor == "slurm"]
+        if in_slurm:
+            control.cancel([run.job_id for run in in_slurm])
+    for run in in_slurm:
+        localjob.ask_cancel(run.dir)  # a mark for when Slurm has forgotten it
+    return _settled(runs)
 
 
-def _settled(runs: Sequence[Run], seconds: float) -> list[RunStatus]:
-    deadline = time.monotonic() + seconds
-    found = statuses(runs)
-    while not all(row.finished or row.elsewhere for row in found) and time.monotonic() < deadline:
-        time.sleep(0.3)
-        found = statuses(runs)
+def _settled(runs: Sequence[Run]) -> list[RunStatus]:
+    """Return what runs are once they are over, or after a while."""
+    for found in _rounds(runs, _SETTLING_S, own_patience_s()):
+        if all(row.finished or row.elsewhere for row in found):
+            break
     return found

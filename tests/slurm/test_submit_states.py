@@ -35,18 +35,24 @@ def test_without_a_controller_a_running_job_is_not_over(desk: Desk, tmp_path: Pa
                 pool.submit(desk.call, "status", job_id, "--json", env=impatient),
                 pool.submit(desk.call, "status", job_id, env=no_sacct),
                 pool.submit(desk.call, "wait", job_id, "--timeout", "1", expect=3, env=no_sacct),
+                # Slurm's own programs give up after MessageTimeout; hpckit's commands sooner.
+                pool.submit(desk.call, "status", job_id, "--json"),
+                pool.submit(desk.call, "cancel", job_id, expect=3),
             ]
     finally:
         desk.slurm.start_controller()
         # Until the nodes have registered anew, Slurm 22.05 miscounts the GPUs of jobs it starts.
         show = ("scontrol", "show", "node")
         assert eventually(lambda: "SlurmdStartTime=None" not in desk.slurm.run(*show).stdout)
-    by_accounting, page, waited = [answer.result() for answer in asked]
+    by_accounting, page, waited, patient, cancelled = [answer.result() for answer in asked]
     assert (by_accounting.json["state"], by_accounting.json["source"]) == ("RUNNING", "sacct")
     assert "controller" in by_accounting.json["reason_text"]
     assert page.out.startswith(f"{job_id} UNKNOWN")
     assert "Unable to contact slurm controller" in page.out
     assert "not over after 1 s" in waited.err
+    assert (patient.json["state"], patient.json["source"]) == ("RUNNING", "sacct")
+    assert "'squeue' gave no answer within 6 s" in patient.json["reason_text"]
+    assert "'scancel' gave no answer within" in cancelled.err
     assert desk.status(job_id)["state"] == "RUNNING"
     Path(job["run_dir"], "go").touch()
     assert desk.over(job_id)["state"] == "COMPLETED"

@@ -1,0 +1,171 @@
+"""How long and how often Slurm is asked: on a clock of the tests' own."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hpckit import shell
+from hpckit.errors import CommandError, OutsideError, RequestError
+from hpckit.slurm import client
+from hpckit.slurm.client import ask, patience
+from hpckit.submission import waiting
+from hpckit.submission.waiting import over_by_and_by, wait
+from tests.conftest import Answer
+from tests.unit.made import make_run
+from tests.unit.test_status import answers, squeue_row
+
+Cli = Callable[..., Answer]
+
+
+@dataclass
+class Clock:
+    """A clock that stands still but for sleeps and for programs that hang."""
+
+    now: float = 1000.0
+    slept: list[float] = field(default_factory=list)
+    limits: list[tuple[str, float]] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def hang(self, argv: list[str], *, timeout_s: float, **_: object) -> shell.Completed:
+        self.limits.append((argv[0], timeout_s))
+        self.now += timeout_s
+        raise CommandError(f"'{argv[0]}' gave no answer within {timeout_s:g} s", argv=argv)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    module = SimpleNamespace(monotonic=one.monotonic, sleep=one.sleep, time=time.time)
+    monkeypatch.setattr(client, "time", module)
+    monkeypatch.setattr(waiting, "time", module)
+    return one
+
+
+@pytest.fixture
+def hanging(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Let all of Slurm's programs hang."""
+    programs = SimpleNamespace(run=clock.hang, failed=shell.failed, Completed=shell.Completed)
+    monkeypatch.setattr(client, "shell", programs)
+    return clock
+
+
+def calls(folder: Path) -> list[str]:
+    path = folder / "calls.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_questions_share_their_time(hanging: Clock) -> None:
+    with patience():
+        for name in ("squeue", "sacct", "squeue", "scontrol"):
+            with pytest.raises(CommandError) as said:
+                ask([name])
+            if name == "scontrol":
+                assert "was not asked" in str(said.value)
+                assert "HPCKIT_PATIENCE=60" in str(said.value)
+    # Who kept silent is not asked again; the second had what the first left.
+    assert hanging.limits == [("squeue", 6.0), ("sacct", 3.0)]
+    with pytest.raises(CommandError):
+        ask(["squeue"])
+    assert hanging.limits[-1] == ("squeue", 60)
+
+
+def test_the_shorter_patience_counts_and_the_users_word(hanging: Clock, monkeypatch) -> None:
+    monkeypatch.setenv("HPCKIT_PATIENCE", "90")
+    with patience(), patience(3), patience(30), pytest.raises(CommandError):
+        ask(["squeue"])
+    with patience(), patience(), pytest.raises(CommandError):
+        ask(["squeue"], timeout_s=70)
+    assert hanging.limits == [("squeue", 3.0), ("squeue", 60.0)]
+    for word in ("soon", "0", "-1", "nan", "inf"):
+        monkeypatch.setenv("HPCKIT_PATIENCE", word)
+        with pytest.raises(RequestError, match="is no number of seconds"), patience():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["status", "11"], 0),
+        (["jobs"], 0),
+        (["logs", "11", "--errors"], 0),
+        (["wait", "11", "--timeout", "1"], 3),
+        (["cancel", "11"], 3),
+        (["stats", "11"], 0),
+        (["stats", "11", "77", "78", "79"], 3),
+    ],
+)
+def test_a_silent_slurm_costs_no_command_ten_seconds(
+    fake_slurm: Path, here: Path, hanging: Clock, cli: Cli, words: list[str], status: int
+) -> None:
+    make_run(here / "runs")
+    began = hanging.now
+    answer = cli(*words)
+    assert answer.status == status, answer
+    assert 0 < hanging.now - began <= 9.5
+    if words[0] in ("status", "cancel", "stats"):
+        assert "gave no answer within" in answer.out + answer.err
+    if words[0] == "cancel":
+        assert hanging.limits[-1][0] == "scancel"
+
+
+def test_waiting_ends_at_its_timeout(fake_slurm: Path, tmp_path: Path, clock: Clock) -> None:
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING"))
+    with pytest.raises(OutsideError, match="not over after 40 s"):
+        wait([make_run(tmp_path)], timeout_s=40)
+    assert sum(clock.slept) == pytest.approx(40)
+
+
+def test_following_asks_no_oftener_than_waiting(
+    fake_slurm: Path, tmp_path: Path, clock: Clock
+) -> None:
+    """A file of 100 MB is 1600 pieces, and an idle log is looked at three times a second."""
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING"))
+    over = over_by_and_by([make_run(tmp_path)])
+    assert not any(over() for _ in range(1600))
+    assert len(calls(fake_slurm)) == 1
+    for _ in range(200):
+        clock.sleep(0.3)
+        assert not over()
+    asked = len(calls(fake_slurm))
+    assert asked < 20
+    answers(fake_slurm, squeue_out=squeue_row("11", "FAILED"))
+    clock.sleep(10)
+    assert over()
+    assert over()
+    assert len(calls(fake_slurm)) == asked + 2  # squeue, and once scontrol for the exit code
+
+
+def test_logs_follow_by_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
+    run = make_run(here / "runs")
+    (run.dir / "logs" / "0.out").write_bytes(b"x" * (5 << 16))
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED"))
+    assert len(cli("logs", "11", "-f").out) == 5 << 16
+    assert len(calls(fake_slurm)) == 1
+
+
+def test_what_hangs_behind_a_wrapper_ends_too(tmp_path: Path) -> None:
+    """Sites wrap Slurm's programs in scripts of their own."""
+    argv = ["sh", "-c", f"sleep 300 & echo $! > {tmp_path}/pid; wait"]
+    with pytest.raises(CommandError, match=r"no answer within 0\.5 s"):
+        shell.run(argv, timeout_s=0.5, own_group=True)
+    pid = int((tmp_path / "pid").read_text())
+    state = ""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":  # nobody here waits for orphans
+            return
+        time.sleep(0.05)
+    pytest.fail(f"it is still there: {state}")
