@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.ranks import read_attempts
-from hpckit.report.identity import Known, identify, spans
+from hpckit.report.identity import Known, identify, is_running, spans
+from hpckit.report.matching import match
 from hpckit.report.slurm_figures import running_answer, slurm_answers, slurm_notes
 from hpckit.report.targets import Target
+from hpckit.report.view import duration
 from hpckit.runs import Run
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
@@ -20,6 +22,9 @@ from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import Attempt, JobUse, SourceNote
 
+# By how much a start and an end in whole seconds differ from the time between, if it is over; and
+# for how long accounting takes to answer.
+_ROUNDING_S = {True: 1.0, False: 30.0}
 OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
 
@@ -49,8 +54,9 @@ def gather_one(
     """Return the account of one job; `live` is what sstat says of it."""
     now = time.time()
     known = _of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
-    held = spans(known, now)
-    files, notes = _read_samples(_folders(known, samples), target.step)
+    read, notes = _read_samples(_folders(known, samples), target.step)
+    matched = match(read, spans(known, now), job_ids=_ids(target), running=is_running(known.state))
+    files, held = matched.files, matched.spans
     account = summarise(files, held) if files else None
     job = identify(target.job_id + (f".{target.step}" if target.step else ""), known, held)
     job = replace(
@@ -58,6 +64,8 @@ def gather_one(
         notes=(
             *target.notes,
             *notes,
+            *matched.notes,
+            *_suspended(held),
             *slurm_notes(known.attempts),
             *_missing_notes(known, files, held),
         ),
@@ -69,6 +77,22 @@ def gather_one(
     return Gathered(
         job=merge(job, account, answers), timelines=account.timelines if account else ()
     )
+
+
+def _ids(target: Target) -> frozenset[str]:
+    """Return what a job is called by those who sample it."""
+    last, run = target.known.last, target.known.run
+    names = {target.job_id, *((last.job_id, last.raw_id) if last else ()), run and run.job_id}
+    return frozenset(name for name in names if name)
+
+
+def _suspended(held: Sequence[Span]) -> Iterator[SourceNote]:
+    """Say for how long a job held no cores between its start and its end."""
+    gaps = [span.wall_s - span.elapsed_s for span in held]
+    away = sum(gap for gap, span in zip(gaps, held, strict=True) if gap > _ROUNDING_S[span.over])
+    if away:
+        text = f"Suspended for {duration(away)}: not in its time and hours."
+        yield SourceNote(code="suspended", text=text)
 
 
 def live_steps(targets: Sequence[Target]) -> dict[str, tuple[StepUsage, ...]]:
@@ -144,18 +168,24 @@ def _of_step(known: Known, step: str | None) -> Known:
     return replace(known, attempts=tuple(_one_step(usage, step) for usage in known.attempts))
 
 
-def _one_step(usage: JobUsage, step: str) -> JobUsage:
-    steps = tuple(row for row in usage.steps if row.step == step)
-    elapsed = steps[0].elapsed_s if steps else None
-    cpus = steps[0].cpus if steps else None
-    record = replace(usage.record, elapsed_s=elapsed or usage.record.elapsed_s)
+def _one_step(usage: JobUsage, name: str) -> JobUsage:
+    step = next((row for row in usage.steps if row.step == name), None)
+    if step is None:
+        return replace(usage, steps=(), total_cpu_s=None, admin_comment=None)
+    record = replace(
+        usage.record,
+        elapsed_s=usage.record.elapsed_s if step.elapsed_s is None else step.elapsed_s,
+        start_time=step.start_time or usage.record.start_time,
+        end_time=step.end_time or usage.record.end_time,
+    )
     return replace(
         usage,
         record=record,
-        steps=steps,
+        steps=(step,),
         total_cpu_s=None,
         admin_comment=None,
-        alloc_cpus=cpus or usage.alloc_cpus,
+        alloc_cpus=step.cpus or usage.alloc_cpus,
+        alloc_gpus=usage.alloc_gpus if step.gpus is None else step.gpus,
     )
 
 

@@ -69,6 +69,7 @@ def _slurm_spans(known: Known, now: float) -> "Sequence[Span]":
                 nodes=len(record.nodes or ()) or (usage.alloc_nodes if usage else None),
                 gpus=usage.alloc_gpus if usage else _planned_gpus(known.run),
                 memory_limit_bytes=usage.memory_limit_bytes_per_node if usage else None,
+                held_s=record.elapsed_s,
                 over=over,
             )
         )
@@ -130,7 +131,7 @@ def identify(job_id: str, known: Known, attempts: Sequence[Span]) -> JobUse:
         qos=(record and record.qos) or _plan(run, "qos"),
         site=written.get("site", {}).get("name"),
         state=str(state),
-        running=not is_finished(state) and not is_waiting(state) and state is not JobState.UNKNOWN,
+        running=is_running(state),
         interactive=False if run else (usage.interactive if usage else None),
         submitted_by_hpckit=run is not None,
         hosts=hosts,
@@ -144,6 +145,11 @@ def identify(job_id: str, known: Known, attempts: Sequence[Span]) -> JobUse:
         requested=requested,
         origins={"state": known.status.source if known.status else source},
     )
+
+
+def is_running(state: JobState) -> bool:
+    """Say whether a job holds nodes, as far as its state tells."""
+    return not is_finished(state) and not is_waiting(state) and state is not JobState.UNKNOWN
 
 
 def _nodes(known: Known, attempts: Sequence[Span]) -> int | None:

@@ -9,7 +9,7 @@ from hpckit.errors import CommandError, HpckitError, NotFoundError, OutsideError
 from hpckit.find import find_runs
 from hpckit.report.identity import Known
 from hpckit.runs import Run
-from hpckit.slurm.jobs import squeue
+from hpckit.slurm.jobs import is_asked, squeue
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import JobUsage
@@ -50,13 +50,14 @@ def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[H
     runs = list({run.dir: run for word in read for run in word.runs}.values())
     found = {status.run.dir: status for status in statuses(runs)}
     ids = [run.job_id for run in runs if run.executor == "slurm"]
-    ids += [word.job_id for word in read if not word.runs and _SLURM_ID.fullmatch(word.job_id)]
+    ids += [word.job_id for word in read if _is_foreign(word)]
     usage, trouble = _usage(list(dict.fromkeys(ids)))
+    queued = _squeue([word.job_id for word in read if _is_foreign(word)])
     targets: list[Target] = []
     missing: list[HpckitError] = []
     for word in read:
         mine = [_of_run(found[run.dir], usage, word.step, trouble) for run in word.runs]
-        meant = mine or _foreign(word, usage, trouble)
+        meant = mine or _foreign(word, usage, queued, trouble)
         there = [target for target in meant if _has_step(target)]
         targets += there
         if not meant:
@@ -94,20 +95,29 @@ def _of_run(
 ) -> Target:
     run = status.run
     attempts = usage.get(run.job_id, ())
-    if attempts and not is_its(run, attempts[-1].record):
+    # A job that was requeued and renamed has neither name nor time of its run's in its last row.
+    if not any(is_its(run, row.record) for row in attempts):
         attempts = ()
     known = Known(run=run, status=status, attempts=attempts)
     notes = _trouble(trouble) if run.executor == "slurm" else ()
     return Target(job_id=run.job_id, known=known, step=step, notes=notes)
 
 
+def _is_foreign(word: _Word) -> bool:
+    return not word.runs and _SLURM_ID.fullmatch(word.job_id) is not None
+
+
 def _foreign(
-    word: _Word, usage: dict[str, tuple[JobUsage, ...]], trouble: str | None
+    word: _Word,
+    usage: dict[str, tuple[JobUsage, ...]],
+    queued: dict[str, JobRecord],
+    trouble: str | None,
 ) -> list[Target]:
     """Return jobs that hpckit did not submit; an array's or het job's id gives all its parts."""
-    if not _SLURM_ID.fullmatch(word.job_id):
+    if not _is_foreign(word):
         return []
-    queued = _squeue(word.job_id)
+    mine = frozenset({word.job_id})
+    queued = {job_id: record for job_id, record in queued.items() if is_asked(record, mine)}
     tasks = {record.raw_id: job_id for job_id, record in queued.items()}
     rows = [
         (job_id, Known(attempts=attempts, record=queued.get(job_id)))
@@ -130,10 +140,10 @@ def _means(word: str, job_id: str, record: JobRecord) -> bool:
     return word in (job_id, record.raw_id, re.split(r"[_+]", job_id)[0])
 
 
-def _squeue(job_id: str) -> dict[str, JobRecord]:
+def _squeue(job_ids: list[str]) -> dict[str, JobRecord]:
     """Ask the controller, whose word on running jobs is newer; it may be of no help."""
     try:
-        return squeue([job_id])
+        return squeue(job_ids)
     except CommandError:
         return {}
 

@@ -22,6 +22,7 @@ from hpckit.slurm.rows import (
 from hpckit.slurm.states import JobState
 from hpckit.slurm.times import parse_moment
 
+_REQUEUE_S = 2
 _UNKNOWN_JOB = "Invalid job id specified"
 
 
@@ -89,7 +90,8 @@ def by_job(records: Iterable[JobRecord]) -> dict[str, tuple[JobRecord, ...]]:
     """Group attempts by job, oldest first, and number them in `restarts`.
 
     Ids are used again after the highest, or after a controller lost its state: an earlier row of
-    another user or name is another job's.
+    another user or name is another job's, unless it ended when the next was submitted: that is a
+    requeue, and the job was renamed.
     """
     groups: dict[str, list[JobRecord]] = {}
     for record in records:
@@ -101,10 +103,18 @@ def _attempts(rows: list[JobRecord]) -> Iterator[JobRecord]:
     """Number a job's rows; a task still listed in its waiting array has no row of its own yet."""
     known = [row for row in rows if row.raw_id is not None] or rows[-1:]
     ordered = sorted(known, key=lambda row: row.submit_time or 0)
-    last = ordered[-1]
-    same = [row for row in ordered if row.user == last.user and _agree(row.name, last.name)]
+    same = ordered[-1:]
+    for row in reversed(ordered[:-1]):
+        if row.user == same[0].user and (_agree(row.name, same[0].name) or _again(row, same[0])):
+            same.insert(0, row)
     for number, row in enumerate(same):
         yield dataclasses.replace(row, restarts=number)
+
+
+def _again(row: JobRecord, following: JobRecord) -> bool:
+    """Say whether one attempt's end was the next one's submission, as Slurm writes a requeue."""
+    ended, submitted = row.end_time, following.submit_time
+    return ended is not None and submitted is not None and abs(submitted - ended) <= _REQUEUE_S
 
 
 def _agree(one: str | None, other: str | None) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,23 @@ def test_a_running_job_is_asked_for_on_its_nodes(desk: Desk) -> None:
     found = stats(desk, job_id)
     assert (found["running"], found["origins"]["summary.cpu_s"]) == (True, "sstat")
     assert 200 < found["summary"]["memory_peak_bytes"] / 2**20 < 260
+
+
+def test_a_job_that_was_suspended(desk: Desk) -> None:
+    job_id = sbatch(desk, "sleep 6", "--gpus=2", "--mem=50M")
+    running = ("squeue", "-h", "-o", "%T", "-j", job_id)
+    assert eventually(lambda: "RUNNING" in desk.slurm.run(*running).stdout, 60, pause_s=0.2)
+    desk.slurm.run("scontrol", "suspend", job_id)
+    time.sleep(4)
+    desk.slurm.run("scontrol", "resume", job_id)
+    ended(desk, job_id)
+    found = stats(desk, job_id)
+    (attempt,) = found["attempts"]
+    assert attempt["end"] - attempt["start"] >= found["elapsed_s"] + 3
+    assert attempt["elapsed_s"] == found["elapsed_s"]
+    assert attempt["gpu_hours"] == found["summary"]["gpu_hours"]
+    assert attempt["gpu_hours"] == pytest.approx(2 * found["elapsed_s"] / 3600, abs=1e-6)
+    assert "suspended" in [note["code"] for note in found["notes"]]
 
 
 def test_both_parts_of_a_heterogeneous_job(desk: Desk) -> None:

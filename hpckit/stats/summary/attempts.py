@@ -20,6 +20,7 @@ class Span:
     Attributes:
         nodes, gpus: in all; None if unknown, then those in the samples count.
         memory_limit_bytes: of each node, for samples that do not tell.
+        held_s: for how long Slurm says it held them, which leaves out time it was suspended.
         over: False while it runs, then `end` is now.
     """
 
@@ -31,12 +32,18 @@ class Span:
     nodes: int | None = None
     gpus: int | None = None
     memory_limit_bytes: int | None = None
+    held_s: float | None = None
     over: bool = True
 
     @property
-    def elapsed_s(self) -> float:
-        """How long it held its nodes."""
+    def wall_s(self) -> float:
+        """The time from its start to its end."""
         return max(self.end - self.start, 0.0)
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long it held its nodes: what hours are made of, here as in accounting."""
+        return self.wall_s if self.held_s is None else self.held_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +73,7 @@ class Added:
 
 def add_up(files: Sequence[Columns], span: Span) -> Added:
     """Add up one attempt's files."""
-    width_s = bin_width_s(span.elapsed_s)
+    width_s = bin_width_s(span.wall_s)
     with_samples = [file for file in files if len(file)]
     by_node = list(distinct(with_samples, lambda file: file.header.host, lambda file: file))
     clocks = {id(file): make_clock(file, span.start, width_s) for file in with_samples}
@@ -75,7 +82,14 @@ def add_up(files: Sequence[Columns], span: Span) -> Added:
         width_s=width_s,
         clocks=tuple((file, clocks[id(file)]) for file in by_node),
         nodes=tuple(
-            tally_node(file, clocks[id(file)], span.start, span.end, span.memory_limit_bytes)
+            # Nothing is sampled while a job is suspended.
+            tally_node(
+                file,
+                clocks[id(file)],
+                span.start,
+                span.start + span.elapsed_s,
+                span.memory_limit_bytes,
+            )
             for file in by_node
         ),
         gpus=tuple(

@@ -39,7 +39,7 @@ class Timeline:
 
 def make_timeline(attempt: Added) -> Timeline:
     """Return an attempt's bins, from its start to its end."""
-    count = max(-int(-attempt.span.elapsed_s // attempt.width_s), 1)
+    count = max(-int(-attempt.span.wall_s // attempt.width_s), 1)
     reach = max((clock.reach_us for _, clock in attempt.clocks), default=0)
     reach = reach // (attempt.width_s * 1_000_000)
     gpus = []

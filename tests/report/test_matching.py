@@ -1,0 +1,127 @@
+"""Samples and attempts are matched by time and host; a number alone says nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpckit.report.matching import match
+from hpckit.slurm.jobs import by_job
+from hpckit.slurm.record import JobRecord, Source
+from hpckit.slurm.states import JobState
+from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.summarise import summarise
+from tests.report.made import START, write_samples
+
+HOUR = [50.0] * 361
+
+
+def samples(folder: Path, restart: int, late_s: float = 0.0, host: str = "n1") -> Columns:
+    """An hour's samples of two GPUs; the file's name says which attempt it is of."""
+    path = write_samples(folder, [HOUR, HOUR], restart=restart, late_s=late_s, host=host)
+    found = read_columns(path, restart)
+    assert found is not None
+    return found
+
+
+def span(restart: int, late_s: float = 0.0, *hosts: str, seconds: float = 3600) -> Span:
+    begin = START + late_s
+    end = begin + seconds
+    return Span(restart=restart, start=begin, end=end, hosts=hosts or ("n1",), gpus=2)
+
+
+LATER = 7200.0
+
+
+@pytest.mark.parametrize(
+    ("files", "spans", "numbers", "hours", "codes"),
+    [
+        # (restart, start of its samples), (restart, start of accounting's row)
+        ([(0, 0)], [(0, 0)], [(0, True)], 2, []),
+        ([(1, 0)], [(0, 0)], [(1, True)], 2, []),
+        ([(1, 100)], [(0, 0)], [(1, True)], 2, []),
+        ([(0, 0), (1, LATER)], [(0, 0), (1, LATER)], [(0, True), (1, True)], 4, []),
+        # Accounting lost the first row, or took it for another job's: nothing lies on another.
+        ([(0, 0), (1, LATER)], [(0, LATER)], [(0, True), (1, True)], 4, ["unmatched"]),
+        ([(1, LATER)], [(0, 0), (1, LATER)], [(0, False), (1, True)], 4, []),
+        ([(1, LATER)], [(0, LATER), (1, 2 * LATER)], [(1, True), (2, False)], 4, []),
+        ([(2, 14400)], [(0, 0), (1, LATER)], [(0, False), (1, False), (2, True)], 6, ["unmatched"]),
+        # Both say 0: the node forgot the number.
+        ([(0, 0), (0, LATER)], [(0, 0), (1, LATER)], [(0, True), (1, True)], 4, []),
+    ],
+)  # fmt: skip
+def test_attempts_are_matched_by_time(
+    tmp_path: Path,
+    files: list[tuple[int, float]],
+    spans: list[tuple[int, float]],
+    numbers: list[tuple[int, bool]],
+    hours: float,
+    codes: list[str],
+) -> None:
+    read = [samples(tmp_path / str(at), *row) for at, row in enumerate(files)]
+    found = match(read, [span(*row) for row in spans])
+    account = summarise(found.files, found.spans)
+    sampled = [(row.restart, row.gpu_utilization_percent == 50) for row in account.attempts]
+    assert sampled == numbers
+    assert account.summary.gpu_hours == pytest.approx(hours, abs=0.01)
+    assert account.summary.gpu_utilization_percent == pytest.approx(50)
+    assert [note.code for note in found.notes] == codes
+
+
+def test_samples_of_a_node_that_the_job_had_not_are_left_out(tmp_path: Path) -> None:
+    read = [samples(tmp_path, 0), samples(tmp_path, 0, host="n9")]
+    found = match(read, [span(0, 0.0, "n1", "n2")])
+    assert [file.header.host for file in found.files] == ["n1"]
+    assert [(note.code, note.host) for note in found.notes] == [("unmatched", "n9")]
+    whole = match([samples(tmp_path, 0, host="n1.cluster.example")], [span(0)])
+    assert len(whole.files) == 1
+
+
+def test_a_node_is_its_attempts_where_two_are_close(tmp_path: Path) -> None:
+    read = [samples(tmp_path, 0), samples(tmp_path, 1, 3605, host="n2")]
+    found = match(read, [span(0, 0.0, "n1"), span(1, 3602, "n2")])
+    assert [(file.restart, file.header.host) for file in found.files] == [(0, "n1"), (1, "n2")]
+
+
+def test_samples_of_another_job_are_left_out(tmp_path: Path) -> None:
+    file = samples(tmp_path, 0, LATER)
+    other = replace(file, header=replace(file.header, ids={"job_id": "8"}))
+    found = match([other], [span(0)], job_ids=["7"])
+    assert (found.files, [note.code for note in found.notes]) == ((), ["unmatched"])
+    assert match([other], [span(0)], job_ids=["8"]).files
+
+
+def test_the_newest_attempt_of_a_running_job_is_not_over(tmp_path: Path) -> None:
+    read = [samples(tmp_path, 0), samples(tmp_path, 1, LATER)]
+    found = match(read, [span(0)], running=True)
+    assert [row.over for row in found.spans] == [True, False]
+
+
+def test_without_slurm_the_files_numbers_count(tmp_path: Path) -> None:
+    read = [samples(tmp_path, 0), samples(tmp_path, 1, LATER)]
+    assert match(read, []).files == tuple(read)
+
+
+def row(name: str, submit: float, end: float | None, user: str = "me") -> JobRecord:
+    return JobRecord(
+        job_id="7", raw_id="7", state=JobState.COMPLETED, source=Source.SACCT, name=name,
+        user=user, submit_time=submit, end_time=end,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "attempts"),
+    [
+        ([row("a", 100, 200), row("a", 200, 300)], 2),
+        # Renamed between two attempts, or a job of the same number long after.
+        ([row("a", 100, 200), row("b", 200, 300)], 2),
+        ([row("a", 100, 200), row("b", 201, 300), row("b", 300, 400)], 3),
+        ([row("a", 100, 200), row("b", 900, 999)], 1),
+        ([row("a", 100, None), row("b", 900, 999)], 1),
+        ([row("a", 100, 200, user="you"), row("b", 200, 300)], 1),
+    ],
+)
+def test_a_renamed_job_keeps_its_attempts(rows: list[JobRecord], attempts: int) -> None:
+    found = by_job(rows)["7"]
+    assert [record.restarts for record in found] == list(range(attempts))

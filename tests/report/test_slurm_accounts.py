@@ -1,0 +1,123 @@
+"""`hpckit stats` where Slurm's word and the samples meet: attempts, suspension, exit codes."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.slurm import usage
+from tests.conftest import Answer
+from tests.report.accounting import keep_accounts, row
+from tests.report.made import START, make_run, write_samples
+
+Cli = Callable[..., Answer]
+HOUR = [50.0] * 361
+
+
+@pytest.fixture(autouse=True)
+def asked_again() -> Iterator[None]:
+    usage._known_columns.cache_clear()
+    yield
+    usage._known_columns.cache_clear()
+
+
+@pytest.fixture
+def programs(here: Path) -> Path:
+    return here.parent / "bin"
+
+
+def document(cli: Cli, *words: str) -> dict[str, Any]:
+    answer = cli("stats", *words, "--json")
+    assert (answer.status, answer.err) == (0, "")
+    found: dict[str, Any] = json.loads(answer.out)
+    return found
+
+
+def codes(found: dict[str, Any]) -> list[str]:
+    return [note["code"] for note in found["notes"]]
+
+
+def make(here: Path, *restarts: tuple[int, float]) -> Path:
+    """Make a run of job 77 with an hour's samples of two GPUs for each (restart, seconds late)."""
+    folder = make_run(here / "runs", job_id="77", executor="slurm", plan={"total_gpus": 2})
+    for restart, late_s in restarts:
+        write_samples(folder / "samples", [HOUR, HOUR], restart=restart, late_s=late_s)
+    return folder
+
+
+def moments(late_s: int, seconds: int = 3600) -> dict[str, str]:
+    start = START + late_s
+    return {"Start": str(start), "End": str(start + seconds), "ElapsedRaw": str(seconds)}
+
+
+def test_samples_called_r1_beside_the_only_row_are_that_attempts(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    make(here, (1, 0))
+    keep_accounts(programs, [row("77")])
+    found = document(cli, "77")
+    assert found["summary"]["gpu_hours"] == pytest.approx(2, abs=0.001)
+    assert [(one["restart"], one["state"]) for one in found["attempts"]] == [(1, "COMPLETED")]
+    assert found["elapsed_s"] == 3600
+    assert "unmatched" not in codes(found)
+
+
+def test_an_attempt_that_accounting_lost_is_named(here: Path, programs: Path, cli: Cli) -> None:
+    make(here, (0, 0), (1, 7200))
+    keep_accounts(programs, [row("77", **moments(7200))])
+    found = document(cli, "77")
+    assert [(one["restart"], one["state"]) for one in found["attempts"]] == [
+        (0, None),
+        (1, "COMPLETED"),
+    ]
+    assert [one["start"] for one in found["attempts"]] == [START, START + 7200]
+    assert "unmatched" in codes(found)
+    assert "Attempt 0 is known by its samples alone" in cli("stats", "77").out
+
+
+def test_a_job_renamed_between_two_attempts_keeps_both(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    make(here, (0, 0), (1, 7200))
+    first = row("77", State="REQUEUED", **moments(0))
+    again = {"Submit": first["End"], "JobName": "renamed"}
+    keep_accounts(programs, [first, row("77", **again, **moments(7200, 5400))])
+    found = document(cli, "77")
+    assert [(one["restart"], one["state"], one["elapsed_s"]) for one in found["attempts"]] == [
+        (0, "REQUEUED", 3600),
+        (1, "COMPLETED", 5400),
+    ]
+    assert found["summary"]["gpu_hours"] == pytest.approx(2 * (3600 + 5400) / 3600, abs=0.001)
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_suspended_time_is_in_no_figure(
+    here: Path, programs: Path, cli: Cli, sampled: bool
+) -> None:
+    make(here, *[(0, 0.0)] * sampled)
+    keep_accounts(programs, [row("77", End=str(START + 5400))])
+    found = document(cli, "77")
+    (attempt,) = found["attempts"]
+    assert (found["elapsed_s"], attempt["elapsed_s"]) == (3600, 3600)
+    hours = (found["summary"]["gpu_hours"], attempt["gpu_hours"])
+    assert hours == (pytest.approx(2, abs=0.001), pytest.approx(2, abs=0.001))
+    assert (found["end"], attempt["end"]) == (START + 5400, START + 5400)
+    if sampled:
+        assert found["summary"]["coverage_percent"] == pytest.approx(100, abs=0.5)
+    assert codes(found).count("suspended") == 1
+    assert "Suspended for 30 min 00 s" in cli("stats", "77").out
+
+
+def test_any_number_of_foreign_jobs_are_one_question_to_each_program(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    ids = [str(number) for number in range(100, 140)]
+    log = keep_accounts(programs, [row(job_id) for job_id in ids])
+    answer = cli("stats", *ids, "--json")
+    assert answer.status == 0
+    assert [one["job_id"] for one in json.loads(answer.out)["jobs"]] == ids
+    calls = [line.partition(" ")[0] for line in log.read_text().splitlines()]
+    assert calls.count("squeue") == 1
+    assert calls.count("sacct") == 2  # its columns, and the jobs
