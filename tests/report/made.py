@@ -149,9 +149,11 @@ def make_run(
     if executor == "local":
         (folder / "local.json").write_text(json.dumps(local))
     (folder / "ranks").mkdir()
-    attempt = {
-        "rank": 0, "restart": 0, "host": "n1", "device": "cuda", "pid": 1, "started": START,
-        "ended": START + seconds, "exit_code": 0,
-    }  # fmt: skip
-    (folder / "ranks/0.json").write_text(json.dumps({"rank": 0, "attempts": [attempt]}))
+    for number in range(fields["plan"]["ranks"]):
+        attempt = {
+            "rank": number, "restart": 0, "host": "n1", "device": "cuda", "pid": 1,
+            "started": START, "ended": START + seconds, "exit_code": 0,
+        }  # fmt: skip
+        text = json.dumps({"rank": number, "attempts": [attempt]})
+        (folder / "ranks" / f"{number}.json").write_text(text)
     return folder
