@@ -14,6 +14,7 @@ from hpckit.plan.model import Plan
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
 from hpckit.sites import list_sites
+from hpckit.spelling import in_line
 from hpckit.units import format_minutes
 
 SIGNAL_DELAY_S = 90
@@ -204,15 +205,7 @@ def _log_pattern(plan: Plan, place: RunPlace) -> str:
 
 def one_line(command: Sequence[str]) -> ShellCode:
     """Return a command line that stays on one line whatever its arguments hold."""
-    return ShellCode(escaped(shlex.join(command)))
-
-
-def escaped(text: str) -> str:
-    """Return text whose line breaks and control characters are spelt out."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    return ShellCode(in_line(shlex.join(command)))
 
 
 def _site_and_workload(
@@ -237,4 +230,4 @@ def _provenance(plan: Plan, place: RunPlace, used: Sequence[tuple[str, Found]]) 
         path = found.path.parent if kind == "workload" else found.path
         name = {"workload": path.name, "site": path.stem}.get(kind, found.name)
         lines.append(f"{kind} {name} of {found.collection.at()}, {content_hash(path)}, {path}")
-    return [escaped(line) for line in lines]
+    return [in_line(line) for line in lines]

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from hpckit import __version__
-from hpckit.cli.output import note
+from hpckit.cli.output import note, say, spelling
 from hpckit.errors import HpckitError, RequestError
 
 # Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`.
@@ -64,7 +64,7 @@ def _not_loaded() -> None:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        print(f"hpckit {__version__}")
+        say(f"hpckit {__version__}")
         raise typer.Exit
 
 
@@ -90,7 +90,8 @@ def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
     gc.set_threshold(500_000)
     words, rest = split_dashes(sys.argv[1:] if argv is None else argv)
     try:
-        make_app(words)(args=words, obj=rest, prog_name="hpckit")
+        with spelling():
+            make_app(words)(args=words, obj=rest, prog_name="hpckit")
     except HpckitError as error:
         note(f"hpckit: error: {error}")
         sys.exit(error.exit_code)

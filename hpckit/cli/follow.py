@@ -4,7 +4,7 @@ import shutil
 import sys
 from dataclasses import replace
 
-from hpckit.cli.output import spelt
+from hpckit.cli.output import note, redraw
 from hpckit.cli.view import clock, status_line
 from hpckit.errors import CommandError
 from hpckit.slurm import jobs
@@ -27,24 +27,17 @@ class LiveView:
         """Show a round of statuses."""
         # The seconds alone are no news: a log gets a line when something else has changed.
         lines = {
-            status.run.job_id: spelt(_line(status, seconds=self._terminal or status.finished))
+            status.run.job_id: _line(status, seconds=self._terminal or status.finished)
             for status in statuses
         }
         if self._terminal:
-            self._redraw([*lines.values()])
+            redraw([*lines.values()], _width(), drawn=self._drawn)
+            self._drawn = len(lines)
         else:
             for job_id, line in lines.items():
                 if self._shown.get(job_id) != line:
-                    print(line, file=sys.stderr, flush=True)
+                    note(line)
         self._shown = lines
-
-    def _redraw(self, lines: list[str]) -> None:
-        width = _width()
-        up = f"\x1b[{self._drawn}A" if self._drawn else ""
-        text = "".join(f"\r\x1b[2K{line[: width - 1]}\n" for line in lines)
-        sys.stderr.write(up + text)
-        sys.stderr.flush()
-        self._drawn = len(lines)
 
 
 def _width() -> int:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JsonOption, look_around
-from hpckit.cli.output import note, print_json, say
+from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.collections.places import config_folder
 from hpckit.detect import ask
 from hpckit.detect.cluster import read_answers, version_text
@@ -50,7 +50,7 @@ def init(
     say_unknown(found)
     page = site_page(found)
     if dry_run:
-        print(page, end="")
+        show_text(page)
         return
     path = config_folder() / "templates" / "sites" / f"{_site_name(name, found)}.yaml"
     placed = place_site(path, page, force=force)

@@ -1,6 +1,5 @@
 """`hpckit logs JOBID`: a rank's output, every rank's, the first error; `-f` follows."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JobArgument, RunsOption, default_root
-from hpckit.cli.output import note, say, spelt
+from hpckit.cli.output import note, say, show_log
 from hpckit.errors import RequestError
 from hpckit.find import find_runs
 from hpckit.logs import error_report, follow, log_files, read_all
@@ -76,7 +75,6 @@ def _print(pieces: Iterable[tuple[Path, str]], *, own: bool) -> None:
     last = None
     for path, text in pieces:
         if last is not None and path != last:
-            sys.stdout.write(f"\n==> {path.name} <==\n")
+            say(f"\n==> {path.name} <==")
         last = path
-        sys.stdout.write(text if own else spelt(text))
-        sys.stdout.flush()
+        show_log(text, own=own)

@@ -1,13 +1,54 @@
-"""Printing: results to stdout, everything else to stderr. Nothing outside cli/ prints."""
+"""Printing: results to stdout, everything else to stderr. Nothing outside this module prints.
 
+While a command runs, both streams spell out what a terminal would obey, whoever writes into them:
+our functions, typer's errors, Python's warnings. Only `_obeyed` goes past that, and its callers
+are here: colours and movements of our own, a user's own log, a file into a pipe.
+"""
+
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO, cast
+
+from hpckit.spelling import in_line, spelt
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+class _Spelling:
+    """A stream whose text is spelt out on its way."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        self.stream.write(spelt(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+
+@contextlib.contextmanager
+def spelling() -> Iterator[None]:
+    """Spell out whatever is written to stdout and stderr meanwhile."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout = cast("TextIO", _Spelling(sys.stdout))
+    sys.stderr = cast("TextIO", _Spelling(sys.stderr))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
 
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
-    print(json.dumps(value, indent=2))
+    say(json.dumps(value, indent=2))
 
 
 def note(text: str) -> None:
@@ -22,30 +63,34 @@ def say(text: str) -> None:
 
 def show_text(text: str) -> None:
     """Print a file's own text: as it is into a pipe, spelt out for a terminal."""
-    print(spelt(text) if sys.stdout.isatty() else text, end="")
+    if sys.stdout.isatty():
+        print(spelt(text), end="")
+    else:
+        _obeyed(sys.stdout, text)
 
 
-def spelt(text: str) -> str:
-    """Return text whose control characters are spelt out, line breaks and tabs aside.
+def show_log(text: str, *, own: bool) -> None:
+    """Print a piece of a log: one's own as it is, with its colours and progress bars."""
+    _obeyed(sys.stdout, text if own else spelt(text))
 
-    Names and errors are what users, Slurm and other people's files say: a terminal would obey
-    escape sequences in them.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        letter
-        if letter.isprintable() or letter in "\n\t"
-        else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
+
+def show_page(text: str, *, anew: bool = False) -> None:
+    """Print a page of `report/`, which spells out all but its colours; `anew` clears the screen."""
+    _obeyed(sys.stdout, (_CLEAR if anew and sys.stdout.isatty() else "") + text + "\n")
+
+
+def redraw(lines: Sequence[str], width: int, *, drawn: int) -> None:
+    """Write lines over the last `drawn` ones on stderr."""
+    up = f"\x1b[{drawn}A" if drawn else ""
+    text = "".join(f"\r\x1b[2K{in_line(line)[: width - 1]}\n" for line in lines)
+    _obeyed(sys.stderr, up + text)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return aligned columns; absent values show as `-`."""
     cells = [
         list(heads),
-        *([("-" if cell in (None, "") else _in_line(str(cell))) for cell in row] for row in rows),
+        *([("-" if cell in (None, "") else in_line(str(cell))) for cell in row] for row in rows),
     ]
     widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
     lines = [
@@ -55,5 +100,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _in_line(text: str) -> str:
-    return spelt(text).replace("\n", "\\n").replace("\t", "\\t")
+def _obeyed(stream: TextIO, text: str) -> None:
+    """Write text as it is, orders to the terminal and all."""
+    plain = stream.stream if isinstance(stream, _Spelling) else stream
+    plain.write(text)
+    plain.flush()

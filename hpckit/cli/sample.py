@@ -3,13 +3,13 @@
 import contextlib
 import os
 import stat
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpckit.cli.output import note
 from hpckit.errors import CommandError, RequestError
 from hpckit.stats.sampler.alongside import run_alongside
 from hpckit.stats.sampler.start import start_sampler, stop_sampler
@@ -47,7 +47,7 @@ def sample(
     try:
         status = run_alongside(argv)
     except CommandError as error:
-        print(f"hpckit: error: {error}", file=sys.stderr)
+        note(f"hpckit: error: {error}")
         status = 127  # as a shell's
     finally:
         stop_sampler(sampler)
@@ -60,7 +60,7 @@ def _start(folder: Path | None, interval: float) -> "Popen[bytes] | None":
     sampler = None if why else start_sampler(folder or default_folder(), interval, {})
     if sampler is None:
         why = why or "the sampler could not be started"
-        print(f"hpckit: note: no GPU samples: {why}", file=sys.stderr)
+        note(f"hpckit: note: no GPU samples: {why}")
     return sampler
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hpckit.cli.arguments import JsonOption, RunsOption, default_root
-from hpckit.cli.output import note, print_json
+from hpckit.cli.output import note, print_json, say, show_page, show_text
 from hpckit.errors import HpckitError, JobError, RequestError
 from hpckit.report.advising import advised, rules_for, site_called
 from hpckit.report.distribution import distribution, distribution_page
@@ -28,7 +28,6 @@ from hpckit.stats.js1 import jobstats_record
 from hpckit.stats.samples.records import samples_files
 
 _WATCH_S = 5.0
-_CLEAR = "\x1b[H\x1b[2J"
 _Found = list[tuple[Gathered, tuple[Advice, ...]]]
 
 
@@ -86,10 +85,10 @@ def stats(
     1 below --fail-under; 2 no such job; 3 Slurm does not answer.
     """
     if schema:
-        print(SCHEMA_FILE.read_text(encoding="utf-8"), end="")
+        show_text(SCHEMA_FILE.read_text(encoding="utf-8"))
         return
     if explain_rule is not None:
-        print(explain(find_rule(explain_rule, rules_for(None))))
+        say(explain(find_rule(explain_rule, rules_for(None))))
         return
     if not job_ids:
         raise RequestError("Which job? hpckit stats JOBID, or: hpckit stats latest.")
@@ -137,7 +136,7 @@ def _print(found: _Found, shapes: set[str], *, everything: bool, many: bool) -> 
     elif "grafana" in shapes:
         return _print_links(found)
     else:
-        print(_pages(found, everything=everything))
+        show_page(_pages(found, everything=everything))
     return []
 
 
@@ -154,7 +153,7 @@ def _print_links(found: _Found) -> list[HpckitError]:
     wrong: list[HpckitError] = []
     for row, _ in found:
         try:
-            print(_link(row))
+            say(_link(row))
         except RequestError as error:
             wrong.append(error)
     return wrong
@@ -234,8 +233,7 @@ def _watch(
         found, missing = _find(words, runs, samples)
         if missing:
             raise missing[0]
-        text = _pages(found, everything=everything)
-        print((_CLEAR if sys.stdout.isatty() else "") + text, flush=True)
+        show_page(_pages(found, everything=everything), anew=True)
         if not any(row.job.running or row.job.state == "PENDING" for row, _ in found):
             return
         time.sleep(_WATCH_S)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from hpckit.spelling import in_line
+
 
 def quoted(text: str) -> str:
     """Return a text as YAML in double quotes.
@@ -14,16 +16,16 @@ def quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def spelt(text: str) -> str:
+def spelt_briefly(text: str) -> str:
     """Return a text for a comment: one printable line, not too long."""
-    one = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    one = in_line(text)
     return one if len(one) <= 300 else f"{one[:300]}..."
 
 
 def line(key: str, value: str | int | None, why: str, *, active: bool = True) -> str:
     """Return `key: value  # why`; a comment where there is no value, or it is not for us to set."""
     shown = "" if value is None else f" {value}"
-    return f"{'' if active and value is not None else '# '}{key}:{shown}  # {spelt(why)}"
+    return f"{'' if active and value is not None else '# '}{key}:{shown}  # {spelt_briefly(why)}"
 
 
 def section(name: str, lines: list[str]) -> Iterator[str]:

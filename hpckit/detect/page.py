@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from hpckit.detect.cluster import version_text
 from hpckit.detect.identify import identify_lines
-from hpckit.detect.lines import line, quoted, section, spelt
+from hpckit.detect.lines import line, quoted, section, spelt_briefly
 from hpckit.detect.mark import marked
 from hpckit.detect.model import Detected
 from hpckit.slurm.cluster import Partition
@@ -34,9 +34,9 @@ def _lines(found: Detected) -> Iterator[str]:
     version = version_text(found.version) if found.version else "of unknown version"
     yield f"# Slurm {version} (sinfo --version)"
     for row in found.unknown:
-        yield f"# NOT KNOWN: {spelt(row.what)}"
+        yield f"# NOT KNOWN: {spelt_briefly(row.what)}"
     for name in found.left_out:
-        yield f"# LEFT OUT: {spelt(name)}: not one printable word"
+        yield f"# LEFT OUT: {spelt_briefly(name)}: not one printable word"
     name = f"Slurm cluster {found.name}" if found.name else "A Slurm cluster"
     why = "ClusterName: scontrol show config" if found.name else "its name is not known"
     yield line("description", quoted(name), why)
@@ -143,9 +143,9 @@ def _partitions(found: Detected) -> Iterator[str]:
     for row in found.partitions:
         if row not in shown:
             word = "RootOnly=YES" if row.root_only else "Hidden=YES"
-            yield f"  # {spelt(row.name)}:  # {word}"
+            yield f"  # {spelt_briefly(row.name)}:  # {word}"
     for name in found.hidden:
-        yield f"  # {spelt(name)}:  # hidden, or not for your groups: sinfo --all"
+        yield f"  # {spelt_briefly(name)}:  # hidden, or not for your groups: sinfo --all"
 
 
 def _is_usable(row: Partition) -> bool:
@@ -156,7 +156,7 @@ def _partition(row: Partition, found: Detected) -> Iterator[str]:
     notes = [f"State={row.state}"]
     if row.accounts is not None:
         notes.append(f"AllowAccounts={','.join(row.accounts)}")
-    yield f"{quoted(row.name)}:  # {spelt(', '.join(notes))}"
+    yield f"{quoted(row.name)}:  # {spelt_briefly(', '.join(notes))}"
     limit = row.max_time_min
     time = quoted(format_minutes(limit)) if limit else None
     lines = [line("max_time", time, "MaxTime" if limit else "MaxTime is no number: UNLIMITED")]
@@ -226,7 +226,7 @@ def _places(found: Detected) -> Iterator[str]:
     for row in found.here.places:
         if row.label in OF_THE_MOMENT:
             continue
-        yield f"# runs: {spelt(row.label)}/runs  # {spelt(row.path)}: {row.kind}"
+        yield f"# runs: {spelt_briefly(row.label)}/runs  # {spelt_briefly(row.path)}: {row.kind}"
     yield "# runs must lie where all nodes see them; without runs: they are in ./runs"
     yield line("grafana", None, "https://...?var-jobid={jobid}&from={start_ms}&to={end_ms}")
     yield line("prometheus", None, "https://...: hpckit stats then asks it")

@@ -14,8 +14,8 @@ from hpckit.report.view import (
     percent,
     readable,
     size,
-    visible,
 )
+from hpckit.spelling import in_line
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.values import JobUse
 
@@ -105,7 +105,7 @@ def _tasks(jobs: Sequence[JobUse], style: Style, *, all_jobs: bool) -> Iterator[
     yield style.paint(head, "bold")
     for job in chosen:
         yield (
-            f"{visible(job.job_id):<16}{job.state or '?':<14}{duration(job.elapsed_s):>14}"
+            f"{in_line(job.job_id):<16}{job.state or '?':<14}{duration(job.elapsed_s):>14}"
             f"{percent(job.summary.gpu_utilization_percent):>8}"
             f"{percent(job.summary.cpu_efficiency_percent):>8}{size(job.summary.memory_peak_bytes):>12}"
         )
@@ -122,7 +122,7 @@ def _advice(advice: Mapping[str, Sequence[Advice]], count: int) -> Iterator[str]
     for rule, jobs in Counter(item.id for item, _ in found).most_common():
         item, job_id = next(pair for pair in found if pair[0].id == rule)
         text = f"{jobs} of {count}: {item.title} ({rule}), as in {job_id}: {item.message}"
-        yield from fold(visible(text), WIDTH, "! ", "  ")
+        yield from fold(in_line(text), WIDTH, "! ", "  ")
     yield cut("  What to do: hpckit stats JOBID of one of them.", WIDTH)
 
 

@@ -16,8 +16,8 @@ from hpckit.report.view import (
     percent,
     readable,
     size,
-    visible,
 )
+from hpckit.spelling import in_line
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import Severity
 from hpckit.stats.summary.timeline import Timeline
@@ -62,7 +62,7 @@ def _lines(content: Page, style: Style) -> Iterator[str]:
 
 
 def _head(job: JobUse, style: Style) -> Iterator[str]:
-    name = f" {visible(job.name)}" if job.name else ""
+    name = f" {in_line(job.name)}" if job.name else ""
     state = job.state or "UNKNOWN"
     colour = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "dim"}.get(state, "red")
     room = WIDTH - len(f"Job {job.job_id}  {state}")
@@ -74,7 +74,7 @@ def _head(job: JobUse, style: Style) -> Iterator[str]:
     )
     who = [part for part in (job.user, job.account, job.partition, job.site) if part]
     if who:
-        yield cut("  " + visible(" / ".join(who)), WIDTH)
+        yield cut("  " + in_line(" / ".join(who)), WIDTH)
     yield cut("  " + ", ".join(_shape(job)), WIDTH)
 
 
@@ -82,7 +82,7 @@ def _shape(job: JobUse) -> Iterator[str]:
     if job.nodes:
         yield f"{job.nodes} node{'s' * (job.nodes > 1)}"
     if job.gpus is not None:
-        kinds = sorted({visible(gpu.name) for gpu in job.per_gpu if gpu.name})
+        kinds = sorted({in_line(gpu.name) for gpu in job.per_gpu if gpu.name})
         yield f"{job.gpus} GPU{'s' * (job.gpus != 1)}" + (f" ({', '.join(kinds)})" if kinds else "")
     if job.requested.cores:
         yield f"{job.requested.cores} core{'s' * (job.requested.cores > 1)}"
@@ -187,7 +187,7 @@ def _attempts(job: JobUse) -> Iterator[str]:
         yield cut(
             f"  {attempt.restart}  {attempt.state or '?':<10} {duration(attempt.elapsed_s):>12}  "
             f"GPU {percent(attempt.gpu_utilization_percent):>6}  CPU "
-            f"{percent(attempt.cpu_efficiency_percent):>6}  {visible(','.join(attempt.hosts))}",
+            f"{percent(attempt.cpu_efficiency_percent):>6}  {in_line(','.join(attempt.hosts))}",
             WIDTH,
         )
 
@@ -231,7 +231,7 @@ def _grouped(job: JobUse) -> Iterator[str]:
     for text, where in places.items():
         named = list(dict.fromkeys(place for place in where if place))
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-        yield visible(f"{', '.join(named[:3])}{more}: {text}" if named else text)
+        yield in_line(f"{', '.join(named[:3])}{more}: {text}" if named else text)
 
 
 def _provenance(job: JobUse) -> str:

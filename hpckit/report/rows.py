@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.report.view import WIDTH, Style, blocks, cut, duration, percent, size, visible
+from hpckit.report.view import WIDTH, Style, blocks, cut, duration, percent, size
+from hpckit.spelling import in_line
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse
 
@@ -44,7 +45,7 @@ def node_rows(job: JobUse, style: Style, *, everything: bool) -> Iterator[str]:
         return
     nodes = sorted(job.per_node, key=lambda node: node.host)
     shown = nodes if everything or len(nodes) <= _MOST_NODES else nodes[:_MOST_NODES]
-    width = min(max(*(len(visible(node.host)) for node in shown), 4), 22)
+    width = min(max(*(len(in_line(node.host)) for node in shown), 4), 22)
     yield ""
     yield style.paint(
         f"{'Node':<{width}}  {'GPU':>6} {'CPU':>6} {'cores':>12} {'memory':>20}", "bold"
@@ -60,7 +61,7 @@ def _node(node: NodeUse, width: int) -> str:
     kills = f"  {node.oom_kills} killed, out of memory" if node.oom_kills else ""
     cores = f"{used} of {node.cores or '?'}"
     return (
-        f"{cut(visible(node.host), width):<{width}}  {percent(node.gpu_utilization_percent):>6} "
+        f"{cut(in_line(node.host), width):<{width}}  {percent(node.gpu_utilization_percent):>6} "
         f"{percent(node.cpu_efficiency_percent):>6} {cores:>12} {memory:>20}{kills}"
     )
 
@@ -73,7 +74,7 @@ def _worst(gpus: Sequence[GpuUse]) -> list[GpuUse]:
 
 def _label(gpu: GpuUse) -> str:
     index = "?" if gpu.index is None else gpu.index
-    return visible(f"{gpu.host} {index}") + (" MIG" if gpu.mig else "")
+    return in_line(f"{gpu.host} {index}") + (" MIG" if gpu.mig else "")
 
 
 def _short(value: float | None) -> str:

@@ -2,18 +2,22 @@
 
 import os
 import re
+import secrets
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from hpckit.spelling import in_line
 from hpckit.units import format_seconds
 
 WIDTH = 80
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_BLOCKS = "_.:-=+*#"
 _CODES = {"red": "31", "yellow": "33", "green": "32", "bold": "1", "dim": "2"}
-_ESCAPE = re.compile(r"\x1b\[\d+m")
+# A colour in a line being made has a mark that no name can hold: `readable` takes it out.
+_MARK = f"\x1b{secrets.token_hex(4)}"
+_PAINTED = re.compile(rf"{_MARK}(\[\d+m)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +36,7 @@ class Style:
         """Return text in a colour, or as it is."""
         if not self.colour or not text:
             return text
-        return "".join(f"\x1b[{_CODES[name]}m" for name in names) + text + "\x1b[0m"
+        return "".join(f"{_MARK}[{_CODES[name]}m" for name in names) + text + f"{_MARK}[0m"
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Style:
@@ -45,22 +49,10 @@ def style_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Style:
     return Style(colour=colour, unicode=True)
 
 
-def visible(text: str) -> str:
-    """Return text with control characters written out: names are their users' own text."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
-
-
 def readable(line: str) -> str:
-    """Return a line with control characters written out, all but the colours of `Style.paint`."""
-    if line.isprintable():
-        return line
-    words = _ESCAPE.split(line)
-    return "".join(
-        map("".join, zip(map(visible, words), [*_ESCAPE.findall(line), ""], strict=True))
-    )
+    """Return a line with control characters spelt out, all but the colours of `Style.paint`."""
+    texts, colours = _PAINTED.split(line)[::2], [f"\x1b{code}" for code in _PAINTED.findall(line)]
+    return "".join(map("".join, zip(map(in_line, texts), [*colours, ""], strict=True)))
 
 
 def bar(percent: float | None, width: int, style: Style) -> str:
@@ -149,4 +141,4 @@ def cut(text: str, width: int) -> str:
 
 def length(text: str) -> int:
     """Return how many columns a line takes."""
-    return len(_ESCAPE.sub("", text))
+    return len(_PAINTED.sub("", text))

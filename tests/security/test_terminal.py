@@ -2,12 +2,17 @@
 
 import json
 import os
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
-from hpckit.cli.output import spelt, table
+from hpckit.cli.output import note, say, show_log, show_page, show_text, spelling, table
 from hpckit.ranks import write_rank
+from hpckit.report.view import Style, readable
+from hpckit.spelling import in_line, spelt
+from tests.conftest import write_files
 from tests.security.strings import PRINTABLE, UNPRINTABLE
 from tests.unit.made import make_run, rank
 
@@ -77,6 +82,99 @@ def test_what_slurm_says_of_a_job_gives_no_orders_either(cli, fake_slurm) -> Non
     for words in (("jobs",), ("status", "11"), ("stats", "11")):
         said = cli(*words)
         assert not BAD & set(said.out + said.err), words
+
+
+# As YAML writes them: whoever made a collection, in every text of its files.
+WRITTEN = json.dumps(f"x{ORDERS}")
+FILES = {
+    "hpckit.yaml": f"name: lab\ndescription: {WRITTEN}\ncontact: {WRITTEN}\n",
+    "templates/slurm/odd.sh.j2": f"#!/bin/bash\n# {ORDERS}\n",
+    "templates/slurm/array.sh.j2": f"#!/bin/bash\n# {ORDERS}\n",
+    "templates/slurm/fails.sh.j2": "#!/bin/bash\n{{ refuse(" + WRITTEN + ") }}\n",
+    "templates/sites/odd.yaml": f"description: {WRITTEN}\ncontact: {WRITTEN}\nurl: {WRITTEN}\n"
+    f'grafana: {WRITTEN[:-1]}{{jobid}}"\n',
+    "templates/advice/odd.yaml": f"title: {WRITTEN}\nwhy: {WRITTEN}\nfor_each: job\n"
+    f"rests_on: slurm\nlevels: {{info: job.elapsed_s >= 0}}\nmessage: {WRITTEN}\n"
+    f"evidence: {WRITTEN}\naction_otherwise: {WRITTEN}\nsources: [{WRITTEN}]\n",
+    "workloads/odd/workload.yaml": f"description: {WRITTEN}\nstrategy: serial\nscript: run.py\n"
+    f"parameters: {{a: {{type: str, default: x, help: {WRITTEN}}}}}\n",
+    "workloads/odd/run.py": f"'\\d{ORDERS[:10]}'\n",
+}
+FAULTS = {
+    "templates/slurm/odd.sh.j2": f"#!/bin/bash\n# {ORDERS}\necho {{{{ {ORDERS} }}}}\n",
+    "templates/sites/odd.yaml": f"{WRITTEN}: {WRITTEN}\n",
+    "templates/sites/worse.yaml": f"a: {ORDERS}\n",
+    f"templates/sites/n{ORDERS}.yaml": "description: x\n",
+    "templates/advice/odd.yaml": f"title: {WRITTEN}\nwhen: {WRITTEN}\n",
+    "workloads/odd/bad.py": f"if {ORDERS}\n",
+    "workloads/odd/bad.sh": f"if {ORDERS}\n",
+    "workloads/odd/workload.yaml": f"description: {ORDERS}\n",
+}
+ON_FILES = [
+    ("collections", "list"), ("collections", "list", "--json"), ("templates", "list"),
+    ("templates", "lint"), ("templates", "lint", "odd"), ("templates", "show", "slurm/odd"),
+    ("templates", "diff", "slurm/array"), ("templates", "vars"), ("sites", "list"),
+    ("sites", "list", "--json"), ("sites", "show", "odd"), ("sites", "show", "odd", "--json"),
+    ("sites", "show", "worse"), ("sites", "show", f"n{ORDERS}"),
+    ("workloads", "list"), ("workloads", "show", "odd"), ("workloads", "show", "odd", "--json"),
+    ("stats", "--explain", "odd"), ("stats", "--explain", ORDERS), ("stats", "ddp-1", "--grafana"),
+    ("stats", "ddp-1", "--all"),
+    ("submit", "odd", "--dry-run"), ("submit", "odd", "--dry-run", "--site", "odd"),
+    ("submit", "odd", "--dry-run", "--template", "fails"),
+    ("submit", "odd", "--set", f"a={ORDERS}", "--dry-run"), ("submit", "odd", f"--{ORDERS}"),
+    (ORDERS,), (f"--{ORDERS}",), ("jobs", "--limit", ORDERS), ("jobs", "--state", ORDERS),
+    ("jobs", f"--runs=/{ORDERS}"), ("doctor", "--site", "odd"), ("init", "--name", ORDERS),
+    ("sites", "detect"), ("init", "--dry-run"), ("cancel", ORDERS), ("wait", ORDERS),
+    ("collections", "add", ORDERS), ("collections", "show", ORDERS),
+    ("collections", "remove", ORDERS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ON_FILES, ids=lambda words: "-".join(words)[:30])
+@pytest.mark.parametrize("faults", [{}, FAULTS], ids=["good", "bad"])
+@pytest.mark.filterwarnings("always")
+def test_no_order_of_a_collection_reaches_the_terminal(
+    cli, fake_slurm, here, monkeypatch, words, faults
+) -> None:
+    planted(here)
+    run = here / "runs" / "ddp-1" / "run.json"
+    run.write_text(json.dumps({**json.loads(run.read_text()), "site": {"name": "odd"}}))
+    lab = here.parent / f"lab{ORDERS.replace(chr(13), '')}"
+    write_files(lab, FILES | faults)
+    monkeypatch.setenv("HPCKIT_COLLECTIONS", str(lab))
+    answers = {"sinfo": ORDERS, "scontrol": f"ClusterName = {ORDERS}\n", "squeue": ORDERS}
+    for name, text in answers.items():
+        (fake_slurm / f"{name}.out").write_text(text)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    said = cli(*words)
+    assert said.out or said.err
+    assert not BAD & set(said.out + said.err)
+
+
+def test_whoever_prints_while_a_command_runs_is_spelt_out(capsys) -> None:
+    """Typer, warnings, a forgotten print: the streams themselves do it."""
+    with spelling():
+        print(ORDERS, file=sys.stderr)
+        sys.stdout.writelines([ORDERS, "\n"])
+        sys.stderr.writelines([warnings.formatwarning(ORDERS, UserWarning, ORDERS, 1)])
+        say(ORDERS)
+        note(ORDERS)
+        show_log(ORDERS, own=False)
+    said = capsys.readouterr()
+    assert not BAD & set(said.out + said.err)
+    assert said.out.count("owned") == 3
+    assert said.err.count("owned") == 4
+
+
+def test_orders_of_our_own_and_files_into_pipes_pass(capsys) -> None:
+    with spelling():
+        show_page(readable(Style(colour=True).paint(in_line(ORDERS), "red") + "\x1b[31m"))
+        show_log("\x1b[1mmine\n", own=True)
+        show_text("\x1b[1mfile\n")
+    first, mine, file, _ = capsys.readouterr().out.split("\n")
+    assert first == f"\x1b[31m{in_line(ORDERS)}\x1b[0m\\x1b[31m"
+    assert (mine, file) == ("\x1b[1mmine", "\x1b[1mfile")
 
 
 @pytest.mark.parametrize("value", UNPRINTABLE)

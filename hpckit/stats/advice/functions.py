@@ -5,13 +5,13 @@ long texts are cut, before they reach a terminal.
 """
 
 import math
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from hpckit.documents import Scalar
+from hpckit.spelling import in_line
 from hpckit.units import format_minutes, format_seconds
 
 Value = Scalar | tuple[Scalar, ...]
@@ -51,16 +51,9 @@ class Function:
 
 
 def visible(text: str) -> str:
-    """Return a text with control, format and unassigned characters spelled out, and cut."""
-    shown = "".join(_visible_character(character) for character in text[: _LONGEST_TEXT + 1])
+    """Return a text with control, format and unassigned characters spelt out, and cut."""
+    shown = in_line(text[: _LONGEST_TEXT + 1])
     return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}…"
-
-
-def _visible_character(character: str) -> str:
-    # C*: control and the like; Zl and Zp: Unicode's own line breaks.
-    if unicodedata.category(character)[0] == "C" or character in "\u2028\u2029":
-        return character.encode("unicode_escape").decode("ascii")
-    return character
 
 
 def shown(value: Value) -> str:
