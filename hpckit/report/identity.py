@@ -131,6 +131,7 @@ def identify(job_id: str, known: Known, attempts: Sequence[Span]) -> JobUse:
         qos=(record and record.qos) or _plan(run, "qos"),
         site=written.get("site", {}).get("name"),
         state=str(state),
+        exit_code=_exit_code(known),
         running=is_running(state),
         interactive=False if run else (usage.interactive if usage else None),
         submitted_by_hpckit=run is not None,
@@ -145,6 +146,14 @@ def identify(job_id: str, known: Known, attempts: Sequence[Span]) -> JobUse:
         requested=requested,
         origins={"state": known.status.source if known.status else source},
     )
+
+
+def _exit_code(known: Known) -> int | None:
+    """Return the script's own exit code where the ranks say it, else what Slurm says of the job."""
+    if not is_finished(known.state):
+        return None
+    own = known.status.exit_code if known.status else None
+    return own if own is not None or known.last is None else known.last.exit_code
 
 
 def is_running(state: JobState) -> bool:

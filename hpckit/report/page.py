@@ -92,6 +92,8 @@ def _shape(job: JobUse) -> Iterator[str]:
     limit = job.requested.time_limit_s
     so_far = " so far" if job.running else ""
     yield f"ran {duration(job.elapsed_s)}{so_far}" + (f" of {duration(limit)}" if limit else "")
+    if job.exit_code:
+        yield f"exit status {job.exit_code}"
 
 
 def _figures(job: JobUse, style: Style) -> Iterator[str]:

@@ -10,9 +10,13 @@ from hpckit.slurm.times import parse_limit_min
 
 _SINFO_COLUMNS = "%R|%a|%T|%c|%m|%G|%N"
 SINFO = ("sinfo", "--noheader", "--exact", "--all", f"--format={_SINFO_COLUMNS}")
+# `no_consume` (slurm.conf(5), Gres): there as well, but not given to one job alone.
 _GRES = re.compile(
-    r"(?P<name>[^:]+)(?::(?!\d+[kK]?$)(?P<type>[^:]+))?(?::(?P<count>\d+)(?P<kilo>[kK]?))?"
+    r"(?P<name>[^:]+)(?::(?!no_consume(?::|$)|\d+[kmgtp]?$)(?P<type>[^:]+))?(?::no_consume)?"
+    r"(?::(?P<count>\d{1,18})(?P<unit>[kmgtp]?))?",
+    re.IGNORECASE | re.ASCII,
 )
+_GRES_UNITS = ["", "k", "m", "g", "t", "p"]
 _VERSION = re.compile(r"\b(\d\d)\.(\d{1,2})\.(\d+)")
 _STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NODE STATE CODES"
 
@@ -142,7 +146,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
         match = _GRES.fullmatch(item.strip())
         if match is None:
             continue
-        count = int(match["count"] or 1) * (1024 if match["kilo"] else 1)
+        count = int(match["count"] or 1) << 10 * _GRES_UNITS.index((match["unit"] or "").lower())
         found.append(Gres(name=match["name"], type=match["type"], count=count))
     return tuple(found)
 

@@ -121,3 +121,23 @@ def test_any_number_of_foreign_jobs_are_one_question_to_each_program(
     calls = [line.partition(" ")[0] for line in log.read_text().splitlines()]
     assert calls.count("squeue") == 1
     assert calls.count("sacct") == 2  # its columns, and the jobs
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "code"),
+    [
+        ("COMPLETED", "0:0", 0),
+        ("FAILED", "3:0", 3),
+        ("FAILED", "0:9", 137),
+        ("TIMEOUT", "0:0", None),
+        ("OUT_OF_MEMORY", "0:125", 253),
+        ("RUNNING", "0:0", None),
+        ("CANCELLED by 1000", "0:15", 143),
+    ],
+)
+def test_the_exit_code_is_in_the_document(
+    here: Path, programs: Path, cli: Cli, state: str, said: str, code: int | None
+) -> None:
+    keep_accounts(programs, [row("88", State=state, ExitCode=said)])
+    assert document(cli, "88")["exit_code"] == code
+    assert (f"exit status {code}" in cli("stats", "88").out) == bool(code)

@@ -220,6 +220,7 @@ class JobUse:
         job_id: `123`, `123_4`, `123+1`, or a local run's.
         raw_id: the number an array's task has inside Slurm.
         state: in Slurm's words.
+        exit_code: as a shell has it, 128 + signal for a signal; None if it runs, or nobody says.
         elapsed_s: of all attempts together.
         interactive: whether a person sat at it (salloc, srun --pty, a notebook); None if unknown.
         submitted_by_hpckit: whether `hpckit resubmit` knows it.
@@ -239,6 +240,7 @@ class JobUse:
     cluster: str | None = None
     site: str | None = None
     state: str | None = None
+    exit_code: int | None = None
     running: bool = False
     interactive: bool | None = None
     submitted_by_hpckit: bool = False
