@@ -5,7 +5,8 @@
     │   ├── ConfigError                  a collection, site or workload file is wrong
     │   ├── TemplateError                a template cannot be found or rendered
     │   ├── PlanError                    the request does not fit the site or the workload
-    │   └── NotFoundError                no such job or run
+    │   ├── NotFoundError                no such job or run
+    │   └── DamagedRunError              a run whose files are not what hpckit writes
     ├── OutsideError            exit 3   something outside is missing or refused
     │   ├── CommandError                 a program is missing, timed out or failed
     │   └── SubmissionError              sbatch said no
@@ -43,6 +44,10 @@ class PlanError(RequestError):
 
 class NotFoundError(RequestError):
     """There is no such job or run."""
+
+
+class DamagedRunError(RequestError):
+    """A run's record is not what hpckit writes; other runs are as good as before."""
 
 
 class OutsideError(HpckitError):

@@ -12,7 +12,7 @@ import math
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,15 +77,51 @@ def read_bytes(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = 
     return content
 
 
-def read_tail(path: Path | str, most: int) -> bytes:
-    """Read the last `most` bytes of a file.
+def read_tail(path: Path | str, most: int, *, start: int = 0) -> bytes:
+    """Read the last `most` bytes of a file, of those from byte `start` on.
 
     Raises:
         OSError: it cannot be read. DamagedFileError: it is no regular file.
     """
     with open_regular(path) as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
+        stream.seek(max(start, os.fstat(stream.fileno()).st_size - most))
         return stream.read(most)
+
+
+def chunks(path: Path | str, size: int, hole: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield a file of any length in pieces of `size` bytes; for a long hole, what `hole` says.
+
+    `hole` is given the number of its bytes. A hole costs its maker nothing, and may be longer than
+    any disk.
+
+    Raises:
+        OSError: it cannot be read. DamagedFileError: it is no regular file.
+    """
+    with open_regular(path) as stream:
+        descriptor, at = stream.fileno(), 0
+        while chunk := os.pread(descriptor, size, at):
+            yield chunk
+            at += len(chunk)
+            if len(chunk) == size and not chunk.strip(b"\0"):
+                data = _next_data(descriptor, at)
+                if data > at:
+                    yield hole(data - at)
+                    at = data
+
+
+def _next_data(descriptor: int, at: int) -> int:
+    """Return where the next byte stands that was written, or the file's end."""
+    try:
+        return os.lseek(descriptor, at, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing more
+            return os.fstat(descriptor).st_size
+        return at  # a file system that knows of no holes
+
+
+def reason(error: OSError | DamagedFileError) -> str:
+    """Return why a file cannot be read, without its name."""
+    return (error.strerror or "unknown") if isinstance(error, OSError) else str(error)
 
 
 def read_text(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = None) -> str:
@@ -109,14 +145,17 @@ def read_json(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = N
     return parse_json(read_text(path, most=most, dir_fd=dir_fd))
 
 
-def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
+def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401
     """Parse JSON that others may have written: bounded depth, numbers of bounded length, finite.
+
+    NaN and Infinity, which Python's json writes, are unknown, unless asked for with `nan`.
 
     Raises:
         DamagedFileError: it is none.
     """
+    constant = float if nan else _unknown
     try:
-        value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+        value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=constant)
     except DamagedFileError:
         raise
     except (ValueError, RecursionError) as error:
@@ -138,9 +177,8 @@ def _float(text: str) -> float:
     return value
 
 
-def _constant(word: str) -> None:
-    """Take NaN and Infinity, which Python's json writes, as unknown."""
-    del word
+def _unknown(_word: str) -> None:
+    """Stand for NaN and Infinity."""
 
 
 def _refuse_deep(value: object) -> None:

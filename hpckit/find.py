@@ -7,12 +7,26 @@ a scan of the runs folder.
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from hpckit.errors import NotFoundError, OutsideError, RequestError
+from hpckit.errors import NotFoundError
+from hpckit.files import DamagedFileError, parse_json, read_tail
 from hpckit.paths import is_folder, is_there, typed_path
-from hpckit.runs import RECORD, Run, list_runs, open_to_write, read_run
+from hpckit.runs import (
+    RECORD,
+    DamagedRun,
+    Run,
+    list_runs,
+    open_to_write,
+    read_or_tell,
+    read_run,
+)
+from hpckit.values import rebuild
+
+# Some 80,000 runs.
+_INDEX_BYTES = 16 * 2**20
 
 
 def index_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -37,30 +51,38 @@ def add_to_index(runs: list[Run]) -> None:
         return
 
 
-def _indexed() -> list[dict[str, str]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Entry:
+    """One line of the index."""
+
+    job_id: str
+    run_id: str
+    dir: str
+
+
+def _indexed() -> list[_Entry]:
     """Return the index's entries, newest first."""
     try:
-        lines = index_path().read_text(encoding="utf-8").splitlines()
-    except OSError:
+        lines = read_tail(index_path(), _INDEX_BYTES).splitlines()
+    except (OSError, DamagedFileError):
         return []
     entries = []
     for line in reversed(lines):
         try:
-            entry = json.loads(line)
-        except ValueError:
+            entries.append(rebuild(_Entry, parse_json(line), newer=True))
+        except DamagedFileError:
             continue  # a torn line
-        if isinstance(entry, dict) and "dir" in entry:
-            entries.append(entry)
     return entries
 
 
-def find_runs(word: str, root: Path) -> list[Run]:
+def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) -> list[Run]:
     """Return the run called `word`, or every task of the array called so.
 
-    `word` is a job id, a run id, a run's folder, or `latest`: the user's own newest.
+    `word` is a job id, a run id, a run's folder, or `latest`: the user's own newest. `damaged` is
+    told of tasks of the array that cannot be read.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is none. OutsideError, DamagedRunError: it cannot be read.
     """
     if "/" in word and is_folder(typed_path(word)):
         return [read_run(typed_path(word))]
@@ -68,50 +90,58 @@ def find_runs(word: str, root: Path) -> list[Run]:
         return [_latest(root)]
     if "/" not in word and is_there(root / word / RECORD):
         return [read_run(root / word)]
-    if matches := _unique(_from_index(word)) or [
-        run for run in list_runs(root) if _names(run, word)
-    ]:
+    matches, broken = _called(word, root)
+    if matches:
         # In a group's folder somebody else's record may claim the id.
         matches = [run for run in matches if run.mine] or matches
         newest = max(run.submitted_at for run in matches)
         # Slurm reuses ids after a while: tasks of one array were submitted together.
-        return sorted(
-            (run for run in matches if run.submitted_at == newest), key=lambda run: run.task
-        )
+        found = [run for run in matches if run.submitted_at == newest]
+        bases = {_parent(run.run_id) for run in found if word not in (run.job_id, run.run_id)}
+        if damaged is not None:
+            damaged += [row for row in broken if _parent(row.dir.name) in bases]
+        return sorted(found, key=lambda run: run.task)
+    if broken:
+        raise broken[0].error
     raise NotFoundError(
         f"No run is called {word!r}, here in {root} or in your index. "
         "See `hpckit jobs`, or name the folder with --runs DIR."
     )
 
 
+def _called(word: str, root: Path) -> tuple[list[Run], list[DamagedRun]]:
+    """Return the runs called `word`, by the index, else below `root`; and those that may be."""
+    broken: list[DamagedRun] = []
+    if matches := _from_index(word, broken):
+        return matches, broken
+    here: list[DamagedRun] = []
+    matches = [run for run in list_runs(root, here) if _names(run, word)]
+    names = {word, *(_parent(run.run_id) for run in matches)} - {""}
+    return matches, broken + [row for row in here if names & {row.dir.name, _parent(row.dir.name)}]
+
+
 def _names(run: Run, word: str) -> bool:
-    base = run.run_id.rpartition("_")[0] if run.array_job_id else None
+    base = _parent(run.run_id) if run.array_job_id else None
     return word in (run.job_id, run.run_id, run.array_job_id, base)
 
 
-def _from_index(word: str) -> list[Run]:
+def _from_index(word: str, broken: list[DamagedRun]) -> list[Run]:
     entries = [
-        entry
-        for entry in _indexed()
-        if word in (entry.get("job_id"), entry.get("run_id"))
-        or word in (_parent(entry.get("job_id")), _parent(entry.get("run_id")))
+        row
+        for row in _indexed()
+        if word in (row.job_id, row.run_id, _parent(row.job_id), _parent(row.run_id))
     ]
-    return [run for entry in entries if (run := _still_there(entry)) and _names(run, word)]
+    found = [run for row in entries if (run := _still_there(row, broken)) and _names(run, word)]
+    return list({run.dir: run for run in found}.values())
 
 
-def _parent(identifier: str | None) -> str:
-    return (identifier or "").rpartition("_")[0]
+def _parent(identifier: str) -> str:
+    """Return an array's id, of one of its tasks'; empty for what is no task."""
+    return identifier.rpartition("_")[0]
 
 
-def _unique(runs: list[Run]) -> list[Run]:
-    return list({run.dir: run for run in runs}.values())
-
-
-def _still_there(entry: dict[str, str]) -> Run | None:
-    try:
-        return read_run(Path(entry["dir"]))
-    except (OutsideError, RequestError):
-        return None
+def _still_there(entry: _Entry, broken: list[DamagedRun] | None = None) -> Run | None:
+    return read_or_tell(Path(entry.dir), broken)
 
 
 def _latest(root: Path) -> Run:
@@ -123,15 +153,17 @@ def _latest(root: Path) -> Run:
 
 
 def _newest_indexed() -> Run | None:
-    for entry in _indexed():
-        if run := _still_there(entry):
-            return run
-    return None
+    return next((run for run in map(_still_there, _indexed()) if run), None)
 
 
-def newest_runs(root: Path, limit: int | None) -> list[Run]:
-    """Return the user's newest runs, below `root` and in the index; all of them without a limit."""
-    indexed = (run for run in map(_still_there, _indexed()) if run)
-    candidates = [*islice(list_runs(root), limit), *islice(indexed, limit)]
+def newest_runs(
+    root: Path, limit: int | None, damaged: list[DamagedRun] | None = None
+) -> list[Run]:
+    """Return the user's newest runs, below `root` and in the index; all of them without a limit.
+
+    `damaged` is told of those on the way that cannot be read.
+    """
+    indexed = (run for row in _indexed() if (run := _still_there(row, damaged)))
+    candidates = [*islice(list_runs(root, damaged), limit), *islice(indexed, limit)]
     runs = {run.dir: run for run in candidates}.values()
     return sorted(runs, key=lambda run: run.submitted_at, reverse=True)[:limit]

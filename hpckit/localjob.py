@@ -4,11 +4,15 @@ import contextlib
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+from hpckit.files import DamagedFileError, read_json, reason
+from hpckit.run_record import Pid, Size
 from hpckit.runs import open_to_write, write_json
 from hpckit.slurm.states import JobState
+from hpckit.values import Count, Moment, Within, Word, rebuild
 
 STATE = "local.json"
 CANCEL = ".cancel"
@@ -22,16 +26,16 @@ class LocalState:
     now belong to somebody else. Times are epoch seconds.
     """
 
-    job_id: str
+    job_id: Word
     state: JobState
-    host: str
-    pid: int
-    pid_started: int
-    reason: str = ""
-    started: float | None = None
-    ended: float | None = None
-    exit_code: int | None = None
-    restarts: int = 0
+    host: Word
+    pid: Pid
+    pid_started: Count
+    reason: Word = ""
+    started: Moment | None = None
+    ended: Moment | None = None
+    exit_code: Annotated[int, Within(-255, 255)] | None = None
+    restarts: Size = 0
 
 
 def write_local_state(run_dir: Path, state: LocalState) -> None:
@@ -56,15 +60,19 @@ def begin_local_state(run_dir: Path, job_id: str, pid: int) -> None:
         stream.write(json.dumps(asdict(state)).encode())
 
 
-def read_local_state(run_dir: Path) -> LocalState | None:
+def read_local_state(run_dir: Path, damaged: list[str] | None = None) -> LocalState | None:
     """Return a local run's state; a controller that vanished reads as NODE_FAIL. None: no file yet.
 
     On another machine than the run's, an unfinished state cannot be told and reads as UNKNOWN.
+    A file that hpckit did not write is None, too; `damaged` is told why.
     """
     try:
-        fields = json.loads((run_dir / STATE).read_text(encoding="utf-8"))
-        state = LocalState(**{**fields, "state": JobState(fields["state"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        state = rebuild(LocalState, read_json(run_dir / STATE), newer=True)
+    except FileNotFoundError:
+        return None
+    except (OSError, DamagedFileError) as error:
+        if damaged is not None:
+            damaged.append(f"{STATE}: {reason(error)}")
         return None
     if state.ended is not None:
         return state
@@ -76,7 +84,7 @@ def read_local_state(run_dir: Path) -> LocalState | None:
 
 
 def _changed(state: LocalState, word: JobState, reason: str) -> LocalState:
-    return LocalState(**{**asdict(state), "state": word, "reason": reason})
+    return replace(state, state=word, reason=reason)
 
 
 def ask_cancel(run_dir: Path) -> None:

@@ -1,18 +1,22 @@
 """A run's logs: which files there are, following them, and the first error among ranks."""
 
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hpckit.errors import NotFoundError
+from hpckit.files import DamagedFileError, chunks, open_regular, read_tail, reason
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.tracebacks import START, last_error
+from hpckit.values import whole_number
 
 JOB_LOG = "job.out"
 _CHUNK = 1 << 16
 _PAUSE_S = 0.3
-_TAIL_LINES = 20
+_TAIL_LINES, _TAIL_BYTES = 20, 64_000
+_MOST_RANKS = 10_000_000
 # torch issues 179291 and 190489: gloo's threads outlive the script's work.
 _GLOO_EXIT = "terminate called without an active exception"
 _GLOO_HINT = (
@@ -29,7 +33,8 @@ def log_files(run: Run, rank: int | None = None, *, every: bool = False) -> list
     """
     folder = run.dir / "logs"
     if every:
-        ranks = sorted({int(path.stem) for path in folder.glob("*.out") if path.stem.isdigit()})
+        names = (whole_number(path.stem, _MOST_RANKS) for path in folder.glob("*.out"))
+        ranks = sorted({rank for rank in names if rank is not None})
         return [*_present(run.dir / JOB_LOG), *(p for r in ranks for p in _of_rank(folder, r))]
     if rank is not None:
         if not 0 <= rank < run.ranks:
@@ -47,33 +52,47 @@ def _of_rank(folder: Path, rank: int) -> list[Path]:
 
 
 def _present(path: Path, *, or_empty: bool = True) -> list[Path]:
+    """Return a log if it is there; what is no file of any size is for the reader to say."""
     try:
-        size = path.stat().st_size
+        found = path.stat()
     except OSError:
         return []
-    return [path] if size or or_empty else []
+    return [path] if found.st_size or or_empty or not stat.S_ISREG(found.st_mode) else []
 
 
-def read_all(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield every file's text, in pieces."""
+def read_all(files: Sequence[Path], damaged: list[str]) -> Iterator[tuple[Path, str]]:
+    """Yield every file's text, in pieces; `damaged` is told of what is none."""
     for path in files:
-        with path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
+        try:
+            for chunk in chunks(path, _CHUNK, _hole):
                 yield path, chunk.decode(errors="replace")
+        except (OSError, DamagedFileError) as error:
+            damaged.append(f"{path.name}: {reason(error)}")
+
+
+def _hole(size: int) -> bytes:
+    return b"\n[%d bytes that nobody wrote]\n" % size
 
 
 def follow(
-    files: Callable[[], Sequence[Path]], over: Callable[[], bool]
+    files: Callable[[], Sequence[Path]], over: Callable[[], bool], damaged: list[str]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield what is written to the files, those that appear later too, until `over()` and quiet."""
+    """Yield what is written to the files, those that appear later too, until `over()` and quiet.
+
+    `damaged` is told of what is no file.
+    """
     places: dict[Path, int] = {}
+    bad: set[Path] = set()
     while True:
         last_round = over()
         wrote = False
         for path in files():
-            with path.open("rb") as stream:
-                stream.seek(places.get(path, 0))
-                chunk = stream.read(_CHUNK)
+            try:
+                chunk = b"" if path in bad else _piece(path, places.get(path, 0))
+            except (OSError, DamagedFileError) as error:
+                bad.add(path)
+                damaged.append(f"{path.name}: {reason(error)}")
+                continue
             places[path] = places.get(path, 0) + len(chunk)
             if chunk:
                 wrote = True
@@ -82,6 +101,12 @@ def follow(
             return
         if not wrote:
             time.sleep(_PAUSE_S)
+
+
+def _piece(path: Path, start: int) -> bytes:
+    with open_regular(path) as stream:
+        stream.seek(start)
+        return stream.read(_CHUNK)
 
 
 def error_report(run: Run) -> str:
@@ -132,7 +157,9 @@ def _after(record: RankRecord) -> str:
 
 def _job_log_end(run: Run) -> str:
     try:
-        text = (run.dir / JOB_LOG).read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        text = read_tail(run.dir / JOB_LOG, _TAIL_BYTES).decode(errors="replace")
+    except FileNotFoundError:
         return ""
+    except (OSError, DamagedFileError) as error:
+        return f"damaged: {JOB_LOG}: {reason(error)}"
     return "\n".join(text.rstrip().splitlines()[-_TAIL_LINES:])

@@ -1,10 +1,13 @@
 """Progress of a running script, read from the end of its `metrics.jsonl`."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+from hpckit.files import DamagedFileError, parse_json, read_tail
+from hpckit.values import Count, Moment, check
+
+METRICS = "metrics.jsonl"
 _TAIL_BYTES = 32_000
 
 
@@ -12,10 +15,10 @@ _TAIL_BYTES = 32_000
 class Progress:
     """How far a script is. Rates come from the times in the file; None is what it does not say."""
 
-    step: int
-    total_steps: int | None = None
+    step: Count
+    total_steps: Count | None = None
     epoch: float | None = None
-    epochs: int | None = None
+    epochs: Count | None = None
     loss: float | None = None
     samples_per_s: float | None = None
     steps_per_s: float | None = None
@@ -29,50 +32,63 @@ class Progress:
         return max(self.total_steps - self.step, 0) / self.steps_per_s
 
 
+# What a row says of these is taken from the newest row that says it, in its own type.
+_HINTS = get_type_hints(Progress, include_extras=True) | {"time": Moment}
+_NEWEST = ("total_steps", "epoch", "epochs", "loss", "samples_per_s", "test_accuracy")
+
+
 def read_progress(run_dir: Path) -> Progress | None:
-    """Return the progress of a run; None when nothing has been logged."""
-    rows = tail_rows(run_dir / "metrics.jsonl")
-    steps = [row for row in rows if isinstance(row.get("step"), int)]
+    """Return the progress of a run; None when nothing has been logged.
+
+    Raises:
+        DamagedFileError: the file is no regular file.
+    """
+    rows = tail_rows(run_dir / METRICS)
+    steps = [row for row in rows if _is(row, "step")]
     if not steps:
         return None
-    return Progress(
-        step=steps[-1]["step"],
-        total_steps=_last(rows, "total_steps"),
-        epoch=_last(rows, "epoch"),
-        epochs=_last(rows, "epochs"),
-        loss=_last(rows, "loss"),
-        samples_per_s=_last(rows, "samples_per_s"),
-        steps_per_s=_rate(steps),
-        test_accuracy=_last(rows, "test_accuracy"),
-    )
+    known = {name: _last(rows, name) for name in _NEWEST}
+    return Progress(step=steps[-1]["step"], steps_per_s=_rate(steps), **known)
 
 
 def tail_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the last rows of a JSON-lines file; a torn line is left out."""
+    """Return the last rows of a JSON-lines file; a torn line is left out.
+
+    Raises:
+        DamagedFileError: it is no regular file.
+    """
     try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - _TAIL_BYTES))
-            lines = stream.read().splitlines()
+        lines = read_tail(path, _TAIL_BYTES).splitlines()
     except OSError:
         return []
     rows = []
     for line in lines:
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = parse_json(line, nan=True)
+        except DamagedFileError:
             continue
         if isinstance(row, dict):
             rows.append(row)
     return rows
 
 
-def _last(rows: list[dict[str, Any]], key: str) -> Any:  # noqa: ANN401
-    return next((row[key] for row in reversed(rows) if row.get(key) is not None), None)
+def _is(row: dict[str, Any], name: str) -> bool:
+    """Say whether a row has a value of that name, and of its type: scripts write what they like."""
+    value = row.get(name)
+    if name == "loss" and isinstance(value, float):  # also one that has become NaN
+        return True
+    try:
+        return check(_HINTS[name], value, name) is not None
+    except DamagedFileError:
+        return False
+
+
+def _last(rows: list[dict[str, Any]], name: str) -> Any:  # noqa: ANN401
+    return next((row[name] for row in reversed(rows) if _is(row, name)), None)
 
 
 def _rate(steps: list[dict[str, Any]]) -> float | None:
-    timed = [row for row in steps if isinstance(row.get("time"), int | float)]
+    timed = [row for row in steps if _is(row, "time")]
     if len(timed) < 2:
         return None
     seconds = timed[-1]["time"] - timed[0]["time"]

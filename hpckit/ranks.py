@@ -1,12 +1,18 @@
 """What each rank did: `ranks/<rank>.json`, one file per rank, one entry per restart."""
 
-import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from hpckit.files import DamagedFileError, read_json, reason
+from hpckit.run_record import Pid, Size
 from hpckit.runs import write_json
+from hpckit.values import Moment, Within, Word, rebuild, whole_number
+
+# A file holds the end of one traceback per restart. All together: what a login node bears.
+_MAX_BYTES, _MAX_TOGETHER, _MAX_FILES = 4 * 2**20, 256 * 2**20, 100_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,16 +23,21 @@ class RankRecord:
     line it wrote to stderr. `consequence` is true for a rank stopped because another one failed.
     """
 
-    rank: int
-    restart: int
-    host: str
-    device: str
-    pid: int
-    started: float
-    ended: float | None = None
-    exit_code: int | None = None
+    rank: Size
+    restart: Size
+    host: Word
+    device: Word
+    pid: Pid
+    started: Moment
+    ended: Moment | None = None
+    exit_code: Annotated[int, Within(-255, 255)] | None = None
     error: str | None = None
     consequence: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RankFile:
+    attempts: tuple[RankRecord, ...]
 
 
 def rank_file(run_dir: Path, rank: int) -> Path:
@@ -35,38 +46,80 @@ def rank_file(run_dir: Path, rank: int) -> Path:
 
 
 def write_rank(run_dir: Path, record: RankRecord) -> None:
-    """Add or replace this attempt in the rank's file."""
+    """Add or replace this attempt in the rank's file; a damaged one is written anew."""
     path = rank_file(run_dir, record.rank)
-    attempts = [row for row in read_attempts(path) if row["restart"] != record.restart]
-    write_json(path, {"rank": record.rank, "attempts": [*attempts, asdict(record)]})
-
-
-def read_attempts(path: Path) -> list[dict[str, Any]]:
-    """Return a rank file's attempts; none when it is absent or damaged."""
     try:
-        attempts = json.loads(path.read_text(encoding="utf-8"))["attempts"]
-        return [row for row in attempts if isinstance(row, dict) and "restart" in row]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+        attempts = [row for row in read_attempts(path) if row.restart != record.restart]
+    except (OSError, DamagedFileError):
+        attempts = []
+    rows = [asdict(row) for row in (*attempts, record)]
+    write_json(path, {"rank": record.rank, "attempts": rows})
 
 
-def read_ranks(run_dir: Path) -> list[RankRecord]:
-    """Return the newest attempt of every rank that has begun, by rank."""
-    attempts = [
-        _record(row) for path in (run_dir / "ranks").glob("*.json") for row in read_attempts(path)
-    ]
-    known = [record for record in attempts if record]
-    newest = max((record.restart for record in known), default=0)
+def read_attempts(path: Path) -> list[RankRecord]:
+    """Return a rank file's attempts.
+
+    Raises:
+        OSError: it cannot be read. DamagedFileError: it is not what hpckit writes.
+    """
+    attempts = rebuild(_RankFile, read_json(path, most=_MAX_BYTES), newer=True).attempts
+    if other := [row.rank for row in attempts if path.stem != str(row.rank)]:
+        raise DamagedFileError(f"it speaks of rank {other[0]}")
+    return list(attempts)
+
+
+def read_all_attempts(run_dir: Path, damaged: list[str] | None = None) -> list[RankRecord]:
+    """Return every attempt of every rank; say in `damaged` which files hold none, and why."""
+    records: list[RankRecord] = []
+    for path in _rank_files(run_dir / "ranks", [] if damaged is None else damaged):
+        try:
+            records += read_attempts(path)
+        except FileNotFoundError:
+            continue  # removed since
+        except (OSError, DamagedFileError) as error:
+            if damaged is not None:
+                damaged.append(f"ranks/{path.name}: {reason(error)}")
+    return records
+
+
+def read_ranks(run_dir: Path, damaged: list[str] | None = None) -> list[RankRecord]:
+    """Return the newest attempt of every rank that has begun, by rank; `damaged` as above."""
+    records = read_all_attempts(run_dir, damaged)
+    newest = max((record.restart for record in records), default=0)
     return sorted(
-        (record for record in known if record.restart == newest), key=lambda record: record.rank
+        (record for record in records if record.restart == newest), key=lambda record: record.rank
     )
 
 
-def _record(row: Mapping[str, Any]) -> RankRecord | None:
+def _rank_files(folder: Path, damaged: list[str]) -> Iterator[Path]:
+    """Yield files with a rank's name, as many as a run of any size has."""
+    count = size = 0
     try:
-        return RankRecord(**row)
-    except TypeError:
-        return None  # written by another version
+        entries = os.scandir(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        damaged.append(f"ranks: {error.strerror}")
+        return
+    with entries:
+        for entry in entries:
+            stem, dot, end = entry.name.partition(".")
+            if end != "json" or not dot or whole_number(stem) is None:
+                continue
+            if count >= _MAX_FILES or size > _MAX_TOGETHER:
+                damaged.append(f"ranks: only {count} files were read, which have {size} bytes")
+                return
+            count, size = count + 1, size + _bytes_to_read(entry)
+            yield Path(entry.path)
+
+
+def _bytes_to_read(entry: "os.DirEntry[str]") -> int:
+    """Return a file's size; a larger one than is read here costs nothing."""
+    try:
+        size = entry.stat().st_size
+    except OSError:
+        return 0
+    return size if size <= _MAX_BYTES else 0
 
 
 def first_failure(records: list[RankRecord]) -> RankRecord | None:

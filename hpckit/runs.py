@@ -9,25 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from hpckit.errors import NotFoundError, OutsideError, RequestError
-from hpckit.files import replace_file
-from hpckit.paths import is_file, typed_path
+from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
+from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.paths import is_there, typed_path
+from hpckit.run_record import MAX_BYTES, checked_record
 
 RECORD = "run.json"
 SCHEMA = 1
-# What commands read of a record without asking whether it is there.
-_KEYS = ("run_id", "job_id", "executor", "submitted_at", "name", "cwd", "request", "parameters",
-         "command", "hpckit_version")  # fmt: skip
-# What a folder's name, and an id given to Slurm's programs, may be: the record may be another's.
-_RUN_ID = re.compile(r"[\w][\w.-]{0,200}", re.ASCII)
-_JOB_ID = re.compile(r"\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}", re.ASCII)
 # A group's folder may let all its members write, and a umask of 002 every file in it. What a run
 # starts, loads or sends again must be its owner's own words: others read, where the umask lets
 # them, and never write.
 FOLDER_MODE, _FILE_MODE = 0o755, 0o644
-_PLAN_KEYS = ("nodes", "tasks_per_node", "ranks", "total_gpus", "time_min", "strategy", "launcher")
-_PLAN_NUMBERS = ("nodes", "tasks_per_node", "ranks", "total_gpus", "time_min")
-_LAST_MOMENT = 253_402_300_800.0  # the year 10000, which time.localtime() still knows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +83,14 @@ class Run:
         return float(self.record["submitted_at"])
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DamagedRun:
+    """A run's folder, and why it cannot be read."""
+
+    dir: Path
+    error: HpckitError
+
+
 def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, str]) -> Path:
     """Return where runs live: `--runs`, else `$HPCKIT_RUNS`, else the site's, else `./runs`.
 
@@ -135,59 +135,44 @@ def read_run(folder: Path) -> Run:
     """Read a run's folder.
 
     Raises:
-        NotFoundError: there is no run. OutsideError: it cannot be read. RequestError: it is broken.
+        NotFoundError: there is no run. OutsideError: it cannot be read. DamagedRunError: it is
+        broken.
     """
     path = folder / RECORD
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        run = Run(dir=folder, record=record)
-        _ = [record[key] for key in _KEYS], [record["plan"][key] for key in _PLAN_KEYS]
-        _check(run)
+        return Run(dir=folder, record=checked_record(read_json(path, most=MAX_BYTES)))
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{str(folder)!r} is not a run's folder: it has no {RECORD}."
         ) from error
     except OSError as error:
         raise OutsideError(f"Run {str(folder)!r} cannot be read: {error.strerror}.") from error
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        raise RequestError(
-            f"{path} is damaged ({type(error).__name__}: {error}). Its logs are still in {folder}."
+    except DamagedFileError as error:
+        raise DamagedRunError(
+            f"{path} is damaged: {error}. Its logs are still in {folder}."
         ) from error
-    return run
 
 
-def _check(run: Run) -> None:
-    """Refuse what no run of hpckit's has: in a shared folder somebody else may have written it.
+def read_or_tell(folder: Path, damaged: list[DamagedRun] | None = None) -> Run | None:
+    """Read a run's folder; None if there is none, or it cannot be read: `damaged` is told why.
 
-    Raises:
-        ValueError, TypeError, OverflowError: a value that commands could not use.
+    What the user may not read at all is somebody's own: it is no run here.
     """
-    wrong = [word for word in (run.job_id, run.array_job_id or "0") if not _JOB_ID.fullmatch(word)]
-    if wrong or not _RUN_ID.fullmatch(run.run_id):
-        raise ValueError(f"{(wrong or [run.run_id])[0][:80]!r} cannot be an id")
-    if not 0 <= run.submitted_at < _LAST_MOMENT:
-        raise ValueError(f"{run.submitted_at} is no moment")
-    plan = run.record["plan"]
-    _ = run.ranks, run.task, [int(plan[key]) for key in _PLAN_NUMBERS]
-    for key in ("name", "cwd"):
-        if not isinstance(run.record[key], str):
-            raise TypeError(f"{key!r} is no text")
+    try:
+        return read_run(folder)
+    except NotFoundError:
+        return None
+    except (OutsideError, DamagedRunError) as error:
+        if damaged is not None and not isinstance(error.__cause__, PermissionError):
+            damaged.append(DamagedRun(dir=folder, error=error))
+        return None
 
 
-def list_runs(root: Path) -> Iterator[Run]:
-    """Yield the readable runs below `root`, newest first; damaged ones are passed over."""
+def list_runs(root: Path, damaged: list[DamagedRun] | None = None) -> Iterator[Run]:
+    """Yield the readable runs below `root`, newest first; `damaged` is told of others."""
     for folder in sorted(_folders(root), key=_written_at, reverse=True):
-        try:
-            yield read_run(folder)
-        except (OutsideError, RequestError):
-            continue
+        if run := read_or_tell(folder, damaged):
+            yield run
 
 
 def _folders(root: Path) -> list[Path]:
@@ -201,8 +186,7 @@ def _folders(root: Path) -> list[Path]:
 
 def _is_run(entry: "os.DirEntry[str]") -> bool:
     try:
-        # A regular file: reading a pipe put there would never end.
-        return entry.is_dir() and is_file(Path(entry.path) / RECORD)
+        return entry.is_dir() and is_there(Path(entry.path) / RECORD)
     except OSError:
         return False
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from hpckit.files import DamagedFileError, read_tail
+
 _TAIL_BYTES = 64_000
 START = "Traceback (most recent call last):"
 _MAX_LINES = 80
@@ -15,11 +17,8 @@ _CHAINED = (
 def last_error(path: Path, start: int = 0) -> str | None:
     """Return the last traceback in a log from byte `start` on, else its last line, or None."""
     try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(start, size - _TAIL_BYTES))
-            text = stream.read().decode(errors="replace")
-    except OSError:
+        text = read_tail(path, _TAIL_BYTES, start=start).decode(errors="replace")
+    except (OSError, DamagedFileError):
         return None
     # What hpckit itself said there is no error of the script's.
     lines = [line for line in text.rstrip().splitlines() if not line.startswith("hpckit: ")]

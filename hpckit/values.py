@@ -36,7 +36,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Limits of a number, both allowed: `Annotated[int, Within(0, 100)]`."""
+    """Limits of a number, or of a text's length; both allowed: `Annotated[int, Within(0, 100)]`."""
 
     least: float
     most: float
@@ -49,6 +49,8 @@ Moment = Annotated[float, Within(0, LAST_MOMENT)]
 # Slurm and Linux count in 63 bits at most.
 MOST = 2**63 - 1
 Count = Annotated[int, Within(0, MOST)]
+# A name that fits a line, with room.
+Word = Annotated[str, Within(0, 1000)]
 _DIGITS = re.compile(r"0*([0-9]{1,19})")
 
 
@@ -100,7 +102,9 @@ def _record(kind: Any, found: object, name: str, *, newer: bool) -> Any:  # noqa
         other = next(key for key in found if key not in readers)
         raise DamagedFileError(f"{inside}{str(other)[:_SHOWN]!r} is unknown here")
     if not needed <= found.keys():
-        raise DamagedFileError(f"'{inside}{min(needed - found.keys())}' is missing")
+        raise DamagedFileError(
+            f"'{inside}{next(key for key in readers if key in needed - found.keys())}' is missing"
+        )
     values = {
         key: readers[key].read(value, inside + key)
         for key, value in found.items()
@@ -183,8 +187,9 @@ def _limited(inner: _Reader, limits: Sequence[object]) -> _Reader:
 
     def read(value: Any, name: str) -> Any:  # noqa: ANN401
         got = inner.read(value, name)
-        if not all(row.least <= got <= row.most for row in bounds):
-            raise _wrong(name, value, what)
+        size = len(got) if isinstance(got, str) else got
+        if not all(row.least <= size <= row.most for row in bounds):
+            raise _wrong(name, value, f"{what} letters" if isinstance(got, str) else what)
         return got
 
     return _Reader(what, read)

@@ -8,8 +8,9 @@ import typer
 
 from hpckit import collections as places
 from hpckit.cli.output import note
+from hpckit.errors import DamagedRunError, HpckitError, OutsideError
 from hpckit.find import find_runs
-from hpckit.runs import Run, runs_root
+from hpckit.runs import DamagedRun, Run, runs_root
 from hpckit.sites import Site, detect_site, load_site
 
 RunsOption = Annotated[
@@ -54,8 +55,30 @@ def find_site(name: str | None, collections: tuple[places.Collection, ...]) -> S
     return load_site(name or detect_site(collections), collections)
 
 
-def runs_called(words: list[str], option: Path | None) -> list[Run]:
-    """Return the runs of several ids, each once, in the order given."""
+def runs_called(words: list[str], option: Path | None) -> tuple[list[Run], list[HpckitError]]:
+    """Return the runs of several ids, each once, in the order given; and why others cannot be read.
+
+    Raises:
+        NotFoundError: an id is none: nothing has been done yet. HpckitError: no run can be read.
+    """
     root = default_root(option)
-    found = [run for word in words for run in find_runs(word, root)]
-    return list({run.dir: run for run in found}.values())
+    found: list[Run] = []
+    errors: list[HpckitError] = []
+    for word in words:
+        damaged: list[DamagedRun] = []
+        try:
+            found += find_runs(word, root, damaged)
+        except (DamagedRunError, OutsideError) as error:
+            errors.append(error)
+        errors += [row.error for row in damaged]
+    if not found:
+        raise_last(errors)
+    return list({run.dir: run for run in found}.values()), errors
+
+
+def raise_last(errors: list[HpckitError]) -> None:
+    """Say what went wrong with some of several things, each on its line; raise the last."""
+    for error in errors[:-1]:
+        note(f"hpckit: error: {error}")
+    for error in errors[-1:]:
+        raise error

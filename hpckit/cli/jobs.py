@@ -9,8 +9,12 @@ from hpckit.cli.arguments import JsonOption, RunsOption, default_root
 from hpckit.cli.output import note, print_json, say, table
 from hpckit.cli.view import status_record
 from hpckit.find import newest_runs
+from hpckit.runs import DamagedRun
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.units import format_seconds
+
+# So many are named.
+_DAMAGED = 10
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,18 +29,30 @@ def jobs(
     json: JsonOption = False,
 ) -> None:
     """List your runs, newest first, with their states."""
-    shown = newest_runs(default_root(runs), limit or None)
+    damaged: list[DamagedRun] = []
+    shown = newest_runs(default_root(runs), limit or None, damaged)
     found = [status for status in statuses(shown) if not (active and status.finished)]
     if json:
-        print_json({"jobs": [status_record(status) for status in found]})
+        said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in damaged]
+        print_json({"jobs": [status_record(status) for status in found], "damaged": said})
         return
+    if shown:
+        heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")
+        say(table(heads, [_row(status) for status in found]))
+    _say_damaged([str(row.error) for row in damaged])
+    _say_damaged([f"{row.run.run_id}: {text}" for row in found for text in row.damaged[:1]])
     if not shown:
         note("No runs yet. Start one: hpckit submit ddp")
-        return
-    heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")
-    say(table(heads, [_row(status) for status in found]))
-    if len(shown) == limit:
+    elif len(shown) == limit:
         note(f"The newest {limit}; --limit 0 shows all.")
+
+
+def _say_damaged(lines: list[str]) -> None:
+    """Name what cannot be read, as far as it does not hide what can."""
+    for line in lines[:_DAMAGED]:
+        note(f"damaged: {line}")
+    if len(lines) > _DAMAGED:
+        note(f"damaged: {len(lines) - _DAMAGED} more")
 
 
 def _row(status: RunStatus) -> tuple[object, ...]:

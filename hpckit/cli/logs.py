@@ -1,6 +1,7 @@
 """`hpckit logs JOBID`: a rank's output, every rank's, the first error; `-f` follows."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from hpckit.cli.arguments import JobArgument, RunsOption, default_root
 from hpckit.cli.output import note, say, show_log
-from hpckit.errors import RequestError
+from hpckit.errors import DamagedRunError, RequestError
 from hpckit.find import find_runs
 from hpckit.logs import error_report, follow, log_files, read_all
 from hpckit.runs import Run
@@ -37,16 +38,18 @@ def logs(
 ) -> None:
     """Print what a job's ranks wrote: rank 0 unless told otherwise."""
     run = _one(job_id, find_runs(job_id, default_root(runs)))
+    damaged: list[str] = []
     if errors:
         _print_errors(run)
     elif following:
-        over = over_by_and_by([run])
-        _print(follow(lambda: log_files(run, rank, every=every), over), own=run.mine)
+        files = partial(log_files, run, rank, every=every)
+        _print(follow(files, over_by_and_by([run]), damaged), own=run.mine)
+    elif found := log_files(run, rank, every=every):
+        _print(read_all(found, damaged), own=run.mine)
     else:
-        files = log_files(run, rank, every=every)
-        _print(read_all(files), own=run.mine)
-        if not files:
-            note(f"{run.job_id} has written nothing yet. See `hpckit status {run.job_id}`.")
+        note(f"{run.job_id} has written nothing yet. See `hpckit status {run.job_id}`.")
+    if damaged:
+        raise DamagedRunError(f"Logs of {run.run_id} that cannot be read: {'; '.join(damaged)}.")
 
 
 def _one(word: str, found: list[Run]) -> Run:
@@ -60,6 +63,8 @@ def _print_errors(run: Run) -> None:
     if status.good:
         note(f"{run.job_id} COMPLETED: no rank failed.")
         return
+    for text in status.damaged:
+        note(f"damaged: {text}")
     report = error_report(run)
     if report and (status.finished or status.ranks):
         say(report)

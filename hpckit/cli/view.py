@@ -3,11 +3,15 @@
 import time
 from typing import Any
 
-from hpckit.metrics import Progress, read_progress
+from hpckit.files import DamagedFileError
+from hpckit.metrics import METRICS, Progress, read_progress
 from hpckit.slurm.states import is_waiting
 from hpckit.submission.states import RunStatus
 from hpckit.tracebacks import error_line
 from hpckit.units import format_seconds
+
+# So many files are named that cannot be read, of each run.
+_DAMAGED = 5
 
 
 def status_record(status: RunStatus) -> dict[str, Any]:
@@ -37,6 +41,7 @@ def status_record(status: RunStatus) -> dict[str, Any]:
             }
             for rank in status.ranks
         ],
+        "damaged": list(status.damaged),
     }
 
 
@@ -69,12 +74,19 @@ def status_line(status: RunStatus) -> str:
         parts.append(f"expected start {clock(status.expected_start)}")
     if status.restarts:
         parts.append(f"restarted {status.restarts}x")
-    progress = read_progress(status.run.dir) if status.ranks else None
-    if progress:
-        parts.append(progress_text(progress, over=status.finished))
+    if status.ranks:
+        parts += _progress(status)
     if status.finished and status.exit_code:
         parts.append(f"exit status {status.exit_code}")
     return ": ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]
+
+
+def _progress(status: RunStatus) -> list[str]:
+    try:
+        found = read_progress(status.run.dir)
+    except DamagedFileError as error:
+        return [f"damaged: {METRICS}: {error}"]
+    return [progress_text(found, over=status.finished)] if found else []
 
 
 def progress_text(progress: Progress, *, over: bool = False) -> str:
@@ -118,6 +130,9 @@ def status_page(status: RunStatus) -> str:
     stopped = [str(rank.rank) for rank in status.ranks if rank.consequence]
     if stopped:
         lines.append(f"  stopped  rank(s) {', '.join(stopped)}, after that")
+    lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]
+    if len(status.damaged) > _DAMAGED:
+        lines.append(f"  damaged  {len(status.damaged) - _DAMAGED} files more")
     if status.finished and not status.good:
         lines.append(f"  see      hpckit logs {status.run.job_id} --errors")
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
-from hpckit.cli.output import print_json, say
+from hpckit.cli.output import note, print_json, say
 from hpckit.cli.view import status_document, status_line
 from hpckit.submission.waiting import wait as wait_for
 
@@ -24,10 +24,15 @@ def wait(
     json: JsonOption = False,
 ) -> None:
     """Wait until all jobs are over. Exit status 0 when all COMPLETED, 1 when one did not."""
-    found = wait_for(runs_called(job_ids, runs), timeout_s=timeout)
+    called, errors = runs_called(job_ids, runs)
+    for error in errors:  # it may be long until the others are over
+        note(f"hpckit: error: {error}")
+    found = wait_for(called, timeout_s=timeout)
     if json:
         print_json(status_document(found))
     else:
         say("\n".join(status_line(status) for status in found))
+    if errors:
+        raise typer.Exit(errors[-1].exit_code)
     if not all(status.good for status in found):
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpckit.ranks import read_attempts
+from hpckit.ranks import read_all_attempts
 from hpckit.report.identity import Known, identify, is_running, spans
 from hpckit.report.matching import match
 from hpckit.report.slurm_figures import running_answer, slurm_answers, slurm_notes
@@ -146,10 +146,8 @@ def _rank_times(run: Run | None) -> tuple[tuple[int, float, float | None], ...]:
     if run is None:
         return ()
     times: dict[int, list[tuple[float, float | None]]] = {}
-    for path in (run.dir / "ranks").glob("*.json"):
-        for row in read_attempts(path):
-            if isinstance(row.get("started"), int | float):
-                times.setdefault(row["restart"], []).append((row["started"], row.get("ended")))
+    for row in read_all_attempts(run.dir):
+        times.setdefault(row.restart, []).append((row.started, row.ended))
     return tuple(
         (restart, min(start for start, _ in rows), _last_end([end for _, end in rows]))
         for restart, rows in sorted(times.items())

@@ -5,10 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpckit.errors import CommandError, HpckitError, NotFoundError, OutsideError
+from hpckit.errors import (
+    CommandError,
+    DamagedRunError,
+    HpckitError,
+    NotFoundError,
+    OutsideError,
+)
 from hpckit.find import find_runs
 from hpckit.report.identity import Known
-from hpckit.runs import Run
+from hpckit.runs import DamagedRun, Run
 from hpckit.slurm.jobs import is_asked, squeue
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.usage import job_usage
@@ -39,6 +45,7 @@ class _Word:
     job_id: str
     step: str | None
     runs: tuple[Run, ...]
+    damaged: tuple[HpckitError, ...] = ()
 
 
 def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[HpckitError]]:
@@ -60,9 +67,10 @@ def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[H
         meant = mine or _foreign(word, usage, queued, trouble)
         there = [target for target in meant if _has_step(target)]
         targets += there
-        if not meant:
+        missing += word.damaged
+        if not meant and not word.damaged:
             missing.append(_no_such_job(word.job_id, root, trouble))
-        elif not there:
+        elif meant and not there:
             missing.append(_no_such_step(meant[0]))
     return list({(row.job_id, row.step): row for row in targets}.values()), missing
 
@@ -70,12 +78,16 @@ def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[H
 def _read(word: str, root: Path) -> _Word:
     match = _STEP.fullmatch(word)
     job_id, step = (match["job"], match["step"]) if match else (word, None)
+    damaged: list[DamagedRun] = []
     try:
-        return _Word(job_id=job_id, step=step, runs=tuple(find_runs(job_id, root)))
+        runs = tuple(find_runs(job_id, root, damaged))
     except NotFoundError:
         if job_id == "latest":
             raise
-        return _Word(job_id=job_id, step=step, runs=())
+        runs = ()
+    except (DamagedRunError, OutsideError) as error:
+        return _Word(job_id=job_id, step=step, runs=(), damaged=(error,))
+    return _Word(job_id=job_id, step=step, runs=runs, damaged=tuple(row.error for row in damaged))
 
 
 def _usage(ids: list[str]) -> tuple[dict[str, tuple[JobUsage, ...]], str | None]:

@@ -24,7 +24,8 @@ _SAME_SUBMISSION_S = 3600
 class RunStatus:
     """State of one run, in Slurm's words, and where it was learned.
 
-    `elsewhere`: this Slurm has another job with its id.
+    `elsewhere`: this Slurm has another job with its id. `damaged`: which of the run's files cannot
+    be read, and why.
 
     `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
     the way of knowing. `expected_start` is in epoch seconds.
@@ -43,6 +44,7 @@ class RunStatus:
     exit_code: int | None = None
     ranks: tuple[RankRecord, ...] = ()
     elsewhere: bool = False
+    damaged: tuple[str, ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -75,9 +77,17 @@ def statuses(runs: Sequence[Run]) -> list[RunStatus]:
         if len(job_ids) == 1:  # more would cost a process each
             full = {job_id: _in_full(record) for job_id, record in said.records.items()}
             said = replace(said, records=full)
-    return [
-        _local_status(run) if run.executor == "local" else _slurm_status(run, said) for run in runs
-    ]
+    return [_status(run, said) for run in runs]
+
+
+def _status(run: Run, said: _Answers) -> RunStatus:
+    damaged: list[str] = []
+    ranks = tuple(read_ranks(run.dir, damaged))
+    if run.executor == "local":
+        status = _local_status(run, ranks, damaged)
+    else:
+        status = _slurm_status(run, ranks, said)
+    return replace(status, damaged=tuple(damaged))
 
 
 def is_its(run: Run, record: JobRecord) -> bool:
@@ -151,8 +161,8 @@ def _in_full(record: JobRecord) -> JobRecord:
     return replace(record, exit_code=full.exit_code, restarts=full.restarts) if full else record
 
 
-def _slurm_status(run: Run, said: _Answers) -> RunStatus:
-    ranks, record = tuple(read_ranks(run.dir)), said.records.get(run.job_id)
+def _slurm_status(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> RunStatus:
+    record = said.records.get(run.job_id)
     if record is None:
         return _inferred(run, ranks, said)
     if not is_its(run, record):
@@ -273,9 +283,11 @@ def _elapsed(ranks: tuple[RankRecord, ...]) -> float:
     return max(rank.ended or 0.0 for rank in ranks) - min(rank.started for rank in ranks)
 
 
-def _local_status(run: Run) -> RunStatus:
-    ranks = tuple(read_ranks(run.dir))
-    local = read_local_state(run.dir)
+def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -> RunStatus:
+    before = len(damaged)
+    local = read_local_state(run.dir, damaged)
+    if local is None and len(damaged) > before:
+        return RunStatus(run=run, state=JobState.UNKNOWN, source="local", reason_text=damaged[-1])
     if local is None:
         return RunStatus(run=run, state=JobState.PENDING, source="local", reason="Starting")
     failed = first_failure(list(ranks))

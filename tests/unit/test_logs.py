@@ -46,7 +46,7 @@ def test_a_rank_the_run_has_not_is_refused(tmp_path: Path, number: int) -> None:
 def test_reading_gives_everything_also_what_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"a\xff" + b"b" * 200_000)
-    assert "".join(text for _, text in read_all([path])) == "a\ufffd" + "b" * 200_000
+    assert "".join(text for _, text in read_all([path], [])) == "a\ufffd" + "b" * 200_000
 
 
 def test_following_goes_on_until_over_and_sees_files_that_appear(tmp_path: Path) -> None:
@@ -63,7 +63,9 @@ def test_following_goes_on_until_over_and_sees_files_that_appear(tmp_path: Path)
     found = [
         (path.name, text)
         for path, text in follow(
-            lambda: [path for path in (first, second) if path.exists()], lambda: next(steps)()
+            lambda: [path for path in (first, second) if path.exists()],
+            lambda: next(steps)(),
+            [],
         )
     ]
     assert found == [("0.out", "one\n"), ("0.err", "late\n"), ("0.out", "two\n")]

@@ -17,7 +17,7 @@ def test_a_ranks_file_holds_one_entry_per_restart(tmp_path: Path) -> None:
     write_rank(run, rank(0, exit_code=1, ended=11.0))
     write_rank(run, rank(0, restart=1))
     attempts = read_attempts(run / "ranks" / "0.json")
-    assert [(row["restart"], row["exit_code"]) for row in attempts] == [(0, 1), (1, None)]
+    assert [(row.restart, row.exit_code) for row in attempts] == [(0, 1), (1, None)]
     assert not [path for path in (run / "ranks").iterdir() if path.name.startswith(".")]
 
 

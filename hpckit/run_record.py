@@ -1,0 +1,103 @@
+"""What stands in `run.json`, as types: in a shared folder somebody else may have written it."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from hpckit.files import DamagedFileError
+from hpckit.values import Count, Moment, Within, Word, rebuild
+
+# Ten times the words of a process' arguments, which stand in a record three times.
+MAX_BYTES = 4 * 2**20
+# What a folder's name, and an id given to Slurm's programs, may be.
+_RUN_ID = re.compile(r"[\w][\w.-]{0,200}", re.ASCII)
+_JOB_ID = re.compile(r"\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}", re.ASCII)
+
+# Far above any cluster's nodes, ranks and GPUs: loops over them end.
+Size = Annotated[int, Within(0, 10_000_000)]
+# Signals are sent to these: never to 0 or -1, which mean many.
+Pid = Annotated[int, Within(1, 2**31 - 1)]
+
+
+class Shape(TypedDict):
+    """The plan: what was asked of the scheduler."""
+
+    nodes: Size
+    tasks_per_node: Size
+    ranks: Size
+    total_gpus: Size
+    time_min: Count
+    strategy: Word
+    launcher: Word
+    gpus_per_node: NotRequired[Size]
+    gpu_type: NotRequired[Word | None]
+    cpus_per_task: NotRequired[Size | None]
+    mem_gb: NotRequired[Size | None]
+    partition: NotRequired[Word | None]
+    account: NotRequired[Word | None]
+    qos: NotRequired[Word | None]
+    sample_interval_s: NotRequired[float]
+
+
+class ArrayTask(TypedDict):
+    """Which task of which array a run is."""
+
+    job_id: str
+    index: Size
+
+
+class Used(TypedDict):
+    """A template, workload or site: whence, and the hash of what it held."""
+
+    name: str
+    collection: NotRequired[Word | None]
+    revision: NotRequired[Word | None]
+    hash: NotRequired[Word | None]
+
+
+class Code(TypedDict):
+    """The git version of the user's code."""
+
+    commit: NotRequired[Word | None]
+    dirty: NotRequired[bool | None]
+
+
+class RunRecord(TypedDict):
+    """A run's record: what commands read of it."""
+
+    run_id: str
+    job_id: str
+    executor: Literal["slurm", "local"]
+    submitted_at: Moment
+    name: Word
+    cwd: str
+    request: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    command: tuple[str, ...]
+    hpckit_version: Word
+    plan: Shape
+    array: NotRequired[ArrayTask | None]
+    user: NotRequired[Word | None]
+    site: NotRequired[Used | None]
+    workload: NotRequired[Used | None]
+    templates: NotRequired[tuple[Used, ...]]
+    code: NotRequired[Code | None]
+    script_hash: NotRequired[Word | None]
+
+
+def checked_record(found: object) -> Mapping[str, Any]:
+    """Return a record whose values are what commands take them for, with all else that it holds.
+
+    Raises:
+        DamagedFileError: it is none of hpckit's.
+    """
+    record: RunRecord = rebuild(RunRecord, found, newer=True)
+    array = record.get("array")
+    for word in (record["job_id"], array["job_id"] if array else "0"):
+        if not _JOB_ID.fullmatch(word):
+            raise DamagedFileError(f"{word[:80]!r} cannot be a job's id")
+    if not _RUN_ID.fullmatch(record["run_id"]):
+        raise DamagedFileError(f"{record['run_id'][:80]!r} cannot be a run's id")
+    if "\0" in record["cwd"]:
+        raise DamagedFileError("'cwd' holds a NUL")
+    return record
