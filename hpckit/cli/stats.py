@@ -26,6 +26,7 @@ from hpckit.stats.advice.loading import find_rule
 from hpckit.stats.document import SCHEMA_FILE, job_document
 from hpckit.stats.js1 import jobstats_record
 from hpckit.stats.samples.records import samples_files
+from hpckit.stats.summary.known import enough
 
 _WATCH_S = 5.0
 _Found = list[tuple[Gathered, tuple[Advice, ...]]]
@@ -219,6 +220,12 @@ def _gate(found: Sequence[Gathered], fail_under: float | None) -> None:
         value = row.job.summary.gpu_utilization_percent
         if value is None:
             raise JobError(f"Job {row.job.job_id}: GPU utilization is unknown.")
+        read = row.job.summary.gpu_coverage_percent
+        if read is not None and not enough(read):
+            raise JobError(
+                f"Job {row.job.job_id}: GPU utilization is unknown: its GPUs were read for "
+                f"{read:.0f} % of their time."
+            )
         if value < fail_under:
             raise JobError(
                 f"Job {row.job.job_id}: GPU utilization is {value:.1f} %, below {fail_under:g} %."

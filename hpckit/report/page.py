@@ -19,7 +19,8 @@ from hpckit.report.view import (
 )
 from hpckit.spelling import in_line
 from hpckit.stats.advice.engine import Advice
-from hpckit.stats.advice.rules import Severity
+from hpckit.stats.advice.rules import DRIVER, Severity
+from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import JobUse
 
@@ -117,6 +118,9 @@ def _unmeasured(job: JobUse) -> str:
 def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
     summary = job.summary
     yield _bar("GPU utilization", summary.gpu_utilization_percent, "", style, low_is_bad=True)
+    read = summary.gpu_coverage_percent
+    if read is not None and not enough(read):
+        yield f"{'':{_LABEL}}of the {percent(read)} of their time in which GPUs were read"
     if summary.gpu_utilization_percent is None and summary.gpu_utilization_peak_percent is not None:
         peak = percent(summary.gpu_utilization_peak_percent)
         yield f"{'':{_LABEL}}peak {peak} ({job.origins['summary.gpu_utilization_peak_percent']})"
@@ -198,7 +202,11 @@ def _advice(content: Page, style: Style) -> Iterator[str]:
     if not content.advice:
         return
     yield ""
-    shown = content.advice if content.everything else content.advice[:_MOST_ADVICE]
+    shown = [
+        item
+        for at, item in enumerate(content.advice)
+        if content.everything or at < _MOST_ADVICE or item.rests_on == DRIVER
+    ]
     for item in shown:
         lost = f" [{hours(item.lost_gpu_hours)} GPU-hours]" if item.lost_gpu_hours else ""
         lines = fold(f"{item.message}{lost} ({item.id})", WIDTH, f"{_MARKS[item.severity]} ", "   ")
@@ -250,7 +258,9 @@ def _provenance(job: JobUse) -> str:
             count = job.summary.samples or 0
             age = f", newest {duration(job.data_age_s)} old" if job.data_age_s is not None else ""
             nodes = f"{len(job.per_node)} node{'s' * (len(job.per_node) != 1)}"
-            parts.append(f"samples ({count} on {nodes}, {covered} of the job{age})")
+            read = job.summary.gpu_coverage_percent
+            gpus = f", {percent(read)} of its GPUs' time" if percent(read) != covered else ""
+            parts.append(f"samples ({count} on {nodes}, {covered} of the job{gpus}{age})")
         elif names:
             parts.append(f"{source} ({', '.join(names)})")
         else:

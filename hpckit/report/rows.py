@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from hpckit.report.view import WIDTH, Style, blocks, cut, duration, percent, size
 from hpckit.spelling import in_line
+from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse
 
@@ -20,8 +21,13 @@ def gpu_rows(
     shown = gpus if everything or len(gpus) <= _MOST_GPUS else _worst(gpus)
     width = min(max(len(_label(gpu)) for gpu in shown), 22)
     sm = any(gpu.sm_active_percent is not None for gpu in shown)
+    partly = any(
+        gpu.covered_percent is not None and not enough(gpu.covered_percent) for gpu in gpus
+    )
     head = f"{'GPU':<{width}}  {'util':>5} {'idle':>5} {'mem':>5}"
-    head += (f" {'SM':>5}" if sm else "") + f" {'W':>5}  "
+    head += (
+        (f" {'SM':>5}" if sm else "") + f" {'W':>5}" + (f" {'read':>5}" if partly else "") + "  "
+    )
     yield ""
     room = WIDTH - len(head)
     timeline = timelines[-1] if timelines else None
@@ -31,7 +37,8 @@ def gpu_rows(
         line += f"{_short(gpu.idle_percent)} {_short(gpu.memory_used_percent)}"
         line += f" {_short(gpu.sm_active_percent)}" if sm else ""
         watts = f"{gpu.power_watts_mean:.0f}" if gpu.power_watts_mean is not None else "?"
-        yield line + f" {watts:>5}  " + blocks(_line(gpu, timeline), room, style)
+        line += f" {watts:>5}" + (f" {_short(gpu.covered_percent)}" if partly else "")
+        yield line + "  " + blocks(_line(gpu, timeline), room, style)
     if len(shown) < len(gpus):
         rest = [gpu for gpu in gpus if gpu not in shown]
         known = [g.utilization_percent for g in rest if g.utilization_percent is not None]
@@ -67,8 +74,9 @@ def _node(node: NodeUse, width: int) -> str:
 
 
 def _worst(gpus: Sequence[GpuUse]) -> list[GpuUse]:
-    """Return the least used, in their own order: those one came to see."""
-    known = sorted(gpus, key=lambda gpu: gpu.utilization_percent or 0.0)[:_MOST_GPUS]
+    """Return those lost and the least used, in their own order: those one came to see."""
+    known = sorted(gpus, key=lambda gpu: (not gpu.lost, gpu.utilization_percent or 0.0))
+    known = known[:_MOST_GPUS]
     return [gpu for gpu in gpus if gpu in known]
 
 

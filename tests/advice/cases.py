@@ -6,7 +6,7 @@ The two differ by as little as the threshold allows.
 from dataclasses import dataclass
 
 from hpckit.stats.summary.values import JobUse, Stalls
-from tests.advice.made import GIB, HOUR, cpu_job, cpu_node, gpu, job, node
+from tests.advice.made import GIB, HOUR, START, cpu_job, cpu_node, gpu, job, node
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,11 @@ def two(utilization: float, peak: float = 100.0) -> JobUse:
 
 def one(**figures: object) -> JobUse:
     return job(gpus=(gpu(**figures),))
+
+
+def lost(**figures: object) -> JobUse:
+    return one(lost=True, lost_at=START + 1800, lost_s=5400.0, covered_percent=25.0,
+               lost_error="GPU is lost (NVML error 15)", **figures)  # fmt: skip
 
 
 def small(utilization: float, memory_gb: float = 5, **changes: object) -> JobUse:
@@ -225,6 +230,7 @@ CASES = (
          one(memory_held_idle_s=3599.0), lost=1.0),
     Case("throttling", "yellow", one(throttled_percent=10.0), one(throttled_percent=9.9),
          action="--exclude c1"),
-    Case("gpu-lost", "red", one(lost=True), one(lost=False), action="--exclude c1"),
+    Case("gpu-lost", "red", lost(back_at=None), one(lost=False), lost=1.5, action="--exclude c1"),
+    Case("gpu-lost", "yellow", lost(back_at=START + 7200), one(lost=False), lost=1.5),
     Case("gpu-errors", "yellow", one(ecc_uncorrected=1), one(ecc_uncorrected=0)),
 )  # fmt: skip

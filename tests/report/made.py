@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ def write_samples(
     *,
     host: str = "n1",
     restart: int = 0,
+    pid: int = 7,
+    ids: Mapping[str, str] | None = None,
+    stopped: Mapping[str, int] | None = None,
     period_s: float = 10.0,
     late_s: float = 0.0,
     cores: int = 16,
@@ -54,19 +58,23 @@ def write_samples(
     notes: Iterable[Note] = (),
     end: bool = True,
 ) -> Path:
-    """Write a file; `used[gpu][sample]` is the percent since the sample before."""
+    """Write a file; `used[gpu][sample]` is the percent since the sample before.
+
+    `stopped` are fields of all GPUs that are unknown from a sample on.
+    """
     count = max(len(row) for row in used) if used else 1
     encode = encoder(len(used))
-    path = folder / file_name(host, restart, 7)
+    path = folder / file_name(host, restart, pid)
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
         encode(
             Header(
                 host=host,
                 boot_id="b",
-                pid=7,
+                pid=pid,
                 epoch_us=round((START + late_s) * 1e6),
-                mono_us=BEGAN_US,
+                mono_us=BEGAN_US + round(late_s * 1e6),
+                ids=dict(ids or {}),
                 interval_us=round(period_s * 1e6),
                 gpus=table(len(used), host),
                 gpu_method="constrained",
@@ -78,7 +86,7 @@ def write_samples(
     ]
     energy, cpu_us = [10**9] * len(used), 10**6
     for number in range(count):
-        mono_us = BEGAN_US + round(number * period_s * 1e6)
+        mono_us = BEGAN_US + round((late_s + number * period_s) * 1e6)
         busy = cores_used if isinstance(cores_used, int | float) else cores_used[number]
         if number:
             cpu_us += round(busy * period_s * 1e6)
@@ -90,16 +98,16 @@ def write_samples(
                 continue
             if number:
                 energy[at] += round((100_000 + 5_000 * value) * period_s)
-            gpus.append(
-                GpuSample(
-                    energy_mj=energy[at],
-                    memory_bytes=gpu_memory,
-                    utilization_permille=round(value * 10),
-                    sm_permille=None if sm is None else round(value * 10 * sm),
-                    tensor_permille=round(value),
-                    dram_permille=round(value * 2),
-                )
+            reading = GpuSample(
+                energy_mj=energy[at],
+                memory_bytes=gpu_memory,
+                utilization_permille=round(value * 10),
+                sm_permille=None if sm is None else round(value * 10 * sm),
+                tensor_permille=round(value),
+                dram_permille=round(value * 2),
             )
+            gone = [name for name, first in (stopped or {}).items() if number >= first]
+            gpus.append(replace(reading, **dict.fromkeys(gone)))
         need = memory if isinstance(memory, int) else memory[number]
         sample = Sample(
             mono_us=mono_us, cpu_us=cpu_us, memory_bytes=need, memory_peak_bytes=need,

@@ -187,7 +187,7 @@ def test_red_advice_needs_samples_of_four_fifths_of_the_job(here: Path, cli: Cli
     assert {item["severity"] for item in most["advice"] if item["id"] == "gpu-unused"} == {"red"}
     [weaker] = [item for item in some["advice"] if item["id"] == "gpu-unused"]
     assert weaker["severity"] == "yellow"
-    assert weaker["downgraded"] == "only 77 % of the job was sampled"
+    assert weaker["downgraded"] == "only 77 % of its time was read"
 
 
 def test_a_share_over_100_is_shown_as_suspect_and_silences_nothing(here: Path, cli: Cli) -> None:

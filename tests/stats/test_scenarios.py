@@ -109,6 +109,40 @@ def test_lost_gpu(start: Start) -> None:
     assert "lost" in note.text
 
 
+def test_errors_in_the_middle_of_a_run(start: Start) -> None:
+    """Whatever NVML's error, a GPU of which nothing can be read is lost; it may come back."""
+    board = busy(4)
+    part = busy(4)
+    part.uuid, part.slice_of = "MIG-1", uuid(4)
+    part.words = {"instance": 1, "fail": "2 20"}
+    gpus = [
+        busy(0, fail="999 20"),
+        busy(1, fail="16 20"),
+        busy(2, fail="999 20 40"),
+        busy(3, fail=("3 20 inf energy", "3 20 inf power")),
+        board,
+        part,
+        busy(5),
+    ]
+    played = play(start, gpus, seconds=3.2, slow=0.4)
+    at = {gpu.uuid: position for position, gpu in enumerate(played.header.gpus)}
+    gone = {note.gpu: note for note in played.notes if note.code == "gpu_lost"}
+    found = {name: gone[name].error for name in gone}
+    assert found == {uuid(0): 999, uuid(1): 16, uuid(2): 999, "MIG-1": 2}
+    assert [note.gpu for note in played.notes if note.code == "gpu_back"] == [uuid(2)]
+    for name in gone:
+        rows = played.gpu(at[name])
+        assert all(sample.memory_bytes for when, sample in rows if when < 19)
+        assert not any(sample.memory_bytes for when, sample in rows if 26 < when < 39)
+    assert played.gpu(at[uuid(2)])[-1][1].memory_bytes
+    # One that no longer tells its energy is read on.
+    last = played.gpu(at[uuid(3)])[-1][1]
+    assert (last.energy_mj, last.power_mw, last.utilization_permille) == (None, None, 1000)
+    stopped = [note.error for note in played.notes if note.gpu == uuid(3)]
+    assert stopped == [3, 3]
+    assert all(sample.energy_mj for _, sample in played.gpu(at[uuid(5)]))
+
+
 def test_fields_a_board_does_not_have(start: Start) -> None:
     lacking = "energy samples throttle fields ecc remapped clocks"
     gpus = [

@@ -55,7 +55,7 @@ def _by_nvml(index: int) -> Found:
     except NvmlError:
         return {}  # nvidia-smi says why
     if index >= len(units):
-        return {"fault": "; ".join(failures) or f"NVML sees {len(units)} GPUs"}
+        return {"fault": "; ".join(map(str, failures)) or f"NVML sees {len(units)} GPUs"}
     about = units[index].info
     return {"by": "NVML", "name": about.name, "memory_bytes": about.memory_total_bytes}
 

@@ -10,13 +10,14 @@ from hpckit.stats.advice.loading import in_order
 from hpckit.stats.advice.namespace import job_values
 from hpckit.stats.advice.parts import Values
 from hpckit.stats.advice.places import Spot, leaves, spots_of, where
-from hpckit.stats.advice.rules import SAMPLES, Rule, Severity
+from hpckit.stats.advice.rules import DRIVER, SAMPLES, Rule, Severity
 from hpckit.stats.samples.records import SHARED
+from hpckit.stats.summary.known import ENOUGH_PERCENT
 from hpckit.stats.summary.values import JobUse
 
-# Red says "this was waste", which gaps in the samples could make untrue (facts 7.1, after
-# job_defense_shield issue 13).
-RED_COVERAGE_PERCENT = 80
+# Of a GPU or node that was read for less of its time, samples say too little for any advice: what
+# looks idle may be a GPU that could not be read (facts 7.1, after job_defense_shield issue 13).
+LEAST_PERCENT = 50
 _ORDER = list(Severity)
 
 
@@ -34,6 +35,7 @@ class Advice:
         where: the places as text; None for the whole job.
         places: the places as values.
         downgraded: why it is yellow although the rule says red.
+        rests_on: samples, slurm or driver.
     """
 
     id: str
@@ -46,6 +48,7 @@ class Advice:
     where: str | None = None
     places: tuple[Spot, ...] = ()
     downgraded: str | None = None
+    rests_on: str = SAMPLES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +62,7 @@ class _Finding:
 
 
 def advise(job: JobUse, rules: Sequence[Rule], site: Site | None = None) -> tuple[Advice, ...]:
-    """Return what the rules find: worst first, then by GPU-hours lost, then by rule."""
+    """Return what the rules find: worst first, what the driver says before the rest."""
     subjects = _subjects(job, site)
     found: list[_Finding] = []
     for rule in in_order(tuple(rules)):
@@ -94,6 +97,9 @@ def _find(rule: Rule, spot: Spot, values: Values) -> _Finding | None:
         known[name] = figure.evaluate(known)
     if rule.when is not None and rule.when.evaluate(known) is not True:
         return None
+    read = _own_percent(rule, known)
+    if rule.rests_on == SAMPLES and read is not None and read < LEAST_PERCENT:
+        return None
     for severity, condition in rule.levels.items():
         if condition.evaluate(known) is True:
             reason = _too_little_for_red(rule, known) if severity is Severity.RED else None
@@ -119,14 +125,27 @@ def _too_little_for_red(rule: Rule, known: Values) -> str | None:
         return None
     if known.get("gpu", {}).get("confidence") == SHARED:
         return "processes of others ran on this GPU too"
+    own = _own_percent(rule, known)
+    if own is not None:
+        return None if own >= ENOUGH_PERCENT else f"only {math.floor(own)} % of its time was read"
     coverage = known["job"]["summary"].get("coverage_percent")
     on_node = known.get("node", {}).get("covered_percent")
     if coverage is None:
         return "how much of the job was sampled is unknown"
     for percent, what in ((coverage, "the job"), (on_node, "the job's time on this node")):
-        if percent is not None and percent < RED_COVERAGE_PERCENT:
+        if percent is not None and percent < ENOUGH_PERCENT:
             return f"only {math.floor(percent)} % of {what} was sampled"
     return None
+
+
+def _own_percent(rule: Rule, known: Values) -> float | None:
+    """Return for how much of its time the GPU (for a job: all of them) was read, if known."""
+    found = None
+    if rule.for_each == "gpu":
+        found = known["gpu"].get("covered_percent")
+    if rule.for_each == "job":
+        found = known["job"]["summary"].get("gpu_coverage_percent")
+    return None if found is None else float(found)
 
 
 def _is_silenced(finding: _Finding, found: Iterable[_Finding], job: JobUse) -> bool:
@@ -168,6 +187,7 @@ def _advice(group: list[_Finding], counts: dict[str, int]) -> Advice:
         where=None if worst.rule.for_each == "job" else place,
         places=() if worst.rule.for_each == "job" else tuple(places),
         downgraded=worst.downgraded,
+        rests_on=worst.rule.rests_on,
     )
 
 
@@ -180,6 +200,6 @@ def _action(rule: Rule, values: Values) -> str | None:
     return text
 
 
-def _worst_first(advice: Advice) -> tuple[int, float, str, str]:
-    lost = advice.lost_gpu_hours or 0
-    return _ORDER.index(advice.severity), -lost, advice.id, advice.where or ""
+def _worst_first(advice: Advice) -> tuple[int, bool, float, str, str]:
+    lost, driver = advice.lost_gpu_hours or 0, advice.rests_on == DRIVER
+    return _ORDER.index(advice.severity), not driver, -lost, advice.id, advice.where or ""

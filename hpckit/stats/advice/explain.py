@@ -3,14 +3,14 @@
 import textwrap
 from collections.abc import Iterator
 
-from hpckit.stats.advice.engine import RED_COVERAGE_PERCENT
 from hpckit.stats.advice.expressions import fill_in
 from hpckit.stats.advice.functions import shown
 from hpckit.stats.advice.rules import SAMPLES, Rule
+from hpckit.stats.summary.known import ENOUGH_PERCENT
 
 _WIDTH = 88
 _RESTS_ON = {
-    SAMPLES: f"the samples; red only when they cover {RED_COVERAGE_PERCENT} % of the job",
+    SAMPLES: f"the samples; red only when they cover {ENOUGH_PERCENT:g} % of the job",
     "slurm": "what Slurm or the kernel says of the job, whatever was sampled",
     "driver": "what the GPU's driver says, whatever was sampled",
 }

@@ -14,6 +14,7 @@ from typing import Any
 from hpckit.sites import Partition, Site
 from hpckit.stats.advice.functions import Kind
 from hpckit.stats.advice.parts import Names, Values
+from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.values import Attempt, GpuUse, JobUse, NodeUse
 
 _N, _T, _L = Kind.NUMBER, Kind.TEXT, Kind.LIST
@@ -129,9 +130,14 @@ def _add_others(rows: list[dict[str, Any]], name: str, as_name: str) -> None:
 def _over(
     compute: Callable[[list[float]], float], rows: Sequence[Values], name: str
 ) -> float | None:
-    """Compute over the rows where a figure is known; None if it is known in none."""
-    values = [row[name] for row in rows if row[name] is not None]
+    """Compute over the rows where a figure is known of enough time; None if it is in none."""
+    values = [row[name] for row in rows if row[name] is not None and _is_read(row)]
     return compute(values) if values else None
+
+
+def _is_read(row: Values) -> bool:
+    covered = row.get("covered_percent")
+    return covered is None or enough(covered)
 
 
 def _median(values: list[float]) -> float:
@@ -158,7 +164,8 @@ def _over_gpus(gpus: Sequence[Values]) -> Values:
 def _is_used(gpu: Values) -> bool | None:
     seen = [gpu["utilization_percent"], gpu["utilization_peak_percent"]]
     known = [value for value in seen if value is not None]
-    return any(known) if known else None
+    # What was not seen in use may have been, while it was not read.
+    return any(known) or (None if not _is_read(gpu) else False) if known else None
 
 
 def _over_nodes(nodes: Sequence[Values]) -> Values:

@@ -125,7 +125,9 @@ class Sampler:
     def _put_slow(self) -> None:
         if not self._gpus.table:
             return
-        self._put(Slow(mono_us=now_us(), epoch_us=time.time_ns() // 1000, gpus=self._gpus.slow()))
+        now = now_us()
+        slow = self._gpus.slow(now)
+        self._put(Slow(mono_us=now, epoch_us=time.time_ns() // 1000, gpus=slow))
         state = self._gpus.state(self._node.pids(), all_pids())
         if self._state is None or _seldom(state) != _seldom(self._state):
             self._put(State(mono_us=now_us(), gpus=state))
@@ -166,10 +168,10 @@ class Sampler:
     def _put(self, record: Record) -> None:
         self._writer.put(self._encode(record))
 
-    def _tell(self, code: str, text: str, gpu: str | None) -> None:
+    def _tell(self, code: str, text: str, gpu: str | None, error: int | None = None, /) -> None:
         """Make a note; also called from the thread that reads the GPUs."""
         with self._lock:
-            self._notes.append(Note(mono_us=now_us(), code=code, text=text, gpu=gpu))
+            self._notes.append(Note(mono_us=now_us(), code=code, text=text, gpu=gpu, error=error))
 
     def _make_header(self, host: str, ids: Mapping[str, str], environ: Mapping[str, str]) -> Header:
         opened = self._gpus.opened

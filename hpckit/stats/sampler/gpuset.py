@@ -1,7 +1,8 @@
 """The job's GPUs on this node, read with a deadline: one that hangs is left behind.
 
 All GPUs are read in one go in a worker thread. When it makes no progress for two seconds, the GPU
-it is at counts as lost, the thread is given up, and a new one reads the rest.
+it is at counts as lost, the thread is given up, and a new one reads the rest. A GPU that hung is
+never asked again; one that answered with an error is, with the slow readings.
 """
 
 import time
@@ -16,7 +17,7 @@ from hpckit.stats.sampler.readings import GpuReader, Tell
 from hpckit.stats.sampler.worker import Answer, Job, Worker
 from hpckit.stats.samples.records import SHARED, GpuInfo, GpuSample, GpuSlow, GpuState
 
-Reading = TypeVar("Reading", GpuSample, GpuSlow, GpuState)
+Reading = TypeVar("Reading", GpuSample, GpuSlow, GpuState, bool)
 
 _HANG_S = 2.0
 # NVML wakes every GPU when it starts; without persistence mode that takes seconds each.
@@ -41,6 +42,7 @@ class _Round(Generic[Reading]):
 
     positions: tuple[int, ...]
     results: dict[int, Reading] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
     given_up: bool = False
 
 
@@ -63,6 +65,7 @@ class GpuSet:
         self._hurry = hurry
         self._hang_s = hang_s
         self._lost: set[int] = set()
+        self._hung: set[int] = set()
         self._worker = Worker()
         self.opened = self._open(environ, open_s)
 
@@ -75,8 +78,12 @@ class GpuSet:
         """Take the cheap readings; a lost GPU's are unknown."""
         return self._each(lambda reader: reader.sample(now_us), GpuSample())
 
-    def slow(self) -> tuple[GpuSlow, ...]:
-        """Take the readings for once a minute."""
+    def slow(self, now_us: int) -> tuple[GpuSlow, ...]:
+        """Take the readings for once a minute; see whether a lost GPU is back."""
+        back = self._read(lambda reader: reader.try_again(now_us), self._lost - self._hung)
+        for position in back:
+            self._lost.discard(position)
+            self._tell("gpu_back", "It can be read again.", self.table[position].uuid)
         return self._each(GpuReader.slow, GpuSlow())
 
     def state(self, job_pids: Collection[int], here: Collection[int]) -> tuple[GpuState, ...]:
@@ -104,8 +111,16 @@ class GpuSet:
 
     def _each(self, read: Callable[[GpuReader], Reading], blank: Reading) -> tuple[Reading, ...]:
         count = len(self.opened.readers)
+        results = self._read(read, set(range(count)) - self._lost)
+        return tuple(results.get(position, blank) for position in range(count))
+
+    def _read(
+        self, read: Callable[[GpuReader], Reading], positions: Collection[int]
+    ) -> dict[int, Reading]:
+        """Read some GPUs; those without an answer are lost."""
         results: dict[int, Reading] = {}
-        while left := tuple(p for p in range(count) if p not in self._lost and p not in results):
+        left = tuple(sorted(positions))
+        while left:
             turn: _Round[Reading] = _Round(positions=left)
             job = self._worker.ask(partial(self._work, turn, read))
             done = self._finished(job, self._hang_s, turn.results)
@@ -115,14 +130,16 @@ class GpuSet:
                 break
             turn.given_up = True
             self._leave_worker()
-            silent = [p for p in left if p not in results and p not in self._lost]
+            silent = [p for p in left if p not in results and p not in turn.failed]
             if self._hurry():
                 self._lost |= set(silent)  # perhaps only slow; there is no time to find out
                 break
-            text = f"The driver gave no answer for {self._hang_s:g} s; not read any more."
             for at in silent[:1]:
+                self._hung.add(at)
+                text = f"The driver gave no answer for {self._hang_s:g} s; not read any more."
                 self._lose(at, "gpu_hang", text)
-        return tuple(results.get(position, blank) for position in range(count))
+            left = tuple(silent[1:])
+        return results
 
     def _work(self, turn: _Round[Reading], read: Callable[[GpuReader], Reading]) -> None:
         """Read one GPU after the other, in the worker's thread."""
@@ -130,16 +147,17 @@ class GpuSet:
             try:
                 reading = read(self.opened.readers[position])
             except NvmlError as error:
-                self._lose(position, "gpu_lost", f"Not read any more: {error}")
+                turn.failed.add(position)
+                self._lose(position, "gpu_lost", f"Not read any more: {error}", error.code)
                 continue
             if turn.given_up:
                 return
             turn.results[position] = reading
 
-    def _lose(self, position: int, code: str, text: str) -> None:
-        if position not in self._lost:
+    def _lose(self, position: int, code: str, text: str, error: int | None = None) -> None:
+        if position not in self._lost or position in self._hung:
             self._lost.add(position)
-            self._tell(code, text, self.table[position].uuid)
+            self._tell(code, text, self.table[position].uuid, error)
 
     def _finished(self, job: Job[Answer], seconds: float, results: Collection[int]) -> bool:
         """Wait for a job as long as it makes progress; only a moment if the sampler has to end."""
@@ -161,7 +179,7 @@ def _start(environ: Mapping[str, str], tell: Tell) -> Opened:
     nvml = Nvml()
     units, failures = nvml.units()
     for failure in failures:
-        tell("gpu_lost", failure, None)
+        tell("gpu_lost", str(failure), None, failure.code)
     mine: Mapped = find_mine(units, environ)
     if mine.doubt:
         tell("gpu_mapping", mine.doubt, None)

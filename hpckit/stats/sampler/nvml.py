@@ -6,6 +6,7 @@ Calls are named as in NVML's manual without `nvmlDevice`, and may hang when a dr
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from math import isfinite
 from types import ModuleType
@@ -25,16 +26,17 @@ class Trouble(StrEnum):
     """What a failed call means for the calls to come."""
 
     NEVER = "never"  # this board, driver or user cannot read that
-    LOST = "lost"  # the GPU is gone until the node is repaired
+    LOST = "lost"  # the GPU, or NVML, cannot be read at all
     NOW = "now"  # perhaps next time
 
 
 class NvmlError(OutsideError):
-    """An NVML call failed, or there is no NVML."""
+    """An NVML call failed, or there is no NVML. `code` is NVML's number of the error."""
 
-    def __init__(self, message: str, trouble: Trouble) -> None:
+    def __init__(self, message: str, trouble: Trouble, code: int | None = None) -> None:
         super().__init__(message)
         self.trouble = trouble
+        self.code = code
 
 
 class Nvml:
@@ -61,11 +63,18 @@ class Nvml:
         try:
             return getattr(self._library, function)(*arguments)
         except self._library.NVMLError as error:
-            raise NvmlError(f"{function}: {error}", self._trouble(error.value)) from error
+            text = f"{function}: {error} (NVML error {error.value})"
+            raise NvmlError(text, self._trouble(error.value), error.value) from error
 
     def _trouble(self, code: int) -> Trouble:
         library = self._library
-        if code in (library.NVML_ERROR_GPU_IS_LOST, library.NVML_ERROR_RESET_REQUIRED):
+        lost = (
+            library.NVML_ERROR_GPU_IS_LOST,
+            library.NVML_ERROR_RESET_REQUIRED,
+            library.NVML_ERROR_UNINITIALIZED,
+            library.NVML_ERROR_DRIVER_NOT_LOADED,
+        )
+        if code in lost:
             return Trouble.LOST
         never = (
             library.NVML_ERROR_NOT_SUPPORTED,
@@ -79,19 +88,20 @@ class Nvml:
         """Return the driver's version."""
         return _text(self._or_none("nvmlSystemGetDriverVersion")) or None
 
-    def units(self) -> tuple[list[Unit], list[str]]:
+    def units(self) -> tuple[list[Unit], list[NvmlError]]:
         """Return the GPUs and MIG slices this process may read, in PCI order; and what failed.
 
         A device cgroup hides other jobs' GPUs, or lets NVML count them and refuse their handles.
         """
         found: list[Unit] = []
-        failures: list[str] = []
+        failures: list[NvmlError] = []
         for index in range(self.call("nvmlDeviceGetCount")):
             try:
                 found += self._units_of(index)
             except NvmlError as error:
                 if error.trouble is not Trouble.NEVER:
-                    failures.append(f"GPU {index}: {error}")
+                    text = f"GPU {index}: {error}"
+                    failures.append(NvmlError(text, error.trouble, error.code))
         return found, failures
 
     def _units_of(self, index: int) -> list[Unit]:
@@ -108,6 +118,20 @@ class Nvml:
                 part = self._info(handle, index, parent=info)
                 slices.append(Unit(info=part, handle=handle, board=board, instance=instance))
         return slices
+
+    def again(self, unit: Unit) -> Unit:
+        """Return a GPU or slice with a new handle: after a reset the old one may be of no use.
+
+        Raises:
+            NvmlError: there is none.
+        """
+        self.call("nvmlInit")  # counts; needed where the driver itself was gone
+        handle = self.call("nvmlDeviceGetHandleByUUID", unit.info.uuid)
+        if unit.info.mig_parent is None:
+            return replace(unit, handle=handle, board=handle)
+        board = self.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+        instance = self._or_none("nvmlDeviceGetGpuInstanceId", handle)
+        return replace(unit, handle=handle, board=board, instance=instance)
 
     def _info(self, handle: Handle, index: int, parent: GpuInfo | None = None) -> GpuInfo:
         memory = self._or_none("nvmlDeviceGetMemoryInfo", handle)
@@ -182,7 +206,8 @@ class Nvml:
         field = self._library.NVML_FI_DEV_MEMORY_TEMP
         answer = self.call("nvmlDeviceGetFieldValues", board, [field])[0]
         if answer.nvmlReturn:
-            raise NvmlError("memory temperature", self._trouble(answer.nvmlReturn))
+            code = int(answer.nvmlReturn)
+            raise NvmlError(f"NVML error {code}", self._trouble(code), code)
         return int(answer.value.uiVal)
 
     def ecc_errors(self, board: Handle) -> tuple[int, int]:

@@ -1,31 +1,43 @@
 """What one GPU says at each sample, each minute, and when asked for its state.
 
 A field that the board, the driver or the user's rights do not allow is None for good, said once.
+One that was read before is asked again each time, whatever the error. A GPU of which nothing at all
+can be read is lost: whatever NVML's error, it would look idle else.
 """
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from hpckit.stats.sampler.gpus import Unit
 from hpckit.stats.sampler.nvml import Gpm, Nvml, NvmlError, Trouble
 from hpckit.stats.samples.records import GPM, MEAN, SPOT, GpuSample, GpuSlow, GpuState
 
 Answer = TypeVar("Answer")
-Tell = Callable[[str, str, str | None], None]  # code, text, UUID: becomes a Note
 
 # The counter moves in steps of some 20 to 100 ms: a shorter difference is not a power.
 _SHORTEST_POWER_US = 500_000
+_BUFFERED = "buffered utilization"
+
+
+class Tell(Protocol):
+    """Makes a `Note`: its code, text, the GPU's UUID and NVML's error."""
+
+    def __call__(self, code: str, text: str, gpu: str | None, error: int | None = None, /) -> None:
+        """Make it; from any thread."""
 
 
 class GpuReader:
-    """Reads one GPU or MIG slice. Any method raises NvmlError once the GPU is lost."""
+    """Reads one GPU or MIG slice. Any method raises NvmlError when the GPU cannot be read."""
 
     def __init__(self, nvml: Nvml, unit: Unit, tell: Tell) -> None:
         self.unit = unit
         self._nvml = nvml
         self._tell = tell
         self._never: set[str] = set()
+        self._worked: set[str] = set()
+        self._answered = False
+        self._failures: list[NvmlError] = []
         self._told: set[str] = set()
         self._gpm: Gpm | None = None
         self._energy: tuple[int, int] | None = None  # (our time, counter)
@@ -33,11 +45,16 @@ class GpuReader:
         self._source: str | None = None
 
     def sample(self, now_us: int) -> GpuSample:
-        """Take the cheap readings: some microseconds each, energy and GPM some hundred."""
+        """Take the cheap readings: some microseconds each, energy and GPM some hundred.
+
+        Raises:
+            NvmlError: nothing could be read.
+        """
         handle = self.unit.handle
+        self._answered, self._failures = False, []
         graphics, sm, occupancy, tensor, dram = self._activity(now_us)
         energy, power = self._energy_and_power(now_us)
-        return GpuSample(
+        found = GpuSample(
             energy_mj=energy,
             memory_bytes=self._ask("memory", lambda: self._nvml.memory_bytes(handle)),
             power_mw=power,
@@ -47,6 +64,21 @@ class GpuReader:
             tensor_permille=tensor,
             dram_permille=dram,
         )
+        if self._failures and not self._answered:
+            raise self._failures[0]
+        return found
+
+    def try_again(self, now_us: int) -> bool:
+        """Return True if a lost GPU can be read again, by a new handle.
+
+        Raises:
+            NvmlError: it cannot.
+        """
+        self.unit = self._nvml.again(self.unit)
+        # What was seen before tells nothing of the time since, and GPM's samples are the old ones'.
+        self._gpm = self._energy = self._seen_us = None
+        self.sample(now_us)
+        return True
 
     def slow(self) -> GpuSlow:
         """Take the readings for once a minute."""
@@ -123,7 +155,7 @@ class GpuReader:
         """Return the mean over the driver's buffer since the last call; None the first time."""
         since = self._seen_us
         pairs = self._ask(
-            "buffered utilization",
+            _BUFFERED,
             lambda: self._nvml.buffered_percents(self.unit.handle, since or 0),
         )
         if not pairs:
@@ -135,21 +167,30 @@ class GpuReader:
         if field in self._never:
             return None
         try:
-            return call()
+            answer = call()
         except NvmlError as error:
             if error.trouble is Trouble.LOST:
                 raise
-            if error.trouble is Trouble.NEVER:
-                self._never.add(field)
-                self._say("not_supported", f"No {field}: {error}")
-            elif field != "buffered utilization":  # NOT_FOUND: nothing new in it
-                self._say("gpu_error", f"No {field} for a while: {error}")
+            self._missed(field, error)
             return None
+        self._answered = True
+        self._worked.add(field)
+        return answer
 
-    def _say(self, code: str, text: str) -> None:
+    def _missed(self, field: str, error: NvmlError) -> None:
+        if field == _BUFFERED and error.trouble is Trouble.NOW:
+            return  # NOT_FOUND: nothing new in it; whatever else it is, others tell
+        if error.trouble is Trouble.NEVER and field not in self._worked:
+            self._never.add(field)
+            self._say("not_supported", f"No {field}: {error}", error.code)
+            return
+        self._failures.append(error)
+        self._say("gpu_error", f"No {field} for a while: {error}", error.code)
+
+    def _say(self, code: str, text: str, error: int | None) -> None:
         if text not in self._told:
             self._told.add(text)
-            self._tell(code, text, self.unit.info.uuid)
+            self._tell(code, text, self.unit.info.uuid, error)
 
 
 def mean_permille(since_us: int, pairs: list[tuple[int, int]]) -> int:

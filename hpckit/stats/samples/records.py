@@ -200,15 +200,18 @@ class Note:
     """Something the reader of the summary should know, in a sentence.
 
     Attributes:
-        code: a stable word: `gpu_lost`, `gpu_hang`, `gpu_error`, `no_nvml`, `not_supported`,
-            `counter_reset`, `disk`, `cgroup`, `gpu_mapping`, `crash`.
+        code: a stable word: `gpu_lost` (not read from then on), `gpu_back` (read again),
+            `gpu_hang`, `gpu_error`, `no_nvml`, `not_supported`, `counter_reset`, `disk`, `cgroup`,
+            `gpu_mapping`, `crash`.
         gpu: UUID of the GPU it is about.
+        error: NVML's number of what went wrong (`nvmlReturn_t`); None in files of 0.1, too.
     """
 
     mono_us: int
     code: str
     text: str
     gpu: str | None = None
+    error: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hpckit.stats.samples.columns import Columns
-from hpckit.stats.samples.records import GpuInfo
 from hpckit.stats.summary.clock import Clock, bin_width_s, make_clock
-from hpckit.stats.summary.gpus import GpuTally, tally_gpu
+from hpckit.stats.summary.gpus import GpuTally, Part, tally_gpu
 from hpckit.stats.summary.nodes import NodeTally, tally_node
 
 Item = TypeVar("Item")
@@ -48,7 +47,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Added:
-    """One attempt, added up. `clocks` has the files that count for nodes."""
+    """One attempt, added up. `clocks` has its files, oldest first."""
 
     span: Span
     width_s: int
@@ -67,36 +66,60 @@ class Added:
         """For how long it held GPUs; None if their number is unknown."""
         count = self.span.gpus
         if count is None and self.nodes:
-            count = len({(gpu.host, gpu.info.uuid) for gpu in self.gpus})
+            count = len(self.gpus)
         return None if count is None else count * self.span.elapsed_s / 3600
+
+    @property
+    def gpu_due_us(self) -> float:
+        """The time of all GPUs together, also of those no sampler saw."""
+        return max(self.span.gpus or 0, len(self.gpus)) * self.span.elapsed_s * 1e6
+
+    @property
+    def saw_all_gpus(self) -> bool:
+        """Whether each GPU has samples."""
+        return len(self.gpus) >= (self.span.gpus or 0)
 
 
 def add_up(files: Sequence[Columns], span: Span) -> Added:
-    """Add up one attempt's files."""
+    """Add up one attempt's files: of a node, those of all its steps are one timeline."""
     width_s = bin_width_s(span.wall_s)
-    with_samples = [file for file in files if len(file)]
-    by_node = list(distinct(with_samples, lambda file: file.header.host, lambda file: file))
-    clocks = {id(file): make_clock(file, span.start, width_s) for file in with_samples}
+    clocks = list(_clocks(files, span.start, width_s))
+    due_us = span.elapsed_s * 1e6  # nothing is sampled while a job is suspended
+    parts = [
+        Part(columns=columns, clock=clock, position=position)
+        for columns, clock in clocks
+        for position in range(len(columns.header.gpus))
+    ]
     return Added(
         span=span,
         width_s=width_s,
-        clocks=tuple((file, clocks[id(file)]) for file in by_node),
+        clocks=tuple(clocks),
         nodes=tuple(
-            # Nothing is sampled while a job is suspended.
-            tally_node(
-                file,
-                clocks[id(file)],
-                span.start,
-                span.start + span.elapsed_s,
-                span.memory_limit_bytes,
-            )
-            for file in by_node
+            tally_node(group, span.restart, due_us, span.memory_limit_bytes)
+            for group in by(clocks, lambda pair: pair[0].header.host)
         ),
         gpus=tuple(
-            tally_gpu(file, clocks[id(file)], position, span.start)
-            for file, position in _each_gpu(with_samples)
+            tally_gpu(group, span.restart, due_us, span.wall_s * 1e6)
+            for group in by(parts, lambda part: (part.columns.header.host, part.info.uuid))
         ),
     )
+
+
+def _clocks(
+    files: Sequence[Columns], start: float, width_s: int
+) -> Iterator[tuple[Columns, Clock]]:
+    """Yield each file that has samples, oldest first; those of one boot on one clock.
+
+    Wall clocks are set now and then; CLOCK_BOOTTIME is not.
+    """
+    zero: dict[Hashable, int] = {}
+    for file in sorted(files, key=lambda file: file.first_epoch):
+        if not len(file):
+            continue
+        header = file.header
+        boot = (header.host, header.boot_id) if header.boot_id else id(file)
+        origin = header.mono_us + round((start - file.first_epoch) * 1e6)
+        yield file, make_clock(file, zero.setdefault(boot, origin), width_s)
 
 
 def seen_span(files: Sequence[Columns], restart: int) -> Span:
@@ -108,41 +131,9 @@ def seen_span(files: Sequence[Columns], restart: int) -> Span:
     )
 
 
-def distinct(
-    items: Iterable[Item], key: Callable[[Item], Hashable], file: Callable[[Item], Columns]
-) -> Iterator[Item]:
-    """Leave out what another sampler saw at the same time; the longer of two files counts.
-
-    Several samplers run on a node where each task was bound to GPUs of its own, or one after
-    another where a script starts several steps.
-    """
-    kept: dict[Hashable, list[Columns]] = {}
-    for item in sorted(items, key=lambda item: -len(file(item))):
-        others = kept.setdefault(key(item), [])
-        own = file(item)
-        if not any(_overlap(own, other) for other in others):
-            others.append(own)
-            yield item
-
-
 def by(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
     """Group items, in the order in which their keys appear."""
     groups: dict[Hashable, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return list(groups.values())
-
-
-def _overlap(one: Columns, other: Columns) -> bool:
-    return one.first_epoch < other.last_epoch and other.first_epoch < one.last_epoch
-
-
-def _each_gpu(files: Sequence[Columns]) -> Iterator[tuple[Columns, int]]:
-    """Name each GPU once, oldest file first: its table's position in a file."""
-    seen = [(file, at) for file in files for at in range(len(file.header.gpus))]
-
-    def info(pair: tuple[Columns, int]) -> GpuInfo:
-        return pair[0].header.gpus[pair[1]]
-
-    once = distinct(seen, lambda pair: (pair[0].header.host, info(pair).uuid), lambda pair: pair[0])
-    yield from sorted(once, key=lambda pair: pair[0].first_epoch)

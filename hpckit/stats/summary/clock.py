@@ -3,13 +3,14 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import mul, sub
 
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.summary.flags import add_all
+from hpckit.stats.summary.flags import add_all, runs
+from hpckit.stats.summary.known import Interval
 
 # A sample stands for the time since the one before, but not for a hole: at most three periods, and
 # never less than 15 s, which a busy node may make of a second.
@@ -44,16 +45,20 @@ class Clock:
     """The time of one file's samples.
 
     Attributes:
+        origin_us: the attempt's start on the file's clock.
+        width_us: of a bin.
         weights: microseconds that each sample stands for; 0 for the first.
         bins: in order; none is empty.
-        covered_us: the sum of all weights.
         reach_us: the longest time that a sample stands for.
+        holes: samples that stand for less than the time since the one before.
     """
 
+    origin_us: int
+    width_us: int
     weights: list[int]
     bins: tuple[Bin, ...]
-    covered_us: int
     reach_us: int
+    holes: tuple[int, ...] = ()
 
 
 def bin_width_s(elapsed_s: float) -> int:
@@ -61,20 +66,64 @@ def bin_width_s(elapsed_s: float) -> int:
     return next((width for width in _WIDTHS_S if elapsed_s / width <= _MOST_BINS), _WIDTHS_S[-1])
 
 
-def make_clock(columns: Columns, start_epoch: float, width_s: float) -> Clock:
-    """Weigh a file's samples, and cut it into bins counted from the attempt's start."""
+def make_clock(columns: Columns, origin_us: int, width_s: float) -> Clock:
+    """Weigh a file's samples, and cut it into bins; the attempt began at `origin_us`."""
     times = columns.times
     weights = [0, *map(sub, times[1:], times)] if times else []
     longest = max(_PERIODS * columns.header.interval_us, _AT_LEAST_US)
+    holes: tuple[int, ...] = ()
     if weights and max(weights) > longest:
+        holes = tuple(at for at, weight in enumerate(weights) if weight > longest)
         weights = [min(weight, longest) for weight in weights]
-    origin = columns.header.mono_us + round((start_epoch - columns.first_epoch) * 1e6)
+    width_us = round(width_s * 1e6)
     return Clock(
+        origin_us=origin_us,
+        width_us=width_us,
         weights=weights,
-        bins=tuple(_bins(times, weights, origin, round(width_s * 1e6))),
-        covered_us=sum(weights),
+        bins=tuple(_bins(times, weights, origin_us, width_us)),
         reach_us=longest,
+        holes=holes,
     )
+
+
+def read_time(clock: Clock, times: "array[int]", known: bytes | None = None) -> list[Interval]:
+    """Return the time that samples stand for, from the attempt's start; `known`: of some only."""
+    found: list[Interval] = []
+    for first, last in [(0, len(times))] if known is None else runs(known):
+        inside = (hole for hole in clock.holes if first < hole < last)
+        for begin, end in pairwise([first, *inside, last]):
+            start = times[begin] - clock.weights[begin]
+            found.append((start - clock.origin_us, times[end - 1] - clock.origin_us))
+    return found
+
+
+def file_times(columns: Columns, clock: Clock) -> tuple[int, int, int]:
+    """Return a file's first and last sample, from the attempt's start, and the time between."""
+    first, last = columns.times[0], columns.times[-1]
+    return first - clock.origin_us, last - clock.origin_us, last - first
+
+
+def without(clock: Clock, times: "array[int]", taken: Sequence[Interval]) -> Clock:
+    """Return a clock by which no sample stands for time that another file's have spoken for.
+
+    `taken` does not touch, and is in order.
+    """
+    first, last = times[0] - clock.origin_us, times[-1] - clock.origin_us
+    near = [part for part in taken if part[0] < last and part[1] > first]
+    if not near:
+        return clock
+    weights, at = [], 0
+    for time, weight in zip(times, clock.weights, strict=True):
+        end = time - clock.origin_us
+        while at < len(near) and near[at][1] <= end - weight:
+            at += 1
+        left, part = weight, at
+        while part < len(near) and near[part][0] < end:
+            left -= max(0, min(end, near[part][1]) - max(end - weight, near[part][0]))
+            part += 1
+        weights.append(left)
+    bins = tuple(_bins(times, weights, clock.origin_us, clock.width_us))
+    return replace(clock, weights=weights, bins=bins)
 
 
 def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> Sequence[Bin]:

@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Sequence
 from itertools import compress
 
+from hpckit.stats.samples.packing import Column
+
 _RUNS = re.compile(rb"\x01+")
 
 
@@ -52,6 +54,21 @@ def add_all(values: "array[int]") -> int:
 @functools.cache
 def _every_other(lanes: int) -> int:
     return int.from_bytes(b"\xff\xff\x00\x00" * (lanes // 2), "little")
+
+
+def known_flags(columns: Sequence[Column], count: int) -> bytes | None:
+    """Return 1 where any of some columns is known; None if that is so everywhere."""
+    if not columns:
+        return bytes(count)
+    found = 0
+    for column in columns:
+        if not column.has_gaps():
+            return None
+        values, missing = column.values, column.missing
+        narrow = values.typecode == "H"
+        flags = below(values, missing) if narrow else bytes(map(missing.__ne__, values))
+        found |= _number(flags)
+    return found.to_bytes(count, "big")
 
 
 def both(one: bytes, other: bytes) -> bytes:

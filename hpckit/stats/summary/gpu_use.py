@@ -1,37 +1,44 @@
-"""The figures of one GPU, of its sums over several files."""
+"""The figures of one GPU, of its sums over attempts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hpckit.stats.summary.gpus import ACTIVITIES, GpuTally
-from hpckit.stats.summary.sums import add, add_known, mean, most, scaled
+from hpckit.stats.summary.known import enough_of, percent_of
+from hpckit.stats.summary.sums import Sum, add, add_known, mean, most, scaled
 from hpckit.stats.summary.throttling import Throttling
 from hpckit.stats.summary.values import GpuUse
 
 
-def gpu_use(tallies: Sequence[GpuTally]) -> GpuUse:
-    """Return the figures of one GPU from its tallies, oldest first; one attempt or several."""
+def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
+    """Return the figures of one GPU from its tallies, oldest attempt first.
+
+    `starts` are the attempts' by restart, in epoch seconds.
+    """
     last = tallies[-1]
-    used = add(tally.used for tally in tallies)
+    due_us, read_us = (sum(getattr(t, name) for t in tallies) for name in ("due_us", "read_us"))
+    used = _if_enough(add(tally.used for tally in tallies), read_us)
     utilization = mean(used, 0.1)
     sums = {
-        name: add(tally.sums.get(name) for tally in tallies) for name in ("power_mw", *ACTIVITIES)
+        name: _if_enough(add(tally.sums.get(name) for tally in tallies), read_us)
+        for name in ("power_mw", *ACTIVITIES)
     }
-    energy = add_known(tally.energy_mj for tally in tallies)
-    energy_us = sum(tally.energy_us for tally in tallies)
-    idle = add_known(tally.idle_us for tally in tallies)
-    peak, total_bytes = (
-        most(tally.memory_peak for tally in tallies),
-        last.info.memory_total_bytes,
-    )
+    energy, energy_us = add_known(t.energy_mj for t in tallies), sum(t.energy_us for t in tallies)
+    idle = add_known(tally.idle_us for tally in tallies) if used else None
+    whole = used is not None and enough_of(used[0], due_us)
+    peak = most(tally.memory_peak for tally in tallies)
+    total_bytes = last.info.memory_total_bytes
     hours = used[0] / 3.6e9 if used else None
     sm = mean(sums["sm_permille"], 0.1)
     throttling = sum((tally.throttling for tally in tallies), Throttling())
+    lost = next((t for t in reversed(tallies) if t.loss), None)
     return GpuUse(
         host=last.host,
         index=last.info.index,
         uuid=last.info.uuid,
         name=last.info.name,
         mig=last.info.mig_parent is not None,
+        covered_percent=percent_of(read_us, due_us),
         utilization_percent=utilization,
         utilization_peak_percent=scaled(most(tally.peak_permille for tally in tallies), 0.1),
         utilization_source=last.source,
@@ -40,15 +47,17 @@ def gpu_use(tallies: Sequence[GpuTally]) -> GpuUse:
         memory_peak_bytes=peak,
         memory_total_bytes=total_bytes,
         power_watts_mean=energy * 1e3 / energy_us
-        if energy is not None and energy_us
+        if energy is not None and energy_us and enough_of(energy_us, read_us)
         else mean(sums["power_mw"], 1e-3),
-        energy_joules=scaled(energy, 1e-3),
+        energy_joules=scaled(energy, 1e-3) if enough_of(energy_us, due_us) else None,
         hours=hours,
-        idle_hours=scaled(idle, 1 / 3.6e9) if used else None,
+        idle_hours=scaled(idle, 1 / 3.6e9) if whole else None,
         first_use_s=scaled(last.first_use_us, 1e-6),
         idle_tail_s=scaled(last.idle_tail_us, 1e-6),
         longest_idle_s=scaled(most(tally.longest_idle_us for tally in tallies), 1e-6),
-        memory_held_idle_s=scaled(add_known(tally.held_idle_us for tally in tallies), 1e-6),
+        memory_held_idle_s=scaled(add_known(tally.held_idle_us for tally in tallies), 1e-6)
+        if whole
+        else None,
         sm_active_percent=sm,
         tensor_percent=mean(sums["tensor_permille"], 0.1),
         dram_percent=mean(sums["dram_permille"], 0.1),
@@ -61,10 +70,30 @@ def gpu_use(tallies: Sequence[GpuTally]) -> GpuUse:
         temperature_peak_c=throttling.temperature_peak_c,
         ecc_uncorrected=most(tally.ecc_uncorrected for tally in tallies),
         confidence=last.confidence,
-        lost=any(tally.lost for tally in tallies),
+        **_loss(lost, starts),
         stalls=max(
             (tally.stalls for tally in tallies if tally.stalls),
             key=lambda stalls: stalls.count,
             default=None,
         ),
     )
+
+
+def _if_enough(known: Sum | None, read_us: float) -> Sum | None:
+    """Return a sum that was read for enough of the time in which its GPU was."""
+    return known if known and enough_of(known[0], read_us) else None
+
+
+def _loss(tally: GpuTally | None, starts: Mapping[int, float]) -> dict[str, Any]:
+    loss = tally.loss if tally else None
+    if tally is None or loss is None:
+        return {}
+    start = starts[tally.restart]
+    until = loss.back_us if loss.back_us is not None else tally.end_us
+    return {
+        "lost": True,
+        "lost_at": start + loss.at_us / 1e6,
+        "lost_s": max(until - loss.at_us, 0) / 1e6,
+        "back_at": None if loss.back_us is None else start + loss.back_us / 1e6,
+        "lost_error": loss.error,
+    }

@@ -1,15 +1,19 @@
-"""One GPU in one file, added up."""
+"""One GPU in one attempt, added up over its files: steps that follow or overlap one another."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.samples.records import SHARED, UNVERIFIED, VERIFIED, GpuInfo
-from hpckit.stats.summary.clock import Clock, total, weighted
-from hpckit.stats.summary.flags import below, both, longest_run, minus, weigh
+from hpckit.stats.samples.records import SHARED, SPOT, UNVERIFIED, VERIFIED, GpuInfo
+from hpckit.stats.summary.clock import Clock, read_time, total, weighted, without
+from hpckit.stats.summary.flags import below, both, known_flags, longest_run, minus, weigh
+from hpckit.stats.summary.known import Interval, enough_of, length, union, within
+from hpckit.stats.summary.losses import Loss, find_loss
+from hpckit.stats.summary.nodes import unsaid
 from hpckit.stats.summary.stalls import find_stalls
-from hpckit.stats.summary.sums import Sum, highest
+from hpckit.stats.summary.sums import Sum, add, add_known, highest, most
 from hpckit.stats.summary.throttling import Throttling, find_throttling
 from hpckit.stats.summary.values import Stalls
 
@@ -20,18 +24,61 @@ ACTIVITIES = ("sm_permille", "tensor_permille", "dram_permille")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One GPU in one file: its place in the file's table."""
+
+    columns: Columns
+    clock: Clock
+    position: int
+
+    @property
+    def info(self) -> GpuInfo:
+        """The GPU."""
+        return self.columns.header.gpus[self.position]
+
+    def column(self, name: str) -> Column | None:
+        """Return a column of `GpuSample`; None if nothing of it is known."""
+        return self.columns.gpus[self.position].get(name)
+
+    def energies(self) -> list[Interval]:
+        """Return what is known of the counter: (time from the attempt's start, mJ)."""
+        column = self.columns.energies[self.position]
+        if column is None:
+            return []
+        return [
+            (time - self.clock.origin_us, value)
+            for time, value in zip(self.columns.counter_times, column.values, strict=True)
+            if value != column.missing
+        ]
+
+    def read(self) -> list[Interval]:
+        """Return the time in which anything of the GPU was read."""
+        columns = [*self.columns.gpus[self.position].values()]
+        if not columns:
+            known = [time for time, _ in self.energies()]
+            return [(known[0], known[-1])] if known else []
+        flags = known_flags(columns, len(self.columns))
+        return read_time(self.clock, self.columns.times, flags)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuTally:
-    """One GPU over one file. Microseconds; `used` and `sums` are integrals over them.
+    """One GPU over one attempt. Microseconds; `used` and `sums` are integrals over them.
 
     Attributes:
+        due_us: the time the attempt held it; of it `read_us` was read.
+        end_us: when the attempt ended, from its start.
         bins: utilization per bin, as in `Clock.bins`: (number, microseconds, permille x them).
-        first_use_us: from the attempt's start; None if no kernel ran.
+        energy_us: the time over which the counter was seen to grow.
+        first_use_us, idle_tail_us: see `GpuUse`.
     """
 
     info: GpuInfo
     host: str
     restart: int
-    covered_us: int
+    due_us: float
+    end_us: float
+    read_us: float
     bins: tuple[tuple[int, int, float], ...]
     used: Sum | None
     sums: Mapping[str, Sum]
@@ -49,92 +96,144 @@ class GpuTally:
     confidence: str
     source: str | None
     ecc_uncorrected: int | None
-    lost: bool
+    loss: Loss | None
 
 
-def tally_gpu(columns: Columns, clock: Clock, position: int, start_epoch: float) -> GpuTally:
-    """Add up one GPU of a file; `start_epoch` is when the attempt began."""
-    info, gpu = columns.header.gpus[position], columns.gpus[position]
-    utilization, memory = gpu.get("utilization_permille"), gpu.get("memory_bytes")
-    parts = weighted(clock, utilization) if utilization else []
-    idle = below(utilization.values, _IDLE_PERMILLE) if utilization else b""
-    first, tail, longest = _times(columns, utilization, idle, start_epoch)
-    energy_mj, energy_us = _energy(columns, position)
-    slow = [row.gpus[position] for row in columns.slow if position < len(row.gpus)]
-    sources = {row.utilization_source for row in slow} - {None}
+def tally_gpu(parts: Sequence[Part], restart: int, due_us: float, end_us: float) -> GpuTally:
+    """Add up one GPU of an attempt that held it for `due_us` and ended `end_us` after its start.
+
+    The oldest file comes first.
+    """
+    times = [part.read() for part in parts]
+    read = union(times)
+    files = [(part.columns, part.clock) for part in parts]
+    parts = list(_shared_out(parts, times))
+    uses = [_use(part) for part in parts]
+    slow = [row for part in parts for row in _rows(part.columns.slow, part.position)]
+    sources = {row.utilization_source for row in slow if row.utilization_source}
+    first, tail = _moments(uses, read, end_us)
+    energy_mj, energy_us = _energy(parts)
     return GpuTally(
-        info=info,
-        host=columns.header.host,
-        restart=columns.restart,
-        covered_us=clock.covered_us,
-        bins=tuple(
-            (part.number, *known) for part, known in zip(clock.bins, parts, strict=bool(parts))
-        ),
-        used=_known(total(parts)),
-        sums={
-            name: known
-            for name in ("power_mw", *ACTIVITIES)
-            if name in gpu and (known := _known(total(weighted(clock, gpu[name]))))
-        },
-        idle_us=weigh(idle, clock.weights) if utilization else None,
-        peak_permille=highest(utilization),
-        memory_peak=highest(memory),
+        info=parts[-1].info,
+        host=parts[-1].columns.header.host,
+        restart=restart,
+        due_us=due_us,
+        end_us=end_us,
+        read_us=min(length(read) + unsaid(files, read), due_us),
+        bins=tuple(row for use in uses for row in use.bins),
+        used=add(use.used for use in uses),
+        sums=_sums(parts),
+        idle_us=add_known(use.idle_us for use in uses),
+        peak_permille=most(highest(part.column("utilization_permille")) for part in parts),
+        memory_peak=most(highest(part.column("memory_bytes")) for part in parts),
         energy_mj=energy_mj,
         energy_us=energy_us,
-        held_idle_us=_held_idle(info, memory, idle, clock) if utilization else None,
+        held_idle_us=add_known(use.held_idle_us for use in uses),
         first_use_us=first,
         idle_tail_us=tail,
-        longest_idle_us=longest,
-        stalls=find_stalls(columns, clock, utilization) if utilization else None,
-        throttling=find_throttling(slow),
-        confidence=_confidence(columns, position),
-        source="spot" if "spot" in sources else next(iter(sorted(map(str, sources))), None),
-        ecc_uncorrected=_ecc(columns, position),
-        lost=any(
-            note.code in ("gpu_lost", "gpu_hang") and note.gpu == info.uuid
-            for note in columns.notes
+        longest_idle_us=most(use.longest_idle_us for use in uses),
+        stalls=max(
+            (use.stalls for use in uses if use.stalls),
+            key=lambda stalls: stalls.count,
+            default=None,
         ),
+        throttling=find_throttling(slow),
+        confidence=_confidence(parts),
+        source=SPOT if SPOT in sources else next(iter(sorted(sources)), None),
+        ecc_uncorrected=_ecc(parts),
+        loss=find_loss(files, parts[-1].info, read),
     )
 
 
-def _known(known: Sum) -> Sum | None:
-    return known if known[0] else None
+def _shared_out(parts: Sequence[Part], times: Sequence[list[Interval]]) -> "Sequence[Part]":
+    """Let each moment count in the oldest file that was reading then."""
+    found: list[Part] = []
+    taken = times[0]
+    for part, own in zip(parts, times, strict=True):
+        found.append(
+            replace(part, clock=without(part.clock, part.columns.times, taken)) if found else part
+        )
+        taken = union([taken, own])
+    return found
 
 
-def _times(
-    columns: Columns, utilization: Column | None, idle: bytes, start_epoch: float
-) -> tuple[int | None, int | None, int | None]:
-    """Return first use (from the attempt's start), idle tail and longest pause, in microseconds.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Use:
+    """Utilization of one part; `busy` is from the first to the last use, from the start."""
 
-    A GPU that was lost has no tail after it was last read: what it did then is not known.
-    """
+    bins: tuple[tuple[int, int, float], ...] = ()
+    used: Sum | None = None
+    idle_us: int | None = None
+    held_idle_us: int | None = None
+    busy: Interval | None = None
+    longest_idle_us: int | None = None
+    stalls: Stalls | None = None
+
+
+def _use(part: Part) -> _Use:
+    utilization, clock = part.column("utilization_permille"), part.clock
     if utilization is None:
-        return None, None, None
-    known = below(utilization.values, utilization.missing)
-    busy = minus(known, idle)
-    times = columns.times
+        return _Use()
+    sums = weighted(clock, utilization)
+    idle = below(utilization.values, _IDLE_PERMILLE)
+    busy, longest = _busy(part, utilization, idle)
+    used = total(sums)
+    return _Use(
+        bins=tuple((row.number, *known) for row, known in zip(clock.bins, sums, strict=True)),
+        used=used if used[0] else None,
+        idle_us=weigh(idle, clock.weights),
+        held_idle_us=_held_idle(part, idle),
+        busy=busy,
+        longest_idle_us=longest,
+        stalls=find_stalls(part.columns, clock, utilization),
+    )
+
+
+def _busy(part: Part, utilization: Column, idle: bytes) -> tuple[Interval | None, int | None]:
+    """Return the time from the first to the last use, and the longest pause in it."""
+    busy = minus(below(utilization.values, utilization.missing), idle)
+    times, origin = part.columns.times, part.clock.origin_us
     first, last = busy.find(1), busy.rfind(1)
     if first < 0:
-        return None, None, None
-    begun = round((columns.first_epoch - start_epoch) * 1e6) - columns.header.mono_us
+        return None, None
     pause = longest_run(idle[first:last])
+    since = min(times[first] - times[max(first - 1, 0)], part.clock.reach_us)
     return (
-        max(times[max(first - 1, 0)] + begun, 0),
-        times[known.rfind(1)] - times[last],
+        (max(times[first] - since - origin, 0), max(times[last] - origin, 0)),
         times[first + pause[1] - 1] - times[first + pause[0] - 1] if pause[1] else 0,
     )
 
 
-def _energy(columns: Columns, position: int) -> tuple[int | None, int]:
-    """Return what the counter grew by, and over how long; a reset begins from 0 again."""
-    column = columns.energies[position]
-    if column is None:
-        return None, 0
-    known = [
-        (time, value)
-        for time, value in zip(columns.counter_times, column.values, strict=True)
-        if value != column.missing
-    ]
+def _moments(
+    uses: Sequence[_Use], read: Sequence[Interval], end_us: float
+) -> tuple[int | None, int | None]:
+    """Return the first use and the idle tail, if enough of the time they are about was read."""
+    busy = [use.busy for use in uses if use.busy]
+    if not busy:
+        return None, None
+    first, last = min(begin for begin, _ in busy), max(end for _, end in busy)
+    began = enough_of(within(read, 0, first), first)
+    ended = enough_of(within(read, last, end_us), end_us - last)
+    tail = max(read[-1][1] - last, 0) if read else 0
+    return first if began else None, tail if ended else None
+
+
+def _sums(parts: Sequence[Part]) -> dict[str, Sum]:
+    found = {}
+    for name in ("power_mw", *ACTIVITIES):
+        columns = [(part.clock, part.column(name)) for part in parts]
+        known = add(total(weighted(clock, column)) for clock, column in columns if column)
+        if known and known[0]:
+            found[name] = known
+    return found
+
+
+def _energy(parts: Sequence[Part]) -> tuple[int | None, int]:
+    """Return what the counter grew by, and over how long; a reset begins from 0 again.
+
+    It is the GPU's, not a file's: what was used between two steps is in it, too.
+    """
+    known = sorted(point for part in parts for point in part.energies())
     if len(known) < 2:
         return None, 0
     grown, last = 0, known[0][1]
@@ -144,32 +243,34 @@ def _energy(columns: Columns, position: int) -> tuple[int | None, int]:
     return grown, known[-1][0] - known[0][0]
 
 
-def _held_idle(info: GpuInfo, memory: Column | None, idle: bytes, clock: Clock) -> int | None:
+def _held_idle(part: Part, idle: bytes) -> int | None:
     """Return how long the GPU was idle with some of its memory in use."""
-    if memory is None or not info.memory_total_bytes:
+    memory, weights = part.column("memory_bytes"), part.clock.weights
+    if memory is None or not part.info.memory_total_bytes:
         return None
     if 1 not in idle:
         return 0
-    least = info.memory_total_bytes * _HELD_SHARE / memory.scale
+    least = part.info.memory_total_bytes * _HELD_SHARE / memory.scale
     if min(memory.values) >= least and not memory.has_gaps():
-        return weigh(idle, clock.weights)
+        return weigh(idle, weights)
     held = bytes(least <= value != memory.missing for value in memory.values)
-    return weigh(both(idle, held), clock.weights)
+    return weigh(both(idle, held), weights)
 
 
-def _confidence(columns: Columns, position: int) -> str:
-    """Return the surest word of a file: processes of others seen once are a share."""
-    said = {state.gpus[position].confidence for state in columns.states if state.gpus}
-    said.add(columns.header.gpu_confidence)
+def _rows(records: Sequence[Any], position: int) -> Iterator[Any]:
+    """Return one GPU's rows of slow or state records."""
+    return (row.gpus[position] for row in records if position < len(row.gpus))
+
+
+def _confidence(parts: Sequence[Part]) -> str:
+    """Return the surest word: processes of others seen once are a share."""
+    said = {row.confidence for part in parts for row in _rows(part.columns.states, part.position)}
+    said |= {part.columns.header.gpu_confidence for part in parts}
     return next((word for word in (SHARED, VERIFIED) if word in said), UNVERIFIED)
 
 
-def _ecc(columns: Columns, position: int) -> int | None:
+def _ecc(parts: Sequence[Part]) -> int | None:
     """Return uncorrectable errors since the job's first look."""
-    counts = [
-        state.gpus[position].ecc_uncorrected
-        for state in columns.states
-        if position < len(state.gpus) and state.gpus[position].ecc_uncorrected is not None
-    ]
-    known = [count for count in counts if count is not None]
+    rows = (row for part in parts for row in _rows(part.columns.states, part.position))
+    known = [row.ecc_uncorrected for row in rows if row.ecc_uncorrected is not None]
     return max(known) - known[0] if known else None

@@ -1,22 +1,27 @@
-"""One node in one file, added up; and the sums of several files, as the node's figures."""
+"""One node in one attempt, added up over its files; and the sums of attempts, as its figures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.summary.clock import Clock
+from hpckit.stats.summary.clock import Clock, file_times, read_time
+from hpckit.stats.summary.known import Interval, enough_of, length, percent_of, union
 from hpckit.stats.summary.sums import add_known, highest, most
 from hpckit.stats.summary.values import GpuUse, NodeUse
+
+File = tuple[Columns, Clock]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeTally:
-    """One node over one file. Counters are differences between the last sample and the first.
+    """One node over one attempt. Counters are differences between the last sample and the first.
 
     Attributes:
-        due_us: the time the job had the node in this attempt; of it `covered_us` is sampled.
-        seen_us: from the first to the last sample.
+        due_us: the time the attempt held it; of it `covered_us` is sampled.
+        seen_us: between samples.
+        cpu_seen_us: over which CPU time was seen to grow.
     """
 
     host: str
@@ -40,50 +45,71 @@ class NodeTally:
 
 
 def tally_node(
-    columns: Columns, clock: Clock, start: float, end: float, memory_limit: int | None = None
+    files: Sequence[File], restart: int, due_us: float, memory_limit: int | None = None
 ) -> NodeTally:
-    """Add up one node; the attempt held it from `start` to `end`, in epoch seconds."""
-    cpu_us, cpu_seen_us = _grown(columns.node.get("cpu_us"), columns.times)
-    counters = columns.counters
-    due_us = max(end - start, 0.0) * 1e6
+    """Add up one node's files, oldest first; the attempt held it for `due_us`."""
+    read = union(read_time(clock, columns.times) for columns, clock in files)
+    newest = files[-1][0].header
+    cpu_us, cpu_seen_us = _grown(files, lambda columns: columns.node.get("cpu_us"))
+    counters = [columns.counters for columns, _ in files]
     return NodeTally(
-        host=columns.header.host,
-        restart=columns.restart,
-        samples=len(columns),
+        host=newest.host,
+        restart=restart,
+        samples=sum(len(columns) for columns, _ in files),
         due_us=due_us,
-        covered_us=min(_covered(columns, clock), due_us),
-        seen_us=columns.times[-1] - columns.times[0] if len(columns) else 0,
-        cores=columns.header.cores,
-        memory_limit=columns.header.memory_limit_bytes or memory_limit,
+        covered_us=min(length(read) + unsaid(files, read), due_us),
+        seen_us=sum(file_times(*file)[2] for file in files),
+        cores=newest.cores,
+        memory_limit=newest.memory_limit_bytes or memory_limit,
         cpu_us=cpu_us,
         cpu_seen_us=cpu_seen_us,
-        memory_peak=highest(columns.node.get("memory_bytes")),
-        memory_peak_cache=highest(counters.get("memory_peak_bytes")),
-        swap_peak=highest(counters.get("swap_bytes")),
-        oom_kills=highest(counters.get("oom_kills")),
-        io_read=_grown(columns.node.get("io_read_bytes"), columns.times)[0],
-        io_write=_grown(counters.get("io_write_bytes"), columns.counter_times)[0],
-        own_cpu_us=highest(counters.get("own_cpu_us")),
-        own_rss=highest(counters.get("own_rss_bytes")),
+        memory_peak=most(highest(columns.node.get("memory_bytes")) for columns, _ in files),
+        memory_peak_cache=most(highest(row.get("memory_peak_bytes")) for row in counters),
+        swap_peak=most(highest(row.get("swap_bytes")) for row in counters),
+        oom_kills=most(highest(row.get("oom_kills")) for row in counters),
+        io_read=_grown(files, lambda columns: columns.node.get("io_read_bytes"))[0],
+        io_write=_grown(files, lambda columns: columns.counters.get("io_write_bytes"))[0],
+        own_cpu_us=add_known(highest(row.get("own_cpu_us")) for row in counters),
+        own_rss=most(highest(row.get("own_rss_bytes")) for row in counters),
     )
+
+
+def unsaid(files: Sequence[File], read: Sequence[Interval]) -> int:
+    """Return the time before the first sample and after the last that is no hole.
+
+    A sample is due each period; a sampler that ended by itself has nothing more to say.
+    """
+    before = after = 0
+    for columns, clock in files:
+        begun, ended, _ = file_times(columns, clock)
+        if read and read[0][0] == begun:
+            before = min(columns.header.interval_us, 1_000_000)
+        if read and read[-1][1] == ended and columns.end is None:
+            after = clock.weights[-1]
+    return before + after
 
 
 def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
     """Return a node's figures from its tallies (one attempt or several) and its GPUs'."""
     last = tallies[-1]
     cpu_us = add_known(tally.cpu_us for tally in tallies)
-    core_us = sum(tally.cpu_seen_us * (tally.cores or 0) for tally in tallies if tally.cpu_us)
+    core_us = sum(t.cpu_seen_us * (t.cores or 0) for t in tallies if t.cpu_us is not None)
     seen_us = sum(tally.cpu_seen_us for tally in tallies)
     peak = most(tally.memory_peak for tally in tallies)
-    # Several steps have a file each; the job had the node once per attempt.
-    due_us = sum({tally.restart: tally.due_us for tally in tallies}.values())
+    due_us = sum(tally.due_us for tally in tallies)
+    whole = enough_of(seen_us, due_us)
     own_us, span_us = add_known(t.own_cpu_us for t in tallies), sum(t.seen_us for t in tallies)
-    used = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
+    used = [
+        (gpu.hours, gpu.utilization_percent)
+        for gpu in gpus
+        if gpu.hours and gpu.utilization_percent is not None
+    ]
+    hours = sum(hours for hours, _ in used)
     return NodeUse(
         host=last.host,
         cores=last.cores,
         cores_used=cpu_us / seen_us if cpu_us is not None and seen_us else None,
-        cpu_s=None if cpu_us is None else cpu_us / 1e6,
+        cpu_s=cpu_us / 1e6 if cpu_us is not None and whole else None,
         cpu_efficiency_percent=cpu_us / core_us * 100 if cpu_us is not None and core_us else None,
         memory_peak_bytes=peak,
         memory_peak_cache_bytes=most(tally.memory_peak_cache for tally in tallies),
@@ -93,40 +119,48 @@ def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
         else None,
         swap_peak_bytes=most(tally.swap_peak for tally in tallies),
         oom_kills=add_known(tally.oom_kills for tally in tallies),
-        io_read_bytes=add_known(tally.io_read for tally in tallies),
-        io_write_bytes=add_known(tally.io_write for tally in tallies),
+        io_read_bytes=add_known(tally.io_read for tally in tallies) if whole else None,
+        io_write_bytes=add_known(tally.io_write for tally in tallies) if whole else None,
         gpus=len(gpus),
-        gpu_utilization_percent=sum(used) / len(used) if used else None,
-        covered_percent=min(100.0, sum(t.covered_us for t in tallies) / due_us * 100)
-        if due_us
+        gpu_utilization_percent=sum(part * value for part, value in used) / hours
+        if hours and enough_of(hours * 3.6e9, len(gpus) * due_us)
         else None,
+        covered_percent=percent_of(sum(t.covered_us for t in tallies), due_us),
         sampler_cpu_percent=own_us / span_us * 100 if own_us is not None and span_us else None,
         sampler_rss_bytes=most(tally.own_rss for tally in tallies),
     )
 
 
-def _grown(column: Column | None, times: Sequence[int]) -> tuple[int | None, int]:
-    """Return what a counter grew by between its first and last known value, and over how long."""
-    if column is None:
+def _grown(
+    files: Sequence[File], column: Callable[[Columns], Column | None]
+) -> tuple[int | None, int]:
+    """Return what a counter grew by between its first and last known value, and over how long.
+
+    A cgroup's counter is the job's: what ran between two steps is in it, too. Where processes are
+    summed, each step has its own.
+    """
+    points = [found for file in files if (found := list(_points(file, column(file[0]))))]
+    joined = sorted(point for found in points for point in found)
+    if all(before[1] <= after[1] for before, after in pairwise(joined)):
+        points = [joined]
+    grown = [found[-1][1] - found[0][1] for found in points if len(found) > 1]
+    # One that fell is a sum over processes of which some have ended: not known.
+    if not grown or min(grown) < 0:
         return None, 0
+    seen = union([(found[0][0], found[-1][0])] for found in points)
+    return sum(grown), length(seen)
+
+
+def _points(file: File, column: Column | None) -> Iterator[Interval]:
+    """Yield the first and the last known value of a counter, with their times."""
+    if column is None:
+        return
+    columns, clock = file
     values, missing = column.values, column.missing
+    times = columns.times if len(values) == len(columns) else columns.counter_times
     first = next((at for at, value in enumerate(values) if value != missing), None)
     if first is None:
-        return None, 0
+        return
     last = next(at for at in reversed(range(len(values))) if values[at] != missing)
-    grown = (values[last] - values[first]) * column.scale
-    # One that fell is a sum over processes of which some have ended: not known.
-    return (grown, times[last] - times[first]) if last > first and grown >= 0 else (None, 0)
-
-
-def _covered(columns: Columns, clock: Clock) -> float:
-    """Return the time that samples speak for, in microseconds.
-
-    A sample is due each period: what lies before the first and after the last is not a hole while
-    it is shorter than that.
-    """
-    if not columns.times:
-        return 0.0
-    first = min(columns.header.interval_us, 1_000_000)
-    last = clock.weights[-1] if columns.end is None else 0
-    return clock.covered_us + first + last
+    for at in dict.fromkeys((first, last)):
+        yield times[at] - clock.origin_us, values[at] * column.scale

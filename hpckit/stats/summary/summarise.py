@@ -37,7 +37,9 @@ def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
     """
     attempts = list(_attempts(files, spans))
     gpus = by((t for attempt in attempts for t in attempt.gpus), _gpu)
-    per_gpu = tuple(sorted(map(gpu_use, gpus), key=lambda gpu: (gpu.host, gpu.index or 0)))
+    starts = {attempt.span.restart: attempt.span.start for attempt in attempts}
+    uses = (gpu_use(tallies, starts) for tallies in gpus)
+    per_gpu = tuple(sorted(uses, key=lambda gpu: (gpu.host, gpu.index or 0)))
     nodes = by((t for attempt in attempts for t in attempt.nodes), _host)
     per_node = tuple(
         node_use(tallies, [gpu for gpu in per_gpu if gpu.host == tallies[0].host])
@@ -69,8 +71,8 @@ def _attempts(files: Sequence[Columns], spans: Sequence[Span]) -> Iterator[Added
 def _figures(attempt: Added) -> Attempt:
     """Return one attempt's own figures."""
     span = attempt.span
-    per_gpu = [gpu_use(tallies) for tallies in by(attempt.gpus, _gpu)]
-    per_node = [node_use(tallies, []) for tallies in by(attempt.nodes, _host)]
+    per_gpu = [gpu_use([tally], {span.restart: span.start}) for tally in attempt.gpus]
+    per_node = [node_use([tally], []) for tally in attempt.nodes]
     summary = whole(per_gpu, per_node, [attempt])
     return Attempt(
         restart=span.restart,
@@ -86,6 +88,7 @@ def _figures(attempt: Added) -> Attempt:
         cpu_efficiency_percent=summary.cpu_efficiency_percent,
         memory_peak_bytes=summary.memory_peak_bytes,
         coverage_percent=summary.coverage_percent,
+        gpu_coverage_percent=summary.gpu_coverage_percent,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Added, by
 from hpckit.stats.summary.clock import Clock
+from hpckit.stats.summary.gpus import GpuTally
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,22 +44,14 @@ def make_timeline(attempt: Added) -> Timeline:
     reach = max((clock.reach_us for _, clock in attempt.clocks), default=0)
     reach = reach // (attempt.width_s * 1_000_000)
     gpus = []
-    for tallies in by(attempt.gpus, lambda tally: (tally.host, tally.info.uuid)):
+    for tally in attempt.gpus:
         bins = {
-            number: amount / known / 10
-            for tally in tallies
-            for number, known, amount in tally.bins
-            if known
+            number: sum(row[2] for row in rows) / known / 10
+            for number, rows in _by_number(tally).items()
+            if (known := sum(row[1] for row in rows))
         }
-        info = tallies[0].info
-        gpus.append(
-            Line(
-                host=tallies[0].host,
-                gpu=info.uuid,
-                index=info.index,
-                values=_row(bins, count, reach),
-            )
-        )
+        info, row = tally.info, _row(bins, count, reach)
+        gpus.append(Line(host=tally.host, gpu=info.uuid, index=info.index, values=row))
     files = by(attempt.clocks, lambda pair: pair[0].header.host)
     return Timeline(
         restart=attempt.span.restart,
@@ -68,6 +61,14 @@ def make_timeline(attempt: Added) -> Timeline:
         cores_used=tuple(_line(group, _cores, count, reach) for group in files),
         memory_bytes=tuple(_line(group, _memory, count, reach) for group in files),
     )
+
+
+def _by_number(tally: GpuTally) -> dict[int, list[tuple[int, int, float]]]:
+    """Put the bins of several files together."""
+    found: dict[int, list[tuple[int, int, float]]] = {}
+    for row in tally.bins:
+        found.setdefault(row[0], []).append(row)
+    return found
 
 
 def _line(

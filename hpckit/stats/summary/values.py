@@ -37,7 +37,10 @@ class Stalls:
 class GpuUse:
     """One GPU or MIG slice over the whole job, all attempts together.
 
+    When a figure is known: `hpckit.stats.summary.known`.
+
     Attributes:
+        covered_percent: time in which it was read, of the time the job held it.
         utilization_percent: time in which a kernel ran, of the time covered.
         utilization_peak_percent: the highest of any sample.
         utilization_source: `mean`, `spot` or `gpm` (`hpckit.stats.samples.records`).
@@ -54,7 +57,10 @@ class GpuUse:
         throttled_percent: minutes in which clocks were held down for heat or power supply.
         throttle_reasons: NVML's names of them.
         confidence: VERIFIED, UNVERIFIED or SHARED (`hpckit.stats.samples.records`).
-        lost: whether its driver stopped answering.
+        lost: whether it could not be read any more, for good or for a while.
+        lost_at, back_at: when it was last read before that, and read again; None if it was not.
+        lost_s: how long it could not be read.
+        lost_error: NVML's words.
     """
 
     host: str
@@ -62,6 +68,7 @@ class GpuUse:
     uuid: str | None = None
     name: str | None = None
     mig: bool = False
+    covered_percent: float | None = None
     utilization_percent: float | None = None
     utilization_peak_percent: float | None = None
     utilization_source: str | None = None
@@ -88,6 +95,10 @@ class GpuUse:
     ecc_uncorrected: int | None = None
     confidence: str | None = None
     lost: bool = False
+    lost_at: float | None = None
+    back_at: float | None = None
+    lost_s: float | None = None
+    lost_error: str | None = None
     stalls: Stalls | None = None
 
 
@@ -96,12 +107,12 @@ class NodeUse:
     """One node over the whole job, all attempts together.
 
     Attributes:
-        cpu_s: CPU time used in the time covered.
-        cpu_efficiency_percent: `cpu_s` / (cores x time covered), in percent.
-        cores_used: `cpu_s` / time covered.
+        cpu_s: CPU time used.
+        cpu_efficiency_percent: CPU time / (cores x time), in percent, of the time covered.
+        cores_used: CPU time / time, of the time covered.
         memory_peak_bytes: anonymous and shared memory; no page cache.
         memory_peak_cache_bytes: the kernel's high-water mark, page cache included.
-        gpu_utilization_percent: mean over its GPUs.
+        gpu_utilization_percent: mean over its GPUs and time.
         covered_percent: time covered by samples, of the time the job had the node.
     """
 
@@ -142,6 +153,7 @@ class Attempt:
     cpu_efficiency_percent: float | None = None
     memory_peak_bytes: int | None = None
     coverage_percent: float | None = None
+    gpu_coverage_percent: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,8 +169,9 @@ class Summary:
         energy_joules: of all GPUs, from their counters; None if one has none.
         cpu_efficiency_percent: CPU time / (cores x time), in percent.
         memory_efficiency_percent: sum of the nodes' peaks / sum of their limits, in percent.
-        gpu_hours: that the job held GPUs: GPUs x elapsed; `gpu_hours_idle`: of these, seen idle.
+        gpu_hours: that the job held GPUs: GPUs x elapsed; `gpu_hours_idle`: of these, idle.
         coverage_percent: time covered by samples, of the time the job had its nodes.
+        gpu_coverage_percent: time in which GPUs were read, of the time the job had them.
         gpu_imbalance_percent, node_imbalance_percent: the largest difference between two GPUs'
             (nodes') utilization.
     """
@@ -182,6 +195,7 @@ class Summary:
     gpu_hours_idle: float | None = None
     samples: int | None = None
     coverage_percent: float | None = None
+    gpu_coverage_percent: float | None = None
     gpu_imbalance_percent: float | None = None
     node_imbalance_percent: float | None = None
     oom_kills: int | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from hpckit.stats.summary.attempts import Added
+from hpckit.stats.summary.known import enough, enough_of, percent_of
 from hpckit.stats.summary.sums import add_known, most
 from hpckit.stats.summary.values import GpuUse, NodeUse, Summary
 
@@ -14,6 +15,8 @@ def whole(
     tallies = [tally for attempt in attempts for tally in attempt.nodes]
     due_us = sum(attempt.due_us for attempt in attempts)
     covered_us = sum(tally.covered_us for tally in tallies)
+    cpu_seen_us = sum(t.cpu_seen_us for t in tallies)
+    saw_all = all(attempt.saw_all_gpus for attempt in attempts)
     core_us = sum(t.cpu_seen_us * (t.cores or 0) for t in tallies if t.cpu_us is not None)
     cpu_us = add_known(tally.cpu_us for tally in tallies)
     gpu_used, gpu_total = _used((gpu.memory_peak_bytes, gpu.memory_total_bytes) for gpu in per_gpu)
@@ -28,17 +31,23 @@ def whole(
         tensor_percent=_by_hours(per_gpu, "tensor_percent"),
         dram_percent=_by_hours(per_gpu, "dram_percent"),
         power_watts_mean=_by_hours(per_gpu, "power_watts_mean"),
-        energy_joules=_all(gpu.energy_joules for gpu in per_gpu),
+        energy_joules=_all(gpu.energy_joules for gpu in per_gpu) if saw_all else None,
         cpu_efficiency_percent=None if cpu_us is None else _percent(cpu_us, core_us),
-        cpu_s=None if cpu_us is None else cpu_us / 1e6,
+        cpu_s=cpu_us / 1e6 if cpu_us is not None and enough_of(cpu_seen_us, due_us) else None,
         memory_efficiency_percent=_percent(used, limit),
         memory_peak_bytes=most(node.memory_peak_bytes for node in per_node),
         memory_limit_bytes=most(node.memory_limit_bytes for node in per_node),
         gpu_hours=_total(attempt.gpu_hours for attempt in attempts),
-        gpu_hours_idle=_total(gpu.idle_hours for gpu in per_gpu),
+        gpu_hours_idle=_all(gpu.idle_hours for gpu in per_gpu) if saw_all else None,
         samples=sum(tally.samples for tally in tallies),
-        coverage_percent=min(100.0, covered_us / due_us * 100) if due_us else None,
-        gpu_imbalance_percent=_spread(gpu.utilization_percent for gpu in per_gpu),
+        coverage_percent=percent_of(covered_us, due_us),
+        gpu_coverage_percent=percent_of(
+            sum(tally.read_us for attempt in attempts for tally in attempt.gpus),
+            sum(attempt.gpu_due_us for attempt in attempts),
+        ),
+        gpu_imbalance_percent=_spread(
+            gpu.utilization_percent for gpu in per_gpu if enough(gpu.covered_percent)
+        ),
         node_imbalance_percent=_spread(node.gpu_utilization_percent for node in per_node),
         oom_kills=add_known(node.oom_kills for node in per_node),
     )

@@ -29,12 +29,14 @@ static const char *curve_names[] = {"util", "memory", "power", "sm", "occupancy"
 
 typedef struct { int n; double t[STEPS], v[STEPS]; } Curve;
 typedef struct { unsigned pid; unsigned long long bytes; double from, to; } Process;
+typedef struct { int code; double from, to; char field[32]; } Fail; /* no field: all of them */
 typedef struct Unit {
     struct Unit *board; /* of a slice; NULL for a whole GPU */
     int index, minor, instance, gpm, forbidden;
     char uuid[96], name[96], pci[32], na[256];
     unsigned long long memory_total, power_limit, energy_base;
     double lost, hang, energy_reset;
+    int fails; Fail fail[8];
     Curve curve[CURVES];
     int processes; Process process[16];
 } Unit;
@@ -82,6 +84,10 @@ static void load_line(Unit *unit, const char *key, char *rest) {
         Process *p = &unit->process[unit->processes++];
         p->to = INFINITY;
         sscanf(value, "%u %llu %lf %lf", &p->pid, &p->bytes, &p->from, &p->to);
+    } else if (!strcmp(key, "fail") && unit->fails < 8) {
+        Fail *f = &unit->fail[unit->fails++];
+        f->to = INFINITY;
+        sscanf(value, "%d %lf %lf %31s", &f->code, &f->from, &f->to, f->field);
     } else { fprintf(stderr, "nvml_stub: unknown word '%s'\n", key); abort(); }
 }
 
@@ -148,6 +154,14 @@ static int ready(Unit *unit, const char *field) {
     if (calls) { fprintf(calls, "%s\n", field); fflush(calls); }
     if (now() >= board->hang) for (;;) pause();
     if (now() >= board->lost) return LOST;
+    for (Unit *u = unit;; u = board) { /* a slice's own failures, then its GPU's */
+        for (int k = 0; k < u->fails; k++) {
+            Fail *f = &u->fail[k];
+            if (now() >= f->from && now() < f->to && (!f->field[0] || !strcmp(f->field, field)))
+                return f->code;
+        }
+        if (u == board) break;
+    }
     snprintf(padded, sizeof padded, " %s ", field);
     return strstr(unit->na, padded) ? NOT_SUPPORTED : SUCCESS;
 }
@@ -176,6 +190,15 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Unit **handle) {
             return units[k].forbidden ? NO_PERMISSION : SUCCESS;
         }
     return INVALID;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, Unit **handle) {
+    for (int k = 0; k < unit_count; k++)
+        if (!strcmp(units[k].uuid, uuid)) {
+            *handle = &units[k];
+            READY(*handle, "handle");
+            return SUCCESS;
+        }
+    return NOT_FOUND;
 }
 int nvmlDeviceGetIndex(Unit *u, unsigned *index) { *index = u->index; return SUCCESS; }
 int nvmlDeviceGetUUID(Unit *u, char *text, unsigned length) {

@@ -44,7 +44,8 @@ class Gpu:
             first,
             *(
                 f"{name} {int(value) if value is True else value}"
-                for name, value in {**words, **self.words}.items()
+                for name, given in {**words, **self.words}.items()
+                for value in (given if isinstance(given, tuple) else (given,))
             ),
         ]
         for name, steps in self.curves.items():

@@ -1,0 +1,58 @@
+"""When a figure is known: the one rule for all of them, and the time that it rests on. Pure.
+
+- A mean, a share or a peak is of the time in which its GPU or node was read, and says nothing of
+  the rest. `covered_percent` beside it says how much of the time held that was. One metric that
+  was read for less than ENOUGH of that time, as when it stopped, is unknown.
+- A total (energy, hours idle, CPU time) and a moment (first use, idle tail) are of the whole time
+  that they are about: unknown unless ENOUGH of it was read.
+- Comparisons between GPUs, red advice and `--fail-under` need ENOUGH, too.
+
+ENOUGH is 80 %, or all but a minute, which a job's start may take before a sampler runs.
+"""
+
+from collections.abc import Iterable, Sequence
+
+ENOUGH_PERCENT = 80.0
+_START_US = 60_000_000
+Interval = tuple[int, int]  # microseconds from the attempt's start; the end is exclusive
+
+
+def enough(percent: float | None) -> bool:
+    """Tell whether so much is enough; unknown is not."""
+    return percent is not None and percent >= ENOUGH_PERCENT
+
+
+def enough_of(part: float, whole: float) -> bool:
+    """Tell whether a time is enough of another, in microseconds."""
+    return part * 100 >= whole * ENOUGH_PERCENT or whole - part <= _START_US
+
+
+def percent_of(part: float, whole: float) -> float | None:
+    """Return the share, at most 100; None of nothing."""
+    return min(part / whole * 100, 100.0) if whole > 0 else None
+
+
+def union(groups: Iterable[Iterable[Interval]]) -> list[Interval]:
+    """Return intervals in order that do not touch, each moment in one of them."""
+    merged: list[Interval] = []
+    for begin, end in sorted(part for group in groups for part in group):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        elif end > begin:
+            merged.append((begin, end))
+    return merged
+
+
+def length(parts: Iterable[Interval]) -> int:
+    """Return the sum of the lengths."""
+    return sum(end - begin for begin, end in parts)
+
+
+def within(parts: Iterable[Interval], begin: float, end: float) -> int:
+    """Return how much of the time from `begin` to `end` lies in intervals that do not touch."""
+    return round(sum(max(0.0, min(last, end) - max(first, begin)) for first, last in parts))
+
+
+def outside(begin: int, end: int, parts: Sequence[Interval]) -> int:
+    """Return how much of an interval lies in none of others, which do not touch."""
+    return end - begin - within(parts, begin, end)
