@@ -38,6 +38,7 @@ _DROPPED = frozenset(
         "HPCKIT_RUN_DIR",
         "HPCKIT_RESTART",
         "HPCKIT_DEVICE",
+        "HPCKIT_SOURCES_ONLY",
     }
 )
 _KEPT_PREFIXES = ("OMPI_MCA_",)  # how this user tunes Open MPI, except:

@@ -22,16 +22,20 @@ def is_mine_alone(path: Path | int, status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and not _writers(path, status)
 
 
-def strangers(path: Path) -> str:
+def strangers(path: Path, *, home: Path | None = None) -> str:
     """Say who could put another folder in a path's place, or "" if nobody but root and this user.
 
     A sticky folder, as /tmp, may be written by all: there only its owner moves what is theirs. What
-    of the path is not there yet is not looked at.
+    of the path is not there yet is not looked at. With `home`, neither is it nor what is above it:
+    whoever could replace that has the user's `.bashrc` already.
 
     Raises:
         OSError: the path cannot be followed.
     """
-    for step in _steps(path.absolute()):
+    passed = frozenset(steps(home.absolute())) if home else frozenset()
+    for step in steps(path.absolute()):
+        if step in passed:
+            continue
         try:
             status = step.lstat()
         except FileNotFoundError:
@@ -44,7 +48,21 @@ def strangers(path: Path) -> str:
     return ""
 
 
-def _steps(path: Path) -> Iterator[Path]:
+def make_folder(path: Path, *, mode: int = 0o755) -> None:
+    """Make a folder and those above it that are not there, none writable for others.
+
+    A umask of 002 or 0 would have them so: `mode` is the folder's own, those above get 755.
+
+    Raises:
+        OSError: one cannot be made, or something else is in its place.
+    """
+    for step in reversed(path.absolute().parents):
+        if not step.is_dir():
+            step.mkdir(mode=0o755, exist_ok=True)
+    path.mkdir(mode=mode, exist_ok=True)
+
+
+def steps(path: Path) -> Iterator[Path]:
     """Yield each folder and link on the way to a path, from / on."""
     here, ahead, links = Path("/"), list(reversed(path.parts[1:])), 0
     yield here

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hpckit.collections.model import LOCK, PARTS
+from hpckit.collections.places import CACHE, refuse_foreign
 from hpckit.errors import ConfigError
 from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.ownership import make_folder
 from hpckit.values import check
 
 _MOST = 20_000
-_SKIPPED = ("__pycache__", ".git")
+_BYTECODE = "__pycache__"
 Rows = list[tuple[str, os.stat_result]]
 
 
@@ -31,7 +33,7 @@ def walk(folder: Path) -> Rows:
     rows: Rows = []
     try:
         for part in PARTS:
-            for row in _below(folder / part, part):
+            for row in _below(folder / part, part, strict=True):
                 rows.append(row)
                 if len(rows) > _MOST:
                     raise ConfigError(
@@ -44,30 +46,41 @@ def walk(folder: Path) -> Rows:
 
 
 def glance(folder: Path, most: int = 2000) -> Rows:
-    """Return the first files of a collection, as `walk`; a project may hold any number of them."""
-    below = itertools.chain.from_iterable(_below(folder / part, part) for part in (*PARTS, LOCK))
-    with contextlib.suppress(OSError):  # what cannot be read is not used either
-        return list(itertools.islice(below, most))
-    return []
+    """Return the first files of a collection, as `walk`; a project may hold any number of them.
+
+    What cannot be read is not used either; what lies beside it is.
+    """
+    parts = (_below(folder / part, part, strict=False) for part in (*PARTS, LOCK))
+    return list(itertools.islice(itertools.chain.from_iterable(parts), most))
 
 
-def _below(path: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
+def _below(path: Path, name: str, *, strict: bool) -> Iterator[tuple[str, os.stat_result]]:
     try:
         status = path.lstat()
+        yield name, status
+        names = []
+        if stat.S_ISDIR(status.st_mode):
+            with os.scandir(path) as entries:
+                names = sorted(entry.name for entry in entries if entry.name != ".git")
     except FileNotFoundError:
         return
-    yield name, status
-    if stat.S_ISDIR(status.st_mode):
-        with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries if entry.name not in _SKIPPED)
-        for below in names:
-            yield from _below(path / below, f"{name}/{below}")
+    except OSError:
+        if strict:
+            raise
+        return
+    for below in names:
+        yield from _below(path / below, f"{name}/{below}", strict=strict)
+
+
+def _counted(rows: Rows) -> Rows:
+    """Leave out bytecode, which jobs do not read either: see `hpckit/payload/sources_only`."""
+    return [row for row in rows if _BYTECODE not in row[0].split("/")]
 
 
 def file_hashes(folder: Path, rows: Rows) -> dict[str, str]:
     """Return the hash of each file, by its path below `folder`; links count by what they name."""
     hashes = {}
-    for name, status in rows:
+    for name, status in _counted(rows):
         path = folder / name
         if stat.S_ISREG(status.st_mode) or (stat.S_ISLNK(status.st_mode) and path.is_file()):
             hashes[name] = hashlib.sha256(_bytes(path)).hexdigest()[:16]
@@ -90,13 +103,19 @@ def hash_of(files: Mapping[str, str]) -> str:
 def remembered_hashes(folder: Path, rows: Rows, cache: Path) -> dict[str, str]:
     """Return the hashes of files, without reading those that have not changed since the last time.
 
-    Unchanged means: the same size, inode, mtime and ctime; the last cannot be set by hand.
+    Unchanged means: the same size, inode, mtime and ctime; the last cannot be set by hand. What a
+    cache remembers that others can write counts for nothing.
     """
+    try:
+        refuse_foreign(cache / "hashes", CACHE)
+    except ConfigError:
+        return file_hashes(folder, rows)
     key = hashlib.sha256(str(folder).encode()).hexdigest()[:32]
     memory = cache / "hashes" / f"{key}.json"
     known = _recall(memory)
-    marks = {name: _mark(folder / name, status) for name, status in rows}
-    fresh = [row for row in rows if known.get(row[0], ("", ""))[0] != marks[row[0]]]
+    counted = _counted(rows)
+    marks = {name: _mark(folder / name, status) for name, status in counted}
+    fresh = [row for row in counted if known.get(row[0], ("", ""))[0] != marks[row[0]]]
     hashes = {name: known[name][1] for name in marks if name in known} | {
         **{name: "" for name, _ in fresh},
         **file_hashes(folder, fresh),
@@ -123,5 +142,6 @@ def _recall(memory: Path) -> dict[str, tuple[str, str]]:
 
 def _remember(memory: Path, known: Mapping[str, tuple[str, str]]) -> None:
     with contextlib.suppress(OSError):  # a full or read-only home costs time, not correctness
-        memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (memory.parents[1], memory.parent):
+            make_folder(folder, mode=0o700)
         replace_file(memory, json.dumps(known))

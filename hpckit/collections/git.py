@@ -11,16 +11,17 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hpckit import shell
-from hpckit.collections.places import checkout_folder, repository
+from hpckit.collections.places import CACHE, checkout_folder, refuse_foreign, repository
 from hpckit.collections.source import Source, is_commit
 from hpckit.errors import CommandError, OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_to_lock
+from hpckit.ownership import make_folder
+from hpckit.paths import is_folder
 
 _QUIET = {
     "core.hooksPath": "/dev/null",
@@ -57,20 +58,22 @@ def make_checkout(source: Source, commit: str, cache: Path) -> Path:
         OutsideError: the repository cannot be reached, or no longer has that commit.
     """
     target = checkout_folder(source, commit, cache)
-    if target.is_dir():
+    if is_folder(target):
+        refuse_foreign(target, CACHE)
         return target
     with _alone(source, cache) as clone:
         if not _has(clone, commit):
             _fetch(clone, source, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         if not _has(clone, commit):
             _fetch_lost(clone, source, commit)
-        if not target.is_dir():
+        if not is_folder(target):
             _write_files(clone, commit, target)
     return target
 
 
 def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False) -> str:
     """Return what differs between two commits, as a unified diff or as `M<tab>path` lines."""
+    refuse_foreign(repository(source, cache).parent, CACHE)
     form = "--name-status" if names else "--patch"
     words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", form)
     return _git(repository(source, cache), *words, old, new, "--")
@@ -80,10 +83,11 @@ def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False
 def _alone(source: Source, cache: Path) -> Iterator[Path]:
     """Give the clone of a source, made if need be, to one process at a time."""
     clone = repository(source, cache)
+    refuse_foreign(clone.parent, CACHE)  # before anything is made there
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        (cache / "collections").mkdir(mode=0o700, exist_ok=True)
-        clone.parent.mkdir(mode=0o700, exist_ok=True)
+        for folder in (cache, cache / "collections", clone.parent):
+            make_folder(folder, mode=0o700)
+        refuse_foreign(clone.parent, CACHE)  # and what somebody else may have made meanwhile
         lock = open_to_lock(clone.parent / "lock")
     except OSError as error:
         raise OutsideError(f"{error.filename}: cannot be made: {error.strerror}.") from error
@@ -227,7 +231,7 @@ def _write_files(clone: Path, commit: str, target: Path) -> None:
         where = (f"--work-tree={tree}",)
         _git(clone, *where, "read-tree", commit, env=index)
         _git(clone, *where, "checkout-index", "--all", "--force", "--quiet", env=index)
-        shutil.move(tree, target)
+        tree.rename(target)
 
 
 def _git(

@@ -17,6 +17,7 @@ from hpckit.collections.places import config_folder
 from hpckit.collections.source import Source, check_rev, is_commit, parse_source
 from hpckit.errors import ConfigError, OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_to_lock, parse_json, read_text, replace_file
+from hpckit.ownership import make_folder
 from hpckit.values import rebuild
 
 _FORMAT = 1
@@ -147,7 +148,7 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
         OutsideError: the file cannot be written. ConfigError: it is damaged.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         file = _open_locked(path)
     except (OSError, DamagedFileError) as error:
         raise _unwritable(path, error) from error

@@ -5,6 +5,7 @@ Only the lock file, stat and what was hashed before are read: no git, no network
 
 import os
 import shlex
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from hpckit.collections.files import Rows, glance, hash_of, remembered_hashes, w
 from hpckit.collections.lockfile import Entry
 from hpckit.collections.manifest import describe_shared
 from hpckit.collections.model import Collection, Unusable
-from hpckit.collections.places import cache_folder, checkout_folder
+from hpckit.collections.places import CACHE, CONFIG, cache_folder, checkout_folder, refuse_foreign
 from hpckit.collections.source import Source
 from hpckit.collections.trust import (
     faults,
+    inner_faults,
     link_faults,
     owner_name,
     trusted,
@@ -48,6 +50,11 @@ def _collection(entry: Entry, folder: Path, lock: Path, origin: str) -> Collecti
     rows = walk(folder)
     refuse_faults(entry.place(), folder, rows, owner=entry.owner)
     content = hash_of(remembered_hashes(folder, rows, cache_folder()))
+    if entry.commit and content != entry.hash:
+        raise ConfigError(
+            f"{folder} holds {content}, and {entry.hash} was pinned: somebody changed a file of "
+            "it, or the lock file. Remove the folder, then: hpckit collections sync"
+        )
     return replace(
         describe_shared(folder, origin),
         name=entry.name,
@@ -60,13 +67,16 @@ def _collection(entry: Entry, folder: Path, lock: Path, origin: str) -> Collecti
 
 
 def folder_of(entry: Entry) -> Path | None:
-    """Return the folder of an entry, None if it is not here (now)."""
+    """Return the folder of an entry, None if it is not here (now).
+
+    Raises:
+        ConfigError: it is in a cache that others can write.
+    """
     place = entry.place()
-    folder = (
-        checkout_folder(place, entry.commit, cache_folder())
-        if entry.commit
-        else Path(place.location)
-    )
+    folder = Path(place.location)
+    if entry.commit:
+        folder = checkout_folder(place, entry.commit, cache_folder())
+        refuse_foreign(folder, CACHE)
     return folder if folder.is_dir() else None
 
 
@@ -94,11 +104,13 @@ def refuse_faults(
 
 
 def refused_place(folder: Path, origin: str) -> Unusable | None:
-    """Return why a project or a folder of `$HPCKIT_COLLECTIONS` is not used, or None.
+    """Return why a project, the user's folder or one of `$HPCKIT_COLLECTIONS` is not used, or None.
 
-    A project's own links may lead anywhere: whoever works in it made them.
+    Links of the first two may lead anywhere: whoever works there made them.
     """
     source = str(folder.absolute())
+    if origin == "user":
+        return _refused_user(folder)
     if origin == "project":
         rows = glance(folder)
         found = list(writer_faults(folder, rows, as_project=True))
@@ -116,8 +128,31 @@ def refused_place(folder: Path, origin: str) -> Unusable | None:
             f"hpckit collections trust {shlex.quote(source)}"
         ),
         source=source,
-        provides=frozenset(name for name, _ in rows),
+        provides=_provides(rows),
     )
+
+
+def _refused_user(folder: Path) -> Unusable | None:
+    """Return why the user's own folder is not used: nobody else's word can make it so."""
+    rows = glance(folder)
+    try:
+        refuse_foreign(folder, CONFIG)
+        why = next(inner_faults(folder, rows), "")
+    except ConfigError as error:
+        why = str(error)
+    if not why:
+        return None
+    return Unusable(
+        name="user", origin="user", state="refused", why=why, source=str(folder),
+        provides=_provides(rows),
+    )  # fmt: skip
+
+
+def _provides(rows: Rows) -> frozenset[str] | None:
+    """Return what a refused folder would have brought; nobody knows what is behind its links."""
+    if any(stat.S_ISLNK(status.st_mode) for _, status in rows):
+        return None
+    return frozenset(name for name, _ in rows)
 
 
 def _refuse_new_owner(place: Source, folder: Path, owner: str) -> None:

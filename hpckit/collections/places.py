@@ -7,16 +7,39 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpckit.collections.source import Source
+from hpckit.errors import ConfigError
+from hpckit.ownership import strangers
+
+CACHE, CONFIG = "XDG_CACHE_HOME", "XDG_CONFIG_HOME"
 
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `~/.config/hpckit`, the user's own collection."""
-    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hpckit"
+    return Path(environ.get(CONFIG) or Path.home() / ".config") / "hpckit"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return `~/.cache/hpckit`; jobs read workloads from there, so nodes must see it."""
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpckit"
+    return Path(environ.get(CACHE) or Path.home() / ".cache") / "hpckit"
+
+
+def refuse_foreign(folder: Path, variable: str) -> None:
+    """Refuse a folder of the cache or of the configuration that is not this user's alone.
+
+    What lies there is believed: a checkout, a list of hashes, templates, whom the user trusts.
+
+    Raises:
+        ConfigError: somebody else could have put it there; `variable` names another place.
+    """
+    try:
+        why = strangers(folder, home=Path.home())
+    except OSError as error:
+        why = f"{error.filename} cannot be read: {error.strerror}"
+    if why:
+        raise ConfigError(
+            f"{why}: what hpckit keeps in {folder} could be somebody else's. "
+            f"Close it (chmod go-w), or set {variable} to a folder of your own."
+        )
 
 
 def checkout_folder(source: Source, commit: str, cache: Path) -> Path:

@@ -16,6 +16,7 @@ from hpckit.collections.model import PARTS, Collection, Found, Unusable
 from hpckit.collections.pinned import locate, refused_place
 from hpckit.collections.places import config_folder
 from hpckit.errors import ConfigError
+from hpckit.paths import is_there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +87,7 @@ def _at(
 ) -> Iterator[Collection | Unusable]:
     # The checkout's root is both the project and the built-in collection: it is built-in.
     if _holds_collection(folder) and folder != builtin_folder():
-        checked = origin in ("project", "group") and broken is None
+        checked = origin in ("project", "user", "group") and broken is None
         if checked and (refused := refused_place(folder, origin)):
             yield refused
             return
@@ -101,11 +102,7 @@ def _at(
 
 
 def _locked(lock: Path, origin: str) -> Iterator[Collection | Unusable]:
-    if (
-        origin == "project lock"
-        and lock.exists()
-        and (row := refused_place(lock.parent, "project"))
-    ):
+    if is_there(lock) and (row := refused_place(lock.parent, origin.removesuffix(" lock"))):
         yield replace(row, name=lock.name, origin=origin, lock=lock, provides=None)
         return
     try:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.collections.files import Rows
-from hpckit.collections.places import config_folder
+from hpckit.collections.places import CONFIG, config_folder, refuse_foreign
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.ownership import make_folder, steps
 from hpckit.values import rebuild
 
 _ROOT = 0
@@ -76,18 +77,18 @@ def writer_faults(folder: Path, rows: Rows, *, as_project: bool = False) -> Iter
     yield from _of_parents(folder, top)
     if not (as_project and top.st_mode & stat.S_ISVTX):
         yield from _of_mode(folder, top, top)
+    yield from inner_faults(folder, rows)
+
+
+def inner_faults(folder: Path, rows: Rows) -> Iterator[str]:
+    """Yield the same of what is in a folder. A link is its maker's, whatever it leads to."""
+    top = folder.stat()
     for name, status in rows:
         path = folder / name
-        if stat.S_ISLNK(status.st_mode):
-            continue
-        yield from _of_mode(path, status, top)
-        if status.st_uid not in (_ROOT, top.st_uid, os.geteuid()) and not _is_member(
-            status.st_uid, top.st_gid
-        ):
-            yield (
-                f"{path} belongs to {_user(status.st_uid)}, who is neither the collection's owner "
-                f"nor in its group {_group(top.st_gid)}"
-            )
+        if not stat.S_ISLNK(status.st_mode):
+            yield from _of_mode(path, status, top)
+        if not _is_known(status.st_uid, top):
+            yield _of_stranger(path, status, top)
 
 
 def link_faults(folder: Path, rows: Rows) -> Iterator[str]:
@@ -115,8 +116,28 @@ def repository_faults(folder: Path) -> Iterator[str]:
     yield from _of_parents(folder, top)
     for path in (folder, inner, *inner.rglob("*")):
         status = path.lstat()
+        if not _is_known(status.st_uid, top):
+            yield _of_stranger(path, status, top)
         if not stat.S_ISLNK(status.st_mode):
             yield from _of_mode(path, status, top)
+
+
+def _is_known(uid: int, top: os.stat_result) -> bool:
+    """Accept root, this user, the collection's owner and its group.
+
+    In a sticky folder the group's members may add and not replace, as everybody else in /tmp: there
+    they are strangers to one another.
+    """
+    if uid in (_ROOT, os.geteuid(), top.st_uid):
+        return True
+    return not top.st_mode & stat.S_ISVTX and _is_member(uid, top.st_gid)
+
+
+def _of_stranger(path: Path, status: os.stat_result, top: os.stat_result) -> str:
+    return (
+        f"{path} belongs to {_user(status.st_uid)}, who is neither the collection's owner "
+        f"nor in its group {_group(top.st_gid)}"
+    )
 
 
 def _of_mode(path: Path, status: os.stat_result, top: os.stat_result) -> Iterator[str]:
@@ -127,17 +148,39 @@ def _of_mode(path: Path, status: os.stat_result, top: os.stat_result) -> Iterato
 
 
 def _of_parents(folder: Path, top: os.stat_result) -> Iterator[str]:
-    """Yield folders above in which somebody else could put another folder in this one's place."""
-    for parent in dict.fromkeys([*folder.absolute().parents, *folder.resolve().parents]):
-        status = parent.stat()
-        if status.st_mode & stat.S_ISVTX:  # in /tmp only a file's owner may move it
+    """Yield what is on the way to a folder by which somebody else could put another in its place.
+
+    A link in a folder like /tmp is its maker's, who can lead it elsewhere at any time; the kernel
+    refuses to follow it only where fs.protected_symlinks is set. The group counts only where it may
+    write the collection itself. Whoever owns what is above the user's home has it anyway.
+    """
+    real, home = folder.resolve(), frozenset(steps(Path.home().absolute()))
+    for step in steps(folder.absolute()):
+        if step == real:
             continue
-        if status.st_mode & stat.S_IWOTH:
-            yield f"everybody can write {parent}, and put another folder in its place"
-        elif status.st_mode & stat.S_IWGRP and not (
-            status.st_uid == _ROOT or _group_is_known(status, top)
-        ):
-            yield f"{parent} above it can be written by group {_group(status.st_gid)}"
+        status = step.lstat()
+        known = _is_known(status.st_uid, top) and (
+            status.st_uid in (_ROOT, os.geteuid(), top.st_uid) or top.st_mode & stat.S_IWGRP
+        )
+        if not known and step not in home:
+            kind = "a link on the way" if stat.S_ISLNK(status.st_mode) else "above it"
+            yield (
+                f"{step}, {kind}, belongs to {_user(status.st_uid)}, who could put another folder "
+                "in its place"
+            )
+        if stat.S_ISDIR(status.st_mode):
+            yield from _of_parents_mode(step, status, top)
+
+
+def _of_parents_mode(parent: Path, status: os.stat_result, top: os.stat_result) -> Iterator[str]:
+    if status.st_mode & stat.S_ISVTX:  # in /tmp only a file's owner may move it
+        return
+    if status.st_mode & stat.S_IWOTH:
+        yield f"everybody can write {parent}, and put another folder in its place"
+    elif status.st_mode & stat.S_IWGRP and not (
+        status.st_uid == _ROOT or _group_is_known(status, top)
+    ):
+        yield f"{parent} above it can be written by group {_group(status.st_gid)}"
 
 
 def _group_is_known(status: os.stat_result, top: os.stat_result) -> bool:
@@ -155,6 +198,10 @@ def trusted(config: Path | None = None) -> frozenset[str]:
     """
     path = _list(config)
     try:
+        refuse_foreign(path, CONFIG)
+    except ConfigError:
+        return frozenset()  # others could have written it: it is not this user's decision
+    try:
         return frozenset(rebuild(_Trusted, read_json(path)).trusted)
     except FileNotFoundError:
         return frozenset()
@@ -166,15 +213,16 @@ def set_trusted(source: str, yes: bool, config: Path | None = None) -> None:
     """Write down, or forget, that this user trusts a source.
 
     Raises:
-        OutsideError: the list cannot be written.
+        OutsideError: the list cannot be written. ConfigError: others can write it, too.
     """
+    refuse_foreign(_list(config), CONFIG)
     known = trusted(config)
     wanted = known | {source} if yes else known - {source}
     if wanted == known:
         return
     path = _list(config)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         replace_file(path, json.dumps({"trusted": sorted(wanted)}, indent=2) + "\n")
     except OSError as error:
         raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error

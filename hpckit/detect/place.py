@@ -8,6 +8,7 @@ from pathlib import Path
 from hpckit.detect.mark import is_edited, written_hash
 from hpckit.errors import OutsideError
 from hpckit.files import replace_file
+from hpckit.ownership import make_folder
 from hpckit.sites import read_site
 
 _UNKNOWN = "# NOT KNOWN: "
@@ -90,7 +91,7 @@ def _read(path: Path) -> str | None:
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all, once hpckit itself can read it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         replace_file(path, text, check=read_site if path.suffix == ".yaml" else None)
     except OSError as error:
         raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error

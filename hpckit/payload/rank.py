@@ -48,6 +48,8 @@ _GRACE_ALONE_S = 30.0
 _POLL_S = 0.05
 # Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit.
 _IMPORTABLE = str(Path(__file__).parent / "importable")
+# What keeps Python from a collection's bytecode: a sitecustomize.py.
+_SOURCES_ONLY = str(Path(__file__).parent / "sources_only")
 
 
 class RankProcess:
@@ -245,8 +247,12 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
         "HPCKIT_RESTART": str(restart_count()),
         "HPCKIT_DEVICE": device,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([_IMPORTABLE, *_python_path()])),
     }
+    first = [_IMPORTABLE]
+    if task.collection:
+        environment["HPCKIT_SOURCES_ONLY"] = task.collection
+        first.append(_SOURCES_ONLY)
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*first, *_python_path()]))
     environment.pop(TASK_VARIABLE, None)
     if task.mpi:
         environment["HPCKIT_MPI_SCRIPT"] = Path(mpi_script.__file__).read_text(encoding="utf-8")

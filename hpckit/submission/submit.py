@@ -109,7 +109,14 @@ def _task(submission: Submission, index: int) -> Task:
         handles_stop_signal=plan.handles_stop_signal,
         sample_interval_s=plan.sample_interval_s,
         signal_delay_s=SIGNAL_DELAY_S,
+        collection=_collection(plan),
     )
+
+
+def _collection(plan: Plan) -> str | None:
+    """Return the folder of the workload's collection, unless it is hpckit's own."""
+    found = plan.workload.found if plan.workload else None
+    return str(found.collection.path) if found and found.collection.origin != "built-in" else None
 
 
 def _refuse_long(tasks: list[Task]) -> None:

@@ -1,5 +1,7 @@
 """What a job imports: nothing that others left in the folder it runs in."""
 
+import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 from hpckit.payload.supervisor import torchrun_argv
 from hpckit.payload.task import Task
 from tests.conftest import write_files
+from tests.unit.lab import make_lab
 
 
 def test_torchrun_does_not_import_what_lies_in_the_folder(here: Path, monkeypatch) -> None:
@@ -32,3 +35,59 @@ def test_torchrun_does_not_import_what_lies_in_the_folder(here: Path, monkeypatc
     )
     assert done.stderr == ""
     assert done.stdout.startswith("environment ['--nnodes=1', '--node_rank=0'")
+
+
+SCRIPT = """\
+import multiprocessing, helper, pack.inner
+def child():
+    import helper
+    print("child", helper.WHOSE)
+if __name__ == "__main__":
+    print("script", helper.WHOSE, pack.inner.WHOSE)
+    process = multiprocessing.get_context("spawn").Process(target=child)
+    process.start()
+    process.join()
+"""
+
+
+def plant(source: Path) -> Path:
+    """Put bytecode beside a source that Python never compares with it (PEP 552, unchecked)."""
+    beside = Path(importlib.util.cache_from_source(str(source)))
+    beside.parent.mkdir(exist_ok=True)
+    other = source.with_name("other")
+    other.write_text(f"WHOSE = 'anybody'; open({str(source.parents[3] / 'EVIL')!r}, 'w')")
+    done = (
+        "import py_compile, sys; mode = py_compile.PycInvalidationMode.UNCHECKED_HASH; "
+        "py_compile.compile(sys.argv[1], cfile=sys.argv[2], invalidation_mode=mode)"
+    )
+    subprocess.run([sys.executable, "-c", done, other, beside], check=True)
+    other.unlink()
+    return beside
+
+
+def test_planted_bytecode_of_a_collection_does_not_run(here: Path, cli, monkeypatch) -> None:
+    lab = make_lab(here.parent / "shared" / "lab")
+    folder = lab / "workloads" / "lab-hello"
+    mine = "WHOSE = 'the source'\n"
+    write_files(folder, {"hello.py": SCRIPT, "helper.py": mine, "pack/__init__.py": "",
+                         "pack/inner.py": mine})  # fmt: skip
+    assert cli("collections", "add", str(lab)).status == 0
+    planted = [plant(folder / name) for name in ("helper.py", "pack/inner.py")]
+    before = [path.read_bytes() for path in planted]
+    assert cli("collections", "verify").out.startswith("lab: as pinned")
+    # A distribution's or a user's own sitecustomize still has its turn.
+    write_files(here.parent, {"home/site/sitecustomize.py": "print('customized')"})
+    monkeypatch.setenv("PYTHONPATH", str(here.parent / "home" / "site"))
+    words = "submit lab-hello --executor local --gpus 0 --sample-interval 0 --wait --json"
+    answer = cli(*words.split())
+    assert answer.status == 0, answer.err
+    out = (Path(json.loads(answer.out)["run_dir"]) / "logs" / "0.out").read_text().splitlines()
+    assert [line for line in out if line != "customized"] == [
+        "script the source the source",
+        "child the source",
+    ]
+    assert out[0] == "customized"
+    assert not list(here.parent.rglob("EVIL"))
+    assert [path.read_bytes() for path in planted] == before
+    found = [path for path in folder.rglob("*.pyc") if path not in planted]
+    assert found == []  # none is made there either, for others to believe
