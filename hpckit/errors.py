@@ -9,8 +9,10 @@
     │   └── DamagedRunError              a run whose files are not what hpckit writes
     ├── OutsideError            exit 3   something outside is missing or refused
     │   ├── CommandError                 a program is missing, timed out or failed
-    │   └── SubmissionError              sbatch said no
-    └── JobError                exit 1   the job or the operation failed
+    │   ├── SubmissionError              sbatch said no
+    │   └── UnknownOutcomeError          nobody can say whether Slurm took the job
+    ├── JobError                exit 1   the job or the operation failed
+    └── StoppedError            exit 130 the user stopped it
 
 A message is one or two sentences: what is wrong, with the value in it, then what to do next.
 """
@@ -76,8 +78,22 @@ class CommandError(OutsideError):
         self.stderr = stderr
 
 
+class TooSlowError(CommandError):
+    """A program gave no answer in time, and was stopped: what it has done by then is not known."""
+
+
 class SubmissionError(OutsideError):
     """sbatch refused the job, or answered without a job id."""
+
+
+class UnknownOutcomeError(OutsideError):
+    """Whether Slurm took the job is not known now; a later command will say."""
+
+
+class StoppedError(HpckitError):
+    """The user stopped it (Ctrl-C, SIGTERM, SIGHUP); the message says what became of the job."""
+
+    exit_code = 130
 
 
 class JobError(HpckitError):

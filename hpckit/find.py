@@ -51,6 +51,11 @@ def add_to_index(runs: list[Run]) -> None:
         return
 
 
+def handed_over() -> Path:
+    """Return where the user's submissions stand that are on their way to Slurm, a file each."""
+    return index_path().with_name("handed-over")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Entry:
     """One line of the index."""

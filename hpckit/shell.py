@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from hpckit.errors import CommandError
+from hpckit.errors import CommandError, TooSlowError
 
 Stream = IO[bytes] | int | None
 _C_LOCALE = {"LC_ALL": "C"}
@@ -171,11 +171,11 @@ def _cannot_start(argv: Sequence[str], error: OSError) -> CommandError:
 
 def _too_slow(
     argv: Sequence[str], timeout_s: float, error: subprocess.TimeoutExpired
-) -> CommandError:
+) -> TooSlowError:
     said: bytes = error.stderr or b""  # bytes even in text mode: subprocess's manual
     stderr = said.decode("utf-8", "replace")
     words = first_meaningful_line(stderr)
-    return CommandError(
+    return TooSlowError(
         f"'{argv[0]}' gave no answer within {round(timeout_s, 1):g} s and was stopped. "
         + (f"It said: {words} " if words else "")
         + "The service behind it may be busy: try again in a minute.",

@@ -9,7 +9,8 @@ import typer
 from hpckit import collections as places
 from hpckit.cli.output import note
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError
-from hpckit.find import find_runs
+from hpckit.find import find_runs, handed_over
+from hpckit.paths import is_folder, is_there
 from hpckit.runs import DamagedRun, Run, runs_root
 from hpckit.sites import Site, detect_site, load_site
 
@@ -37,6 +38,24 @@ def default_root(option: Path | None, site_name: str | None = None) -> Path:
     return runs_root(None, find_site(site_name, places.search_path()).runs, os.environ)
 
 
+def settled_root(option: Path | None, words: tuple[str, ...] = ()) -> Path:
+    """Return the runs folder, after submissions that were cut short have found their jobs."""
+    root = default_root(option)
+    say_settled(root, words)
+    return root
+
+
+def say_settled(root: Path, words: tuple[str, ...] = ()) -> None:
+    """Ask Slurm for the jobs of submissions that were cut short, and say on stderr what it said."""
+    on_their_way = is_folder(handed_over()) and list(handed_over().iterdir())
+    if on_their_way or any(is_there(root / word / "handover.json") for word in words):
+        # Seldom: what it takes is not loaded otherwise.
+        from hpckit.submission.handover import settle  # noqa: PLC0415
+
+        for line in settle(root, words):
+            note(f"note: {line}")
+
+
 def look_around() -> places.Survey:
     """Look at the search path, and say on stderr what should be on it and cannot be used."""
     around = places.survey()
@@ -61,7 +80,7 @@ def runs_called(words: list[str], option: Path | None) -> tuple[list[Run], list[
     Raises:
         NotFoundError: an id is none: nothing has been done yet. HpckitError: no run can be read.
     """
-    root = default_root(option)
+    root = settled_root(option, tuple(words))
     found: list[Run] = []
     errors: list[HpckitError] = []
     for word in words:

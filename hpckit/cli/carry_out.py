@@ -4,6 +4,7 @@ from typing import Any
 
 import typer
 
+from hpckit.cli.arguments import say_settled
 from hpckit.cli.follow import LiveView
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.prepare import say_plan
@@ -21,7 +22,8 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
-    found = submit_plan(submission)
+    say_settled(submission.place.dir.parent)
+    found = submit_plan(submission, tell=note)
     say_plan(submission)
     _say_submitted(submission, found, json=json)
     if not (wait or follow):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, RunsOption, default_root
+from hpckit.cli.arguments import JsonOption, RunsOption, settled_root
 from hpckit.cli.output import note, print_json, say, table
 from hpckit.cli.view import status_record
 from hpckit.find import newest_runs
@@ -30,7 +30,7 @@ def jobs(
 ) -> None:
     """List your runs, newest first, with their states."""
     damaged: list[DamagedRun] = []
-    shown = newest_runs(default_root(runs), limit or None, damaged)
+    shown = newest_runs(settled_root(runs), limit or None, damaged)
     found = [status for status in statuses(shown) if not (active and status.finished)]
     if json:
         said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in damaged]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JobArgument, RunsOption, default_root
+from hpckit.cli.arguments import JobArgument, RunsOption, settled_root
 from hpckit.cli.output import note, say, show_log
 from hpckit.errors import DamagedRunError, RequestError
 from hpckit.find import find_runs
@@ -37,7 +37,7 @@ def logs(
     runs: RunsOption = None,
 ) -> None:
     """Print what a job's ranks wrote: rank 0 unless told otherwise."""
-    run = _one(job_id, find_runs(job_id, default_root(runs)))
+    run = _one(job_id, find_runs(job_id, settled_root(runs, (job_id,))))
     damaged: list[str] = []
     if errors:
         _print_errors(run)

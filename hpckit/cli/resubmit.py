@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, default_root
+from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, default_root, settled_root
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.output import note, show_text
 from hpckit.cli.prepare import prepare
@@ -51,7 +51,7 @@ def resubmit(
 
     The code is what the script's folder holds now; what differs from the recorded run is said.
     """
-    found = find_runs(job_id, default_root(runs))
+    found = find_runs(job_id, settled_root(runs, (job_id,)))
     old = found[0]
     gpu_type, gpu_count = parse_gpus(gpus)
     changes: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, RunsOption, default_root
+from hpckit.cli.arguments import JsonOption, RunsOption, settled_root
 from hpckit.cli.output import note, print_json, say, show_page, show_text
 from hpckit.errors import HpckitError, JobError, RequestError
 from hpckit.report.advising import advised, rules_for, site_called
@@ -117,7 +117,7 @@ def _find(
 ) -> tuple[_Found, list[HpckitError]]:
     found: _Found = []
     with patience():
-        targets, missing = find_targets(words, default_root(runs))
+        targets, missing = find_targets(words, settled_root(runs, tuple(words)))
         live = live_steps(targets)
     for gathered in gather(targets, samples, live):
         job, advice = advised(gathered.job)

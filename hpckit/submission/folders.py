@@ -30,6 +30,11 @@ class Root:
         self._parents = parents  # made for it, outermost first
         self._made: dict[str, Identity] = {}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What was made here."""
+        return tuple(self._made)
+
     def make(self, name: str) -> None:
         """Make a run's folder.
 
@@ -41,7 +46,7 @@ class Root:
         try:
             status = os.fstat(descriptor)
             # Another's, or one of ours that was moved here since: in a root that others may write.
-            if not is_mine_alone(descriptor, status) or any(os.scandir(descriptor)):
+            if not is_mine_alone(descriptor, status) or list(os.scandir(descriptor)):
                 raise FileExistsError(errno.EEXIST, "another was put in its place", name)
             self._made[name] = _identity(status)
         finally:

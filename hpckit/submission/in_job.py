@@ -4,6 +4,7 @@ submitit loads the callable below from FOLDER and runs it; this module adds what
 out: it refuses a folder others could write, and ends with the script's own exit status.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -94,24 +95,39 @@ def _handle_signals(task: Task, running: Supervised) -> None:
         signal.signal(signal.SIGUSR2, stop_signal)
 
 
-def open_own_folder(folder: Path, pickle: str) -> Path:
+def first_name(number: int) -> str:
+    """Return what the pickle of an array's task, or of a job (0), is called before it has an id."""
+    return f"{number}.pkl"
+
+
+def pickle_name(job_id: str) -> str:
+    """Return what submitit calls the pickle of a job."""
+    return f"{job_id}_submitted.pkl"
+
+
+def open_own_folder(folder: Path, job_id: str) -> Path:
     """Open the folder of a pickle that nobody else can write to; return a path that leads into it.
 
-    The path holds the folder itself, not its name: where others can rename things above it, they
-    could put another in its place after the check.
+    Where the submission was cut short between Slurm's yes and its own last words, the pickle gets
+    its name here. The path holds the folder itself, not its name: where others can rename things
+    above it, they could put another in its place after the check.
 
     Raises:
         JobError: the folder, the run's around it or the pickle is not the user's own, or can be
             written by others.
     """
+    pickle = pickle_name(job_id)
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        loaded = os.lstat(f"/proc/self/fd/{opened}/{pickle}")
+        inside, around = os.fstat(opened), os.stat("..", dir_fd=opened)
+        _refuse_shared(folder, inside, "700")
+        _refuse_shared(folder.parent, around, "go-w")
+        with contextlib.suppress(FileNotFoundError):  # it has its name, from the submission
+            number = int(job_id.partition("_")[2] or 0)
+            os.rename(first_name(number), pickle, src_dir_fd=opened, dst_dir_fd=opened)
+        loaded = os.stat(pickle, dir_fd=opened, follow_symlinks=False)
     except OSError as error:
         raise JobError(f"{folder}/{pickle} cannot be opened: {error.strerror}.") from error
-    inside, around = os.fstat(opened), os.stat("..", dir_fd=opened)
-    _refuse_shared(folder, inside, "700")
-    _refuse_shared(folder.parent, around, "go-w")
     # Those whom the folder keeps out cannot write to the pickle, whatever its own mode.
     closed = not stat.S_IMODE(inside.st_mode) & 0o077
     _refuse_shared(folder / pickle, loaded, "600", closed=closed)
@@ -150,7 +166,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     try:
         process_job, job_id = _import_submitit()
-        folder = open_own_folder(folder, f"{job_id}_submitted.pkl")
+        folder = open_own_folder(folder, job_id)
         logging.getLogger("submitit").setLevel(logging.CRITICAL)
         process_job(folder)
     except ScriptFailedError as failure:

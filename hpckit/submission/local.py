@@ -76,9 +76,14 @@ def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str]) -> No
             )
     finally:
         os.close(told)
+    try:
+        for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True):
+            begin_local_state(Path(run_dir), job_id, controller.pid)
+    except OSError:  # what cannot be watched shall not run
+        controller.terminate()
+        controller.wait()
+        raise
     _CONTROLLERS.append(controller)
-    for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True):
-        begin_local_state(Path(run_dir), job_id, controller.pid)
 
 
 def end_local(run_dirs: Sequence[Path]) -> None:

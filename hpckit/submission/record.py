@@ -4,11 +4,13 @@ import getpass
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
+from hpckit.payload.task import Task
 from hpckit.plan.model import Plan
 from hpckit.provenance import code_version
 from hpckit.render import Rendered, template_record
@@ -44,6 +46,22 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "code": _code(plan),
         "script_hash": content_hash(plan.script),
     }
+
+
+def task_records(
+    submission: Submission, rendered: Rendered, tasks: Sequence[Task]
+) -> list[dict[str, Any]]:
+    """Return what each task's `run.json` says; only the job's id is missing."""
+    common = make_record(submission, rendered)
+    return [
+        {
+            **common,
+            "run_id": task.run_id,
+            "parameters": {**common["parameters"], **settings},
+            "command": list(task.command),
+        }
+        for task, settings in zip(tasks, submission.plan.task_settings, strict=True)
+    ]
 
 
 def collection_record(row: Collection) -> dict[str, Any]:

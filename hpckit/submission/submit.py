@@ -1,40 +1,49 @@
 """From a plan to a submitted job: folder, script, submitit, record. All of it or nothing."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hpckit import shell
 from hpckit.environ import scrubbed_environment
-from hpckit.errors import OutsideError, RequestError
-from hpckit.find import add_to_index
+from hpckit.errors import (
+    CommandError,
+    OutsideError,
+    RequestError,
+    StoppedError,
+    UnknownOutcomeError,
+)
 from hpckit.interpreter import own_python
 from hpckit.logs import JOB_LOG
 from hpckit.payload.controller import ControllerSpec
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.plan.model import Plan
 from hpckit.render import Rendered
-from hpckit.runs import RECORD, Run, open_to_write, write_json, write_text
+from hpckit.runs import Run, open_to_write, write_text
 from hpckit.script import SIGNAL_DELAY_S, submitit_folder
 from hpckit.slurm import control
-from hpckit.slurm.control import parse_job_id
 from hpckit.submission.folders import Root, held_root
+from hpckit.submission.handover import SCRIPT, begin, finish, new_handover, remember
 from hpckit.submission.in_job import Payload
+from hpckit.submission.interrupts import Interrupts, interrupts
 from hpckit.submission.local import end_local, local_executor, this_machine
 from hpckit.submission.model import Submission, render_script
-from hpckit.submission.record import make_record
-from hpckit.submission.slurm import refused, slurm_executor
+from hpckit.submission.record import task_records
+from hpckit.submission.sbatch import Sent, send
+from hpckit.submission.slurm import slurm_executor
 
-ARRAY_RECORD, SCRIPT = "array.json", "job.sh"
 
-
-def submit(submission: Submission) -> list[Run]:
+def submit(submission: Submission, *, tell: Callable[[str], None] | None = None) -> list[Run]:
     """Submit a plan; return one run per job, or per array task.
+
+    Ctrl-C, SIGTERM and SIGHUP take back what Slurm may have taken already; `tell` gets the word
+    that this is waited for.
 
     Raises:
         SubmissionError: sbatch refused. OutsideError: the run's folder cannot be made or written,
-        or others could put their own in its place. Nothing is left behind in any of these cases.
+        or others could put their own in its place. StoppedError: by the user. Nothing is left
+        behind in any of these cases, unless the message says so. UnknownOutcomeError: Slurm does
+        not say whether it took the job; all that is needed to go on is kept.
     """
     plan, base = submission.plan, submission.place.dir
     rendered = render_script(submission)
@@ -42,31 +51,72 @@ def submit(submission: Submission) -> list[Run]:
     _refuse_long(tasks)
     _refuse_patterns(base, plan.executor)
     shared = "shared-runs" in submission.request.skip_checks
-    with held_root(base.parent, shared=shared) as root:
-        runs = _submit_in(root, submission, rendered, tasks)
-    add_to_index(runs)
-    return runs
+    with (
+        interrupts(tell or (lambda _text: None)) as taken,
+        held_root(base.parent, shared=shared) as root,
+    ):
+        return _submit_in(root, taken, submission, rendered, tasks)
 
 
 def _submit_in(
-    root: Root, submission: Submission, rendered: Rendered, tasks: list[Task]
+    root: Root,
+    taken: Interrupts,
+    submission: Submission,
+    rendered: Rendered,
+    tasks: list[Task],
 ) -> list[Run]:
-    plan = submission.plan
-    job_ids: list[str] = []
+    plan, run_id = submission.plan, submission.place.run_id
+    sent = Sent()
     try:
         _make_folders(root, submission, rendered.text, [task.run_id for task in tasks])
-        with root.opened(submission.place.run_id) as base:
-            job_ids += _hand_over(submission, submitit_folder(base), rendered.text, tasks)
-        return _write_records(root, submission, rendered, tasks, job_ids)
+        records = task_records(submission, rendered, tasks)
+        handover = new_handover(run_id, root.path, records, array=plan.is_array)
+        with root.opened(run_id) as base:
+            if plan.executor == "slurm":
+                begin(base, handover)
+            with taken.held():
+                folder = submitit_folder(base)
+                job_ids = _hand_over(submission, folder, rendered.text, tasks, sent)
+                return finish(root.opened, handover, job_ids)
     except BaseException as error:
-        if job_ids and plan.executor == "slurm":
-            control.cancel(job_ids)
-        elif job_ids:
-            end_local([task.folder for task in tasks])
-        root.remove()
+        _take_back(root, submission, sent, error)
         if isinstance(error, OSError):
             raise _cannot_write(root, error) from error
+        if isinstance(error, KeyboardInterrupt) and sent.begun:
+            what = f"job {sent.job}" if sent.job else "what was started"
+            raise StoppedError(f"Interrupted: {what} is cancelled, nothing is left.") from error
         raise
+
+
+def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseException) -> None:
+    """End what was handed over and remove its folders; keep them where that cannot be done.
+
+    Raises:
+        UnknownOutcomeError: nobody knows whether there is a job. OutsideError, StoppedError: there
+            is one, and it cannot be cancelled.
+    """
+    run_id = submission.place.run_id
+    if isinstance(error, UnknownOutcomeError):
+        remember(run_id, root.path)
+        raise error
+    if sent.begun and submission.plan.executor == "local":
+        end_local([root.path / name for name in root.names])
+    elif sent.begun and not sent.answered:
+        remember(run_id, root.path)
+        raise StoppedError(
+            f"Interrupted before Slurm answered: whether it took run {run_id} is not known. "
+            f"`hpckit status {run_id}` will say; its folder is kept: {submission.place.dir}"
+        ) from error
+    elif sent.job:
+        try:
+            control.cancel([sent.job])
+        except CommandError as trouble:
+            kind = StoppedError if isinstance(error, KeyboardInterrupt) else OutsideError
+            raise kind(
+                f"Job {sent.job} is in Slurm and could not be cancelled: {trouble} "
+                f"Say `scancel {sent.job}`. Why it should be: {str(error) or 'it was interrupted'}."
+            ) from error
+    root.remove()
 
 
 def _cannot_write(root: Root, error: OSError) -> OutsideError:
@@ -84,6 +134,9 @@ def _make_folders(root: Root, submission: Submission, script: str, run_ids: list
         # Slurm would make it with the user's umask, which may let a group write.
         with root.opened(name) as folder:
             open_to_write(folder / JOB_LOG).close()
+    for name in run_ids if submission.plan.is_array else ():
+        with root.opened(name) as folder:
+            write_text(folder / SCRIPT, script)
     with root.opened(own) as base:
         submitit_folder(base).mkdir(mode=0o700)
         write_text(base / SCRIPT, script)
@@ -144,7 +197,9 @@ def _refuse_patterns(folder: Path, executor: str) -> None:
         )
 
 
-def _hand_over(submission: Submission, folder: Path, script: str, tasks: list[Task]) -> list[str]:
+def _hand_over(
+    submission: Submission, folder: Path, script: str, tasks: list[Task], sent: Sent
+) -> list[str]:
     """Give the script and the callables to submitit; return the job ids, one per task."""
     plan = submission.plan
     environ = scrubbed_environment(os.environ, plan.site.pass_env)
@@ -152,7 +207,7 @@ def _hand_over(submission: Submission, folder: Path, script: str, tasks: list[Ta
     if plan.executor == "slurm":
         executor = slurm_executor(
             folder,
-            lambda: parse_job_id(_sbatch(plan.site.sbatch_args, script, environ)),
+            lambda: send(submission.place.run_id, script, plan.site.sbatch_args, environ, sent),
             time_min=plan.time_min,
             max_requeues=plan.max_requeues,
             array=plan.is_array,
@@ -165,17 +220,8 @@ def _hand_over(submission: Submission, folder: Path, script: str, tasks: list[Ta
             array=plan.is_array,
         )
     jobs = executor.submit_array([Payload(task.to_json()) for task in tasks])
+    sent.begun = sent.answered = True
     return [str(job.job_id) for job in jobs]
-
-
-def _sbatch(arguments: Sequence[str], script: str, environ: dict[str, str]) -> str:
-    # By its standard input: a file could be another one by the time sbatch reads it. The job
-    # inherits sbatch's environment: the user's own locale, not the one for parsing.
-    argv = ["sbatch", "--parsable", *arguments]
-    result = shell.run(argv, env=environ, timeout_s=120, check=False, own_locale=True, input=script)
-    if result.returncode:
-        raise refused(result.stderr if result.stderr.strip() else result.stdout)
-    return result.stdout
 
 
 def _controller_spec(submission: Submission, script: str, tasks: list[Task]) -> ControllerSpec:
@@ -195,34 +241,3 @@ def _controller_spec(submission: Submission, script: str, tasks: list[Task]) -> 
 def _local_environ(plan: Plan, environ: dict[str, str]) -> dict[str, str]:
     gpus = this_machine(environ).gpus if plan.device == "cuda" else ()
     return {**environ, "HPCKIT_NODE_GPUS": ",".join(gpus[: plan.total_gpus])}
-
-
-def _write_records(
-    root: Root,
-    submission: Submission,
-    rendered: Rendered,
-    tasks: list[Task],
-    job_ids: Sequence[str],
-) -> list[Run]:
-    plan = submission.plan
-    common = make_record(submission, rendered)
-    array_id = job_ids[0].rpartition("_")[0] if plan.is_array else None
-    if array_id:
-        with root.opened(submission.place.run_id) as base:
-            write_json(base / ARRAY_RECORD, {"job_id": array_id, "runs": [t.run_id for t in tasks]})
-    runs = []
-    for index, (task, job_id) in enumerate(zip(tasks, job_ids, strict=True)):
-        record = {
-            **common,
-            "run_id": task.run_id,
-            "job_id": job_id,
-            "array": {"job_id": array_id, "index": index} if array_id else None,
-            "parameters": {**common["parameters"], **plan.task_settings[index]},
-            "command": list(task.command),
-        }
-        with root.opened(task.run_id) as folder:
-            if plan.is_array:
-                write_text(folder / SCRIPT, rendered.text)
-            write_json(folder / RECORD, record)
-        runs.append(Run(dir=task.folder, record=record))
-    return runs

@@ -104,7 +104,7 @@ def test_a_pickle_that_others_could_have_written_is_refused(run: Path, how: str)
 
 
 def test_a_folder_put_in_its_place_after_the_check_is_not_the_one_that_is_read(run: Path) -> None:
-    checked = open_own_folder(run / "submitit", "7_submitted.pkl")
+    checked = open_own_folder(run / "submitit", "7")
     run.rename(run.parent / "moved")
     (run / "submitit").mkdir(parents=True)
     (run / PICKLE).write_bytes(b"another's")

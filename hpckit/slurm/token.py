@@ -1,0 +1,67 @@
+"""Finding a job by what hpckit wrote into it, when Slurm did not say which number it has.
+
+sbatch may die, or give up waiting, after Slurm has taken a job. The run's id is in the job's
+comment and in the name of its log: squeue shows both, accounting the command line of sbatch.
+"""
+
+import os
+import re
+import time
+
+from hpckit.errors import CommandError
+from hpckit.slurm.client import ask
+
+_ASK_S = 20.0
+# Slurm forgets finished jobs after MinJobAge, 300 s unless a site says otherwise.
+_REMEMBERED_S = 240.0
+_COMMENT = re.compile(r"^#SBATCH\s(?:.*\s)?--comment\b", re.MULTILINE)
+_JOB = re.compile(r"\d+")
+
+
+def token_options(run_id: str, script: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the option of sbatch that writes a run's id into its job.
+
+    A comment of the user's own stays; the log's name then has to do.
+    """
+    own = _COMMENT.search(script) or any(word.startswith("--comment") for word in arguments)
+    return () if own else (f"--comment=hpckit:{run_id}",)
+
+
+def job_of(run_id: str, since: float) -> str | None:
+    """Return the id (an array's own) of this user's job that carries a run's id, None without one.
+
+    `since` is when it was handed over, in epoch seconds.
+
+    Raises:
+        CommandError: Slurm does not answer, or may have forgotten it.
+    """
+    argv = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}"]
+    # Fields of a width of their own: a column that is cut would lose the id.
+    argv.append("--Format=ArrayJobID:32,Comment:600,StdOut:4096")
+    queued = ask(argv, timeout_s=_ASK_S).stdout
+    if found := _carrier(queued, run_id):
+        return found
+    try:
+        return _carrier(_accounted(since), run_id)
+    except CommandError:
+        if time.time() - since > _REMEMBERED_S:
+            raise
+    return None
+
+
+def _accounted(since: float) -> str:
+    start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - 60))
+    argv = ["sacct", "--allocations", "--noheader", "--parsable2", f"--user={os.getuid()}"]
+    argv += [f"--starttime={start}", "--format=JobID,Comment,SubmitLine"]
+    return ask(argv, timeout_s=_ASK_S).stdout
+
+
+def _carrier(text: str, run_id: str) -> str | None:
+    """Return the first job in whose line our comment or our log stands."""
+    name = re.escape(run_id)
+    mark = re.compile(rf"\bhpckit:{name}(?![\w.-])|/{name}(?:_(?:%a|\d+))?/job\.out")
+    for line in text.splitlines():
+        job = _JOB.match(line.strip())
+        if job and mark.search(line):
+            return job[0]
+    return None

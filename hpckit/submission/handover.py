@@ -1,0 +1,212 @@
+"""A submission between "given to sbatch" and "its number is written down", on disk.
+
+Whatever ends hpckit or cuts Slurm off in between, the records lie in the run's folder and lack only
+the job's number. `settle` asks Slurm for it by what the job carries (`hpckit.slurm.token`).
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError
+from hpckit.files import DamagedFileError, read_json, read_text
+from hpckit.find import add_to_index, handed_over
+from hpckit.localjob import my_start_ticks, start_ticks
+from hpckit.ownership import is_mine_alone
+from hpckit.runs import RECORD, Run, write_json, write_text
+from hpckit.script import submitit_folder
+from hpckit.slurm.client import patience
+from hpckit.slurm.token import job_of
+from hpckit.submission.slurm import name_pickles, task_ids
+from hpckit.values import rebuild
+
+HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"
+Opener = Callable[[str], AbstractContextManager[Path]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Handover:
+    """What is written down once a job has its number.
+
+    Attributes:
+        root: the folder of runs.
+        records: one for each task, without its job's id.
+        since: epoch seconds before sbatch started.
+        host, pid, pid_started: the process that submits, as in `localjob`.
+    """
+
+    run_id: str
+    root: str
+    array: bool
+    records: tuple[dict[str, Any], ...]
+    since: float
+    host: str
+    pid: int
+    pid_started: int
+
+    @property
+    def base(self) -> Path:
+        """The run's folder, or the array's own."""
+        return Path(self.root) / self.run_id
+
+
+def new_handover(
+    run_id: str, root: Path, records: list[dict[str, Any]], *, array: bool
+) -> Handover:
+    """Return a handover that begins now, by this process."""
+    return Handover(
+        run_id=run_id,
+        root=str(root),
+        array=array,
+        records=tuple(records),
+        since=time.time(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        pid_started=my_start_ticks(),
+    )
+
+
+def begin(base: Path, handover: Handover) -> None:
+    """Write down what is about to be given to Slurm.
+
+    Raises:
+        OSError: the run's folder cannot be written.
+    """
+    write_json(base / HANDOVER, asdict(handover))
+
+
+def remember(run_id: str, root: Path) -> None:
+    """Put a submission of which nobody knows what became on the user's list."""
+    with contextlib.suppress(OSError):  # without a home, its run id finds it again
+        handed_over().mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_text(handed_over() / run_id, str(root / run_id))
+
+
+def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
+    """Write each task's record, now that the job has its number; the handover is over.
+
+    Raises:
+        OSError: a folder cannot be written.
+    """
+    array_id = job_ids[0].rpartition("_")[0] if handover.array else None
+    run_ids = [record["run_id"] for record in handover.records]
+    if array_id:
+        with opened(handover.run_id) as base:
+            write_json(base / ARRAY_RECORD, {"job_id": array_id, "runs": run_ids})
+    runs = []
+    for index, (record, job_id) in enumerate(zip(handover.records, job_ids, strict=True)):
+        array = {"job_id": array_id, "index": index} if array_id else None
+        whole = {**record, "job_id": job_id, "array": array}
+        with opened(record["run_id"]) as folder:
+            write_json(folder / RECORD, whole)
+        runs.append(Run(dir=Path(handover.root) / record["run_id"], record=whole))
+    with opened(handover.run_id) as base:
+        (base / HANDOVER).unlink(missing_ok=True)
+    add_to_index(runs)
+    return runs
+
+
+def forget(run_id: str) -> None:
+    """Take a submission off the list of those on their way."""
+    with contextlib.suppress(OSError):  # it was never on it
+        (handed_over() / run_id).unlink()
+
+
+def settle(root: Path | None = None, words: tuple[str, ...] = ()) -> list[str]:
+    """Find the jobs of submissions that were cut short; return what is to be said of them.
+
+    Those on the user's list are looked at, and runs of `root` that are called by name.
+
+    Raises:
+        UnknownOutcomeError, NotFoundError: one that was called by name has no job, or Slurm does
+        not say.
+    """
+    with patience():
+        return list(_settled(root, words))
+
+
+def _settled(root: Path | None, words: tuple[str, ...]) -> Iterator[str]:
+    named = [root / word for word in words if root and "/" not in word]
+    for folder in dict.fromkeys([*_listed(), *(path for path in named if _unsettled(path))]):
+        handover = _read(folder)
+        if handover is None:
+            forget(folder.name)
+            continue
+        try:
+            yield from _settle(handover)
+        except (UnknownOutcomeError, NotFoundError) as error:
+            if folder.name in words:
+                raise
+            yield str(error)
+
+
+def _listed() -> Iterator[Path]:
+    try:
+        names = sorted(path for path in handed_over().iterdir())
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError, DamagedFileError):
+            yield Path(read_text(name, most=8192).strip())
+
+
+def _unsettled(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return (folder / HANDOVER).is_file()
+    return False
+
+
+def _read(folder: Path) -> Handover | None:
+    """Read a handover of this user's own that is still open."""
+    try:
+        path = folder / HANDOVER
+        if not (is_mine_alone(folder, folder.lstat()) and is_mine_alone(path, path.lstat())):
+            return None
+        found = rebuild(Handover, read_json(path))
+    except (OSError, DamagedFileError):
+        return None
+    return found if found.base == folder else None
+
+
+def _settle(handover: Handover) -> list[str]:
+    here = handover.host == socket.gethostname()
+    if here and start_ticks(handover.pid) == handover.pid_started:
+        return []  # it is being submitted in this moment
+    try:
+        job_id = job_of(handover.run_id, handover.since)
+    except CommandError as error:
+        raise UnknownOutcomeError(
+            f"Whether Slurm took run {handover.run_id} is not known: {error} "
+            "Do not submit it again before that is known."
+        ) from error
+    if job_id is None:
+        forget(handover.run_id)
+        raise NotFoundError(
+            f"Slurm has no job of run {handover.run_id}, so it was not taken: submit it again. "
+            f"What is left of it: {handover.base}"
+        )
+    adopt(handover, job_id)
+    forget(handover.run_id)
+    return [f"Slurm has taken run {handover.run_id}: it is job {job_id}."]
+
+
+def adopt(handover: Handover, job_id: str) -> list[Run]:
+    """Write down the job of a handover that another process began.
+
+    Raises:
+        OSError: a folder cannot be written.
+    """
+    job_ids = task_ids(job_id, len(handover.records), array=handover.array)
+    name_pickles(submitit_folder(handover.base), job_ids)
+
+    @contextmanager
+    def own(name: str) -> Iterator[Path]:
+        yield Path(handover.root) / name
+
+    return finish(own, handover, job_ids)

@@ -1,0 +1,115 @@
+"""Giving a script to sbatch, and finding out what became of it where sbatch does not say."""
+
+import re
+import time
+from dataclasses import dataclass
+
+from hpckit import shell
+from hpckit.errors import (
+    CommandError,
+    HpckitError,
+    SubmissionError,
+    TooSlowError,
+    UnknownOutcomeError,
+)
+from hpckit.slurm.client import patience
+from hpckit.slurm.control import parse_job_id
+from hpckit.slurm.token import job_of, token_options
+from hpckit.submission.slurm import refused
+
+# sbatch gave up on an answer, or lost it on the way: Slurm may have taken the job. Where it could
+# not even connect, it has not.
+_UNCLEAR = re.compile(
+    r"timed out|send failure|receive failure|Zero Bytes|Unexpected message|shutdown failure|"
+    r"Connection reset|Broken pipe|Communication",
+    re.IGNORECASE,
+)
+_SBATCH_S = 120.0
+# The controller may still be at it when it answers squeue.
+_ASKS, _PAUSE_S = 3, 1.0
+
+
+@dataclass(kw_only=True)
+class Sent:
+    """How far a hand-over has come.
+
+    Attributes:
+        begun: sbatch, or a controller of ours, was started.
+        answered: it is known whether there is a job.
+        job: its id; an array's own.
+    """
+
+    begun: bool = False
+    answered: bool = False
+    job: str | None = None
+
+
+def send(
+    run_id: str, script: str, arguments: tuple[str, ...], environ: dict[str, str], sent: Sent
+) -> str:
+    """Submit a script; return its job's id. `sent` says how far it came, also after an error.
+
+    Raises:
+        SubmissionError: there is no job: Slurm refused. CommandError: sbatch cannot be started.
+        UnknownOutcomeError: Slurm does not say whether there is one.
+    """
+    # By its standard input: a file could be another one by the time sbatch reads it. The job
+    # inherits sbatch's environment: the user's own locale, not the one for parsing. The terminal's
+    # Ctrl-C is for us: sbatch would die of it without a word on what it has done.
+    argv = ["sbatch", "--parsable", *token_options(run_id, script, arguments), *arguments]
+    since = time.time()
+    sent.begun = True
+    unclear: HpckitError | None = None
+    try:
+        said = shell.run(
+            argv,
+            env=environ,
+            timeout_s=_SBATCH_S,
+            check=False,
+            own_locale=True,
+            input=script,
+            own_group=True,
+        )
+        sent.job = _job_id(said)
+    except (_UnclearError, TooSlowError) as error:
+        unclear = error
+        sent.job = _ask(run_id, since, unclear)
+    except (SubmissionError, CommandError):
+        sent.answered = True
+        raise
+    sent.answered = True
+    if sent.job is None:
+        raise SubmissionError(str(unclear))
+    return sent.job
+
+
+class _UnclearError(SubmissionError):
+    """sbatch does not say whether there is a job."""
+
+
+def _job_id(said: shell.Completed) -> str:
+    words = said.stderr if said.stderr.strip() else said.stdout
+    if said.returncode < 0 or (said.returncode and _UNCLEAR.search(words)):
+        raise _UnclearError(str(refused(words)))
+    if said.returncode:
+        raise refused(words)
+    try:
+        return parse_job_id(said.stdout)
+    except SubmissionError as error:
+        raise _UnclearError(str(error)) from error
+
+
+def _ask(run_id: str, since: float, unclear: HpckitError) -> str | None:
+    """Ask Slurm for the job that carries a run's id; None: it has none."""
+    try:
+        with patience():
+            for number in range(_ASKS):
+                time.sleep(_PAUSE_S * bool(number))
+                if job := job_of(run_id, since):
+                    return job
+    except CommandError as error:
+        raise UnknownOutcomeError(
+            f"Whether Slurm took the job is not known: {unclear} Asked for it: {error} Its folder "
+            f"is kept, and `hpckit status {run_id}` will say: do not submit it again before."
+        ) from error
+    return None

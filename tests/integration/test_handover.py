@@ -1,0 +1,208 @@
+"""Slurm took the job, or not, and nobody heard its answer: a fake Slurm at the edge."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import HPCKIT, add_program
+
+SUBMIT = ("submit", "ddp", "--executor=slurm", "--gpus=1")
+TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+# Takes the job as job 77, then does as $1 says; squeue shows 77 from then on.
+_SBATCH = """#!/bin/bash
+if [ "${{1-}}" = --version ]; then echo "slurm-wlm 22.05.8"; exit 0; fi
+cat >"$FAKE_SLURM_DIR/script"; printf '%s\\n' "$@" >"$FAKE_SLURM_DIR/argv"
+token=$(printf '%s\\n' "$@" | sed -n 's/^--comment=//p')
+log=$(sed -n 's/^#SBATCH --output=//p' "$FAKE_SLURM_DIR/script")
+printf '77   %s   %s\\n' "$token" "$log" >>"$FAKE_SLURM_DIR/taken"
+{then}
+"""
+_SQUEUE = """#!/bin/bash
+case "$*" in *Format=*) ;; *) exit 0 ;; esac
+echo ask >>"$FAKE_SLURM_DIR/asks"
+{then}
+"""
+KNOWS = 'cat "$FAKE_SLURM_DIR/taken"'
+SILENT = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+
+
+@pytest.fixture
+def slurm(here: Path, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hpckit.submission.sbatch._PAUSE_S", 0.0)
+
+    def fake(sbatch: str, squeue: str) -> Path:
+        add_program(here.parent / "bin" / "sbatch", _SBATCH.format(then=sbatch))
+        add_program(here.parent / "bin" / "squeue", _SQUEUE.format(then=squeue))
+        return fake_slurm
+
+    return fake
+
+
+def runs(here: Path) -> list[Path]:
+    return sorted((here / "runs").glob("*")) if (here / "runs").exists() else []
+
+
+@pytest.mark.parametrize(
+    "sbatch",
+    [f"echo '{TIMED_OUT}' >&2; exit 1", "kill -9 $$", "echo 'Have a nice day'",
+     "echo 'sbatch: error: Zero Bytes were transmitted or received' >&2; exit 1"],
+)  # fmt: skip
+@pytest.mark.parametrize("array", [(), ("--array", "lr=0.1,0.2")])
+def test_a_job_that_slurm_took_without_a_word_is_found_and_kept(
+    here, cli, slurm, sbatch, array
+) -> None:
+    slurm(sbatch, KNOWS)
+    said = cli(*SUBMIT, *array)
+    assert said.status == 0, said.err
+    assert said.out.startswith("Submitted 77")
+    records = [json.loads(path.read_text()) for path in (here / "runs").glob("*/run.json")]
+    ids = ["77_0", "77_1"] if array else ["77"]
+    assert sorted(record["job_id"] for record in records) == ids
+    names = {path.name for path in (here / "runs").glob("*/submitit/*")}
+    assert names == {f"{job_id}_submitted.pkl" for job_id in ids}
+    assert not list((here / "runs").glob("*/handover.json"))
+
+
+def test_what_slurm_did_not_take_leaves_nothing(here, cli, slurm) -> None:
+    answers = slurm(f"echo '{TIMED_OUT}' >&2; exit 1", "exit 0")
+    said = cli(*SUBMIT)
+    assert said.status == 3
+    assert "Socket timed out" in said.err
+    assert runs(here) == []
+    assert len((answers / "asks").read_text().split()) == 3  # it may be late
+    assert cli("jobs").err == "No runs yet. Start one: hpckit submit ddp\n"
+
+
+def test_while_slurm_is_silent_all_is_kept_until_it_speaks(here, cli, slurm) -> None:
+    slurm(f"echo '{TIMED_OUT}' >&2; exit 1", SILENT)
+    said = cli(*SUBMIT)
+    (run,) = runs(here)
+    assert said.status == 3
+    assert len(said.err.splitlines()) == 1
+    assert f"`hpckit status {run.name}` will say: do not submit it again before" in said.err
+    pretend_its_process_has_ended(run)
+    for command in ("status", "logs", "stats", "wait", "cancel", "resubmit"):
+        asked = cli(command, run.name)
+        assert (asked.status, asked.out) == (3, ""), command
+        assert f"Whether Slurm took run {run.name} is not known" in asked.err
+    assert f"run {run.name} is not known" in cli("jobs").err
+    slurm("echo 'sbatch: error: Invalid qos' >&2; exit 1", SILENT)
+    again = cli(*SUBMIT)
+    assert f"run {run.name} is not known" in again.err  # no second one without a word
+    slurm("", KNOWS)
+    found = cli("jobs", "--json")
+    assert f"Slurm has taken run {run.name}: it is job 77." in found.err
+    assert json.loads((run / "run.json").read_text())["job_id"] == "77"
+    assert (run / "submitit" / "77_submitted.pkl").exists()
+    assert not (run / "handover.json").exists()
+    assert cli("status", run.name).status == 0
+
+
+def test_what_slurm_never_took_is_said_later_too(here, cli, slurm) -> None:
+    slurm(f"echo '{TIMED_OUT}' >&2; exit 1", SILENT)
+    cli(*SUBMIT)
+    (run,) = runs(here)
+    pretend_its_process_has_ended(run)
+    slurm("", "exit 0")
+    asked = cli("status", run.name)
+    assert asked.status == 2
+    assert f"Slurm has no job of run {run.name}, so it was not taken: submit it again" in asked.err
+    assert "not known" not in cli("jobs").err
+
+
+def pretend_its_process_has_ended(run: Path) -> None:
+    path = run / "handover.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pid_started": 1}))
+
+
+def test_a_planted_handover_is_not_believed(here, cli, slurm) -> None:
+    slurm(f"echo '{TIMED_OUT}' >&2; exit 1", SILENT)
+    cli(*SUBMIT)
+    (run,) = runs(here)
+    pretend_its_process_has_ended(run)
+    (run / "handover.json").chmod(0o666)
+    slurm("", KNOWS)
+    assert cli("status", run.name).status == 2
+    assert not (run / "run.json").exists()
+
+
+def test_a_comment_of_the_users_own_stays(here, cli, slurm) -> None:
+    answers = slurm("echo 12", KNOWS)
+    cli(*SUBMIT)
+    assert "--comment=hpckit:ddp-" in (answers / "argv").read_text()
+    folder = here / "templates" / "slurm"
+    folder.mkdir(parents=True)
+    (folder / "mine.sh.j2").write_text(
+        '{% extends "slurm/base.sh.j2" %}\n{% block header %}{{ super() }}\n'
+        "#SBATCH --comment=mine\n{% endblock %}\n"
+    )
+    slurm(f"echo '{TIMED_OUT}' >&2; exit 1", KNOWS)
+    said = cli(*SUBMIT, "--template=mine")
+    assert "--comment" not in (answers / "argv").read_text()
+    assert said.out.startswith("Submitted 77"), said.err  # by the name of its log
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+# The moment of the signal: before Slurm has the job, after, and with the answer on its way.
+BEFORE = "kill -{signal} $PPID; sleep 0.3; echo 77"
+AFTER = "echo 77; kill -{signal} $PPID; sleep 0.3"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("moment", [BEFORE, AFTER])
+def test_a_signal_takes_the_job_back_for_sure(here, slurm, number, moment) -> None:
+    answers = slurm(moment.format(signal=int(number)), KNOWS)
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130, done.stderr
+    assert done.stdout == ""
+    assert "Interrupted: job 77 is cancelled, nothing is left." in done.stderr
+    assert '["scancel", "77"]' in (answers / "calls.jsonl").read_text()
+    assert runs(here) == []
+
+
+def test_a_job_that_cannot_be_taken_back_is_said(here, slurm) -> None:
+    answers = slurm(BEFORE.format(signal=2), KNOWS)
+    (answers / "scancel.rc").write_text("1")
+    (answers / "scancel.err").write_text("scancel: error: Unable to contact slurm controller\n")
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert "Job 77 is in Slurm and could not be cancelled" in done.stderr
+    (run,) = runs(here)
+    assert json.loads((run / "run.json").read_text())["job_id"] == "77"
+
+
+def test_a_second_signal_waits_no_longer_and_keeps_everything(here, slurm) -> None:
+    twice = "kill -2 $PPID; sleep 0.3; kill -2 $PPID; exec sleep 20"
+    slurm(twice, KNOWS)
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=15)
+    assert done.returncode == 130
+    (run,) = runs(here)
+    assert f"whether it took run {run.name} is not known" in done.stderr
+    status = subprocess.run([*HPCKIT, "status", run.name], capture_output=True, text=True)
+    assert f"Slurm has taken run {run.name}: it is job 77." in status.stderr
+
+
+def test_signals_before_anything_was_sent_leave_nothing(here, slurm) -> None:
+    code = """if 1:
+        import os, sys
+        number = int(sys.argv.pop())
+        from hpckit.submission import submit
+        real = submit._make_folders
+        def slow(*words):
+            real(*words)
+            os.kill(os.getpid(), number)
+        submit._make_folders = slow
+        from hpckit.cli import main
+        main()
+    """
+    slurm("echo 77", KNOWS)
+    for number in SIGNALS:
+        argv = [sys.executable, "-c", code, *SUBMIT, str(int(number))]
+        done = subprocess.run(argv, capture_output=True, text=True, env=dict(os.environ))
+        assert done.returncode == 130, done.stderr
+        assert runs(here) == []
