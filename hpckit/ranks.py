@@ -1,7 +1,8 @@
 """What each rank did: `ranks/<rank>.json`, one file per rank, one entry per restart."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +10,19 @@ from typing import Annotated
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.run_record import Pid, Size
 from hpckit.runs import write_json
-from hpckit.values import Moment, Within, Word, rebuild, whole_number
+from hpckit.values import Count, Moment, Within, Word, rebuild, whole_number
 
 # A file holds the end of one traceback per restart. All together: what a login node bears.
 _MAX_BYTES, _MAX_TOGETHER, _MAX_FILES = 4 * 2**20, 256 * 2**20, 100_000
+
+# What a rank says when another one is gone, by gloo, NCCL, torch's store, Python or UCX.
+_PEER_GONE = re.compile(
+    r"connection (?:was )?(?:closed|reset|aborted)|closed by (?:remote )?peer|reset by peer"
+    r"|broken ?pipe|connection refused|remote process exited|socket timeout|timed out waiting"
+    r"|ncclRemoteError|ncclSystemError|watchdog|DistStoreError|no route to host"
+    r"|endpoint (?:timeout|is not connected)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +30,8 @@ class RankRecord:
     """One rank in one attempt of the job. Times are epoch seconds; None means not yet.
 
     `exit_code` is the script's, or 128 + signal. `error` is the end of its traceback, else the last
-    line it wrote to stderr. `consequence` is true for a rank stopped because another one failed.
+    line it wrote to stderr. `consequence` is true for a rank told to stop: another one had failed,
+    or the job was taken away. `log_start`: bytes in the job's log when this rank began.
     """
 
     rank: Size
@@ -33,6 +44,7 @@ class RankRecord:
     exit_code: Annotated[int, Within(-255, 255)] | None = None
     error: str | None = None
     consequence: bool = False
+    log_start: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,8 +134,24 @@ def _bytes_to_read(entry: "os.DirEntry[str]") -> int:
     return size if size <= _MAX_BYTES else 0
 
 
-def first_failure(records: list[RankRecord]) -> RankRecord | None:
-    """Return the rank that failed first, not one that was stopped because of it."""
-    failed = [row for row in records if row.exit_code and row.ended is not None]
-    own = [row for row in failed if not row.consequence]
-    return min(own or failed, key=lambda row: row.ended or 0.0, default=None)
+def own_failures(records: Iterable[RankRecord]) -> list[RankRecord]:
+    """Return the ranks that failed by themselves, the first one first.
+
+    Those come last that only say that another one is gone: clocks of nodes differ.
+    """
+    failed = (row for row in records if row.exit_code and row.ended is not None)
+    own = (row for row in failed if not row.consequence)
+    return sorted(own, key=lambda row: (is_about_a_peer(row), row.ended or 0.0))
+
+
+def is_about_a_peer(row: RankRecord) -> bool:
+    """Say whether a rank's error is that another rank is gone."""
+    return _PEER_GONE.search(row.error or "") is not None
+
+
+def first_failure(records: Iterable[RankRecord]) -> RankRecord | None:
+    """Return the rank that failed first; where none did by itself, the first one stopped."""
+    known = list(records)
+    stopped = (row for row in known if row.exit_code and row.ended is not None)
+    own = own_failures(known)
+    return own[0] if own else min(stopped, key=lambda row: row.ended or 0.0, default=None)

@@ -1,12 +1,18 @@
 """The line that says why a rank failed, found in what it wrote to stderr."""
 
+import re
+import signal
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_tail
 
 _TAIL_BYTES = 64_000
 START = "Traceback (most recent call last):"
-_MAX_LINES = 80
+_MAX_LINES, _MAX_WIDTH, _LINE_WIDTH = 80, 2_000, 200
+# How MPI's two libraries begin what they say at MPI_Abort.
+_ABORTS = ("MPI_ABORT was invoked on rank", "application called MPI_Abort(")
+# Open MPI's own frames of a rank that crashed, and the rules that it draws.
+_NOISE = re.compile(r"\[[\w.-]+:\d+\] |[-=*\s]*$")
 # How Python joins the tracebacks of one chain (traceback module).
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
@@ -21,13 +27,40 @@ def last_error(path: Path, start: int = 0) -> str | None:
     except (OSError, DamagedFileError):
         return None
     # What hpckit itself said there is no error of the script's.
-    lines = [line for line in text.rstrip().splitlines() if not line.startswith("hpckit: ")]
-    if not lines:
-        return None
+    lines = [
+        line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}..."
+        for line in text.rstrip().splitlines()
+        if not line.startswith("hpckit: ")
+    ]
     starts = [number for number, line in enumerate(lines) if START in line]
     if not starts:
-        return lines[-1].strip()
+        said = [line.strip() for line in lines if not _NOISE.match(line)]
+        return _abort(said) or (said[-1] if said else None)
     return "\n".join(lines[_chain_start(lines, starts) :][-_MAX_LINES:])
+
+
+def says_why(words: str) -> bool:
+    """Say whether an error is more than a last line: a traceback, or MPI_Abort."""
+    return START in words or words.startswith(_ABORTS)
+
+
+def _abort(lines: list[str]) -> str | None:
+    """Return what MPI said at MPI_Abort; Open MPI's second line has the status."""
+    for number, line in enumerate(lines):
+        if line.startswith(_ABORTS):
+            return " ".join([line, *lines[number + 1 : number + 2][: "errorcode" not in line]])
+    return None
+
+
+def signal_error(status: int, error: str | None) -> str | None:
+    """Return the error of a rank that ended with `status`, named where a signal ended it."""
+    try:
+        name = signal.Signals(status - 128).name
+    except ValueError:
+        return error
+    if error and says_why(error):
+        return error
+    return f"killed by {name}" + (f"; the last it wrote: {error}" if error else "")
 
 
 def _chain_start(lines: list[str], starts: list[int]) -> int:
@@ -50,5 +83,9 @@ def error_line(error: str) -> str:
         for line in lines[starts[-1] + 1 :]:
             body = line.removeprefix(prefix)
             if body and not body[0].isspace():
-                return body.strip()
-    return lines[-1].strip()
+                return _cut(body.strip())
+    return _cut(lines[-1].strip())
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LINE_WIDTH else f"{line[:_LINE_WIDTH]}..."

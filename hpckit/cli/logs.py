@@ -10,8 +10,9 @@ import typer
 from hpckit.cli.arguments import JobArgument, RunsOption, settled_root
 from hpckit.cli.output import note, say, show_log
 from hpckit.errors import DamagedRunError, RequestError
+from hpckit.failures import error_report
 from hpckit.find import find_runs
-from hpckit.logs import error_report, follow, log_files, read_all
+from hpckit.logs import follow, log_files, read_all
 from hpckit.runs import Run
 from hpckit.submission.states import statuses
 from hpckit.submission.waiting import over_by_and_by
@@ -65,11 +66,11 @@ def _print_errors(run: Run) -> None:
         return
     for text in status.damaged:
         note(f"damaged: {text}")
-    report = error_report(run)
-    if report and (status.finished or status.ranks):
+    report = error_report(run, status.ranks, status.state)
+    if report:
         say(report)
     else:
-        note(f"{run.job_id} is {status.state}: no error so far.")
+        note(f"{run.job_id} is {status.state}: no rank has failed so far.")
 
 
 def _print(pieces: Iterable[tuple[Path, str]], *, own: bool) -> None:

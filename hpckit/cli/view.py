@@ -1,8 +1,11 @@
 """How a run's status reads: as JSON, as a line, as a page."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
+from hpckit.causes import Cause, Kind, listed, places
+from hpckit.failures import why
 from hpckit.files import DamagedFileError
 from hpckit.metrics import METRICS, Progress, read_progress
 from hpckit.slurm.states import is_waiting
@@ -120,22 +123,26 @@ def status_page(status: RunStatus) -> str:
     ]
     if status.nodes:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
-    for rank in status.ranks:
-        if rank.exit_code and not rank.consequence:
-            why = f": {error_line(rank.error)}" if rank.error else ""
-            lines.append(f"  rank {rank.rank:<3} {rank.host}, exit status {rank.exit_code}{why}")
-    lost = [f"{rank.rank} ({rank.host})" for rank in status.ranks if rank.ended is None]
-    if lost and status.finished:
-        lines.append(f"  no end   on record of rank(s) {', '.join(lost)}: killed from outside?")
-    stopped = [str(rank.rank) for rank in status.ranks if rank.consequence]
-    if stopped:
-        lines.append(f"  stopped  rank(s) {', '.join(stopped)}, after that")
+    if cause := why(status.run, status.ranks, status.state):
+        lines += _cause_lines(cause)
     lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]
     if len(status.damaged) > _DAMAGED:
         lines.append(f"  damaged  {len(status.damaged) - _DAMAGED} files more")
     if status.finished and not status.good:
         lines.append(f"  see      hpckit logs {status.run.job_id} --errors")
     return "\n".join(lines)
+
+
+def _cause_lines(cause: Cause) -> Iterator[str]:
+    if cause.rank is None or cause.kind is not Kind.RANK:
+        yield f"  why      {cause.text}"
+    for rank in (*([cause.rank] if cause.rank else []), *cause.also):
+        error = f": {error_line(rank.error)}" if rank.error else ""
+        yield f"  rank {rank.rank:<3} {rank.host}, exit status {rank.exit_code}{error}"
+    if cause.lost and cause.kind is not Kind.LOST:
+        yield f"  no end   on record of rank(s) {places(cause.lost)}"
+    if cause.stopped:
+        yield f"  stopped  rank(s) {listed([str(row.rank) for row in cause.stopped])}, after that"
 
 
 def clock(moment: float) -> str:

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 from hpckit import shell
 from hpckit.errors import CommandError, JobError
 from hpckit.localjob import read_local_state
+from hpckit.logs import JOB_LOG
 from hpckit.payload import mpi_script
 from hpckit.payload.children import (
     die_with_parent,
@@ -35,7 +36,7 @@ from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
-from hpckit.tracebacks import last_error
+from hpckit.tracebacks import last_error, signal_error
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -107,6 +108,7 @@ class RankProcess:
             device=device,
             pid=os.getpid(),
             started=time.time(),
+            log_start=_size(self.task.folder / JOB_LOG),
         )
         write_rank(self.task.folder, record)
         return record
@@ -216,6 +218,8 @@ class RankProcess:
         if self._record is None or self._record.ended is not None:
             return
         error = last_error(self._log("err"), self._errors_from) if code else None
+        if code > 128:
+            error = signal_error(code, error)
         if self._stopped_by and code:
             error = f"ended by {signal.Signals(self._stopped_by).name}"
         if self._alone:
@@ -266,6 +270,13 @@ def _python_path() -> list[str]:
 def restart_count() -> int:
     """Return how often the job was started again: Slurm's count, or the local controller's."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("HPCKIT_RESTART") or 0)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a group's own template may write its log elsewhere
+        return 0
 
 
 def _say(stream: IO[bytes], line: str) -> None:

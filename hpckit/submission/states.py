@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hpckit.causes import current
 from hpckit.errors import CommandError
 from hpckit.localjob import cancel_asked, read_local_state
 from hpckit.ranks import RankRecord, first_failure, read_ranks
@@ -18,6 +19,8 @@ from hpckit.submission import verdict
 
 # Between hpckit's clock at submission and Slurm's.
 _SAME_SUBMISSION_S = 3600
+# Between the clocks of two nodes. No job starts again so soon: Slurm holds one for 120 s.
+_CLOCKS_S = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,6 +179,7 @@ def _slurm_status(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> Ru
 
 def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> RunStatus:
     waiting = is_waiting(record.state)
+    restarts, ranks = _restarts(record, ranks), _of_attempt(run, record, ranks)
     return RunStatus(
         run=run,
         state=record.state,
@@ -186,7 +190,7 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         elapsed_s=record.elapsed_s,
         time_limit_min=record.time_limit_min,
         expected_start=record.start_time if waiting else None,
-        restarts=_restarts(record, ranks),
+        restarts=restarts,
         exit_code=_exit_code(record, ranks),
         ranks=ranks,
     )
@@ -241,6 +245,22 @@ def _restarts(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
     return max(rank.restart for rank in ranks) + is_waiting(record.state)
 
 
+def _of_attempt(
+    run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]
+) -> tuple[RankRecord, ...]:
+    """Leave out what an earlier attempt wrote: this one may wait, or have failed in its set-up."""
+    if not _max_requeues(run):
+        return ranks  # submitted with --no-requeue
+    if is_waiting(record.state):
+        return ()
+    began = record.start_time
+    if record.restarts is not None or began is None:
+        return current(ranks, record.restarts)
+    # squeue, of a job that runs or that ended well.
+    newer = (row for row in ranks if row.started > began - _CLOCKS_S)
+    return tuple(row for row in newer if row.ended is None or row.ended >= began)
+
+
 def _exit_code(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
     if not is_finished(record.state):
         return None
@@ -290,7 +310,8 @@ def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -
         return RunStatus(run=run, state=JobState.UNKNOWN, source="local", reason_text=damaged[-1])
     if local is None:
         return RunStatus(run=run, state=JobState.PENDING, source="local", reason="Starting")
-    failed = first_failure(list(ranks))
+    ranks = current(ranks, local.restarts)
+    failed = first_failure(ranks)
     until = local.ended or time.time()
     status = RunStatus(
         run=run,

@@ -173,12 +173,18 @@ def test_slurmstepd_is_killed(theatre: Theatre, slurm: Slurm) -> None:
     assert last_s(show, "c1") > last_s(show, "c2")
 
 
+def why(show: Show) -> str:
+    """Give the first line of what `logs --errors` says."""
+    return show.theatre.desk.call("logs", show.job_id, "--errors").out.splitlines()[0]
+
+
 def test_it_is_cancelled(theatre: Theatre) -> None:
     show = submitted(theatre, "cancelled")
     sampled(show)
     cancelled = now_s(show)
     theatre.desk.slurm.run("scancel", show.job_id)
     assert show.over() == "CANCELLED"
+    assert why(show) == "the job was cancelled; no rank is to blame"
     assert_account(show, "CANCELLED")
     assert ends(show) == {"c1": "signal", "c2": "signal"}
     assert all(last_s(show, host) > cancelled - LAST_S for host in NODES)
@@ -252,6 +258,7 @@ def test_a_job_that_hpckit_did_not_submit(theatre: Theatre) -> None:
 def test_it_is_at_its_time_limit(timed_out: Show) -> None:
     sampled(timed_out)
     assert timed_out.over() == "TIMEOUT"
+    assert why(timed_out) == "the job reached its time limit; no rank is to blame"
     assert_account(timed_out, "TIMEOUT")
     assert ends(timed_out) == {"c1": "signal", "c2": "signal"}
     assert all(last_s(timed_out, host) > 55 for host in NODES)
@@ -265,6 +272,7 @@ def test_a_node_is_lost(theatre: Theatre, slurm: Slurm, timed_out: Show) -> None
     slurm.kill_node("c1", noticed=True)
     try:
         assert show.over() == "NODE_FAIL"
+        assert why(show) == "node c1 was lost"
         # Accounting knows it before the other node's last process has ended.
         assert eventually(lambda: processes_of(show.run_dir) == [], within_s=60)
         # Rank zero, who writes the summary, was there: it is for `stats` to do.

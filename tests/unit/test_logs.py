@@ -3,11 +3,10 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import NotFoundError
-from hpckit.logs import error_report, follow, log_files, read_all
-from hpckit.ranks import write_rank
+from hpckit.logs import follow, log_files, read_all
 from hpckit.runs import Run
 from tests.conftest import write_files
-from tests.unit.made import make_run, rank
+from tests.unit.made import make_run
 
 
 def logged(tmp_path: Path, **logs: str) -> Run:
@@ -69,51 +68,3 @@ def test_following_goes_on_until_over_and_sees_files_that_appear(tmp_path: Path)
         )
     ]
     assert found == [("0.out", "one\n"), ("0.err", "late\n"), ("0.out", "two\n")]
-
-
-def test_the_report_names_the_rank_that_failed_first_and_what_followed(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    write_rank(run.dir, rank(0, exit_code=143, ended=21.0, consequence=True, error="ended"))
-    write_rank(run.dir, rank(1, exit_code=0, ended=19.0))
-    write_rank(run.dir, rank(2, exit_code=1, ended=20.0, error="Traceback\nValueError: no"))
-    write_rank(run.dir, rank(3, exit_code=9, ended=22.5))
-    assert error_report(run).splitlines() == [
-        "rank 2 on n1 failed first, exit status 1, 10.0 s after its start:",
-        "Traceback",
-        "ValueError: no",
-        "also failed: rank(s) 3 (n1, 9)",
-        "stopped after that: rank(s) 0",
-    ]
-
-
-def test_a_rank_without_words_points_to_its_log(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    write_rank(run.dir, rank(2, exit_code=1, ended=20.0))
-    assert f"it wrote no error; see {run.dir}/logs/2.out" in error_report(run)
-
-
-def test_of_ranks_that_were_killed_with_their_supervisors_a_traceback_is_shown(
-    tmp_path: Path,
-) -> None:
-    """MPI_Abort under srun --mpi=pmix kills all processes of the step."""
-    run = make_run(tmp_path)
-    (run.dir / "logs").mkdir(exist_ok=True)
-    for number in (0, 1):
-        write_rank(run.dir, rank(number))
-    said = "Traceback (most recent call last):\n  File 'a.py'\nValueError: no\nMPI_ABORT"
-    (run.dir / "logs" / "0.err").write_text("a warning\n")
-    (run.dir / "logs" / "1.err").write_text(said)
-    (run.dir / "job.out").write_text("srun: error\n")
-    assert error_report(run).splitlines() == [
-        "no end on record: rank(s) 0 (n0), 1 (n0); killed from outside?",
-        "rank 1 on n0 wrote:",
-        *said.splitlines(),
-        "srun: error",
-    ]
-
-
-def test_without_ranks_the_end_of_the_job_scripts_log_is_the_report(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    assert error_report(run) == ""
-    (run.dir / "job.out").write_text("".join(f"line {number}\n" for number in range(50)))
-    assert error_report(run).splitlines() == [f"line {number}" for number in range(30, 50)]

@@ -15,7 +15,7 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.rank import rank_environment
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
-from hpckit.tracebacks import error_line, last_error
+from hpckit.tracebacks import error_line, last_error, signal_error
 
 THIRD_OF_FOUR = Place(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
 
@@ -258,6 +258,31 @@ def test_the_last_error_of_a_log_is_found(tmp_path: Path, log: str, error, line)
     assert found is not None
     assert error is None or found == error.rstrip()
     assert error_line(found) == line
+
+
+def test_a_rank_that_a_signal_ended_says_which(tmp_path: Path) -> None:
+    """Open MPI's frames end with a line that says nothing."""
+    path = tmp_path / "0.err"
+    crash = "[c2:01463] *** Process received signal ***\n[c2:01463] [ 0] /lib/libc.so.6(+0x3c050)\n"
+    path.write_text(f"a warning\n{crash}[c2:01463] *** End of error message ***\n-----\n")
+    assert last_error(path) == "a warning"
+    assert signal_error(139, "a warning") == "killed by SIGSEGV; the last it wrote: a warning"
+    path.write_text(crash)
+    assert last_error(path) is None
+    assert signal_error(137, None) == "killed by SIGKILL"
+    assert signal_error(137, ONE) == ONE
+    assert signal_error(255, "exit -1") == "exit -1"
+    assert signal_error(3, "words") == "words"
+
+
+def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "0.err"
+    path.write_text("x" * 64_000)
+    found = last_error(path)
+    assert found is not None
+    assert len(found) < 2_100
+    assert len(error_line("y" * 64_000)) == 203
+    assert error_line(f"{ONE}{'z' * 500}") == "ValueError: one"
 
 
 def test_only_this_attempts_part_of_a_log_counts(tmp_path: Path) -> None:

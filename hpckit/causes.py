@@ -1,0 +1,215 @@
+"""Why a job ended as it did, and which rank, host or person did it. Pure.
+
+The rank whose end was written first is often not the one to blame: what kills a node, a whole rank
+or a job leaves no record, and the others then end by a signal from outside, or by an error that
+says no more than that somebody else is gone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hpckit.joblog import JobFacts
+from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
+from hpckit.slurm.states import JobState, is_finished
+
+_KILLED = 137  # by SIGKILL
+_NAMED = 16
+
+
+class Kind(StrEnum):
+    """What kind of thing ended the job."""
+
+    RANK = "rank"  # one rank's own failure
+    OUT_OF_MEMORY = "out of memory"
+    LOST = "lost"  # ranks, or a whole node, that were killed together with what watched them
+    TIME_LIMIT = "time limit"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"  # by a signal from outside, nobody knows whose
+    JOB_SCRIPT = "job script"  # no rank began, or all ended well
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Why a job ended.
+
+    Attributes:
+        text: one line, for people.
+        rank: the one to look at; None where no rank is to blame.
+        also: other ranks that failed by themselves.
+        stopped: ranks ended from outside, because of the cause.
+        lost: ranks that wrote no end.
+    """
+
+    kind: Kind
+    text: str
+    rank: RankRecord | None = None
+    also: tuple[RankRecord, ...] = ()
+    stopped: tuple[RankRecord, ...] = ()
+    lost: tuple[RankRecord, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """All that is known of an attempt.
+
+    Attributes:
+        ranks: records of this attempt's ranks; see `current`.
+        planned: how many ranks there should be.
+        state: Slurm's word for the job.
+        facts: what the job's log says of this attempt.
+        srun: whether the tasks in that log are ranks.
+    """
+
+    ranks: tuple[RankRecord, ...]
+    planned: int
+    state: JobState
+    facts: JobFacts
+    srun: bool = True
+
+    @property
+    def own(self) -> tuple[RankRecord, ...]:
+        """Ranks that failed by themselves, the first one first."""
+        return tuple(own_failures(self.ranks))
+
+    @property
+    def lost(self) -> tuple[RankRecord, ...]:
+        """Ranks that wrote no end, of a job that is over."""
+        over = is_finished(self.state)
+        return tuple(row for row in self.ranks if row.ended is None) if over else ()
+
+    @property
+    def stopped(self) -> tuple[RankRecord, ...]:
+        """Ranks ended from outside."""
+        return tuple(row for row in self.ranks if row.consequence)
+
+
+# What Slurm calls the end of a job that was not its ranks' doing, and the words it has in the log.
+_TAKEN: tuple[tuple[JobState, str, Kind, str], ...] = (
+    (JobState.TIMEOUT, "TIME LIMIT", Kind.TIME_LIMIT, "the job reached its time limit"),
+    (JobState.DEADLINE, "DEADLINE", Kind.TIME_LIMIT, "the job reached its deadline"),
+    (JobState.PREEMPTED, "PREEMPTION", Kind.PREEMPTED, "a job of higher priority took its place"),
+    (JobState.REQUEUED, "JOB REQUEUE", Kind.PREEMPTED, "the job was put back into the queue"),
+    (JobState.CANCELLED, "", Kind.CANCELLED, "the job was cancelled"),
+)
+
+
+def current(ranks: Sequence[RankRecord], restarts: int | None) -> tuple[RankRecord, ...]:
+    """Return the records of the attempt that Slurm counts `restarts` before, None: of the newest.
+
+    An attempt that ends before its ranks begin leaves none.
+    """
+    return tuple(row for row in ranks if restarts is None or row.restart >= restarts)
+
+
+def find_cause(known: Evidence) -> Cause | None:
+    """Say why a job's last attempt ended; None while it has not, or when it ended well."""
+    if known.state is JobState.COMPLETED:
+        return None
+    if known.own and not _others_first(known):
+        return _ranks_own(known)
+    if not is_finished(known.state):
+        return None
+    for look in (_lost_node, _out_of_memory, _taken, _lost_ranks, _signalled):
+        if found := look(known):
+            kind, text = found
+            return Cause(
+                kind=kind, text=text, also=known.own, stopped=known.stopped, lost=known.lost
+            )
+    if known.own:  # they only say that a peer is gone, and none is
+        return _ranks_own(known)
+    well = "every rank ended well" if known.ranks else "no rank had begun"
+    return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: the job's own log says why it failed")
+
+
+def _others_first(known: Evidence) -> bool:
+    """Say whether something else came before the first failure of a rank's own."""
+    if _lost_node(known):
+        return True
+    if is_about_a_peer(known.own[0]):
+        return bool(known.lost or _taken(known))
+    return known.srun and _first_told(known.lost, known) < _first_told(known.own, known)
+
+
+def _first_told(rows: Sequence[RankRecord], known: Evidence) -> int:
+    """Return the place in the log of the first of these ranks to end, or past its end."""
+    numbers = {row.rank for row in rows}
+    tasks = known.facts.tasks
+    return next((at for at, end in enumerate(tasks) if numbers & {*end.tasks}), len(tasks))
+
+
+def _ranks_own(known: Evidence) -> Cause:
+    first, *also = known.own
+    memory = first.exit_code == _KILLED and (
+        known.state is JobState.OUT_OF_MEMORY
+        or known.facts.out_of_memory
+        or "out of memory" in (first.error or "")
+    )
+    words = f"rank {first.rank} on {first.host} failed first, exit status {first.exit_code}"
+    after = f"{(first.ended or first.started) - first.started:.1f} s after its start"
+    return Cause(
+        kind=Kind.OUT_OF_MEMORY if memory else Kind.RANK,
+        text=f"{words}{' (killed: out of memory)' if memory else ''}, {after}",
+        rank=first,
+        also=tuple(also),
+        stopped=known.stopped,
+        lost=known.lost,
+    )
+
+
+_Found = tuple[Kind, str] | None
+
+
+def _lost_node(known: Evidence) -> _Found:
+    nodes = known.facts.lost_nodes
+    if known.state not in (JobState.NODE_FAIL, JobState.BOOT_FAIL) and not nodes:
+        return None
+    hosts = nodes or tuple(dict.fromkeys(row.host for row in known.lost))
+    return Kind.LOST, f"node {listed(hosts)} was lost" if hosts else "a node was lost"
+
+
+def _out_of_memory(known: Evidence) -> _Found:
+    if known.state is not JobState.OUT_OF_MEMORY and not known.facts.out_of_memory:
+        return None
+    return Kind.OUT_OF_MEMORY, "the job ran out of memory"
+
+
+def _taken(known: Evidence) -> _Found:
+    """Return how Slurm, or somebody who told it to, took the job away."""
+    for state, logged, kind, text in _TAKEN:
+        if known.state is state or (logged and logged == known.facts.why):
+            return kind, f"{text}; no rank is to blame"
+    return None
+
+
+def _lost_ranks(known: Evidence) -> _Found:
+    begun = {row.rank for row in known.ranks}
+    never = sorted({*range(known.planned)} - begun) if begun else []
+    if not known.lost and not never:
+        return None
+    parts = []
+    if known.lost:
+        parts.append(f"no end on record of rank(s) {places(known.lost)}: killed from outside")
+        numbers = {row.rank for row in known.lost}
+        tasks = (end for end in known.facts.tasks if known.srun and numbers & {*end.tasks})
+        told = next(tasks, None)
+        parts += [f"srun saw task(s) of {told.host} end first: {told.words}"] if told else []
+    if never:
+        parts.append(f"rank(s) {listed([str(number) for number in never])} never began")
+    return Kind.LOST, "; ".join(parts)
+
+
+def _signalled(known: Evidence) -> _Found:
+    return (Kind.STOPPED, "ranks were ended from outside, by a signal") if known.stopped else None
+
+
+def places(rows: Sequence[RankRecord]) -> str:
+    """Name ranks with their hosts."""
+    return listed([f"{row.rank} ({row.host})" for row in rows])
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words; of very many only the first ones, and how many more there are."""
+    more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    return ", ".join(words[:_NAMED]) + more

@@ -1,0 +1,88 @@
+"""Why a run failed, from its folder: the cause, and the words that go with it."""
+
+from collections.abc import Iterator, Sequence
+
+from hpckit.causes import Cause, Evidence, Kind, find_cause, places
+from hpckit.files import DamagedFileError, open_regular, reason
+from hpckit.joblog import job_facts
+from hpckit.logs import JOB_LOG
+from hpckit.ranks import RankRecord
+from hpckit.runs import Run
+from hpckit.slurm.states import JobState
+from hpckit.tracebacks import last_error, says_why
+
+# Slurm's words of one attempt; what users' own set-up prints may be more.
+_LOG_BYTES = 1 << 20
+_TAIL_LINES = 20
+# torch issues 179291 and 190489: gloo's threads outlive the script's work.
+_GLOO_EXIT = "terminate called without an active exception"
+_GLOO_HINT = (
+    "hint: a known fault of torch with gloo, after the work is done: delete the model, then call "
+    "torch.distributed.destroy_process_group() at the script's end"
+)
+
+
+def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
+    """Say why a run's last attempt, whose records `ranks` are, ended; None: not yet, or well."""
+    return _cause(run, ranks, state, _attempt_log(run, ranks))
+
+
+def error_report(run: Run, ranks: Sequence[RankRecord], state: JobState) -> str:
+    """Return the cause, with the first traceback or the end of the job's own log; else nothing."""
+    log = _attempt_log(run, ranks)
+    cause = _cause(run, ranks, state, log)
+    return "\n".join(_report(run, cause, log)) if cause else ""
+
+
+def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> Cause | None:
+    by_srun = run.executor == "slurm" and run.record["plan"]["launcher"] == "srun"
+    known = Evidence(
+        ranks=tuple(ranks), planned=run.ranks, state=state, facts=job_facts(log), srun=by_srun
+    )
+    return find_cause(known)
+
+
+def _attempt_log(run: Run, ranks: Sequence[RankRecord]) -> str:
+    """Return what the job's log has of this attempt's ranks: an earlier one may stand before."""
+    start = min((row.log_start for row in ranks), default=0)
+    try:
+        with open_regular(run.dir / JOB_LOG) as stream:
+            end = stream.seek(0, 2)
+            stream.seek(max(start if start <= end else 0, end - _LOG_BYTES))
+            return stream.read(_LOG_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    except (OSError, DamagedFileError) as error:
+        return f"damaged: {JOB_LOG}: {reason(error)}"
+
+
+def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
+    if cause.rank:
+        error = cause.rank.error
+        yield f"{cause.text}:"
+        yield error or f"it wrote no error; see {run.dir}/logs/{cause.rank.rank}.out"
+        if error and _GLOO_EXIT in error:
+            yield _GLOO_HINT
+    else:
+        yield cause.text
+        yield from _last_words(run, cause.lost)
+    if cause.also:
+        also = (f"{row.rank} ({row.host}, {row.exit_code})" for row in cause.also)
+        yield f"{'also' if cause.rank else 'after that'} failed: rank(s) {', '.join(also)}"
+    if cause.stopped:
+        numbers = ", ".join(str(row.rank) for row in cause.stopped)
+        yield f"{'stopped after that' if cause.rank else 'stopped'}: rank(s) {numbers}"
+    if cause.lost and (cause.rank or cause.kind is not Kind.LOST):
+        yield f"no end on record: rank(s) {places(cause.lost)}"
+    if cause.rank is None:
+        tail = log.rstrip().splitlines()[-_TAIL_LINES:]
+        yield from tail or [f"{run.dir / JOB_LOG} is empty: is there room on its disk?"]
+
+
+def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield the traceback of a rank without an end: MPI_Abort ends a rank and its supervisor."""
+    for row in lost:
+        words = last_error(run.dir / "logs" / f"{row.rank}.err")
+        if words and says_why(words):
+            yield f"rank {row.rank} on {row.host} wrote:\n{words}"
+            return

@@ -1,0 +1,76 @@
+"""What Slurm's own programs wrote into a job's log, as facts. Pure.
+
+Their words are those of Slurm's sources from 20.11 to 25.05 (slurmd/slurmstepd/req.c and mgr.c,
+srun/libsrun/launch.c, the cgroup plugins); those tried on a real 22.05.8 are in the tests.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpckit.slurm.hostlist import expand
+
+_SLURMSTEPD = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)")
+_WHY = re.compile(r"DUE TO ([A-Z ]+)", re.IGNORECASE)
+# Who says so, and of which ranks: `srun: error: c1: tasks 0-1: Exited with exit code 3`.
+_TASKS = re.compile(r"srun: (?:error|launch/slurm): ([\w.-]+): tasks? ([\d,\[\]-]+): (.+)")
+_NODE = re.compile(r"srun: error: Node failure on ([\w.,\[\]-]+)")
+_OUT_OF_MEMORY = re.compile(
+    r"slurmstepd(?:-\S+)?: error: .*\boom[-_ ]kill|Out Of Memory", re.IGNORECASE
+)
+_MOST_TASKS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskEnd:
+    """How srun saw tasks of one host end; it says so in the order in which they did."""
+
+    host: str
+    tasks: tuple[int, ...]
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobFacts:
+    """What is said of the whole job, and how its tasks ended, in order.
+
+    `why` is Slurm's own reason in its own words, such as TIME LIMIT, PREEMPTION, NODE FAILURE or
+    JOB REQUEUE; empty when a step or job was cancelled without one; None when none was.
+    """
+
+    why: str | None = None
+    tasks: tuple[TaskEnd, ...] = ()
+    lost_nodes: tuple[str, ...] = ()
+    out_of_memory: bool = False
+
+
+def job_facts(text: str) -> JobFacts:
+    """Read a job's log."""
+    lines = text.splitlines()
+    said = [_WHY.search(line) for line in lines if _SLURMSTEPD.search(line)]
+    reasons = [match[1].strip().upper() for match in said if match]
+    return JobFacts(
+        why=reasons[0] if reasons else ("" if said else None),
+        tasks=tuple(_task_ends(lines)),
+        lost_nodes=tuple(dict.fromkeys(_lost_nodes(lines))),
+        out_of_memory=any(_OUT_OF_MEMORY.search(line) for line in lines),
+    )
+
+
+def _task_ends(lines: list[str]) -> Iterator[TaskEnd]:
+    for match in filter(None, map(_TASKS.search, lines)):
+        yield TaskEnd(host=match[1], tasks=_numbers(match[2]), words=match[3].strip())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers: list[int] = []
+    for word in text.strip("[]").split(","):
+        first, _, last = word.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            numbers += range(int(first), min(int(last or first), int(first) + _MOST_TASKS) + 1)
+    return tuple(numbers)
+
+
+def _lost_nodes(lines: list[str]) -> Iterator[str]:
+    for match in filter(None, map(_NODE.search, lines)):
+        yield from expand(match[1])

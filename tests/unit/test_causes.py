@@ -1,0 +1,258 @@
+"""Who is to blame, from ranks' records, Slurm's word and the job's log."""
+
+from pathlib import Path
+
+import pytest
+
+from hpckit.causes import Cause, Evidence, Kind, current, find_cause
+from hpckit.failures import error_report, why
+from hpckit.joblog import JobFacts, TaskEnd, job_facts
+from hpckit.ranks import RankRecord, first_failure, write_rank
+from hpckit.slurm.states import JobState
+from tests.unit.made import make_run, rank
+
+GOOD = {"exit_code": 0, "ended": 20.0}
+TERM = {"exit_code": 143, "ended": 15.0, "consequence": True, "error": "ended by SIGTERM"}
+RAISED = {"exit_code": 1, "ended": 20.0, "error": "Traceback\nValueError: no"}
+PEER = {"exit_code": 1, "ended": 12.0, "error": "RuntimeError: Connection closed by peer [::1]:1"}
+KILLED = {"exit_code": 137, "ended": 14.0, "error": "killed by SIGKILL"}
+GONE: dict[str, object] = {}
+
+
+def cause(state: JobState, *ends: dict, log: str = "", planned: int | None = None) -> Cause:
+    rows = tuple(rank(number, **end) for number, end in enumerate(ends))
+    found = find_cause(
+        Evidence(ranks=rows, planned=planned or len(ends), state=state, facts=job_facts(log))
+    )
+    assert found is not None
+    return found
+
+
+def numbers(rows: tuple[RankRecord, ...]) -> list[int]:
+    return [row.rank for row in rows]
+
+
+# --- what the log says ---
+
+LOG = """\
+setting up
+slurmstepd-c1: error: *** STEP 7.0 ON c1 CANCELLED AT 2026-11-22T03:30:38 DUE TO TIME LIMIT ***
+slurmstepd: error: *** JOB 7 ON c1 CANCELLED AT 2026-11-22T03:30:38 DUE TO TIME LIMIT ***
+srun: error: c2: task 3: Killed
+srun: error: c1: tasks 0-1,4: Exited with exit code 3
+srun: launch/slurm: _step_signal: Terminating StepId=7.0
+"""
+
+
+def test_a_log_is_read_as_facts() -> None:
+    assert job_facts(LOG) == JobFacts(
+        why="TIME LIMIT",
+        tasks=(
+            TaskEnd(host="c2", tasks=(3,), words="Killed"),
+            TaskEnd(host="c1", tasks=(0, 1, 4), words="Exited with exit code 3"),
+        ),
+    )
+    assert job_facts("loss 0.3\n") == JobFacts()
+    assert len(job_facts("srun: error: c1: tasks 0-99999999999: Killed").tasks[0].tasks) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("slurmstepd: error: *** STEP 4.0 ON c1 CANCELLED AT 2026-11-22T03:19:54 ***", ""),
+        ("slurmstepd: error: *** JOB 4 ON c1 CANCELLED AT T DUE TO PREEMPTION ***", "PREEMPTION"),
+        ("slurmstepd: error: *** JOB 4 ON c1 CANCELLED AT T DUE TO JOB REQUEUE ***", "JOB REQUEUE"),
+        ("slurmstepd: error: *** JOB 4 ON c1 CANCELLED AT T DUE TO NODE FAILURE, SEE SLURMCTLD LOG "
+         "FOR DETAILS ***", "NODE FAILURE"),
+    ],
+)  # fmt: skip
+def test_slurms_own_reason_is_found(line: str, reason: str) -> None:
+    assert job_facts(line).why == reason
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=5.0. Some of your processes may "
+        "have been killed by the cgroup out-of-memory handler.",
+        "slurmstepd-c1: error: Detected 1 oom_kill event in StepId=5.batch. Some of the step tasks "
+        "have been OOM Killed.",
+        "srun: error: c1: task 0: Out Of Memory",
+    ],
+)
+def test_a_kill_for_want_of_memory_is_found_in_the_log(line: str) -> None:
+    assert job_facts(line).out_of_memory
+    found = cause(JobState.FAILED, TERM, KILLED, log=line)
+    assert (found.kind, numbers((found.rank,))) == (Kind.OUT_OF_MEMORY, [1])
+    assert "out of memory" in found.text
+
+
+# --- who is to blame ---
+
+
+def test_the_first_failure_of_its_own_is_to_blame_not_one_that_was_stopped() -> None:
+    found = cause(JobState.FAILED, TERM, GOOD, RAISED, {**RAISED, "ended": 22.5, "exit_code": 9})
+    assert found.text == "rank 2 on n1 failed first, exit status 1, 10.0 s after its start"
+    assert found.rank is not None
+    assert (found.rank.rank, numbers(found.also), numbers(found.stopped)) == (2, [3], [0])
+
+
+def test_one_that_only_says_that_a_peer_is_gone_comes_last() -> None:
+    """Its clock may even say that it failed before the one it misses."""
+    rows = [rank(0, **PEER), rank(1, **KILLED)]
+    assert first_failure(rows) == rows[1]
+    assert numbers((cause(JobState.FAILED, PEER, KILLED).rank,)) == [1]
+    assert numbers((cause(JobState.FAILED, PEER, PEER).rank,)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "kind", "words"),
+    [
+        (JobState.TIMEOUT, "", Kind.TIME_LIMIT, "the job reached its time limit"),
+        (JobState.PREEMPTED, "", Kind.PREEMPTED, "a job of higher priority took its place"),
+        (JobState.CANCELLED, "", Kind.CANCELLED, "the job was cancelled"),
+        (JobState.DEADLINE, "", Kind.TIME_LIMIT, "the job reached its deadline"),
+        (JobState.FAILED, LOG, Kind.TIME_LIMIT, "the job reached its time limit"),
+    ],
+)
+@pytest.mark.parametrize("ends", [(TERM, TERM), (TERM, PEER), (TERM, GONE), (PEER, GONE)])
+def test_a_job_that_was_taken_away_is_no_ranks_fault(state, log, kind, words, ends) -> None:
+    found = cause(state, *ends, log=log)
+    assert (found.kind, found.rank) == (kind, None)
+    assert found.text == f"{words}; no rank is to blame"
+
+
+def test_a_rank_that_raised_before_the_job_was_taken_away_is_to_blame() -> None:
+    found = cause(JobState.TIMEOUT, TERM, RAISED)
+    assert (found.kind, numbers((found.rank,))) == (Kind.RANK, [1])
+
+
+def test_a_lost_node_comes_first() -> None:
+    found = cause(JobState.NODE_FAIL, RAISED, GOOD, GONE, GONE)
+    assert (found.kind, found.rank, found.text) == (Kind.LOST, None, "node n1 was lost")
+    assert (numbers(found.lost), numbers(found.also)) == ([2, 3], [0])
+    said = cause(JobState.FAILED, PEER, GONE, log="srun: error: Node failure on c[2-3]\n")
+    assert said.text == "node c2, c3 was lost"
+
+
+def test_lost_ranks_come_before_those_that_miss_them() -> None:
+    found = cause(JobState.FAILED, PEER, GONE, TERM)
+    assert (found.kind, found.rank) == (Kind.LOST, None)
+    assert found.text == "no end on record of rank(s) 1 (n0): killed from outside"
+    assert (numbers(found.also), numbers(found.stopped)) == ([0], [2])
+
+
+def test_srun_tells_which_came_first() -> None:
+    """After MPI_Abort the others have no end; a killed rank has none, and others fail by it."""
+    killed = "srun: error: c2: task 1: Killed\n"
+    exited = "srun: error: c1: task 0: Exited with exit code 1\n"
+    lost = cause(JobState.FAILED, RAISED, GONE, log=killed + exited)
+    assert (lost.kind, lost.rank) == (Kind.LOST, None)
+    assert "srun saw task(s) of c2 end first: Killed" in lost.text
+    raised = cause(JobState.FAILED, RAISED, GONE, log=exited + killed)
+    assert (raised.kind, numbers((raised.rank,)), numbers(raised.lost)) == (Kind.RANK, [0], [1])
+
+
+def test_ranks_that_never_began_are_named() -> None:
+    found = cause(JobState.FAILED, GOOD, planned=3)
+    assert (found.kind, found.text) == (Kind.LOST, "rank(s) 1, 2 never began")
+    many = cause(JobState.FAILED, *[GONE] * 40)
+    assert many.text.endswith("15 (n7) and 24 more: killed from outside")
+
+
+def test_what_is_left_is_a_signal_or_the_job_script() -> None:
+    assert cause(JobState.FAILED, TERM, TERM).kind is Kind.STOPPED
+    assert cause(JobState.FAILED, GOOD, GOOD).text.startswith(
+        "every rank ended well: the job's own"
+    )
+    assert cause(JobState.FAILED).text.startswith("no rank had begun: the job's own log")
+    assert cause(JobState.OUT_OF_MEMORY, GONE).kind is Kind.OUT_OF_MEMORY
+
+
+def test_while_a_job_runs_only_a_failure_is_said() -> None:
+    running = Evidence(
+        ranks=(rank(0), rank(1)), planned=4, state=JobState.RUNNING, facts=JobFacts()
+    )
+    assert find_cause(running) is None
+    assert cause(JobState.RUNNING, GONE, RAISED).kind is Kind.RANK
+    done = Evidence(ranks=(), planned=1, state=JobState.COMPLETED, facts=JobFacts())
+    assert find_cause(done) is None
+
+
+def test_only_slurms_newest_attempt_counts() -> None:
+    rows = [rank(0, restart=1), rank(1, restart=1)]
+    assert current(rows, None) == current(rows, 1) == tuple(rows)
+    assert current(rows, 2) == ()
+
+
+# --- the report ---
+
+
+def report(run, *rows, state=JobState.FAILED) -> list[str]:
+    for row in rows:
+        write_rank(run.dir, row)
+    return error_report(run, rows, state).splitlines()
+
+
+def test_the_report_names_the_rank_that_failed_first_and_what_followed(tmp_path: Path) -> None:
+    rows = [rank(0, **TERM), rank(1, **GOOD), rank(2, **RAISED),
+            rank(3, exit_code=9, ended=22.5)]  # fmt: skip
+    assert report(make_run(tmp_path), *rows) == [
+        "rank 2 on n1 failed first, exit status 1, 10.0 s after its start:",
+        "Traceback",
+        "ValueError: no",
+        "also failed: rank(s) 3 (n1, 9)",
+        "stopped after that: rank(s) 0",
+    ]
+
+
+def test_a_rank_without_words_points_to_its_log(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    said = report(run, rank(2, exit_code=1, ended=20.0))
+    assert f"it wrote no error; see {run.dir}/logs/2.out" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Traceback (most recent call last):\n  File 'a.py'\nValueError: no\nMPI_ABORT", None),
+        ("x\n-----\nMPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n"
+         "with errorcode 3.\n\nNOTE: all\n-----\n",
+         "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD with errorcode 3."),
+        ("application called MPI_Abort(MPI_COMM_WORLD, 3) - process 1\n", None),
+    ],
+)  # fmt: skip
+def test_of_ranks_that_were_killed_with_their_supervisors_the_last_words_are_shown(
+    tmp_path: Path, said: str, shown: str | None
+) -> None:
+    """MPI_Abort under srun --mpi=pmix kills all processes of the step."""
+    run = make_run(tmp_path)
+    (run.dir / "logs" / "0.err").write_text("a warning\n")
+    (run.dir / "logs" / "1.err").write_text(said)
+    (run.dir / "job.out").write_text("srun: error\n")
+    rows = [rank(number) for number in range(4)]
+    assert report(run, *rows) == [
+        "no end on record of rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1): killed from outside",
+        "rank 1 on n0 wrote:",
+        *(shown or said.rstrip()).splitlines(),
+        "srun: error",
+    ]
+
+
+def test_without_ranks_the_end_of_the_jobs_log_is_the_report(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    assert error_report(run, [], JobState.RUNNING) == ""
+    assert "is empty: is there room on its disk?" in report(run)[-1]
+    (run.dir / "job.out").write_text("".join(f"line {number}\n" for number in range(50)))
+    assert report(run)[1:] == [f"line {number}" for number in range(30, 50)]
+
+
+def test_an_earlier_attempts_part_of_the_log_says_nothing_of_this_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run.dir / "job.out").write_text(LOG + "line\n")
+    found = why(run, [rank(0, log_start=len(LOG), **TERM)], JobState.FAILED)
+    assert found is not None
+    assert found.kind is not Kind.TIME_LIMIT
+    older = why(run, [rank(0, **TERM)], JobState.FAILED)
+    assert older is not None
+    assert older.kind is Kind.TIME_LIMIT
