@@ -36,15 +36,13 @@ class Environment:
     python: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what `module load` or `conda activate` would take for an option, or for two."""
+        """Refuse what `module load` or `conda activate` would take for an option."""
         words = [*self.load, *self.use, self.path or "", self.conda_init or ""]
         if wrong := next((word for word in words if word.startswith("-")), None):
             raise ConfigError(
                 f"Environment {self.name!r}: {wrong!r} begins with a dash, which a program would "
                 "take for an option."
             )
-        if wrong := next((word for word in words if not word.isprintable()), None):
-            raise ConfigError(f"Environment {self.name!r}: {wrong!r} holds a control character.")
 
     def command(self, python: str) -> tuple[str, ...]:
         """Return the argv prefix that runs a Python script; `python` is hpckit's interpreter."""

@@ -37,10 +37,13 @@ def _modules(row: Environment, system: str, timeout_s: float) -> Check:
         )
     if system == "spack":
         return unknown(f"the packages of {what}", "Spack is asked in the job")
-    folders = [Path(word) for word in row.use]
+    folders = [Path(word) for word in row.use if is_folder(Path(word))]
     missing = []
     for name in row.load:
         if any(_has_file(folder, name) for folder in folders):
+            continue
+        if not name.isprintable():  # no program can be asked for it
+            missing.append(name)
             continue
         try:
             said = shell.run(
@@ -80,8 +83,6 @@ def _unread(folders: list[Path]) -> str:
     for folder in folders:
         try:
             names = {row.name for row in folder.iterdir()}
-        except FileNotFoundError:
-            continue
         except OSError as error:
             return f"{folder} cannot be read: {error.strerror}"
         if found := names & {*_ALIASES}:

@@ -182,8 +182,9 @@ def test_what_cannot_run_is_refused_and_each_check_has_its_switch(check, asked, 
 
 
 def test_every_check_has_a_case_here() -> None:
-    # "collections" is no limit of a plan: tests/unit/test_collections_added.py.
-    assert {row[0] for row in REFUSED} | {"gpu-type", "collections"} == set(CHECKS)
+    # No limits of a plan: tests/unit/test_collections_added.py, tests/security/test_run_root.py.
+    others = {"gpu-type", "collections", "shared-runs"}
+    assert {row[0] for row in REFUSED} | others == set(CHECKS)
 
 
 def test_a_type_that_the_site_wants_named_is_asked_for() -> None:
