@@ -5,7 +5,7 @@ attack, and would take the login node's memory or never end.
 """
 
 import re
-from collections.abc import Mapping, Sized
+from collections.abc import Generator, Mapping, MappingView, Sized
 from typing import Any
 
 MAX_SOURCE_BYTES = 200_000
@@ -62,6 +62,8 @@ def weight(value: object) -> int:
 
     Raises:
         OverflowError: over MAX_VALUE, and not counted further, or a number over MAX_BITS.
+        ValueError: it is, or holds, what is no value: a function, a macro, a loop. As text it
+            would be an address in memory.
     """
     total, left = 0, [value]
     while left:
@@ -75,8 +77,17 @@ def weight(value: object) -> int:
             left += item
         elif isinstance(item, int):
             _refuse_long(item.bit_length())
+        elif not isinstance(item, float | None | Generator | MappingView):
+            _refuse_object(item)
         refuse_large(total)
     return total
+
+
+def _refuse_object(item: object) -> None:
+    from jinja2 import Undefined
+
+    if not isinstance(item, Undefined):  # it has its own word when it is used
+        raise ValueError(f"a {type(item).__name__} is no value: call it, or leave it out")
 
 
 def refuse_huge(operator: str, left: object, right: object) -> None:

@@ -55,6 +55,7 @@ def make_environment(loader: "Loader") -> "SandboxedEnvironment":
             return self._allowed(obj, attribute, super().getattr(_plain(obj), attribute))
 
         def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401
+            budget.worked(argument)
             return self._allowed(obj, argument, super().getitem(_plain(obj), argument))
 
         def _allowed(self, obj: Any, name: Any, found: Any) -> Any:  # noqa: ANN401
@@ -70,7 +71,8 @@ def make_environment(loader: "Loader") -> "SandboxedEnvironment":
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **named: Any) -> Any:  # noqa: ANN401, N805
             budget.step()
-            budget.worked(getattr(__obj, "__self__", None), args, named)
+            owner = getattr(__obj, "__self__", None)
+            budget.worked(owner if isinstance(owner, tuple(_METHODS)) else None, args, named)
             return super().call(__context, __obj, *args, **named)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
@@ -179,12 +181,21 @@ def _of_plain(function: Callable[..., Any], budget: Budget) -> Callable[..., Any
 def _counted(function: Any, budget: Budget) -> Callable[..., Any]:  # noqa: ANN401
     @functools.wraps(function)
     def counted(*args: Any, **named: Any) -> Any:  # noqa: ANN401
-        budget.worked(*args, *named.values())
+        budget.worked(*_of_the_template(args), *named.values())
         result = function(*args, **named)
         budget.worked(result)
         return result
 
     return counted
+
+
+def _of_the_template(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a filter's arguments without the first, where Jinja itself has put that there."""
+    from jinja2 import Environment
+    from jinja2.nodes import EvalContext
+    from jinja2.runtime import Context
+
+    return args[1:] if args and isinstance(args[0], Environment | EvalContext | Context) else args
 
 
 def _checked_first(check: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,9 +1,13 @@
 """Templates that try to leave the sandbox, or to use the login node up: one clear line each."""
 
+import subprocess
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpckit.errors import TemplateError
-from hpckit.quoting import quoted_expression
+from hpckit.quoting import quoted_expression, shell_word
 from hpckit.render import render
 from hpckit.render.limits import MAX_SOURCE_BYTES, MAX_STEPS, MAX_VALUE, MAX_WORK
 from tests.unit.made import BUILTIN, collection
@@ -205,12 +209,108 @@ def test_a_legitimate_template_notices_nothing(tmp_path) -> None:
     assert lines[20] == "." * 10_000
 
 
+OBJECTS = [
+    "{{ refuse }}", "{{ [refuse] }}", "{{ [[refuse]] | first }}", "{{ refuse ~ '' }}",
+    "{{ 'a' ~ refuse }}", "{{ '%s' % refuse }}", "{{ '%s' % [refuse] }}", "{{ refuse | lower }}",
+    "{{ [refuse] | join }}", "{{ [x, refuse] | join(',') }}", "{{ x | replace('a', refuse) }}",
+    "{{ none | default(refuse) }}", "{{ y | default(refuse) }}", "{{ {'a': refuse} | first }}",
+    "{{ x.split }}", "{{ d.items }}", "{{ d.items() }}", "{{ d }}", "{{ [d] }}", "{{ rows }}",
+    "{{ l | select }}", "{{ l | unique }}", "{{ [none] }}", "{{ self }}", "{{ self | lower }}",
+    "{% block a %}{% endblock %}{{ self.a }}", "{% block a %}{% endblock %}{{ self.a ~ '' }}",
+    "{% for a in l %}{{ loop }}{% endfor %}", "{% for a in l %}{{ loop ~ 'x' }}{% endfor %}",
+    "{% for a in l %}{{ loop.cycle }}{% endfor %}", "{% for a in l %}{{ [loop] }}{% endfor %}",
+    "{% macro m() %}{% endmacro %}{{ m }}", "{% macro m() %}{% endmacro %}{{ m | trim }}",
+    "{% macro m() %}{{ caller }}{% endmacro %}{% call m() %}{% endcall %}",
+    "{% set y = refuse %}{{ y }}", "{% import 'other.j2' as o %}{{ o }}",
+    "{% import 'other.j2' as o %}{{ o ~ '' }}", "{% include refuse %}", "{{ l[refuse] }}",
+    "{{ d.get('b', refuse) }}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", OBJECTS)
+def test_only_text_numbers_and_lists_are_printed(tmp_path, source) -> None:
+    """Whatever else Python would print with its type and its address in memory."""
+    said = refusal(tmp_path, source, other="x")
+    assert "t.sh.j2" in said
+    assert " at 0x" not in said
+
+
 @pytest.mark.parametrize(
     "source",
     ["cat <<E.F\n{{ x }}\nE.F\n", "cat <<\\EOF\n{{ x }}\nEOF\n", "cat << 'A-B'\n{{ x }}\nA-B\n"],
 )
 def test_a_here_document_of_any_name_is_seen(source: str) -> None:
     assert quoted_expression(source) == (2, "{{ x }}")
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("cat <<EOF\nEOFX\n{{ x }}\nEOF\n", 3),
+        ("cat <<EOF\nEOF \n{{ x }}\nEOF\n", 3),
+        ("cat <<EOF\n EOF\n{{ x }}\nEOF\n", 3),
+        ("cat <<EOF\n\tEOF\n{{ x }}\nEOF\n", 3),
+        ("cat <<-EOF\n\tEOFX\n{{ x }}\n\tEOF\n", 3),
+        ("cat <<'E F'\n{{ x }}\nE F\n", 2),
+        ("cat <<E'O'\"F\"\nE\n{{ x }}\nEOF\n", 3),
+        ("cat <<EOF!\nEOF\n{{ x }}\nEOF!\n", 3),
+        ("cat <<A <<B\nA\n{{ x }}\nB\n", 3),
+        ("cat <<EOF '{{ x }}'\nEOF\n", 1),
+        ('cat <<EOF | tr a "{{ x }}"\nEOF\n', 1),
+        ("cat <<EOF\na\\\nEOF\n{{ x }}\nEOF\n", 4),
+        ("cat <<{{ x }}\n", 1),
+        ("echo $(cat <<EOF\n{{ x }}\nEOF\n)", 2),
+        ('echo "$(cat <<EOF\n"\n{{ x }}\nEOF\n)"', 3),
+        ('echo "$(echo "{{ x }}")"', 1),
+        ('echo "$(echo "$(echo "{{ x }}")")"', 1),
+        ('echo "${a:-"{{ x }}"}"', 1),
+        ("echo \"$(echo ')' {{ x }})\"", 1),
+        ('echo "`echo "{{ x }}"`"', 1),
+        ("echo $'a\\'{{ x }}'", 1),
+        ("echo \\{{ x }}'", 1),
+        ('echo "$(# {{ x }}\n)"', 1),
+        ("echo `echo \"a\" '{{ x }}'`", 1),
+    ],
+)
+def test_quotes_in_quotes_and_ends_of_here_documents_are_bashs(source: str, line: int) -> None:
+    assert quoted_expression(source) == (line, "{{ x }}")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "cat <<EOF\nEOFX\nEOF\necho {{ x }}\n",
+        "cat <<-EOF\n\ta\n\tEOF\necho {{ x }}\n",
+        "cat <<'E F'\na\nE F\necho {{ x }}\n",
+        "cat <<A <<B\nit's\nA\nit's\nB\necho {{ x }}\n",
+        "cat <<EOF > {{ x }}\nit's\nEOF\n",
+        "cat <<EOF\nEOF\necho {{ x }}\n",
+        'echo "$(echo "a")" {{ x }}',
+        'echo "${a:-"b"}" {{ x }}',
+        "echo $'a\\'b' {{ x }}",
+        "echo `echo 'a'` {{ x }}",
+        'case "$(echo ")")" in a) echo {{ x }} ;; esac',
+    ],
+)
+def test_what_stands_after_them_is_free(source: str) -> None:
+    assert quoted_expression(source) is None
+
+
+PIECES = ["'", '"', "`", "$(", ")", "${a:-", "}", "\\", "$'", " ", "\n", "a", "EOF", "#", ";",
+          "echo ", "cat <<EOF\n", "cat <<-'EOF'\n", "\nEOF\n", "{{ x }}", "{{ x }}"]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=14))
+def test_what_passes_holds_in_bash(pieces: list[str]) -> None:
+    """bash runs no command of a value, whatever quotes, commands and here-documents are about."""
+    source = "".join(["echo ", *pieces])
+    if "{{ x }}" not in source or quoted_expression(source):
+        return
+    script = source.replace("{{ x }}", shell_word("'$(echo ran >&3)`echo ran >&3`"))
+    argv = ["bash", "-c", "exec 3>&1 >/dev/null 2>&1 </dev/null\n" + script]
+    said = subprocess.run(argv, capture_output=True, timeout=10, check=False).stdout
+    assert b"ran" not in said, source
 
 
 def test_a_here_string_is_no_here_document() -> None:
