@@ -1,6 +1,7 @@
 """Templates that try to leave the sandbox, or to use the login node up: one clear line each."""
 
 import subprocess
+import tempfile
 
 import pytest
 from hypothesis import given, settings
@@ -309,8 +310,9 @@ def test_what_passes_holds_in_bash(pieces: list[str]) -> None:
         return
     script = source.replace("{{ x }}", shell_word("'$(echo ran >&3)`echo ran >&3`"))
     argv = ["bash", "-c", "exec 3>&1 >/dev/null 2>&1 </dev/null\n" + script]
-    said = subprocess.run(argv, capture_output=True, timeout=10, check=False).stdout
-    assert b"ran" not in said, source
+    with tempfile.TemporaryDirectory() as folder:  # some of them write files
+        said = subprocess.run(argv, capture_output=True, timeout=10, check=False, cwd=folder)
+    assert b"ran" not in said.stdout, source
 
 
 def test_a_here_string_is_no_here_document() -> None:
