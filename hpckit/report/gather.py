@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.ranks import read_all_attempts
-from hpckit.report.identity import Known, identify, is_running, spans
+from hpckit.report.identity import Known, identify, is_running, lost_rows, spans
 from hpckit.report.matching import match
 from hpckit.report.slurm_figures import running_answer, slurm_answers, slurm_notes
 from hpckit.report.targets import Target
@@ -66,8 +66,9 @@ def gather_one(
             *notes,
             *matched.notes,
             *_suspended(held),
+            *_lost(known, held),
             *slurm_notes(known.attempts),
-            *_missing_notes(known, files, held),
+            *_missing_notes(known, files, started=job.elapsed_s is not None),
         ),
     )
     answers = list(slurm_answers(known.attempts))
@@ -84,6 +85,13 @@ def _ids(target: Target) -> frozenset[str]:
     last, run = target.known.last, target.known.run
     names = {target.job_id, *((last.job_id, last.raw_id) if last else ()), run and run.job_id}
     return frozenset(name for name in names if name)
+
+
+def _lost(known: Known, held: Sequence[Span]) -> Iterator[SourceNote]:
+    """Say which attempts stand in no list and no sum."""
+    for row in lost_rows(known, held):
+        text = f"Of an attempt ({row.state}) accounting does not say from when to when it was."
+        yield SourceNote(code="attempt_lost", text=text)
 
 
 def _suspended(held: Sequence[Span]) -> Iterator[SourceNote]:
@@ -222,14 +230,14 @@ def _read_samples(
 
 
 def _missing_notes(
-    known: Known, files: Sequence[Columns], held: Sequence[Span]
+    known: Known, files: Sequence[Columns], *, started: bool
 ) -> Iterator[SourceNote]:
     """Say why there are no figures, where there are none."""
     if files:
         if known.run and known.run.executor == "local" and not any(f.header.gpus for f in files):
             yield SourceNote(code="cpu_run", text="No GPU here: its ranks ran on the CPU.")
         return
-    if not held:
+    if not started:
         yield SourceNote(code="not_started", text="It has had no node: there is nothing to tell.")
     elif known.run and known.run.record["plan"].get("sample_interval_s") == 0:
         yield SourceNote(code="no_samples", text="Sampling was off (--sample-interval 0).")

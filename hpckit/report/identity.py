@@ -8,6 +8,7 @@ from hpckit.runs import Run
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
+from hpckit.stats.known import total
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.values import RUN, JobUse, Requested
 from hpckit.submission.states import RunStatus
@@ -49,38 +50,69 @@ def spans(known: Known, now: float) -> tuple[Span, ...]:
 
 
 def _slurm_spans(known: Known, now: float) -> "Sequence[Span]":
-    rows = [(usage.record, usage) for usage in known.attempts]
-    records: list[tuple[JobRecord, JobUsage | None]] = [*rows]
-    if not records and known.record:
-        records = [(known.record, None)]
-    found = []
-    for number, (record, usage) in enumerate(records):
-        if record.start_time is None or (is_waiting(record.state) and not record.end_time):
-            continue
-        over = number < len(records) - 1 or is_finished(known.state)
-        end = record.end_time or _later(record, now, over=over)
-        found.append(
-            Span(
-                restart=record.restarts or number,
-                start=record.start_time,
-                end=end,
-                state=str(record.state),
-                hosts=record.nodes or (),
-                nodes=len(record.nodes or ()) or (usage.alloc_nodes if usage else None),
-                gpus=usage.alloc_gpus if usage else _planned_gpus(known.run),
-                memory_limit_bytes=usage.memory_limit_bytes_per_node if usage else None,
-                held_s=record.elapsed_s,
-                over=over,
-            )
+    return [
+        Span(
+            restart=record.restarts or number,
+            start=record.start_time,
+            end=end,
+            state=str(record.state),
+            hosts=record.nodes or (),
+            nodes=len(record.nodes or ()) or (usage.alloc_nodes if usage else None),
+            gpus=usage.alloc_gpus if usage else _planned_gpus(known.run),
+            memory_limit_bytes=usage.memory_limit_bytes_per_node if usage else None,
+            held_s=record.elapsed_s,
+            over=over,
         )
-    return found
+        for number, (record, usage, over) in enumerate(_rows(known))
+        if record.start_time is not None and (end := _end(record, now, over=over)) is not None
+    ]
 
 
-def _later(record: JobRecord, now: float, *, over: bool) -> float:
-    """Return when an attempt without an end ended, or now."""
-    if record.start_time is None or not over or record.elapsed_s is None:
+def _rows(known: Known) -> list[tuple[JobRecord, JobUsage | None, bool]]:
+    """Return Slurm's rows, and whether each attempt is over."""
+    rows: list[tuple[JobRecord, JobUsage | None]] = [(row.record, row) for row in known.attempts]
+    if not rows and known.record:
+        rows = [(known.record, None)]
+    finished = is_finished(known.state)
+    return [
+        (record, usage, number < len(rows) - 1 or finished)
+        for number, (record, usage) in enumerate(rows)
+    ]
+
+
+def _end(record: JobRecord, now: float, *, over: bool) -> float | None:
+    """Return when an attempt ended, or now; None if it had no node, or nobody knows its end."""
+    start, end = record.start_time, record.end_time
+    if start is None or (is_waiting(record.state) and not end):
+        return None
+    if end is not None and end >= start:
+        return end
+    if not over:
         return now
-    return record.start_time + record.elapsed_s
+    return None if record.elapsed_s is None else start + record.elapsed_s
+
+
+def lost_rows(known: Known, attempts: Sequence[Span]) -> list[JobRecord]:
+    """Return Slurm's rows of attempts that held nodes, but nobody knows from when to when."""
+    rows = _rows(known)
+    lost = [record for record, _, over in rows if _end(record, 0.0, over=over) is None]
+    if attempts and len(lost) == len(rows):
+        return []  # they are by the rank files
+    return [row for row in lost if row.elapsed_s != 0 and not is_waiting(row.state)]
+
+
+def _elapsed(known: Known, attempts: Sequence[Span]) -> float | None:
+    """Return the time of all attempts; None if one's is not known, or none has held a node."""
+    # A row whose moments Slurm lost still says how long it was.
+    lost = [row.elapsed_s for row in lost_rows(known, attempts)]
+    return total([*(span.elapsed_s for span in attempts), *lost])
+
+
+def _began(known: Known, attempts: Sequence[Span]) -> float | None:
+    """Return when the first attempt began; None if one may have been earlier."""
+    starts = [row.start_time for row in lost_rows(known, attempts)]
+    known_starts = [*(span.start for span in attempts), *(start for start in starts if start)]
+    return None if None in starts else min(known_starts, default=None)
 
 
 def _rank_spans(known: Known, now: float) -> "Sequence[Span]":
@@ -139,9 +171,9 @@ def identify(job_id: str, known: Known, attempts: Sequence[Span]) -> JobUse:
         nodes=_nodes(known, attempts) or len(hosts) or requested.nodes,
         gpus=usage.alloc_gpus if usage else None,
         submitted=(record and record.submit_time) or (run.submitted_at if run else None),
-        start=attempts[0].start if attempts else None,
+        start=_began(known, attempts),
         end=attempts[-1].end if attempts and attempts[-1].over else None,
-        elapsed_s=sum(span.elapsed_s for span in attempts) if attempts else None,
+        elapsed_s=_elapsed(known, attempts),
         array_job_id=(record and record.array_job_id) or (run.array_job_id if run else None),
         requested=requested,
         origins={"state": known.status.source if known.status else source},

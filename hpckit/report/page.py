@@ -105,10 +105,16 @@ def _figures(job: JobUse, style: Style) -> Iterator[str]:
     yield _bar(
         "CPU memory",
         summary.memory_efficiency_percent,
-        _of(summary.memory_peak_bytes, summary.memory_limit_bytes) or _unmeasured(job),
+        _at_least(job, "memory_efficiency_percent")
+        + _of(summary.memory_peak_bytes, summary.memory_limit_bytes)
+        or _unmeasured(job),
         style,
     )
     yield from _totals(job)
+
+
+def _at_least(job: JobUse, name: str) -> str:
+    return "at least " if f"summary.{name}" in job.at_least else ""
 
 
 def _unmeasured(job: JobUse) -> str:
@@ -123,6 +129,7 @@ def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
         yield f"{'':{_LABEL}}of the {percent(read)} of their time in which GPUs were read"
     if summary.gpu_utilization_percent is None and summary.gpu_utilization_peak_percent is not None:
         peak = percent(summary.gpu_utilization_peak_percent)
+        peak = _at_least(job, "gpu_utilization_peak_percent") + peak
         yield f"{'':{_LABEL}}peak {peak} ({job.origins['summary.gpu_utilization_peak_percent']})"
     yield _bar(
         "GPU memory",

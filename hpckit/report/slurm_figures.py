@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hpckit.report.peaks import EXTERN, Peak, gpu_memory_peak, gpu_util_peak, memory_peak
+from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import is_finished, parse_state
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.js1 import Js1, decode, elapsed_of, from_record
+from hpckit.stats.known import total
 from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.values import SACCT, SSTAT, SourceNote
 from hpckit.units import format_seconds
@@ -67,6 +69,8 @@ def slurm_notes(attempts: Sequence[JobUsage]) -> Iterator[SourceNote]:
 # Epilogs take the time some seconds after Slurm does.
 _JS1_APART_S, _JS1_APART = 60, 0.05
 _MOST_NAMES = 3
+_MEMORY = ("memory_peak_bytes", "memory_efficiency_percent")
+_GPU_PEAKS = ("gpu_utilization_peak_percent", "gpu_memory_peak_bytes")
 _NO_CPU = {"cpu_s": None, "cpu_efficiency_percent": None}
 
 
@@ -115,14 +119,22 @@ def _so_far(usage: JobUsage) -> dict[str, float | int | None]:
 def _gpu_hours(attempts: Sequence[JobUsage]) -> float | None:
     """Add up GPUs x elapsed; None if either is not known of an attempt that ran."""
     ran = [usage for usage in attempts if usage.record.elapsed_s != 0]
-    hours = [
-        None
-        if usage.alloc_gpus is None or usage.record.elapsed_s is None
-        else usage.alloc_gpus * usage.record.elapsed_s / 3600
-        for usage in ran or attempts[-1:]
-    ]
-    known = [value for value in hours if value is not None]
-    return sum(known) if len(known) == len(hours) else None
+    return total(_hours(usage) for usage in ran or attempts[-1:])
+
+
+def _hours(usage: JobUsage) -> float | None:
+    elapsed = _elapsed(usage.record)
+    if usage.alloc_gpus is None or elapsed is None:
+        return None
+    return usage.alloc_gpus * elapsed / 3600
+
+
+def _elapsed(record: JobRecord) -> float | None:
+    """Return how long an attempt was; where Slurm does not say, from its start to its end."""
+    start, end = record.start_time, record.end_time
+    if record.elapsed_s is not None or start is None or end is None or end < start:
+        return record.elapsed_s
+    return end - start
 
 
 def _figures(usage: JobUsage) -> dict[str, float | int | None]:
@@ -131,7 +143,7 @@ def _figures(usage: JobUsage) -> dict[str, float | int | None]:
     one_node = usage.alloc_nodes == 1
     return {
         "cpu_s": cpu_s,
-        "cpu_efficiency_percent": _cpu_efficiency(cpu_s, usage.alloc_cpus, usage.record.elapsed_s),
+        "cpu_efficiency_percent": _cpu_efficiency(cpu_s, usage.alloc_cpus, _elapsed(usage.record)),
         "memory_efficiency_percent": peak / limit * 100 if peak is not None and limit else None,
         # Slurm adds up over nodes: what one of them used can only be told where there is one.
         "memory_peak_bytes": peak if one_node else None,
@@ -147,16 +159,17 @@ def _whole(peak: Peak) -> int | None:
 
 def _limits(usage: JobUsage) -> Iterator[Remark]:
     """Yield what the reader should know of a job's figures."""
-    peaks = [("CPU memory", "memory_peak_bytes", memory_peak(usage))]
+    peaks = [("CPU memory", _MEMORY, memory_peak(usage))]
     if usage.alloc_gpus != 0:
-        peaks.append(("GPU peaks", "gpu_utilization_peak_percent", gpu_util_peak(usage)))
-    for label, figure, peak in peaks:
+        peaks.append(("GPU peaks", _GPU_PEAKS, gpu_util_peak(usage)))
+    for label, figures, peak in peaks:
         if peak.why:
             text = f"{label} not measured by Slurm: {peak.why}."
-            yield Remark(figures=(figure,), note=SourceNote(code="not_measured", text=text))
+            yield Remark(figures=figures, note=SourceNote(code="not_measured", text=text))
         if peak.at_least:
             text = f"{label}: at least; Slurm does not say what tasks and steps used together."
-            yield Remark(figures=(figure,), note=SourceNote(code="at_least", text=text))
+            note = SourceNote(code="at_least", text=text)
+            yield Remark(figures=figures, note=note, at_least=True)
     polled = [step.step for step in usage.steps if step.cpu_polled]
     if polled:
         names = ", ".join(polled[:_MOST_NAMES]) + ", ..." * (len(polled) > _MOST_NAMES)
@@ -173,7 +186,7 @@ def cpu_seconds(job: JobUsage) -> float | None:
     return max(job.total_cpu_s or 0.0, sum(known)) or None
 
 
-def _cpu_efficiency(cpu_s: float | None, cpus: int | None, elapsed: int | None) -> float | None:
+def _cpu_efficiency(cpu_s: float | None, cpus: int | None, elapsed: float | None) -> float | None:
     """Return the share of cores x time; over 100 % only if whole seconds cannot explain it."""
     if cpu_s is None or not cpus or not elapsed:
         return None

@@ -71,6 +71,7 @@ def _squeue_record(cells: list[str]) -> JobRecord:
     job_id, raw_id, user, account, partition, qos, word, elapsed, limit = cells[:9]
     submit, start, end, node_list, reason, name = cells[9:]
     state, nodes = parse_state(word), nodes_or_none(node_list)
+    spent = parse_duration_s(elapsed)
     return JobRecord(
         job_id=job_id,
         # All waiting tasks of an array show the array's own id here.
@@ -84,10 +85,10 @@ def _squeue_record(cells: list[str]) -> JobRecord:
         qos=text_or_none(qos),
         reason=None if state is JobState.CANCELLED and _is_stale(reason) else text_or_none(reason),
         nodes=nodes,
-        elapsed_s=parse_duration_s(elapsed),
+        elapsed_s=spent,
         time_limit_min=parse_limit_min(limit),
         submit_time=parse_moment(submit),
-        start_time=_start(start, state, nodes),
+        start_time=_start(start, state, nodes, spent),
         end_time=parse_moment(end) if is_finished(state) else None,
     )
 
@@ -98,6 +99,7 @@ def sacct_record(cells: list[str]) -> JobRecord:
     limit, submit, start, end, status, name = cells[10:]
     state, nodes = parse_state(word), nodes_or_none(node_list)
     exit_code, signal = parse_exit(status, state)
+    spent = parse_count(elapsed)
     return JobRecord(
         job_id=job_id,
         raw_id=raw_id,
@@ -111,10 +113,10 @@ def sacct_record(cells: list[str]) -> JobRecord:
         qos=text_or_none(qos),
         reason=None if not is_waiting(state) and _is_stale(reason) else text_or_none(reason),
         nodes=nodes,
-        elapsed_s=parse_count(elapsed),
+        elapsed_s=spent,
         time_limit_min=parse_count(limit),
         submit_time=parse_moment(submit),
-        start_time=_start(start, state, nodes),
+        start_time=_start(start, state, nodes, spent),
         end_time=parse_moment(end),
         exit_code=exit_code,
         signal=signal,
@@ -129,6 +131,9 @@ def _is_stale(reason: str) -> bool:
     return reason != "DependencyNeverSatisfied"
 
 
-def _start(text: str, state: JobState, nodes: tuple[str, ...] | None) -> float | None:
+def _start(
+    text: str, state: JobState, nodes: tuple[str, ...] | None, elapsed_s: int | None
+) -> float | None:
     """Read when a job started; of one cancelled in the queue Slurm shows when that was."""
-    return None if is_finished(state) and nodes is None else parse_moment(text)
+    never = is_finished(state) and nodes is None and not elapsed_s
+    return None if never else parse_moment(text)

@@ -53,7 +53,9 @@ def parse_tres(text: str) -> dict[str, str]:
 
 
 def count_gpus(tres: dict[str, str]) -> int | None:
-    """Return how many GPUs an allocation has: 0 if its list names none, None without a list.
+    """Return how many GPUs an allocation has: 0 if its list names none, None without a whole list.
+
+    Each list has `cpu` or `node`: one that has only `billing`, say, was cut short.
 
     Slurm lists both `gres/gpu:a100=4` and `gres/gpu=4`: the plain one is the number, the typed
     ones only count where it is missing. Of how many GPUs its shards are, no list says.
@@ -66,7 +68,7 @@ def count_gpus(tres: dict[str, str]) -> int | None:
     known = [count for count in typed if count is not None]
     if typed:
         return sum(known) if len(known) == len(typed) else None
-    return 0 if tres else None
+    return None if tres.keys().isdisjoint({"cpu", "node"}) else 0
 
 
 def gpu_type(tres: dict[str, str]) -> str | None:

@@ -36,10 +36,11 @@ _TOLERANCE = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remark:
-    """What limits some figures of a source, or why it lacks them."""
+    """What limits some figures of a source, or why it lacks them; `at_least`: they are as low."""
 
     figures: tuple[str, ...]
     note: SourceNote
+    at_least: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +86,7 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
         notes=(
             *job.notes,
             *(account.notes if account else ()),
-            *_remarks(answers, origins),
+            *dict.fromkeys(remark.note for remark in _remarks(answers, origins)),
         ),
         origins=origins,
     )
@@ -93,22 +94,27 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
         merged,
         sources=tuple(sorted({*origins.values(), *job.sources}, key=_RANKED.index)),
         suspect=tuple(_suspects(merged)),
+        at_least=tuple(
+            f"summary.{name}"
+            for remark in _remarks(answers, origins)
+            for name in remark.figures
+            if remark.at_least and getattr(merged.summary, name) is not None
+        ),
         notes=(*merged.notes, *_suspect_notes(merged)),
     )
 
 
-def _remarks(answers: Sequence[Answer], origins: Mapping[str, str]) -> list[SourceNote]:
-    """Return what is to be said of figures that are of this source, or of none."""
-    said = [
-        remark.note
-        for answer in answers
-        for remark in answer.remarks
-        if any(
-            origins.get(f"summary.{name}", answer.source) == answer.source
-            for name in remark.figures
-        )
-    ]
-    return list(dict.fromkeys(said))
+def _remarks(answers: Sequence[Answer], origins: Mapping[str, str]) -> Iterator[Remark]:
+    """Yield what is to be said of figures that are of this source, or of none."""
+    for answer in answers:
+        for remark in answer.remarks:
+            names = tuple(
+                name
+                for name in remark.figures
+                if origins.get(f"summary.{name}", answer.source) == answer.source
+            )
+            if names:
+                yield replace(remark, figures=names)
 
 
 def _suspects(job: JobUse) -> Iterator[str]:

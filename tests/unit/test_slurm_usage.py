@@ -173,7 +173,8 @@ def test_a_cpu_time_is_read_or_unknown(text: str, seconds: float | None) -> None
         ("cpu=1,gres/shard=4", None, None),
         ("cpu=1,gres/mps:a100=50", None, None),
         ("cpu=1,gres/shard=4,gres/gpu=1", 1, None),
-        ("gres/gpumem=1G,gres/gpuutil=5", 0, None),
+        ("cpu=1,gres/gpumem=1G,gres/gpuutil=5", 0, None),
+        ("billing=4", None, None),
         ("nonsense", None, None),
         ("=5,,=", None, None),
     ],
@@ -419,7 +420,10 @@ def test_hours_of_an_attempt_not_known_are_not_left_out() -> None:
     )
     (answer,) = slurm_answers(attempts)
     assert answer.summary["gpu_hours"] is None
-    (answer,) = slurm_answers(read(line("7", ElapsedRaw="", AllocTRES="gres/gpu=1,node=1")))
+    cells = {"ElapsedRaw": "", "AllocTRES": "gres/gpu=1,node=1"}
+    (answer,) = slurm_answers(read(line("7", **cells)))
+    assert answer.summary["gpu_hours"] == 100 / 3600  # from its start to its end
+    (answer,) = slurm_answers(read(line("7", **cells, End="Unknown")))
     assert answer.summary["gpu_hours"] is None
 
 

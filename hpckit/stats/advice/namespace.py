@@ -1,7 +1,7 @@
 """What rules may name: the account of a job, its site, and figures over all GPUs or nodes.
 
 The names follow the fields of `hpckit.stats.summary.values`, so that a figure added there can be
-used in a rule at once. Suspect figures, and shares over 100 %, are unknown to rules.
+used in a rule at once. Suspect figures, shares over 100 % and lower bounds are unknown to rules.
 """
 
 import functools
@@ -84,7 +84,7 @@ def job_values(
     job: JobUse, site: Site | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return what rules see: of the whole job, of each node, and of each GPU."""
-    suspect = frozenset(job.suspect)
+    suspect = frozenset((*job.suspect, *job.at_least))
     nodes = [
         {**_figures(row, f"per_node.{at}", suspect), "index": at}
         for at, row in enumerate(job.per_node)

@@ -240,6 +240,7 @@ class JobUse:
         submitted_by_hpckit: whether `hpckit resubmit` knows it.
         origins: figure (`summary.cpu_efficiency_percent`, `per_gpu`, `state`) -> source.
         suspect: figures over 100 %, which cannot be: shown, but no advice rests on them.
+        at_least: figures that may be higher, as nobody measured the whole: no advice either.
     """
 
     job_id: str
@@ -276,4 +277,5 @@ class JobUse:
     sources: tuple[str, ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)
     suspect: tuple[str, ...] = ()
+    at_least: tuple[str, ...] = ()
     timeseries_file: str | None = None
