@@ -17,7 +17,9 @@ from hpckit.sites import list_sites
 from hpckit.spelling import in_line
 from hpckit.units import format_minutes
 
-SIGNAL_DELAY_S = 90
+# How long before its time limit a job that may start again is warned, in seconds: a quarter of the
+# limit, which leaves short jobs their time. Slurm looks only every 30 s, and rather warns sooner.
+_LONGEST_DELAY_S = 90
 
 # Every variable a template may use, for `hpckit templates vars`. A test keeps it complete.
 VARIABLES = {
@@ -194,7 +196,12 @@ def _signal(plan: Plan) -> str | None:
     if not plan.max_requeues:
         return None
     shell = "B:" if plan.launcher.name == "mpirun" else ""
-    return f"{shell}USR2@{SIGNAL_DELAY_S}"
+    return f"{shell}USR2@{signal_delay_s(plan.time_min)}"
+
+
+def signal_delay_s(time_min: int) -> int:
+    """Return how many seconds before its time limit a job is warned."""
+    return min(_LONGEST_DELAY_S, time_min * 60 // 4)
 
 
 def _log_pattern(plan: Plan, place: RunPlace) -> str:

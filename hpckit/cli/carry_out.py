@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from hpckit.cli.arguments import say_settled
-from hpckit.cli.follow import LiveView
+from hpckit.cli.follow import LiveView, NeverStarting
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.prepare import say_plan
 from hpckit.cli.view import status_line, submit_record
@@ -31,7 +31,7 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
             print_json(_document(submission, statuses(found)))
         return
     try:
-        ended = wait_for(found, look=LiveView() if follow else None)
+        ended = wait_for(found, look=LiveView() if follow else NeverStarting())
     except KeyboardInterrupt:
         note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
         raise
@@ -40,7 +40,8 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
     else:
         say("\n".join(status_line(status) for status in ended))
     if not all(status.good for status in ended):
-        note(f"Why: hpckit logs {_first_bad(ended).run.job_id} --errors")
+        if not _first_bad(ended).never_starts:
+            note(f"Why: hpckit logs {_first_bad(ended).run.job_id} --errors")
         raise typer.Exit(1)
 
 

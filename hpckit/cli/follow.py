@@ -40,6 +40,22 @@ class LiveView:
         self._shown = lines
 
 
+class NeverStarting:
+    """Says once of each run that it will never start, while others are waited for."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, statuses: list[RunStatus]) -> None:
+        """Look at a round of statuses; the last one is shown by who waited."""
+        if all(status.finished or status.never_starts for status in statuses):
+            return
+        for status in statuses:
+            if status.never_starts and status.run.job_id not in self._said:
+                self._said.add(status.run.job_id)
+                note(status_line(status))
+
+
 def _width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 

@@ -10,7 +10,6 @@ from hpckit.cli.output import note
 from hpckit.collections import Collection, survey
 from hpckit.detect.mpi import choose_mpi, own_default
 from hpckit.errors import OutsideError, RequestError
-from hpckit.find import find_runs
 from hpckit.interpreter import own_python
 from hpckit.plan.make import make_plan
 from hpckit.plan.model import Machine, Plan
@@ -20,12 +19,12 @@ from hpckit.script import RunPlace
 from hpckit.sites import Site, list_sites
 from hpckit.slurm.cluster import config, mpi_types
 from hpckit.strategies import STRATEGIES, find_strategy
+from hpckit.submission.after import dependency, refuse_hopeless
 from hpckit.submission.model import Submission, refuse_unusable
 from hpckit.units import format_minutes
 from hpckit.workloads import Workload, list_workloads, load_workload
 
 EXECUTORS = ("auto", "slurm", "local")
-_DEPENDENCIES = ("afterok", "afterany", "afternotok", "after", "aftercorr")
 
 
 def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Submission:
@@ -48,16 +47,23 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
     plan = make_plan(request, site, workload, python=python, machine=machine, notes=notes)
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(plan.name)
-    after, after_dirs = _dependencies(request.after, executor, root)
+    if not preview and "after" not in request.skip_checks:
+        refuse_hopeless(request.after, root)
+    dependencies = [dependency(word, executor, root) for word in request.after]
     site_file = list_sites(collections).get(site.name)
     return Submission(
         request=request,
         plan=plan,
-        place=RunPlace(run_id=run_id, dir=root / run_id, cwd=str(Path.cwd()), after=after),
+        place=RunPlace(
+            run_id=run_id,
+            dir=root / run_id,
+            cwd=str(Path.cwd()),
+            after=tuple(word for word, _ in dependencies),
+        ),
         collections=collections,
         unusable=around.unusable,
         site=site_file,
-        after_dirs=after_dirs,
+        after_dirs=tuple(row for _, folders in dependencies for row in folders),
     )
 
 
@@ -148,32 +154,6 @@ def sbatch_answers() -> bool:
     if shell.which("sbatch") is None:
         return False
     return shell.run(["sbatch", "--version"], timeout_s=30, check=False).returncode == 0
-
-
-def _dependencies(
-    words: tuple[str, ...], executor: str, root: Path
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return Slurm dependencies (`afterok:12`), or for local runs the folders to wait for."""
-    after, folders = [], []
-    for word in words:
-        kind, colon, job = word.partition(":")
-        if not colon:
-            kind, job = "afterok", word
-        if kind not in _DEPENDENCIES:
-            raise RequestError(
-                f"--after {word!r}: {kind!r} is not one of {', '.join(_DEPENDENCIES)}."
-            )
-        if executor == "slurm" and job.replace("_", "").isdecimal() and job.isascii():
-            after.append(f"{kind}:{job}")
-            continue
-        found = find_runs(job, root)
-        if found[0].executor != executor:
-            raise RequestError(
-                f"--after {word}: that is a {found[0].executor} run, this one {executor}."
-            )
-        after.append(f"{kind}:{found[0].array_job_id if len(found) > 1 else found[0].job_id}")
-        folders += [str(run.dir) for run in found]
-    return tuple(after), tuple(folders)
 
 
 def say_plan(submission: Submission) -> None:

@@ -73,7 +73,9 @@ def status_line(status: RunStatus) -> str:
         parts.append(format_seconds(status.elapsed_s))
     if status.reason_text:
         parts.append(status.reason_text.rstrip("."))
-    if is_waiting(status.state) and status.expected_start:
+    if status.never_starts:
+        parts.append(f"take it out of the queue with hpckit cancel {status.run.job_id}")
+    elif is_waiting(status.state) and status.expected_start:
         parts.append(f"expected start {clock(status.expected_start)}")
     if status.restarts:
         parts.append(f"restarted {status.restarts}x")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
+from hpckit.cli.follow import NeverStarting
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.view import status_document, status_line
 from hpckit.submission.waiting import wait as wait_for
@@ -27,7 +28,7 @@ def wait(
     called, errors = runs_called(job_ids, runs)
     for error in errors:  # it may be long until the others are over
         note(f"hpckit: error: {error}")
-    found = wait_for(called, timeout_s=timeout)
+    found = wait_for(called, timeout_s=timeout, look=NeverStarting())
     if json:
         print_json(status_document(found))
     else:

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -127,14 +127,14 @@ class Job:
             return
         self.end(JobState.FAILED if code else JobState.COMPLETED, code)
 
-    def end(self, state: JobState, code: int | None = None) -> None:
+    def end(self, state: JobState, code: int | None = None, reason: str = "") -> None:
         """Stop what still runs and write the final state."""
         if self.child is not None and self.child.poll() is None:
             stop_all([self.child], _GRACE_S)
             code = shell_status(self.child.returncode)
         elif self.child is not None:
             stop_all([self.child], 0)
-        self._write(state=state, ended=time.time(), exit_code=code, reason="")
+        self._write(state=state, ended=time.time(), exit_code=code, reason=reason)
 
     @property
     def finished(self) -> bool:
@@ -164,13 +164,16 @@ def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     signal.signal(signal.SIGINT, end_all)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     while not all(job.finished for job in jobs):
-        gate = _gate([Path(folder) for folder in spec.after])
+        gate = _gate(spec.after)
         running = sum(job.child is not None and not job.finished for job in jobs)
         for job in jobs:
             if job.finished:
                 continue
-            if cancel_asked(job.run_dir) or gate is JobState.CANCELLED:
+            if cancel_asked(job.run_dir):
                 job.end(JobState.CANCELLED)
+                continue
+            if gate is JobState.CANCELLED and job.child is None:
+                job.end(JobState.CANCELLED, reason="DependencyNeverSatisfied")
                 continue
             if job.child is None and running < spec.parallel and gate is None:
                 job.start(environ)
@@ -179,13 +182,20 @@ def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
         time.sleep(_POLL_S)
 
 
-def _gate(after: list[Path]) -> JobState | None:
-    """Return None when the jobs before are done well, CANCELLED when one was not, else PENDING."""
-    for folder in after:
-        state = read_local_state(folder)
+def _gate(after: Sequence[str]) -> JobState | None:
+    """Return None when what a job waits for (`kind:folder`) is there, CANCELLED when it never will.
+
+    The kinds are Slurm's: sbatch(1), --dependency. PENDING means not yet.
+    """
+    for word in after:
+        kind, _, folder = word.partition(":")
+        state = read_local_state(Path(folder))
+        if kind == "after" and state is not None and state.started is not None:
+            continue
         if state is None or not is_finished(state.state):
             return JobState.PENDING
-        if state.state is not JobState.COMPLETED:
+        good = state.state is JobState.COMPLETED
+        if (kind in ("afterok", "aftercorr") and not good) or (kind == "afternotok" and good):
             return JobState.CANCELLED
     return None
 

@@ -11,7 +11,7 @@ from hpckit.units import format_minutes
 
 CHECKS = (
     "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node", "launcher",
-    "collections", "shared-runs",
+    "collections", "shared-runs", "after",
 )  # fmt: skip
 
 

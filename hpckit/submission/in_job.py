@@ -54,10 +54,17 @@ class Payload:
         """
         task = task_from_json(self.text)
         self._running = supervised(task)
-        _handle_signals(task, self._running)
+        told: list[int] = []
+        _handle_signals(task, self._running, told)
         code = self._running.run()
         if code:
             raise ScriptFailedError(code)
+        if told:
+            raise JobError(
+                "Slurm announced the job's end, by time limit or preemption, and all "
+                f"{task.max_requeues} of --max-requeues were used up: the script was told so and "
+                "has ended. Go on with hpckit resubmit."
+            )
         return {"exit_code": 0}
 
     def checkpoint(self) -> "DelayedSubmission | None":
@@ -67,17 +74,23 @@ class Payload:
         """
         from submitit.helpers import DelayedSubmission
 
-        if restart_count() >= task_from_json(self.text).max_requeues:
+        if last_attempt(task_from_json(self.text)):
             return None
         return DelayedSubmission(Payload(self.text))
 
 
-def _handle_signals(task: Task, running: Supervised) -> None:
+def last_attempt(task: Task) -> bool:
+    """Say whether no requeue of hpckit's is left."""
+    return restart_count() >= task.max_requeues
+
+
+def _handle_signals(task: Task, running: Supervised, told: list[int]) -> None:
     """Take SIGTERM over from submitit, which ignores it, and pass on what is meant for the script.
 
     Where the job may start again, SIGUSR2 is Slurm's warning. submitit's own handler requeues the
     job at once; a script that handles the signal first gets the time until shortly before Slurm
-    kills it to save its state.
+    kills it to save its state. In the last attempt nothing follows: only a script that saves its
+    state hears of the end, which is added to `told`; any other has all of its time.
     """
     signal.signal(signal.SIGTERM, running.stop)
     signal.signal(signal.SIGINT, running.stop)
@@ -86,13 +99,18 @@ def _handle_signals(task: Task, running: Supervised) -> None:
     def stop_signal(signum: int, frame: FrameType | None) -> None:
         if task.handles_stop_signal:
             running.forward(signum)
-            running.settle(max(task.signal_delay_s - 30, 5))
+            running.settle(task.signal_delay_s * 2 / 3)
         if callable(requeue):
             requeue(signum, frame)
 
+    def last_signal(signum: int, _frame: FrameType | None) -> None:
+        if task.handles_stop_signal:
+            running.forward(signum)
+            told.append(signum)
+
     handle_passed(lambda signum, _frame: running.forward(signum))
     if task.max_requeues:
-        signal.signal(signal.SIGUSR2, stop_signal)
+        signal.signal(signal.SIGUSR2, last_signal if last_attempt(task) else stop_signal)
 
 
 def first_name(number: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hpckit.causes import current
 from hpckit.errors import CommandError
-from hpckit.localjob import cancel_asked, read_local_state
+from hpckit.localjob import LocalState, cancel_asked, read_local_state
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.slurm import jobs
@@ -17,6 +17,7 @@ from hpckit.slurm.record import JobRecord, Source
 from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
 from hpckit.submission import verdict
 
+NEVER = "DependencyNeverSatisfied"
 # Between hpckit's clock at submission and Slurm's.
 _SAME_SUBMISSION_S = 3600
 # Between the clocks of two nodes. No job starts again so soon: Slurm holds one for 120 s.
@@ -55,6 +56,11 @@ class RunStatus:
         return is_finished(self.state)
 
     @property
+    def never_starts(self) -> bool:
+        """Whether it waits for what cannot come any more."""
+        return is_waiting(self.state) and _code(self.reason) == NEVER
+
+    @property
     def good(self) -> bool:
         """Whether it ended well."""
         return self.state is JobState.COMPLETED
@@ -91,6 +97,14 @@ def _status(run: Run, said: _Answers) -> RunStatus:
     else:
         status = _slurm_status(run, ranks, said)
     return replace(status, damaged=tuple(damaged))
+
+
+def ended_jobs(job_ids: Sequence[str]) -> list[tuple[str, JobState]]:
+    """Return jobs of anyone's that are over, with their states; none while squeue is silent."""
+    with patience():
+        said = _ask_slurm(list(job_ids))
+    rows = said.records.values() if said.queue else ()
+    return [(row.job_id, row.state) for row in rows if is_finished(row.state)]
 
 
 def is_its(run: Run, record: JobRecord) -> bool:
@@ -184,8 +198,8 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         run=run,
         state=record.state,
         source=str(record.source),
-        reason=record.reason if waiting else None,
-        reason_text=explain(record.reason) if waiting else None,
+        reason=record.reason if waiting or _code(record.reason) == NEVER else None,
+        reason_text=_why(run, record, ranks, restarts),
         nodes=record.nodes or (),
         elapsed_s=record.elapsed_s,
         time_limit_min=record.time_limit_min,
@@ -194,6 +208,29 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         exit_code=_exit_code(record, ranks),
         ranks=ranks,
     )
+
+
+def _why(
+    run: Run, record: JobRecord, ranks: tuple[RankRecord, ...], restarts: int | None
+) -> str | None:
+    """Say why a job waits, or was taken away for good."""
+    if is_waiting(record.state) or _code(record.reason) == NEVER:
+        return explain(record.reason)
+    requeues = _max_requeues(run)
+    told = verdict.ended_when_told(record.state, ranks, run.ranks, restarts, requeues)
+    if not told and record.state not in (JobState.TIMEOUT, JobState.PREEMPTED):
+        return None
+    return verdict.taken_away(
+        record.state,
+        time_limit_min=record.time_limit_min,
+        restarts=restarts,
+        max_requeues=requeues,
+    )
+
+
+def _code(reason: str | None) -> str:
+    """Return Slurm's code without what follows it."""
+    return (reason or "").partition(",")[0].strip()
 
 
 def _without_queue(status: RunStatus, record: JobRecord, said: _Answers) -> RunStatus:
@@ -303,6 +340,17 @@ def _elapsed(ranks: tuple[RankRecord, ...]) -> float:
     return max(rank.ended or 0.0 for rank in ranks) - min(rank.started for rank in ranks)
 
 
+def _why_local(run: Run, local: LocalState) -> str | None:
+    if local.state is not JobState.TIMEOUT:
+        return None
+    return verdict.taken_away(
+        local.state,
+        time_limit_min=run.record["plan"]["time_min"],
+        restarts=local.restarts,
+        max_requeues=_max_requeues(run),
+    )
+
+
 def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -> RunStatus:
     before = len(damaged)
     local = read_local_state(run.dir, damaged)
@@ -318,7 +366,7 @@ def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -
         state=local.state,
         source="local",
         reason=local.reason or None,
-        reason_text=explain(local.reason) if is_waiting(local.state) else local.reason or None,
+        reason_text=explain(local.reason or None) or _why_local(run, local),
         nodes=(local.host,),
         elapsed_s=until - local.started if local.started else None,
         time_limit_min=run.record["plan"]["time_min"],

@@ -20,7 +20,7 @@ from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.plan.model import Plan
 from hpckit.render import Rendered
 from hpckit.runs import Run, open_to_write, write_text
-from hpckit.script import SIGNAL_DELAY_S, submitit_folder
+from hpckit.script import signal_delay_s, submitit_folder
 from hpckit.slurm import control
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, new_handover, remember
@@ -161,7 +161,7 @@ def _task(submission: Submission, index: int) -> Task:
         max_requeues=plan.max_requeues,
         handles_stop_signal=plan.handles_stop_signal,
         sample_interval_s=plan.sample_interval_s,
-        signal_delay_s=SIGNAL_DELAY_S,
+        signal_delay_s=signal_delay_s(plan.time_min),
         collection=_collection(plan),
     )
 
@@ -233,7 +233,7 @@ def _controller_spec(submission: Submission, script: str, tasks: list[Task]) -> 
         time_min=plan.time_min,
         parallel=plan.parallel or 1,
         max_requeues=plan.max_requeues,
-        signal_delay_s=SIGNAL_DELAY_S,
+        signal_delay_s=signal_delay_s(plan.time_min),
         after=submission.after_dirs,
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from hpckit.ranks import RankRecord
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState
+from hpckit.units import format_minutes
 
 # How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for
 # acdirmax, 60 s unless mounted otherwise (nfs(5)).
@@ -52,6 +53,36 @@ def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], max_requeues: i
     if max_requeues and record.state not in _FOR_GOOD:
         return "it may start again"
     return None
+
+
+def taken_away(
+    state: JobState, *, time_limit_min: int | None, restarts: int | None, max_requeues: int
+) -> str:
+    """Say what took a job away, and in which of its attempts.
+
+    A FAILED one, none of whose ranks did, ended when it was told of a time limit or preemption.
+    """
+    limit = f" of {format_minutes(time_limit_min)}" if time_limit_min else ""
+    what = f"it reached its time limit{limit}"
+    if state is JobState.PREEMPTED:
+        what = "jobs that go first took its nodes"
+    elif state is JobState.FAILED:
+        what = (
+            f"its script ended when told that its end (a time limit{limit}, a preemption) is near"
+        )
+    if not max_requeues:
+        return what
+    attempt = "" if restarts is None else f", in attempt {restarts + 1} of {max_requeues + 1}"
+    return f"{what}{attempt} (--max-requeues {max_requeues})"
+
+
+def ended_when_told(
+    state: JobState, ranks: Sequence[RankRecord], planned: int, restarts: int | None, requeues: int
+) -> bool:
+    """Say whether a job that FAILED did so only because its last attempt was told to end."""
+    last = bool(requeues) and restarts is not None and restarts >= requeues
+    well = all_ended(ranks, planned) and not any(row.exit_code for row in ranks)
+    return state is JobState.FAILED and last and well
 
 
 def all_ended(ranks: Sequence[RankRecord], planned: int) -> bool:

@@ -24,7 +24,7 @@ def wait(
     timeout_s: float | None = None,
     look: Callable[[list[RunStatus]], None] | None = None,
 ) -> list[RunStatus]:
-    """Wait until every run is over; call `look` with each round of statuses.
+    """Wait until every run is over, or will never start; call `look` with each round of statuses.
 
     Raises:
         OutsideError: `timeout_s` seconds have passed; the runs go on.
@@ -32,7 +32,7 @@ def wait(
     for found in _rounds(runs, timeout_s, max(_ROUND_S, own_patience_s())):
         if look:
             look(found)
-        if all(status.finished for status in found):
+        if all(status.finished or status.never_starts for status in found):
             return found
         if lost := [status.reason_text for status in found if status.elsewhere]:
             raise OutsideError(f"Nothing to wait for here: {lost[0]}")
@@ -74,7 +74,10 @@ def over_by_and_by(runs: Sequence[Run]) -> Callable[[], bool]:
     def look() -> bool:
         nonlocal due, over
         if not over and time.monotonic() >= due:
-            over = all(status.finished or status.elsewhere for status in statuses(runs))
+            over = all(
+                status.finished or status.elsewhere or status.never_starts
+                for status in statuses(runs)
+            )
             due = time.monotonic() + next(pauses)
         return over
 

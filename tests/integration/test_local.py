@@ -267,7 +267,14 @@ def test_a_job_after_one_that_failed_never_starts(here: Path) -> None:
     first = submit("raise SystemExit(1)\n", name="first.py")
     second = submit(ENVIRONMENT, "--after", first["job_id"], "--wait", status=1)
     assert second["state"] == "CANCELLED"
+    assert "so it will never start" in hpckit("status", second["job_id"]).stdout
     assert not (Path(second["run_dir"]) / "ranks").exists()
+    # Once it is known, it is said at once.
+    refused = hpckit("submit", "serial", "first.py", "--after", first["job_id"], status=2)
+    assert f"job {first['job_id']} is FAILED" in refused.stderr
+    assert "--skip-check after" in refused.stderr
+    third = submit(ENVIRONMENT, "--after", f"afterany:{first['job_id']}", "--wait")
+    assert third["state"] == "COMPLETED"
 
 
 def test_a_requeued_run_starts_again_and_counts(here: Path) -> None:
@@ -289,6 +296,26 @@ if os.environ["HPCKIT_RESTART"] == "0":
     ports = re.findall(r"restart \d (\d+)", log)
     assert ports[0] != ports[1]
     nothing_runs(here)
+
+
+def test_the_last_attempt_has_all_of_its_time(here: Path) -> None:
+    """With no requeue left the warning before the end is nobody's business."""
+    script = """\
+import os, pathlib, time
+print("restart", os.environ["HPCKIT_RESTART"], flush=True)
+while not pathlib.Path(os.environ["HPCKIT_RUN_DIR"], "go" + os.environ["HPCKIT_RESTART"]).exists():
+    time.sleep(0.05)
+"""
+    run = submit(script, "--max-requeues", "1")
+    folder = Path(run["run_dir"])
+    until(started(run))
+    for attempt in (0, 1):
+        until(lambda: f"restart {attempt}" in (folder / "logs" / "0.out").read_text())  # noqa: B023
+        os.killpg(job_script(folder), signal.SIGUSR2)
+    time.sleep(0.5)  # the signal would have ended it by now
+    (folder / "go1").touch()
+    assert hpckit("wait", run["job_id"]).returncode == 0
+    assert "Traceback" not in (folder / "job.out").read_text()
 
 
 def job_script(run_dir: Path) -> int:

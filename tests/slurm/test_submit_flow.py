@@ -92,8 +92,17 @@ def test_a_job_after_one_that_fails_says_that_it_never_starts(desk: Desk) -> Non
     second = desk.submit("serial", SEEN, *CPU, "--after", first["job_id"])
     assert desk.over(first["job_id"])["state"] == "FAILED"
     never = "DependencyNeverSatisfied"
-    assert eventually(lambda: desk.status(second["job_id"])["reason"] == never)
-    assert "will never start" in desk.call("status", second["job_id"]).out
+    # Who waits for it hears so, and how to take it out of the queue.
+    waited = desk.call("wait", second["job_id"], expect=1).out
+    assert "will never start" in waited
+    assert f"hpckit cancel {second['job_id']}" in waited
+    assert desk.status(second["job_id"])["reason"] == never
+    # Now that the first one's end is known, it is said before anything is submitted.
+    words = ("submit", "serial", SEEN, *CPU, "--after", first["job_id"])
+    refused = desk.call(*words, expect=2)
+    assert f"job {first['job_id']} is FAILED" in refused.err
+    third = desk.submit(*words[1:], "--skip-check", "after", "--follow", expect=1)
+    assert third["state"] == "PENDING"
 
 
 def test_a_waiting_job_says_why_and_when(desk: Desk) -> None:

@@ -8,6 +8,8 @@ import pytest
 from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually, lacking
 
 pytestmark = pytest.mark.slurm
+FAIL = SCRIPTS / "fail.py"
+LAST = ("--time", "9", "--max-requeues", "1")
 EVERYTHING = ("--nodes", "2", "--gpus", "4")
 WORKLOAD = """\
 description: works until it is told to stop
@@ -61,13 +63,23 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
 
 def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
     add_patient(desk)
-    # Slurm knows no limit under a minute, so the warning, 90 s before the end, comes at once.
+    # Slurm knows no limit under a minute, and warns when it looks, every 30 s: 15 to 45 s before.
     shape = ("--nodes", "2", "--gpus", "2", "--time", "1", "--max-requeues", "1")
     launchers = ("srun", "torchrun")
-    for job in [desk.submit("patient", *shape, "--launcher", name) for name in launchers]:
+    # In its second and last attempt at once, by a user's own requeue.
+    last = desk.submit("serial", FAIL, *LAST, "--", "--rank", "9")
+    assert eventually(Path(last["run_dir"], "ready-0").exists)
+    desk.slurm.run("scontrol", "requeue", last["job_id"])
+    jobs = [desk.submit("patient", *shape, "--launcher", name) for name in launchers]
+    assert eventually(lambda: len(attempts(last["run_dir"], 0)) == 2, 60)
+    desk.slurm.run("scancel", "--signal=USR2", f"{last['job_id']}.0")
+    for job in jobs:
         status = desk.over(job["job_id"], within_s=150)
         assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)
         for rank in range(4):
             log = Path(job["run_dir"], "logs", f"{rank}.out").read_text()
             assert log == "attempt 0\nsaved on SIGUSR2\nattempt 1\nresumed from SIGUSR2\n"
             assert [row["restart"] for row in attempts(job["run_dir"], rank)] == [0, 1]
+    # No requeue is left, so the warning is nobody's business: it works on.
+    assert desk.status(last["job_id"])["state"] == "RUNNING"
+    assert "Traceback" not in Path(last["run_dir"], "job.out").read_text()

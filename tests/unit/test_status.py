@@ -1,10 +1,11 @@
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from hpckit.cli.follow import LiveView
+from hpckit.cli.follow import LiveView, NeverStarting
 from hpckit.cli.view import status_line, status_page, status_record
 from hpckit.errors import OutsideError
 from hpckit.localjob import LocalState, write_local_state
@@ -15,6 +16,7 @@ from hpckit.slurm.states import JobState, is_finished
 from hpckit.submission.compare import differences
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.submission.waiting import cancel, wait
+from tests.conftest import Answer
 from tests.unit.made import PLAN, make_run, rank, run_record
 
 DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
@@ -303,6 +305,76 @@ def test_waiting_outlasts_a_squeue_that_fails_every_other_time(
     [found] = wait([run], look=lambda rows: seen.append(str(rows[0].state)))
     assert seen == ["PENDING", "UNKNOWN", "RUNNING", "UNKNOWN", "UNKNOWN", "COMPLETED"]
     assert found.good
+
+
+# --- what ends, or never starts, is said ---
+
+
+def test_a_job_that_never_starts_is_not_waited_for(
+    fake_slurm: Path, here: Path, cli: Callable[..., Answer]
+) -> None:
+    run = make_run(here / "runs")
+    stuck = squeue_row("11", "PENDING", reason="DependencyNeverSatisfied")
+    answers(fake_slurm, squeue_out=stuck)
+    assert (one(run).finished, one(run).never_starts) == (False, True)
+    answer = cli("wait", "11")
+    assert answer.status == 1
+    assert answer.out == (
+        "11 PENDING: The job it was to start after did not end as asked, so it will never start, "
+        "take it out of the queue with hpckit cancel 11\n"
+    )
+    cli("logs", "11", "-f")  # returns too
+    # A site may let Slurm cancel it by itself.
+    cancelled = squeue_row("11", "CANCELLED", reason="DependencyNeverSatisfied")
+    answers(fake_slurm, squeue_out=cancelled)
+    assert "so it will never start" in cli("wait", "11").out
+
+
+def test_of_several_it_is_said_while_the_others_run(
+    fake_slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [make_run(tmp_path), make_run(tmp_path, "ddp-2", job_id="12")]
+    stuck = squeue_row("11", "PENDING", reason="DependencyNeverSatisfied")
+    look = NeverStarting()
+    answers(fake_slurm, squeue_out=stuck + squeue_row("12", "RUNNING"))
+    look(statuses(runs))
+    look(statuses(runs))
+    assert capsys.readouterr().err.count("11 PENDING") == 1
+    answers(fake_slurm, squeue_out=stuck + squeue_row("12", "COMPLETED"))
+    look(statuses(runs))
+    assert [row.never_starts for row in wait(runs)] == [True, False]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "restarts", "said"),
+    [
+        ("TIMEOUT", 0, "it reached its time limit of 01:00:00, in attempt 1 of 3 "
+                       "(--max-requeues 2)"),
+        ("TIMEOUT", 2, "it reached its time limit of 01:00:00, in attempt 3 of 3 "
+                       "(--max-requeues 2)"),
+        ("PREEMPTED", 2, "jobs that go first took its nodes, in attempt 3 of 3 "
+                         "(--max-requeues 2)"),
+        ("FAILED", 2, "its script ended when told that its end (a time limit of 01:00:00, a "
+                      "preemption) is near, in attempt 3 of 3 (--max-requeues 2)"),
+        ("FAILED", 1, None),
+    ],
+)  # fmt: skip
+def test_used_up_requeues_are_named_with_limit_and_count(
+    fake_slurm: Path, tmp_path: Path, word: str, restarts: int, said: str | None
+) -> None:
+    run = make_run(tmp_path, plan=AGAIN)
+    for number in range(4):
+        end = {"exit_code": 0, "ended": 20.0} if word == "FAILED" else {}
+        write_rank(run.dir, rank(number, restart=restarts, **end))
+    answers(fake_slurm, squeue_out=squeue_row("11", word, start="5"))
+    found = one(run)
+    assert (found.state, found.reason_text) == (word, said)
+    assert "killed from outside?" not in status_page(found)
+    # Without requeues there is nothing to count.
+    once = make_run(tmp_path, "ddp-2")
+    if word == "TIMEOUT":
+        assert one(once).reason_text == "it reached its time limit of 01:00:00"
 
 
 def test_a_job_that_nobody_knows_is_unknown_and_says_so(fake_slurm: Path, tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""`--after JOB`: what a submission waits for, and whether that can still come."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpckit.errors import NotFoundError, PlanError, RequestError
+from hpckit.find import find_runs
+from hpckit.plan.checks import off_switch
+from hpckit.runs import Run
+from hpckit.slurm.states import JobState
+from hpckit.submission.states import ended_jobs, statuses
+
+KINDS = ("afterok", "afterany", "afternotok", "after", "aftercorr")
+
+
+def read_after(word: str) -> tuple[str, str]:
+    """Return (kind, job) of a word: `afterany:12`, or `12`, which means `afterok:12`.
+
+    Raises:
+        RequestError: there is no such kind.
+    """
+    kind, colon, job = word.partition(":")
+    if not colon:
+        kind, job = "afterok", word
+    if kind not in KINDS:
+        raise RequestError(f"--after {word!r}: {kind!r} is not one of {', '.join(KINDS)}.")
+    return kind, job
+
+
+def is_slurm_id(job: str) -> bool:
+    """Say whether Slurm itself can be given a word as a job."""
+    return job.replace("_", "").isdecimal() and job.isascii()
+
+
+def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ...]]:
+    """Return Slurm's dependency (`afterok:12`) for a word, and the `kind:folder`s of its runs.
+
+    Raises:
+        RequestError: there is no such kind or run, or it runs elsewhere.
+    """
+    kind, job = read_after(word)
+    if executor == "slurm" and is_slurm_id(job):
+        return f"{kind}:{job}", ()
+    found = find_runs(job, root)
+    if found[0].executor != executor:
+        raise RequestError(
+            f"--after {word}: that is a {found[0].executor} run, this one {executor}."
+        )
+    job_id = found[0].array_job_id if len(found) > 1 else found[0].job_id
+    return f"{kind}:{job_id}", tuple(f"{kind}:{run.dir}" for run in found)
+
+
+def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
+    """Refuse to wait for what cannot come any more. Where Slurm cannot be asked, nothing is known.
+
+    Raises:
+        PlanError: a job has ended, and not as it was to.
+    """
+    for word in words:
+        kind, job = read_after(word)
+        ended = list(_ended(job, root))
+        bad = next((row for row in ended if row[1] is not JobState.COMPLETED), None)
+        if kind == "afterok" and bad:
+            raise PlanError(
+                f"--after {word}: job {bad[0]} is {bad[1]}, and this one is to start after that "
+                "ended well: it would never start. Do that one again first (hpckit resubmit "
+                f"{bad[0]}), or give --after afterany:{job}. {off_switch('after')}"
+            )
+        if kind == "afternotok" and ended and not bad:
+            raise PlanError(
+                f"--after {word}: job {ended[0][0]} has COMPLETED, and this one is to start after "
+                f"it failed: it would never start. Leave --after out. {off_switch('after')}"
+            )
+
+
+def _ended(job: str, root: Path) -> Iterator[tuple[str, JobState]]:
+    """Yield each job a word means that is over, with its state."""
+    try:
+        runs: list[Run] = find_runs(job, root)
+    except NotFoundError:
+        yield from ended_jobs([job] if is_slurm_id(job) else [])
+        return
+    for status in statuses(runs):
+        if status.finished:
+            yield status.run.job_id, status.state

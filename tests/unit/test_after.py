@@ -1,0 +1,91 @@
+"""`--after JOB` when that job has ended: what cannot come is said, not waited for."""
+
+from pathlib import Path
+
+import pytest
+
+from hpckit.errors import PlanError, RequestError
+from hpckit.localjob import LocalState, write_local_state
+from hpckit.payload.controller import _gate
+from hpckit.slurm.states import JobState
+from hpckit.submission.after import dependency, refuse_hopeless
+from tests.unit.made import make_run
+from tests.unit.test_status import answers, down, end_ranks, sacct_row, squeue_row
+
+
+@pytest.mark.parametrize("word", ["11", "afterok:11"])
+@pytest.mark.parametrize("ours", [True, False])
+def test_after_a_job_that_failed_nothing_would_start(
+    fake_slurm: Path, tmp_path: Path, word: str, ours: bool
+) -> None:
+    if ours:
+        make_run(tmp_path / "runs")
+    answers(fake_slurm, sacct_out=sacct_row("11", "FAILED", "1:0"))
+    with pytest.raises(PlanError) as said:
+        refuse_hopeless((word,), tmp_path / "runs")
+    assert str(said.value) == (
+        f"--after {word}: job 11 is FAILED, and this one is to start after that ended well: it "
+        "would never start. Do that one again first (hpckit resubmit 11), or give --after "
+        "afterany:11. (--skip-check after submits it all the same.)"
+    )
+    for kind in ("afterany", "afternotok", "after", "aftercorr"):
+        refuse_hopeless((f"{kind}:11",), tmp_path / "runs")
+
+
+def test_nor_after_one_that_only_slurm_calls_completed(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED"))
+    end_ranks(run, 0, 0, 0, 0)
+    refuse_hopeless(("11",), tmp_path)
+    with pytest.raises(
+        PlanError, match="job 11 has COMPLETED, and this one is to start after it f"
+    ):
+        refuse_hopeless(("afternotok:11",), tmp_path)
+    end_ranks(run, 0, 0, 0, 143)
+    with pytest.raises(PlanError, match="job 11 is FAILED"):
+        refuse_hopeless(("11",), tmp_path)
+
+
+def test_one_failed_task_of_an_array_is_enough(fake_slurm: Path, tmp_path: Path) -> None:
+    rows = squeue_row("20_0", "COMPLETED") + squeue_row("20_1", "TIMEOUT")
+    answers(fake_slurm, squeue_out=rows)
+    with pytest.raises(PlanError, match="job 20_1 is TIMEOUT"):
+        refuse_hopeless(("20",), tmp_path)
+
+
+def test_what_is_not_known_is_not_refused(fake_slurm: Path, tmp_path: Path) -> None:
+    for rows in (squeue_row("11", "RUNNING"), squeue_row("11", "PENDING"), ""):
+        answers(fake_slurm, squeue_out=rows)
+        refuse_hopeless(("11", "latest-of-nothing"), tmp_path)
+    (fake_slurm / "squeue.out").unlink()
+    down(fake_slurm)
+    answers(fake_slurm, sacct_out=sacct_row("11", "FAILED"))
+    refuse_hopeless(("11",), tmp_path)  # of somebody's; it may start again
+
+
+def test_a_wrong_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="'afterlife' is not one of afterok"):
+        dependency("afterlife:3", "slurm", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("state", "gates"),
+    [
+        (JobState.COMPLETED, {"afterok": None, "afterany": None, "afternotok": JobState.CANCELLED,
+                              "after": None, "aftercorr": None}),
+        (JobState.FAILED, {"afterok": JobState.CANCELLED, "afterany": None, "afternotok": None,
+                           "after": None, "aftercorr": JobState.CANCELLED}),
+        (JobState.RUNNING, {"afterok": JobState.PENDING, "afterany": JobState.PENDING,
+                            "afternotok": JobState.PENDING, "after": None}),
+        (JobState.PENDING, {"afterok": JobState.PENDING, "after": JobState.PENDING}),
+    ],
+)  # fmt: skip
+def test_local_runs_know_slurms_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: JobState, gates: dict
+) -> None:
+    started = None if state is JobState.PENDING else 1.0
+    local = LocalState(job_id="local-1", state=state, host="h", pid=1, pid_started=1,
+                       started=started)  # fmt: skip
+    write_local_state(tmp_path, local)
+    monkeypatch.setattr("hpckit.payload.controller.read_local_state", lambda _: local)
+    assert {kind: _gate([f"{kind}:{tmp_path}"]) for kind in gates} == gates

@@ -1,0 +1,93 @@
+"""What a job does when Slurm announces its end: while it may start again, and when it may not."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from hpckit.errors import JobError
+from hpckit.payload.task import Task
+from hpckit.script import signal_delay_s
+from hpckit.submission import in_job
+from hpckit.submission.in_job import Payload
+
+
+class Script:
+    """Stands for a script: Slurm warns it while it runs, and it ends well."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def run(self) -> int:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        return 0
+
+    def stop(self, signum: int, _frame: object = None) -> None:
+        self.heard.append(("stop", signum))
+
+    def forward(self, signum: int) -> None:
+        self.heard.append(signal.Signals(signum).name)
+
+    def settle(self, seconds: float) -> None:
+        self.heard.append(seconds)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    """Give a script in place of a real one, and the signals back to pytest."""
+    one = Script()
+    monkeypatch.setattr(in_job, "supervised", lambda _task: one)
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    signal.signal(signal.SIGUSR2, lambda *_: one.heard.append("requeue"))
+    yield one
+    for number, handler in before.items():
+        if handler is not None and number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, handler)
+
+
+def payload(*, saves: bool) -> Payload:
+    task = Task(
+        run_dir="/r",
+        run_id="r",
+        executor="slurm",
+        launcher="srun",
+        nodes=1,
+        tasks_per_node=1,
+        command=("true",),
+        python=("python",),
+        device="cpu",
+        max_requeues=2,
+        handles_stop_signal=saves,
+        signal_delay_s=30,
+    )
+    return Payload(task.to_json())
+
+
+@pytest.mark.parametrize("attempt", ["0", "1"])
+def test_a_job_that_may_start_again_is_requeued(script: Script, monkeypatch, attempt: str) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", attempt)
+    assert payload(saves=True)() == {"exit_code": 0}
+    assert script.heard == ["SIGUSR2", 20.0, "requeue"]
+    assert payload(saves=True).checkpoint() is not None
+
+
+def test_in_its_last_attempt_a_job_has_all_of_its_time(script: Script, monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    assert payload(saves=False)() == {"exit_code": 0}
+    assert script.heard == []
+    assert payload(saves=False).checkpoint() is None
+
+
+def test_a_script_that_saves_is_told_and_its_job_is_not_done(script: Script, monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    with pytest.raises(JobError, match="all 2 of --max-requeues were used up"):
+        payload(saves=True)()
+    assert script.heard == ["SIGUSR2"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "seconds"), [(1, 15), (2, 30), (5, 75), (6, 90), (60, 90), (10_000, 90)]
+)
+def test_short_jobs_are_warned_later(minutes: int, seconds: int) -> None:
+    assert signal_delay_s(minutes) == seconds
