@@ -15,6 +15,7 @@ from hpckit.cli.submit import parse_gpus
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import find_runs
 from hpckit.plan.request import Request, request_from_record
+from hpckit.render import Rendered
 from hpckit.runs import Run
 from hpckit.submission.compare import differences
 from hpckit.submission.model import render_script
@@ -76,11 +77,11 @@ def resubmit(
         request, **{key: value for key, value in changes.items() if value is not None}
     )
     root = default_root(runs) if runs or not old.mine else old.dir.parent
-    if not old.mine:
-        note(f"note: run {old.run_id} is of {old.owner}, and so are its script and its settings")
     _go_there(old)
     submission = prepare(request, root, preview=dry_run)
     rendered = render_script(submission)
+    if not old.mine:
+        note(_whose(old, rendered))
     lines = differences(old.record, make_record(submission, rendered))
     note(f"Again {old.run_id}" + (", with these differences:" if lines else ", with no difference"))
     for line in lines:
@@ -89,6 +90,15 @@ def resubmit(
         show_text(rendered.text)
     else:
         carry_out(submission, wait=wait, follow=follow, json=json)
+
+
+def _whose(run: Run, rendered: Rendered) -> str:
+    """Say of a colleague's run what in its job would be whose."""
+    names = dict.fromkeys(found.collection.label() for found in rendered.templates)
+    return (
+        f"note: run {run.run_id} is of {run.owner}, and so are its script and its settings; its "
+        f"templates are those your search path gives in {run.record['cwd']}, of {', '.join(names)}"
+    )
 
 
 def single_task(request: Request, run: Run) -> Request:

@@ -121,6 +121,8 @@ def test_a_colleague_reads_a_run_and_leaves_it_as_it_was(lab: Path) -> None:
     again = as_colleague(lab, "resubmit", run.name, "--dry-run")
     assert again.status == 0, again.err
     assert f"note: run {run.name} is of root, and so are its script and its settings" in again.err
+    assert "its templates are those your search path gives in " in again.err
+    assert ", of built-in\n" in again.err
     cancelled = as_colleague(lab, "cancel", run.name)
     assert cancelled.status == 2
     assert f"Run {run.name} is of root, who alone can cancel it" in cancelled.err
