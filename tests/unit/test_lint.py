@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.render.tracing import take_marks
+from hpckit.version import __version__
 from tests.conftest import Answer, write_files
 from tests.unit.lab import make_lab
 
@@ -138,6 +139,12 @@ def test_a_new_collection_passes_its_own_check(here: Path, cli: Cli, monkeypatch
     assert cli("submit", "our-lab-hello", "--site", "our-lab-cluster", "--dry-run").status == 0
     text = (here / "our lab" / ".github" / "workflows" / "check.yml").read_text()
     assert "run: ./check" in text
+    used = re.findall(r"uses: (\S+)", text)
+    assert used
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", word) for word in used)
+    (packages,) = re.findall(r"run: pip install (.*)", text)
+    assert packages.split()[0] == f"hpckit=={__version__}"
+    assert all(re.fullmatch(r"[a-z-]+==[0-9.]+", word) for word in packages.split())
     check = (here / "our lab" / "check").read_text()
     assert "hpckit templates lint" in check
     assert '--site "$site_name" --dry-run' in check
