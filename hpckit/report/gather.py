@@ -58,6 +58,8 @@ def gather_one(
     matched = match(read, spans(known, now), job_ids=_ids(target), running=is_running(known.state))
     files, held = matched.files, matched.spans
     account = summarise(files, held) if files else None
+    if account and lost_rows(known, held):  # the others' hours are not the job's
+        account = replace(account, summary=replace(account.summary, gpu_hours=None))
     job = identify(target.job_id + (f".{target.step}" if target.step else ""), known, held)
     job = replace(
         _completed(job, account, held, now),

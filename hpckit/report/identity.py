@@ -125,6 +125,8 @@ def _rank_spans(known: Known, now: float) -> "Sequence[Span]":
         over = not newest or bool(status and status.finished)
         if end is None and over and newest and status and status.elapsed_s is not None:
             end = start + status.elapsed_s
+        if end is None and not newest:
+            end = known.ranks[number + 1][1]  # it was killed, at the latest when the next began
         found.append(
             Span(
                 restart=restart,

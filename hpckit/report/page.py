@@ -88,7 +88,7 @@ def _shape(job: JobUse) -> Iterator[str]:
     if job.requested.cores:
         yield f"{job.requested.cores} core{'s' * (job.requested.cores > 1)}"
     if job.elapsed_s is None:
-        yield "has not started"
+        yield "has not started" if job.start is None else "ran for an unknown time"
         return
     limit = job.requested.time_limit_s
     so_far = " so far" if job.running else ""

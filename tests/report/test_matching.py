@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.report.identity import Known, spans
 from hpckit.report.matching import match
 from hpckit.slurm.jobs import by_job
 from hpckit.slurm.record import JobRecord, Source
@@ -125,3 +126,12 @@ def row(name: str, submit: float, end: float | None, user: str = "me") -> JobRec
 def test_a_renamed_job_keeps_its_attempts(rows: list[JobRecord], attempts: int) -> None:
     found = by_job(rows)["7"]
     assert [record.restarts for record in found] == list(range(attempts))
+
+
+def test_an_attempt_that_was_killed_ends_before_the_next_begins(tmp_path: Path) -> None:
+    # Its ranks wrote no end.
+    known = Known(ranks=((0, START, None), (1, START + LATER, START + LATER + 3600)))
+    first, second = spans(known, now=START + 10 * LATER)
+    assert (first.end, second.end) == (START + LATER, START + LATER + 3600)
+    read = [samples(tmp_path, 0), samples(tmp_path, 1, LATER)]
+    assert [file.restart for file in match(read, (first, second)).files] == [0, 1]

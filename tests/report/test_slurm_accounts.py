@@ -92,6 +92,21 @@ def test_a_job_renamed_between_two_attempts_keeps_both(
     assert found["summary"]["gpu_hours"] == pytest.approx(2 * (3600 + 5400) / 3600, abs=0.001)
 
 
+def test_hours_are_unknown_where_an_attempts_length_is(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    make(here, (1, 7200))
+    first = row("77", State="NODE_FAIL", Submit="1789999990", ElapsedRaw="", End="Unknown")
+    again = row("77", Submit=str(START + 7100), **moments(7200))
+    keep_accounts(programs, [first, again])
+    found = document(cli, "77")
+    assert (found["start"], found["elapsed_s"]) == (START, None)
+    assert found["summary"]["gpu_hours"] is None
+    assert [attempt["gpu_hours"] for attempt in found["attempts"]] == [pytest.approx(2)]
+    assert "attempt_lost" in codes(found)
+    assert "ran for an unknown time" in cli("stats", "77").out
+
+
 @pytest.mark.parametrize("sampled", [True, False])
 def test_suspended_time_is_in_no_figure(
     here: Path, programs: Path, cli: Cli, sampled: bool

@@ -37,7 +37,7 @@ def whole(
         memory_efficiency_percent=_percent(used, limit),
         memory_peak_bytes=most(node.memory_peak_bytes for node in per_node),
         memory_limit_bytes=most(node.memory_limit_bytes for node in per_node),
-        gpu_hours=_total(attempt.gpu_hours for attempt in attempts),
+        gpu_hours=_all(attempt.gpu_hours for attempt in attempts),
         gpu_hours_idle=_all(gpu.idle_hours for gpu in per_gpu) if saw_all else None,
         samples=sum(tally.samples for tally in tallies),
         coverage_percent=percent_of(covered_us, due_us),
