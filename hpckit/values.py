@@ -145,6 +145,9 @@ def _reader(annotation: Any) -> _Reader:  # noqa: ANN401
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         words = {member.value: member for member in annotation}
         return _Reader(f"a known {annotation.__name__}", _member(words))
+    if isinstance(annotation, type) and issubclass(annotation, tuple):  # a NamedTuple
+        row = _row([*get_type_hints(annotation).values()], lambda items: annotation(*items))
+        return _Reader(row.what, row.read)
     if is_dataclass(annotation) or is_typeddict(annotation):
         return _Reader("a mapping", lambda v, name: _record(annotation, v, name, newer=True))
     raise TypeError(f"{annotation!r} cannot be read from JSON")
@@ -187,7 +190,7 @@ def _limited(inner: _Reader, limits: Sequence[object]) -> _Reader:
 
     def read(value: Any, name: str) -> Any:  # noqa: ANN401
         got = inner.read(value, name)
-        size = len(got) if isinstance(got, str) else got
+        size = len(got) if isinstance(got, str | tuple) else got
         if not all(row.least <= size <= row.most for row in bounds):
             raise _wrong(name, value, f"{what} letters" if isinstance(got, str) else what)
         return got

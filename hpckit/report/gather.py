@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpckit.files import DamagedFileError, reason
 from hpckit.ranks import read_all_attempts
 from hpckit.report.identity import Known, identify, is_running, lost_rows, spans
 from hpckit.report.matching import match
@@ -219,8 +220,8 @@ def _read_samples(
         for path in samples_files(folder):
             try:
                 columns = read_columns(path.path, path.restart)
-            except OSError as error:
-                text = f"{path.path.name} cannot be read: {error.strerror}."
+            except (OSError, DamagedFileError) as error:
+                text = f"{path.path.name} cannot be read: {reason(error)}."
                 notes.append(SourceNote(code="unreadable", text=text, host=path.host))
                 continue
             if columns is None:

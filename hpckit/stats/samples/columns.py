@@ -81,7 +81,7 @@ def read_columns(path: Path, restart: int) -> Columns | None:
     """Read one file whole; None if it has no readable header.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     collects = gc.isenabled()
     gc.disable()  # it would look through the same ten thousand records again and again

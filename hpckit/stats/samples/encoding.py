@@ -8,13 +8,14 @@ import binascii
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, fields, replace
+from types import NoneType
+from typing import Annotated, Any
 
+from hpckit.files import DamagedFileError, parse_json
 from hpckit.stats.samples.packing import ALIGNMENT, Layout, Packer, Place, own_layout
 from hpckit.stats.samples.records import (
     End,
-    GpuInfo,
     GpuSlow,
     GpuState,
     Header,
@@ -24,11 +25,11 @@ from hpckit.stats.samples.records import (
     Slow,
     State,
 )
+from hpckit.values import Within, rebuild
 
 SAMPLE_PREFIX, SAMPLE_SUFFIX = b'{"s":"', b'"}'
 CRC_BYTES = 9  # a space and eight hexadecimal digits
 
-Value = TypeVar("Value")
 _KINDS: dict[str, type[Record]] = {
     "header": Header,
     "slow": Slow,
@@ -39,17 +40,32 @@ _KINDS: dict[str, type[Record]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _STATE = [field.name for field in fields(GpuState)]
 _SLOWS = len(GpuSlow._fields)
+_NUMBER, _TEXT = (int, NoneType), (str, NoneType)
+_SLOW_KINDS = (*[_NUMBER] * (_SLOWS - 1), _TEXT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Places:
+    """The layout in a header."""
+
+    node: Mapping[str, Place]
+    gpu: Mapping[str, Place]
+    node_bytes: Annotated[int, Within(1, 1 << 20)]
+    gpu_bytes: Annotated[int, Within(0, 1 << 20)]
 
 
 def _slow_row(values: Sequence[Any]) -> GpuSlow:
-    return GpuSlow(*values[:_SLOWS])
+    row = GpuSlow(*values[:_SLOWS])
+    for value, kinds in zip(row, _SLOW_KINDS, strict=True):
+        if type(value) not in kinds:
+            raise DamagedFileError(f"{value!r:.60} is no reading")
+    return row
 
 
 def _state_row(values: Sequence[Any]) -> GpuState:
-    return GpuState(**dict(zip(_STATE, map(_frozen, values), strict=False)))
+    return rebuild(GpuState, dict(zip(_STATE, values, strict=False)), newer=True)
 
 
-_KNOWN: dict[type, frozenset[str]] = {}
 _ROWS: dict[type[Record], Callable[[Sequence[Any]], GpuSlow | GpuState]] = {
     Slow: _slow_row,
     State: _state_row,
@@ -86,31 +102,40 @@ def decode(text: bytes) -> Record | None:
     Keys and trailing columns of newer versions are ignored.
     """
     try:
-        document = json.loads(text)
+        document = parse_json(text)
+        if not isinstance(document, dict):
+            return None
         kind = _KINDS[document.pop("k")]
         if "g" in document:
-            document["gpus"] = tuple(map(_ROWS[kind], document["g"]))
-        elif kind is Header:
-            document["gpus"] = tuple(_make(GpuInfo, gpu) for gpu in document.get("gpus", ()))
-        return _make(kind, document)
-    except (ValueError, KeyError, TypeError, AttributeError):
+            document["gpus"] = tuple(map(_ROWS[kind], document.pop("g")))
+            value: Record = _checked(kind, document)
+        else:
+            value = rebuild(kind, document, newer=True)
+    except (DamagedFileError, KeyError, TypeError):
         # The checksum was right: a newer version wrote it. The reader counts it as unknown.
         return None
+    return value
+
+
+def _checked(kind: type[Record], document: dict[str, Any]) -> Record:
+    """Make a record whose rows are checked already: a week of 8 GPUs has 80,000 of them."""
+    rows = document.pop("gpus")
+    return replace(rebuild(kind, document, newer=True), gpus=rows)
 
 
 def header_layout(text: bytes, header: Header) -> Layout | None:
     """Return where the samples' numbers are, as a header's text says; None if it cannot be used."""
     try:
-        said = json.loads(text)["layout"]
-        layout = Layout(
-            node={name: Place(**place) for name, place in said["node"].items()},
-            gpu={name: Place(**place) for name, place in said["gpu"].items()},
-            node_bytes=said["node_bytes"],
-            gpu_bytes=said["gpu_bytes"],
-            gpus=len(header.gpus),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
+        said = rebuild(_Places, parse_json(text)["layout"], newer=True)
+    except (DamagedFileError, KeyError):
         return None  # written by a version with another way of packing
+    layout = Layout(
+        node=said.node,
+        gpu=said.gpu,
+        node_bytes=said.node_bytes,
+        gpu_bytes=said.gpu_bytes,
+        gpus=len(header.gpus),
+    )
     usable = layout.bytes > 0 and layout.bytes % ALIGNMENT == 0 and "mono_us" in layout.node
     return layout if usable and layout.fits() else None
 
@@ -134,14 +159,3 @@ def _document(record: Record) -> dict[str, Any]:
 
 def _place(place: Place) -> dict[str, Any]:
     return {name: value for name, value in asdict(place).items() if value not in (None, "")}
-
-
-def _make(kind: type[Value], found: Mapping[str, Any]) -> Value:
-    if kind not in _KNOWN:
-        _KNOWN[kind] = frozenset(field.name for field in fields(kind))  # type: ignore[arg-type]
-    known = _KNOWN[kind]
-    return kind(**{name: value for name, value in found.items() if name in known})
-
-
-def _frozen(value: Any) -> Any:  # noqa: ANN401
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -12,8 +12,10 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from hpckit.stats.samples.records import GpuSample, Sample
+from hpckit.values import Count, Within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,9 +29,9 @@ class Place:
     """
 
     kind: str
-    at: int
-    high: int | None = None
-    scale: int = 1
+    at: Count
+    high: Count | None = None
+    scale: Annotated[int, Within(1, 1 << 40)] = 1
 
     @property
     def missing(self) -> int:

@@ -15,6 +15,7 @@ from itertools import chain, compress, repeat
 from operator import itemgetter
 from pathlib import Path
 
+from hpckit.files import chunks
 from hpckit.stats.samples.encoding import (
     CRC_BYTES,
     SAMPLE_PREFIX,
@@ -58,7 +59,7 @@ def read_header(path: Path) -> Header | None:
     """Return a file's first readable header.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     found = _find_header(path)
     return found[0] if found else None
@@ -73,7 +74,7 @@ def read_blocks(
     `in_order` ends a block at every other record. Memory use does not grow with the file.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     found = _find_header(path)
     if found is None:
@@ -104,7 +105,7 @@ def read_records(path: Path, damage: Damage) -> Iterator[Record]:
     """Yield a file's records in order, samples as `Sample`; for files of some ten thousand.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     for record in read_blocks(path, damage, in_order=True):
         if isinstance(record, Block):
@@ -180,21 +181,20 @@ def _lines(path: Path, damage: Damage) -> Iterator[bytes]:
 def _batches(path: Path, damage: Damage) -> Iterator[list[bytes]]:
     """Yield lists of lines without newlines and NULs; count holes, and a torn last line."""
     rest = b""
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            first, *others = chunk.split(b"\n")
-            rest += first
-            if others:
-                lines = [rest, *others[:-1]]
-                clean = b"\0" not in rest and b"\0" not in chunk
-                yield (
-                    list(filter(None, lines))
-                    if clean
-                    else [whole for line in lines for whole in _whole(line, damage)]
-                )
-                rest = others[-1]
-            if len(rest) > _LONGEST_LINE:
-                rest = _shortened(rest, damage)
+    for chunk in chunks(path, _CHUNK_BYTES, lambda _size: b"\0"):
+        first, *others = chunk.split(b"\n")
+        rest += first
+        if others:
+            lines = [rest, *others[:-1]]
+            clean = b"\0" not in rest and b"\0" not in chunk
+            yield (
+                list(filter(None, lines))
+                if clean
+                else [whole for line in lines for whole in _whole(line, damage)]
+            )
+            rest = others[-1]
+        if len(rest) > _LONGEST_LINE:
+            rest = _shortened(rest, damage)
     if rest.strip(b"\0"):
         # The last line has no newline: all of it may be there, though.
         if unseal(rest.strip(b"\0")) is None:

@@ -12,9 +12,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from hpckit.values import LAST_MOMENT, Count, Within, Word
 
 SCHEMA = 1
+# Of one node, counted as MIG slices.
+MOST_GPUS = 1024
+Wall = Annotated[int, Within(0, LAST_MOMENT * 1_000_000)]
 _NAME = re.compile(r"(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl", re.ASCII)
 
 # How sure it is that a GPU is this job's (facts 7.1): its processes are all the job's; none was
@@ -67,18 +72,18 @@ class Header:
         cgroup: `v1`, `v2`, or `proc` where /proc was summed over the job's processes.
     """
 
-    host: str
-    boot_id: str | None
-    pid: int
-    epoch_us: int
-    mono_us: int
-    interval_us: int
+    host: Word
+    boot_id: Word | None
+    pid: Count
+    epoch_us: Wall
+    mono_us: Count
+    interval_us: Annotated[int, Within(1, 86_400_000_000)]
     ids: Mapping[str, str] = field(default_factory=dict)
-    gpus: tuple[GpuInfo, ...] = ()
+    gpus: Annotated[tuple[GpuInfo, ...], Within(0, MOST_GPUS)] = ()
     gpu_method: str | None = None
     gpu_confidence: str = UNVERIFIED
-    cores: int | None = None
-    memory_limit_bytes: int | None = None
+    cores: Count | None = None
+    memory_limit_bytes: Count | None = None
     cgroup: str | None = None
     driver: str | None = None
     schema: int = SCHEMA
@@ -164,8 +169,8 @@ class GpuSlow(NamedTuple):
 class Slow:
     """The slow fields of all GPUs, in the header's order, and the wall clock beside ours."""
 
-    mono_us: int
-    epoch_us: int
+    mono_us: Count
+    epoch_us: Wall
     gpus: tuple[GpuSlow, ...] = ()
 
 
@@ -191,7 +196,7 @@ class GpuState:
 class State:
     """The state of all GPUs, in the header's order; written when one of them changed."""
 
-    mono_us: int
+    mono_us: Count
     gpus: tuple[GpuState, ...] = ()
 
 
@@ -207,7 +212,7 @@ class Note:
         error: NVML's number of what went wrong (`nvmlReturn_t`); None in files of 0.1, too.
     """
 
-    mono_us: int
+    mono_us: Count
     code: str
     text: str
     gpu: str | None = None
@@ -218,7 +223,7 @@ class Note:
 class End:
     """The sampler ended by itself: `reason` is `signal`, `parent` (the job's end) or `error`."""
 
-    mono_us: int
+    mono_us: Count
     reason: str
 
 
