@@ -22,17 +22,15 @@ def is_mine_alone(path: Path | int, status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and not _writers(path, status)
 
 
-def strangers(path: Path, *, home: Path | None = None) -> str:
+def strangers(path: Path, *, passed: frozenset[Path] = frozenset()) -> str:
     """Say who could put another folder in a path's place, or "" if nobody but root and this user.
 
     A sticky folder, as /tmp, may be written by all: there only its owner moves what is theirs. What
-    of the path is not there yet is not looked at. With `home`, neither is it nor what is above it:
-    whoever could replace that has the user's `.bashrc` already.
+    of the path is not there yet is not looked at, neither is what has `passed`.
 
     Raises:
         OSError: the path cannot be followed.
     """
-    passed = frozenset(steps(home.absolute())) if home else frozenset()
     for step in steps(path.absolute()):
         if step in passed:
             continue
@@ -46,6 +44,14 @@ def strangers(path: Path, *, home: Path | None = None) -> str:
         if stat.S_ISDIR(status.st_mode) and not sticky and (who := _writers(step, status)):
             return f"{who} may write {step}"
     return ""
+
+
+def home_steps() -> frozenset[Path]:
+    """Return the folders and links on the way to this user's home; none where there is no home."""
+    try:
+        return frozenset(steps(Path.home().absolute()))
+    except RuntimeError:  # neither $HOME nor a row of passwd
+        return frozenset()
 
 
 def make_folder(path: Path, *, mode: int = 0o755) -> None:

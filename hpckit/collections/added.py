@@ -10,15 +10,16 @@ from pathlib import Path
 
 from hpckit.collections import git
 from hpckit.collections.files import file_hashes, hash_of, walk
-from hpckit.collections.lockfile import Entry, changing, lock_files, read_lock
+from hpckit.collections.lockfile import Entry, changing, lock_files, origin_of, read_lock
 from hpckit.collections.manifest import describe_shared
 from hpckit.collections.model import Collection
-from hpckit.collections.pinned import folder_of, locate, refuse_faults
+from hpckit.collections.pinned import folder_of, locate, refuse_faults, refused_place
 from hpckit.collections.places import cache_folder
 from hpckit.collections.source import Source, check_rev, parse_source
 from hpckit.collections.trust import owner_name, repository_faults, set_trusted, trusted
 from hpckit.documents import nearest
-from hpckit.errors import OutsideError, RequestError
+from hpckit.errors import ConfigError, OutsideError, RequestError
+from hpckit.paths import is_there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,9 +126,13 @@ def entries_called(names: list[str]) -> list[tuple[Path, Entry]]:
     """Return the entries of the project's and the user's lock file; all, or those of some names.
 
     Raises:
-        RequestError: no such collection was added. ConfigError: a lock file is damaged.
+        RequestError: no such collection was added. ConfigError: a lock file is damaged, or others
+            could have written the project's.
     """
     locks = dict.fromkeys(lock_files())
+    for lock in locks:
+        if is_there(lock) and (refused := refused_place(lock.parent, origin_of(lock))):
+            raise ConfigError(f"{lock}: {refused.why}")
     rows = [(lock, entry) for lock in locks for entry in read_lock(lock)]
     known = {entry.name for _, entry in rows}
     for name in names:

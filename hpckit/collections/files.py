@@ -12,14 +12,14 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hpckit.collections.model import LOCK, PARTS
+from hpckit.collections.model import LOCK, PARTS, take_in
 from hpckit.collections.places import CACHE, refuse_foreign
 from hpckit.errors import ConfigError
-from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.files import DamagedFileError, open_regular, read_json, replace_file
 from hpckit.ownership import make_folder
 from hpckit.values import check
 
-_MOST = 20_000
+_MOST, _MOST_BYTES = 20_000, 1 << 30
 _BYTECODE = "__pycache__"
 Rows = list[tuple[str, os.stat_result]]
 
@@ -28,17 +28,19 @@ def walk(folder: Path) -> Rows:
     """Return every file, folder and link of a collection: path below `folder`, and its lstat.
 
     Raises:
-        ConfigError: a folder cannot be read, or there are more files than a collection has.
+        ConfigError: a folder cannot be read, or there is more in it than a collection has.
     """
     rows: Rows = []
+    size = 0
     try:
         for part in PARTS:
             for row in _below(folder / part, part, strict=True):
                 rows.append(row)
-                if len(rows) > _MOST:
+                size += row[1].st_size
+                if len(rows) > _MOST or size > _MOST_BYTES:
                     raise ConfigError(
-                        f"{folder}: holds more than {_MOST} files in templates/ and workloads/. "
-                        "Keep data somewhere else."
+                        f"{folder}: holds more than {_MOST} files, or {_MOST_BYTES >> 20} MB, in "
+                        "templates/ and workloads/. Keep data somewhere else."
                     )
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be read: {error.strerror}.") from error
@@ -83,15 +85,17 @@ def file_hashes(folder: Path, rows: Rows) -> dict[str, str]:
     for name, status in _counted(rows):
         path = folder / name
         if stat.S_ISREG(status.st_mode) or (stat.S_ISLNK(status.st_mode) and path.is_file()):
-            hashes[name] = hashlib.sha256(_bytes(path)).hexdigest()[:16]
+            hashes[name] = _digest(path)[:16]
     return hashes
 
 
-def _bytes(path: Path) -> bytes:
+def _digest(path: Path) -> str:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from error
+        with open_regular(path) as stream:
+            take_in(digest := hashlib.sha256(), stream)
+    except (OSError, DamagedFileError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}.") from error
+    return digest.hexdigest()
 
 
 def hash_of(files: Mapping[str, str]) -> str:

@@ -68,6 +68,11 @@ def lock_files(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:
     return Path.cwd() / LOCK, config_folder(environ) / LOCK
 
 
+def origin_of(lock: Path) -> str:
+    """Return whose word a lock file is: `user` or `project`."""
+    return "user" if lock == lock_files()[1] else "project"
+
+
 def is_name(text: str) -> bool:
     """Say whether a text can name a collection, also in `extends "NAME:…"`."""
     return bool(_NAME.fullmatch(text)) and text not in RESERVED

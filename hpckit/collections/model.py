@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 MANIFEST = "hpckit.yaml"
 LOCK = "hpckit.lock"
@@ -81,6 +82,12 @@ def is_file_name(name: str) -> bool:
     return name.isprintable() and words[0] in PARTS and not {"", ".", ".."} & {*words}
 
 
+def take_in(digest: "hashlib._Hash", stream: IO[bytes]) -> None:
+    """Add a file's bytes to a digest, never all at once: nobody knows how many there are."""
+    while chunk := stream.read(1 << 20):
+        digest.update(chunk)
+
+
 def content_hash(*paths: Path) -> str:
     """Return `sha256:` and 16 hex digits over the bytes of files, or of all files of a folder."""
     digest = hashlib.sha256()
@@ -89,8 +96,10 @@ def content_hash(*paths: Path) -> str:
             sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         )
         for file in files:
-            if "__pycache__" in file.parts:
+            name = file.relative_to(path.parent)
+            if "__pycache__" in name.parts:
                 continue
-            digest.update(file.relative_to(path.parent).as_posix().encode() + b"\0")
-            digest.update(file.read_bytes())
+            digest.update(name.as_posix().encode() + b"\0")
+            with file.open("rb") as stream:
+                take_in(digest, stream)
     return f"sha256:{digest.hexdigest()[:16]}"

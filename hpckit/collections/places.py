@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpckit.collections.source import Source
 from hpckit.errors import ConfigError
-from hpckit.ownership import strangers
+from hpckit.ownership import home_steps, strangers
 
 CACHE, CONFIG = "XDG_CACHE_HOME", "XDG_CONFIG_HOME"
 
@@ -26,13 +26,14 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 def refuse_foreign(folder: Path, variable: str) -> None:
     """Refuse a folder of the cache or of the configuration that is not this user's alone.
 
-    What lies there is believed: a checkout, a list of hashes, templates, whom the user trusts.
+    What lies there is believed: a checkout, a list of hashes, templates, whom the user trusts. Who
+    could replace the user's home is not asked for: they have the user's `.bashrc` already.
 
     Raises:
         ConfigError: somebody else could have put it there; `variable` names another place.
     """
     try:
-        why = strangers(folder, home=Path.home())
+        why = strangers(folder, passed=home_steps())
     except OSError as error:
         why = f"{error.filename} cannot be read: {error.strerror}"
     if why:

@@ -18,7 +18,7 @@ from hpckit.collections.files import Rows
 from hpckit.collections.places import CONFIG, config_folder, refuse_foreign
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
-from hpckit.ownership import make_folder, steps
+from hpckit.ownership import home_steps, make_folder, steps
 from hpckit.values import rebuild
 
 _ROOT = 0
@@ -154,7 +154,7 @@ def _of_parents(folder: Path, top: os.stat_result) -> Iterator[str]:
     refuses to follow it only where fs.protected_symlinks is set. The group counts only where it may
     write the collection itself. Whoever owns what is above the user's home has it anyway.
     """
-    real, home = folder.resolve(), frozenset(steps(Path.home().absolute()))
+    real, home = folder.resolve(), home_steps()
     for step in steps(folder.absolute()):
         if step == real:
             continue

@@ -151,6 +151,26 @@ def test_a_planted_pycache_that_all_can_write_is_refused(here, cli, lab) -> None
     refused(cli, "__pycache__ belongs to 61003")
 
 
+def test_a_strangers_lock_file_is_neither_synced_nor_updated(here, cli) -> None:
+    repo = make_repository(here.parent / "srv" / "lab")
+    cli("collections", "add", f"git+file://{repo}", "--project")
+    shutil.rmtree(here.parent / "home" / ".cache")
+    here.chmod(0o1777)
+    os.chown(here / "hpckit.lock", MALLORY, MALLORY)
+    for word in ("sync", "update", "verify", "diff", "remove"):
+        answer = cli("collections", word, *(["lab"] if word in ("diff", "remove") else []))
+        assert (answer.status, len(answer.err.splitlines())) == (2, 1), (word, answer)
+        assert "hpckit.lock belongs to 61003" in answer.err
+    assert not (here.parent / "home" / ".cache").exists()
+
+
+def test_a_file_without_end_is_refused_before_it_is_read(here, cli, lab) -> None:
+    with (lab / "templates" / "big").open("wb") as stream:
+        stream.truncate(1 << 43)
+    answer = cli("collections", "add", str(lab))
+    assert (answer.status, "or 1024 MB, in templates/ and workloads/" in answer.err) == (2, True)
+
+
 # The cache: what is in it is used, so it must be one's own.
 
 
