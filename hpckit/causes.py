@@ -12,6 +12,7 @@ from enum import StrEnum
 from hpckit.joblog import JobFacts
 from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
 from hpckit.slurm.states import JobState, is_finished
+from hpckit.tracebacks import OUT_OF_MEMORY
 
 _KILLED = 137  # by SIGKILL
 _NAMED = 16
@@ -141,16 +142,15 @@ def _first_told(rows: Sequence[RankRecord], known: Evidence) -> int:
 
 def _ranks_own(known: Evidence) -> Cause:
     first, *also = known.own
-    memory = first.exit_code == _KILLED and (
-        known.state is JobState.OUT_OF_MEMORY
-        or known.facts.out_of_memory
-        or "out of memory" in (first.error or "")
-    )
+    said = known.state is JobState.OUT_OF_MEMORY or known.facts.out_of_memory
+    memory = (said and first.exit_code == _KILLED) or OUT_OF_MEMORY in (first.error or "")
     words = f"rank {first.rank} on {first.host} failed first, exit status {first.exit_code}"
-    after = f"{(first.ended or first.started) - first.started:.1f} s after its start"
+    ran_s = (first.ended or first.started) - first.started
+    # Less than nothing where its node's clock was set in between.
+    after = f", {ran_s:.1f} s after its start" if ran_s >= 0 else ""
     return Cause(
         kind=Kind.OUT_OF_MEMORY if memory else Kind.RANK,
-        text=f"{words}{' (killed: out of memory)' if memory else ''}, {after}",
+        text=f"{words}{' (out of memory)' if memory else ''}{after}",
         rank=first,
         also=tuple(also),
         stopped=known.stopped,

@@ -1,5 +1,6 @@
 """Why a run failed, from its folder: the cause, and the words that go with it."""
 
+import os
 from collections.abc import Iterator, Sequence
 
 from hpckit.causes import Cause, Evidence, Kind, find_cause, places
@@ -14,6 +15,7 @@ from hpckit.tracebacks import last_error, says_why
 # Slurm's words of one attempt; what users' own set-up prints may be more.
 _LOG_BYTES = 1 << 20
 _TAIL_LINES = 20
+_LITTLE_ROOM = 64_000  # bytes: less than the records and last lines of a few ranks
 # torch issues 179291 and 190489: gloo's threads outlive the script's work.
 _GLOO_EXIT = "terminate called without an active exception"
 _GLOO_HINT = (
@@ -35,6 +37,8 @@ def error_report(run: Run, ranks: Sequence[RankRecord], state: JobState) -> str:
 
 
 def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> Cause | None:
+    if run.executor == "local" and state is JobState.NODE_FAIL:
+        state = JobState.FAILED  # this machine is there; the run's controller is not
     by_srun = run.executor == "slurm" and run.record["plan"]["launcher"] == "srun"
     known = Evidence(
         ranks=tuple(ranks), planned=run.ranks, state=state, facts=job_facts(log), srun=by_srun
@@ -75,8 +79,17 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
     if cause.lost and (cause.rank or cause.kind is not Kind.LOST):
         yield f"no end on record: rank(s) {places(cause.lost)}"
     if cause.rank is None:
-        tail = log.rstrip().splitlines()[-_TAIL_LINES:]
-        yield from tail or [f"{run.dir / JOB_LOG} is empty: is there room on its disk?"]
+        yield from log.rstrip().splitlines()[-_TAIL_LINES:] or [f"{run.dir / JOB_LOG} is empty"]
+    if _is_full(run):
+        yield f"there is no room left in {run.dir}: what was written last is lost"
+
+
+def _is_full(run: Run) -> bool:
+    try:
+        room = os.statvfs(run.dir)
+    except OSError:
+        return False
+    return room.f_blocks > 0 and room.f_bavail * room.f_frsize < _LITTLE_ROOM
 
 
 def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:

@@ -13,6 +13,8 @@ _MAX_LINES, _MAX_WIDTH, _LINE_WIDTH = 80, 2_000, 200
 _ABORTS = ("MPI_ABORT was invoked on rank", "application called MPI_Abort(")
 # Open MPI's own frames of a rank that crashed, and the rules that it draws.
 _NOISE = re.compile(r"\[[\w.-]+:\d+\] |[-=*\s]*$")
+# What the supervisor adds where the job's cgroup tells of such a kill since the rank began.
+OUT_OF_MEMORY = "out of memory: the kernel killed a process of this job on this node"
 # How Python joins the tracebacks of one chain (traceback module).
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",

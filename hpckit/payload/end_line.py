@@ -2,6 +2,7 @@
 
 import os
 import socket
+from typing import Self
 
 _VARIABLE = "HPCKIT_END_FD"
 
@@ -13,6 +14,13 @@ class EndLine:
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.set_inheritable(True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ours.close()
+        self._theirs.close()
 
     def variables(self) -> dict[str, str]:
         """Return what tells the script where its end is."""

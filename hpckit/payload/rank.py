@@ -35,8 +35,9 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
+from hpckit.stats.sampler.cgroups import find_cgroup
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
-from hpckit.tracebacks import last_error, signal_error
+from hpckit.tracebacks import OUT_OF_MEMORY, last_error, signal_error
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -68,6 +69,7 @@ class RankProcess:
         self._alone = False
         self._record: RankRecord | None = None
         self._errors_from = 0
+        self._oom_kills = oom_kills()
 
     def run(self) -> int:
         """Run the script to its end; return its exit status as a shell would give it."""
@@ -182,23 +184,27 @@ class RankProcess:
         )
 
     def _run_child(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:
-        line, told = EndLine(), None
-        child = shell.spawn(
-            script_command(self.task),
-            env=rank_environment(self.task, self.place, device) | line.variables(),
-            stdout=stdout,
-            stderr=stderr,
-            new_session=True,
-            # MPI's PMI hands its ranks an open descriptor (PMI_FD); Python's own are closed anyway.
-            close_fds=False,
-            prepare=prepare_warned_script if self.task.max_requeues else prepare_script,
-        )
-        self._child = child
-        line.started()
-        if self._record:
-            self._record = replace(self._record, pid=child.pid)
-            write_rank(self.task.folder, self._record)
-        parent = os.getppid()
+        with EndLine() as line:
+            child = shell.spawn(
+                script_command(self.task),
+                env=rank_environment(self.task, self.place, device) | line.variables(),
+                stdout=stdout,
+                stderr=stderr,
+                new_session=True,
+                # MPI's PMI hands its ranks an open descriptor (PMI_FD); Python's own are closed.
+                close_fds=False,
+                prepare=prepare_warned_script if self.task.max_requeues else prepare_script,
+            )
+            self._child = child
+            line.started()
+            if self._record:
+                self._record = replace(self._record, pid=child.pid)
+                write_rank(self.task.folder, self._record)
+            return self._watch(child, line)
+
+    def _watch(self, child: "Popen[bytes]", line: EndLine) -> int:
+        """Wait for the script's end; return its status, which an MPI script tells beforehand."""
+        parent, told = os.getppid(), None
         while child.poll() is None:
             time.sleep(_POLL_S)
             if told is None and (told := line.told()) is not None:
@@ -220,6 +226,8 @@ class RankProcess:
         error = last_error(self._log("err"), self._errors_from) if code else None
         if code > 128:
             error = signal_error(code, error)
+        if code and (oom_kills() or 0) > (self._oom_kills or 0):
+            error = f"{error}\n{OUT_OF_MEMORY}" if error else OUT_OF_MEMORY
         if self._stopped_by and code:
             error = f"ended by {signal.Signals(self._stopped_by).name}"
         if self._alone:
@@ -270,6 +278,12 @@ def _python_path() -> list[str]:
 def restart_count() -> int:
     """Return how often the job was started again: Slurm's count, or the local controller's."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("HPCKIT_RESTART") or 0)
+
+
+def oom_kills() -> int | None:
+    """Return how many processes of this job the kernel has killed on this node; None: not known."""
+    cgroup = find_cgroup()
+    return cgroup.read().oom_kills if cgroup else None
 
 
 def _size(path: Path) -> int:

@@ -90,11 +90,22 @@ def _shape(job: JobUse) -> Iterator[str]:
     if job.elapsed_s is None:
         yield "has not started" if job.start is None else "ran for an unknown time"
         return
-    limit = job.requested.time_limit_s
     so_far = " so far" if job.running else ""
-    yield f"ran {duration(job.elapsed_s)}{so_far}" + (f" of {duration(limit)}" if limit else "")
+    yield f"ran {duration(job.elapsed_s)}{so_far}{_of_limit(job, job.elapsed_s)}"
     if job.exit_code:
         yield f"exit status {job.exit_code}"
+
+
+def _of_limit(job: JobUse, elapsed_s: float) -> str:
+    """Say what of its time a job took: each attempt has all of it, and Slurm ends none at once."""
+    limit = job.requested.time_limit_s
+    if not limit:
+        return ""
+    if len(job.attempts) > 1:
+        return f" in {len(job.attempts)} attempts of at most {duration(limit)}"
+    if elapsed_s > limit:
+        return f", {duration(elapsed_s - limit)} over its limit of {duration(limit)}"
+    return f" of {duration(limit)}"
 
 
 def _figures(job: JobUse, style: Style) -> Iterator[str]:

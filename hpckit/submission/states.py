@@ -336,8 +336,10 @@ def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> RunSta
     )
 
 
-def _elapsed(ranks: tuple[RankRecord, ...]) -> float:
-    return max(rank.ended or 0.0 for rank in ranks) - min(rank.started for rank in ranks)
+def _elapsed(ranks: tuple[RankRecord, ...]) -> float | None:
+    """Return how long the longest rank took: by its own node's clock, since others' may differ."""
+    spans = [rank.ended - rank.started for rank in ranks if rank.ended is not None]
+    return max((span for span in spans if span >= 0), default=None)
 
 
 def _why_local(run: Run, local: LocalState) -> str | None:
@@ -368,7 +370,7 @@ def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -
         reason=local.reason or None,
         reason_text=explain(local.reason or None) or _why_local(run, local),
         nodes=(local.host,),
-        elapsed_s=until - local.started if local.started else None,
+        elapsed_s=max(until - local.started, 0.0) if local.started else None,
         time_limit_min=run.record["plan"]["time_min"],
         restarts=local.restarts,
         exit_code=failed.exit_code if failed and local.exit_code else local.exit_code,

@@ -1,5 +1,6 @@
 """Who is to blame, from ranks' records, Slurm's word and the job's log."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hpckit.failures import error_report, why
 from hpckit.joblog import JobFacts, TaskEnd, job_facts
 from hpckit.ranks import RankRecord, first_failure, write_rank
 from hpckit.slurm.states import JobState
+from hpckit.tracebacks import OUT_OF_MEMORY
 from tests.unit.made import make_run, rank
 
 GOOD = {"exit_code": 0, "ended": 20.0}
@@ -85,6 +87,18 @@ def test_a_kill_for_want_of_memory_is_found_in_the_log(line: str) -> None:
     found = cause(JobState.FAILED, TERM, KILLED, log=line)
     assert (found.kind, numbers((found.rank,))) == (Kind.OUT_OF_MEMORY, [1])
     assert "out of memory" in found.text
+
+
+def test_a_kill_for_want_of_memory_is_known_from_the_rank_itself() -> None:
+    worker = {**RAISED, "error": f"RuntimeError: DataLoader worker is killed\n{OUT_OF_MEMORY}"}
+    found = cause(JobState.FAILED, TERM, worker)
+    assert found.kind is Kind.OUT_OF_MEMORY
+    assert found.text.startswith("rank 1 on n0 failed first, exit status 1 (out of memory), 10.0 s")
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_time() -> None:
+    found = cause(JobState.FAILED, {**RAISED, "ended": 10.0 - 7200})
+    assert found.text == "rank 0 on n0 failed first, exit status 1"
 
 
 # --- who is to blame ---
@@ -242,9 +256,18 @@ def test_of_ranks_that_were_killed_with_their_supervisors_the_last_words_are_sho
 def test_without_ranks_the_end_of_the_jobs_log_is_the_report(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     assert error_report(run, [], JobState.RUNNING) == ""
-    assert "is empty: is there room on its disk?" in report(run)[-1]
+    assert report(run)[-1] == f"{run.dir}/job.out is empty"
     (run.dir / "job.out").write_text("".join(f"line {number}\n" for number in range(50)))
     assert report(run)[1:] == [f"line {number}" for number in range(30, 50)]
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, real = make_run(tmp_path, executor="local"), os.statvfs(tmp_path)
+    full = os.statvfs_result((*real[:3], 2, 2, *real[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    said = report(run, *map(rank, range(4)), state=JobState.NODE_FAIL)
+    assert said[0].startswith("no end on record of rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1): killed")
+    assert said[-1] == f"there is no room left in {run.dir}: what was written last is lost"
 
 
 def test_an_earlier_attempts_part_of_the_log_says_nothing_of_this_one(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.rank import rank_environment
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
-from hpckit.tracebacks import error_line, last_error, signal_error
+from hpckit.ranks import RankRecord, read_ranks, write_rank
+from hpckit.tracebacks import OUT_OF_MEMORY, error_line, last_error, signal_error
 
 THIRD_OF_FOUR = Place(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
 
@@ -273,6 +274,49 @@ def test_a_rank_that_a_signal_ended_says_which(tmp_path: Path) -> None:
     assert signal_error(137, ONE) == ONE
     assert signal_error(255, "exit -1") == "exit -1"
     assert signal_error(3, "words") == "words"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "error"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", 137, f"killed by SIGKILL\n{OUT_OF_MEMORY}"),
+        ("raise SystemExit('a worker died')", 1, f"a worker died\n{OUT_OF_MEMORY}"),
+        ("pass", 0, None),
+    ],
+)
+def test_a_kill_for_want_of_memory_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, code: int, error: str | None
+) -> None:
+    kills = iter([2, 3])
+    monkeypatch.setattr(rank, "oom_kills", lambda: next(kills))
+    place = Place(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
+    task = Task(run_dir=str(tmp_path), run_id="r", executor="slurm", launcher="srun", nodes=1,
+                tasks_per_node=1, command=(sys.executable, "-c", script), python=("p",),
+                device="cpu", sample_interval_s=0)  # fmt: skip
+    assert rank.RankProcess(task, place).run() == code
+    (record,) = read_ranks(tmp_path)
+    assert (record.exit_code, record.error) == (code, error)
+
+
+def test_an_end_that_cannot_be_written_is_no_good_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk must not make a record, or an exit status, of 0."""
+
+    def write(folder: Path, record: RankRecord) -> None:
+        if record.ended is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_rank(folder, record)
+
+    monkeypatch.setattr(rank, "write_rank", write)
+    place = Place(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
+    task = Task(run_dir=str(tmp_path), run_id="r", executor="slurm", launcher="srun", nodes=1,
+                tasks_per_node=1, command=(sys.executable, "-c", ""), python=("p",),
+                device="cpu", sample_interval_s=0)  # fmt: skip
+    with pytest.raises(JobError, match=r"cannot write to .+: No space left on device"):
+        rank.RankProcess(task, place).run()
+    (record,) = read_ranks(tmp_path)
+    assert (record.ended, record.exit_code) == (None, None)
 
 
 def test_a_line_without_end_is_cut(tmp_path: Path) -> None:

@@ -55,6 +55,20 @@ def loaded(line: str) -> set[str]:
     return set(done.stderr.rpartition("LOADED")[2].split())
 
 
+def test_ctrl_c_while_it_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "hpckit", "jobs"],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    console = Path(__file__).parents[2] / "pyproject.toml"
+    assert 'hpckit = "hpckit.__main__:main"' in console.read_text()
+
+
 @pytest.mark.parametrize("line", HELP)
 def test_help_loads_nothing_heavy_and_nothing_it_does_not_print_with(line: str, here: Path) -> None:
     assert loaded(line) & (HEAVY | LAZY) == set()
