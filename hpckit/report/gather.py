@@ -209,7 +209,15 @@ def _folders(known: Known, samples: Path | None) -> list[Path]:
     work_dir = known.attempts[-1].work_dir if known.attempts else None
     places = [Path.cwd(), *([Path(work_dir)] if work_dir else [])]
     found = [place / OWN_FOLDER / name for place in places for name in names]
-    return [folder for folder in dict.fromkeys(found) if folder.is_dir()][:1]
+    return [folder for folder in dict.fromkeys(found) if _is_folder(folder)][:1]
+
+
+def _is_folder(path: Path) -> bool:
+    """Say whether a folder is there; a work folder is its user's text, and may be no path."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _read_samples(

@@ -1,5 +1,6 @@
 """The rows squeue and sacct print for us, as records: pure functions of text."""
 
+import re
 import secrets
 from collections.abc import Iterator
 
@@ -31,6 +32,10 @@ def new_mark() -> str:
 def squeue_format(mark: str) -> str:
     """Return what to ask squeue for, so that `parse_squeue` can read it."""
     return ROW + mark + _SQUEUE.replace(" ", COLUMN + mark)
+
+
+_LONGEST_S = 10 * 365 * 86400
+_RAW_ID = re.compile(r"\d{1,20}", re.ASCII)
 
 
 def parse_squeue(text: str, mark: str = "") -> list[JobRecord]:
@@ -99,10 +104,10 @@ def sacct_record(cells: list[str]) -> JobRecord:
     limit, submit, start, end, status, name = cells[10:]
     state, nodes = parse_state(word), nodes_or_none(node_list)
     exit_code, signal = parse_exit(status, state)
-    spent = parse_count(elapsed)
+    spent = _possible(parse_count(elapsed))
     return JobRecord(
         job_id=job_id,
-        raw_id=raw_id,
+        raw_id=raw_id if _RAW_ID.fullmatch(raw_id) else None,
         state=state,
         source=Source.SACCT,
         # Until the controller has sent the rest, a new job's row has no partition and this name.
@@ -121,6 +126,11 @@ def sacct_record(cells: list[str]) -> JobRecord:
         exit_code=exit_code,
         signal=signal,
     )
+
+
+def _possible(elapsed_s: int | None) -> int | None:
+    """Return an elapsed time, but None for one that began in 1970: its start was lost."""
+    return elapsed_s if elapsed_s is None or elapsed_s < _LONGEST_S else None
 
 
 def _is_stale(reason: str) -> bool:

@@ -4,6 +4,7 @@ import re
 import time
 
 _DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?")
+_NO_VAL = (1 << 32) - 2
 _SECONDS_OF = {  # keyed by (days given, number of parts), as in sbatch(1), --time
     (False, 1): (60,),
     (False, 2): (60, 1),
@@ -43,7 +44,8 @@ def parse_moment(text: str) -> float | None:
     """
     word = text.strip()
     if word.isdecimal():
-        return float(word) or None
+        # From NO_VAL of slurm.h on (the year 2106) they are Slurm's marks for none, or damage.
+        return float(word) or None if len(word) <= 10 and int(word) < _NO_VAL else None
     try:
         return time.mktime(time.strptime(word, "%Y-%m-%dT%H:%M:%S"))
     except (ValueError, OverflowError):
