@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hpckit.cli.output import note, redraw
@@ -9,7 +10,7 @@ from hpckit.cli.view import clock, status_line
 from hpckit.errors import CommandError
 from hpckit.slurm import jobs
 from hpckit.slurm.client import patience
-from hpckit.slurm.states import JobState, is_waiting
+from hpckit.slurm.states import JobState
 from hpckit.submission.states import RunStatus
 
 _ESTIMATE_S = 3.0  # what an estimate is worth waiting for
@@ -26,8 +27,9 @@ class LiveView:
     def __call__(self, statuses: list[RunStatus]) -> None:
         """Show a round of statuses."""
         # The seconds alone are no news: a log gets a line when something else has changed.
+        expected = _expected(statuses)
         lines = {
-            status.run.job_id: _line(status, seconds=self._terminal or status.finished)
+            status.run.job_id: _line(status, expected, seconds=self._terminal or status.finished)
             for status in statuses
         }
         if self._terminal:
@@ -60,20 +62,26 @@ def _width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def _line(status: RunStatus, *, seconds: bool) -> str:
+def _line(status: RunStatus, expected: Mapping[str, float], *, seconds: bool) -> str:
     line = status_line(status if seconds else replace(status, elapsed_s=None))
-    if status.state is JobState.PENDING and status.expected_start is None:
-        return line + _expected(status)
-    return line
+    moment = expected.get(status.run.job_id)
+    return f"{line}, expected start {clock(moment)}" if moment else line
 
 
-def _expected(status: RunStatus) -> str:
-    """Ask Slurm for the expected start; silence means it has no estimate yet."""
-    if status.run.executor != "slurm" or not is_waiting(status.state):
-        return ""
+def _expected(statuses: list[RunStatus]) -> dict[str, float]:
+    """Ask Slurm for expected starts, once for all; silence means that it has no estimate yet."""
+    waiting = [
+        status.run.array_job_id or status.run.job_id
+        for status in statuses
+        if status.run.executor == "slurm"
+        and status.state is JobState.PENDING
+        and status.expected_start is None
+        and not status.never_starts
+    ]
+    if not waiting:
+        return {}
     try:
         with patience(_ESTIMATE_S):
-            moment = jobs.expected_start(status.run.job_id)
+            return jobs.expected_starts(waiting)
     except CommandError:
-        return ""
-    return f", expected start {clock(moment)}" if moment else ""
+        return {}

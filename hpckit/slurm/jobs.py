@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from hpckit.slurm.client import ask, checked_id, id_lists, refusal
-from hpckit.slurm.record import JobRecord
+from hpckit.slurm.record import JobRecord, expand_array
 from hpckit.slurm.rows import (
     COLUMN,
     SACCT_FORMAT,
@@ -68,22 +68,26 @@ def sacct_attempts(job_ids: Sequence[str]) -> dict[str, tuple[JobRecord, ...]]:
     return by_job(row for row in rows if is_asked(row, wanted))
 
 
-def expected_start(job_id: str) -> float | None:
-    """Ask when a waiting job should start, in epoch seconds; None while Slurm has no estimate.
+def expected_starts(job_ids: Sequence[str]) -> dict[str, float]:
+    """Ask when waiting jobs should start, in epoch seconds; left out while Slurm has no estimate.
 
-    For an array it is the first of its tasks. The estimate assumes that running jobs use all of
-    their time limits: squeue(1), --start.
+    The estimate assumes that running jobs use all of their time limits: squeue(1), --start.
 
     Raises:
-        RequestError: `job_id` is not a job id.
+        RequestError: Something in `job_ids` is not a job id.
         CommandError: The controller does not answer, or there is no squeue.
     """
-    argv = ["squeue", "--noheader", "--start", "--format=%S", f"--jobs={checked_id(job_id)}"]
-    result = ask(argv, check=False)
-    if result.returncode != 0 and _UNKNOWN_JOB not in result.stderr:
-        raise refusal(result)
-    moments = (parse_moment(line) for line in result.stdout.splitlines())
-    return min((moment for moment in moments if moment is not None), default=None)
+    found: dict[str, float] = {}
+    for ids in id_lists(job_ids):
+        argv = ["squeue", "--noheader", "--start", "--format=%i %S", f"--jobs={ids}"]
+        result = ask(argv, check=False)
+        if result.returncode != 0 and _UNKNOWN_JOB not in result.stderr:
+            raise refusal(result)
+        for line in result.stdout.splitlines():
+            job_id, _, moment = line.strip().rpartition(" ")
+            if (start := parse_moment(moment)) is not None:
+                found |= dict.fromkeys(expand_array(job_id), start)
+    return found
 
 
 def by_job(records: Iterable[JobRecord]) -> dict[str, tuple[JobRecord, ...]]:

@@ -9,10 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from hpckit import shell
+from hpckit.cli.follow import LiveView
 from hpckit.errors import CommandError, OutsideError, RequestError
 from hpckit.slurm import client
 from hpckit.slurm.client import ask, patience
+from hpckit.slurm.states import JobState
 from hpckit.submission import waiting
+from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import over_by_and_by, wait
 from tests.conftest import Answer
 from tests.unit.made import make_run
@@ -151,6 +154,18 @@ def test_logs_follow_by_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
     answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED"))
     assert len(cli("logs", "11", "-f").out) == 5 << 16
     assert len(calls(fake_slurm)) == 1
+
+
+def test_estimates_for_an_array_are_one_question(
+    fake_slurm: Path, tmp_path: Path, hanging: Clock
+) -> None:
+    runs = [
+        make_run(tmp_path, f"a_{n}", job_id=f"20_{n}", array={"job_id": "20", "index": n})
+        for n in range(30)
+    ]
+    waiting = [RunStatus(run=run, state=JobState.PENDING, source="squeue") for run in runs]
+    LiveView()(waiting)
+    assert hanging.limits == [("squeue", 3.0)]
 
 
 def test_what_hangs_behind_a_wrapper_ends_too(tmp_path: Path) -> None:
