@@ -261,8 +261,8 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     first = [_IMPORTABLE]
-    if task.collection:
-        environment["HPCKIT_SOURCES_ONLY"] = task.collection
+    if task.sources_only:
+        environment["HPCKIT_SOURCES_ONLY"] = task.sources_only
         first.append(_SOURCES_ONLY)
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*first, *_python_path()]))
     environment.pop(TASK_VARIABLE, None)

@@ -20,7 +20,7 @@ class Task:
         python: argv that starts the environment's python, for `-m torch.distributed.run`.
         device: cuda or cpu; None lets the node decide.
         mpi: whether the ranks are MPI's.
-        collection: folder whose bytecode is not believed: that of the script, unless built-in.
+        sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
     """
 
@@ -39,7 +39,7 @@ class Task:
     handles_stop_signal: bool = False
     sample_interval_s: float = 10.0
     signal_delay_s: int = 90
-    collection: str | None = None
+    sources_only: str | None = None
 
     @property
     def folder(self) -> Path:

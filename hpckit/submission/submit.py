@@ -162,14 +162,19 @@ def _task(submission: Submission, index: int) -> Task:
         handles_stop_signal=plan.handles_stop_signal,
         sample_interval_s=plan.sample_interval_s,
         signal_delay_s=signal_delay_s(plan.time_min),
-        collection=_collection(plan),
+        sources_only=_sources_only(plan),
     )
 
 
-def _collection(plan: Plan) -> str | None:
-    """Return the folder of the workload's collection, unless it is hpckit's own."""
+def _sources_only(plan: Plan) -> str | None:
+    """Return the workloads of the workload's collection, unless it is hpckit's own.
+
+    Not all of the collection: a project may have a virtual environment in it.
+    """
     found = plan.workload.found if plan.workload else None
-    return str(found.collection.path) if found and found.collection.origin != "built-in" else None
+    if found is None or found.collection.origin == "built-in":
+        return None
+    return str(found.collection.path / "workloads")
 
 
 def _refuse_long(tasks: list[Task]) -> None:
