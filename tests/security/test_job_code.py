@@ -40,7 +40,7 @@ def test_torchrun_does_not_import_what_lies_in_the_folder(here: Path, monkeypatc
 SCRIPT = """\
 import multiprocessing, pathlib, sys, helper, pack.inner
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "venv"))
-import torch  # a package of some size, which loads from its bytecode as ever
+import sizable  # a package that loads from its bytecode as ever
 def child():
     import helper
     print("child", helper.WHOSE)
@@ -72,7 +72,7 @@ def test_planted_bytecode_of_a_collection_does_not_run(here: Path, cli, monkeypa
     folder = lab / "workloads" / "lab-hello"
     mine = "WHOSE = 'the source'\n"
     write_files(folder, {"hello.py": SCRIPT, "helper.py": mine, "pack/__init__.py": "",
-                         "pack/inner.py": mine, "../../venv/torch.py": ""})  # fmt: skip
+                         "pack/inner.py": mine, "../../venv/sizable.py": ""})  # fmt: skip
     assert cli("collections", "add", str(lab)).status == 0
     planted = [plant(folder / name) for name in ("helper.py", "pack/inner.py")]
     before = [path.read_bytes() for path in planted]
@@ -92,6 +92,6 @@ def test_planted_bytecode_of_a_collection_does_not_run(here: Path, cli, monkeypa
     assert out[0] == "customized"
     assert not list(here.parent.rglob("EVIL"))
     assert [path.read_bytes() for path in planted] == before
-    assert len(list((lab / "venv").rglob("torch.*.pyc"))) == 1
+    assert len(list((lab / "venv").rglob("sizable.*.pyc"))) == 1
     found = [path for path in folder.rglob("*.pyc") if path not in planted]
     assert found == []  # none is made there either, for others to believe
