@@ -53,6 +53,8 @@ def write_samples(
     memory: Sequence[int] | int = 8 << 30,
     limit: int | None = 64 << 30,
     sm: float | None = 0.5,
+    source: str = "mean",
+    spot_us: int | None = 250_000,
     gpu_memory: int = 60 << 30,
     reasons: int = 0,
     notes: Iterable[Note] = (),
@@ -81,6 +83,7 @@ def write_samples(
                 cores=cores,
                 memory_limit_bytes=limit,
                 cgroup="v2",
+                spot_us=spot_us,
             )
         )
     ]
@@ -115,7 +118,7 @@ def write_samples(
         )  # fmt: skip
         lines.append(encode(sample))
         if number % 6 == 0 and used:
-            slow = GpuSlow(throttle_reasons=reasons, temperature_c=60, utilization_source="mean")
+            slow = GpuSlow(throttle_reasons=reasons, temperature_c=60, utilization_source=source)
             rows = (slow,) * len(used)
             lines.append(encode(Slow(mono_us=mono_us, epoch_us=START * 10**6, gpus=rows)))
     lines += [encode(note) for note in notes]

@@ -222,3 +222,21 @@ def test_a_sum_of_energy_with_an_unknown_part_is_unknown(tmp_path: Path) -> None
     account = summarise([found])
     assert [gpu.energy_joules for gpu in account.per_gpu] == [2.0, None]
     assert account.summary.energy_joules is None
+
+
+@pytest.mark.parametrize(("spot_us", "error"), [(250_000, 100 / 14400**0.5), (None, 100 / 19)])
+def test_the_error_of_spot_readings_is_said(
+    tmp_path: Path, spot_us: int | None, error: float
+) -> None:
+    """Of a mean of 50 %: an hour's four readings a second; the 361 of a file of 0.1."""
+    path = write_samples(tmp_path, [[0.0, 100.0] * 180 + [50.0]], source="spot", spot_us=spot_us)
+    found = read_columns(path, 0)
+    assert found is not None
+    account = summarise([found])
+    (gpu,) = account.per_gpu
+    assert gpu.utilization_error_percent == pytest.approx(error, rel=0.01)
+    (said,) = [note.text for note in account.notes if note.code == "spot"]
+    assert f"± {error:.2g} %" in said
+    mean = read_columns(write_samples(tmp_path / "mean", [[50.0] * 361]), 0)
+    assert mean is not None
+    assert summarise([mean]).per_gpu[0].utilization_error_percent is None

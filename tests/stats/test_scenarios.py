@@ -73,6 +73,21 @@ def test_square_wave(start: Start) -> None:
     assert_true(play(start, gpus), gpus, slack=20)
 
 
+def test_spot_readings_between_samples(start: Start, stub: Stub) -> None:
+    """Without the driver's buffer, a wave as long as the interval is known by several readings."""
+    calls = stub.folder / "calls"
+    gpus = [busy(0, [(at * 0.5, 100.0 * (at % 2)) for at in range(40)], na="samples")]
+    running = start(gpus, interval=1.0, env={"NVML_STUB_CALLS": str(calls)})
+    running.play_until(6.0)
+    played = running.stop()
+    said = calls.read_text().split()
+    # Four readings for each sample but the first; a loaded machine may leave some out.
+    assert said.count("utilization") > 2 * len(played.samples)
+    assert said.count("memory") <= 2 * len(played.samples) + 2
+    assert 20 < played.mean(0, "utilization_permille") / 10 < 80
+    assert played.header.spot_us == 250_000
+
+
 def test_idle_tail(start: Start) -> None:
     gpus = [busy(0, [(0, 95), (30, 0)])]
     played = play(start, gpus)

@@ -8,6 +8,7 @@ Started by `hpckit.stats.sampler.start`.
 import ctypes
 import math
 import os
+import random
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
+from hpckit.stats.sampler.between import SPOT_S, moments
 from hpckit.stats.sampler.gpuset import GpuSet
 from hpckit.stats.sampler.node import NodeReader, allocated_cores, boot_id
 from hpckit.stats.sampler.options import Options, job_ids, parse, period_s
@@ -69,6 +71,7 @@ class Sampler:
         self._writer = Writer(options.folder / file_name(host, restart, os.getpid()))
         self._node = NodeReader(options.root_pid, self._tell)
         self._gpus = GpuSet(environ, self._tell, self._told_to_end)
+        self._chance = random.Random()  # noqa: S311  # no secret
         self._encode = encoder(len(self._gpus.table))
         self._header = self._make_header(host, ids, environ)
         self._header_due = self._slow_due = 0.0
@@ -83,7 +86,7 @@ class Sampler:
                 now = time.monotonic()
                 while due <= now:  # what was missed is missed
                     due += period_s(due - self._started_s, self._options.interval_s)
-                reason = self._sleep_until(due)
+                reason = self._read_until(due)
                 if reason:
                     break
             self._put_sample()
@@ -132,6 +135,15 @@ class Sampler:
         if self._state is None or _seldom(state) != _seldom(self._state):
             self._put(State(mono_us=now_us(), gpus=state))
         self._state = state
+
+    def _read_until(self, due: float) -> str | None:
+        """Read what cannot wait for the next sample; return why to end, if so."""
+        for moment in moments(time.monotonic(), due, self._gpus.step_s, self._chance):
+            reason = self._sleep_until(moment)
+            if reason:
+                return reason
+            self._gpus.peek(now_us())
+        return self._sleep_until(due)
 
     def _sleep_until(self, due: float) -> str | None:
         """Wait; return why to end, if so."""
@@ -190,6 +202,7 @@ class Sampler:
             memory_limit_bytes=self._node.memory_limit_bytes(environ),
             cgroup=self._node.kind,
             driver=opened.driver,
+            spot_us=round(min(SPOT_S, self._options.interval_s) * 1e6),
         )
 
 

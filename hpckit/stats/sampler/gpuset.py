@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, TypeVar
 
+from hpckit.stats.sampler.between import NEVER_S
 from hpckit.stats.sampler.gpus import Mapped, confidence, find_mine
 from hpckit.stats.sampler.nvml import Nvml, NvmlError
 from hpckit.stats.sampler.readings import GpuReader, Tell
@@ -77,6 +78,18 @@ class GpuSet:
     def sample(self, now_us: int) -> tuple[GpuSample, ...]:
         """Take the cheap readings; a lost GPU's are unknown."""
         return self._each(lambda reader: reader.sample(now_us), GpuSample())
+
+    @property
+    def step_s(self) -> float:
+        """How often to `peek` between samples."""
+        readers = enumerate(self.opened.readers)
+        return min((r.step_s for at, r in readers if at not in self._lost), default=NEVER_S)
+
+    def peek(self, now_us: int) -> None:
+        """Read utilization between two samples."""
+        readers = self.opened.readers
+        asked = {at for at, reader in enumerate(readers) if reader.step_s < NEVER_S}
+        self._read(lambda reader: reader.peek(now_us), asked - self._lost)
 
     def slow(self, now_us: int) -> tuple[GpuSlow, ...]:
         """Take the readings for once a minute; see whether a lost GPU is back."""

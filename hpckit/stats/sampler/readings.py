@@ -6,9 +6,9 @@ can be read is lost: whatever NVML's error, it would look idle else.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Protocol, TypeVar
 
+from hpckit.stats.sampler.between import BUFFER_S, NEVER_S, SPOT_S, Gathered, add_buffer
 from hpckit.stats.sampler.gpus import Unit
 from hpckit.stats.sampler.nvml import Gpm, Nvml, NvmlError, Trouble
 from hpckit.stats.samples.records import GPM, MEAN, SPOT, GpuSample, GpuSlow, GpuState
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 # The counter moves in steps of some 20 to 100 ms: a shorter difference is not a power.
 _SHORTEST_POWER_US = 500_000
-_BUFFERED = "buffered utilization"
+_BUFFERED, _SPOT = "buffered utilization", "utilization"
 
 
 class Tell(Protocol):
@@ -42,6 +42,9 @@ class GpuReader:
         self._gpm: Gpm | None = None
         self._energy: tuple[int, int] | None = None  # (our time, counter)
         self._seen_us: int | None = None  # time of the newest utilization in the driver's buffer
+        self._drained_us = 0
+        self._buffer_s = BUFFER_S
+        self._gathered = Gathered()
         self._source: str | None = None
 
     def sample(self, now_us: int) -> GpuSample:
@@ -58,7 +61,7 @@ class GpuReader:
             energy_mj=energy,
             memory_bytes=self._ask("memory", lambda: self._nvml.memory_bytes(handle)),
             power_mw=power,
-            utilization_permille=self._utilization(graphics),
+            utilization_permille=self._utilization(graphics, now_us),
             sm_permille=sm,
             occupancy_permille=occupancy,
             tensor_permille=tensor,
@@ -77,6 +80,7 @@ class GpuReader:
         self.unit = self._nvml.again(self.unit)
         # What was seen before tells nothing of the time since, and GPM's samples are the old ones'.
         self._gpm = self._energy = self._seen_us = None
+        self._gathered.take()
         self.sample(now_us)
         return True
 
@@ -134,34 +138,60 @@ class GpuReader:
             return energy, None
         return energy, (energy - last[1]) * 1_000_000 // (now_us - last[0])
 
-    def _utilization(self, graphics: int | None) -> int | None:
+    @property
+    def step_s(self) -> float:
+        """How often utilization must be read between samples."""
+        if self.unit.info.mig_parent or {_BUFFERED, _SPOT} <= self._never:
+            return NEVER_S
+        return SPOT_S if self._seen_us is None else self._buffer_s
+
+    def peek(self, now_us: int) -> bool:
+        """Read utilization between two samples, if it is time for it."""
+        if self._seen_us is None:
+            self._spot()
+        elif now_us - self._drained_us >= self._buffer_s * 0.5e6:
+            self._drain(now_us)
+        return True
+
+    def _utilization(self, graphics: int | None, now_us: int) -> int | None:
         if self.unit.info.mig_parent:  # NVML has no utilization of a slice; GPM has
             self._source = GPM if graphics is not None else self._source
             return graphics
         first = self._seen_us is None
-        mean = self._buffered()
-        if mean is not None:
+        self._drain(now_us)
+        if not first and (mean := self._gathered.take()) is not None:
             self._source = self._source or MEAN
             return mean
-        spot = self._ask("utilization", lambda: self._nvml.spot_percent(self.unit.handle))
-        if spot is None:
-            return None
+        if not self._gathered.weight:
+            self._spot()
+        mean = self._gathered.take()
         # The first reading of all stands for no time: the buffer gives means from the second on.
-        if not (first and self._seen_us is not None):
+        if mean is not None and not (first and self._seen_us is not None):
             self._source = SPOT
-        return spot * 10
+        return mean
 
-    def _buffered(self) -> int | None:
-        """Return the mean over the driver's buffer since the last call; None the first time."""
+    def _spot(self) -> None:
+        percent = self._ask(_SPOT, lambda: self._nvml.spot_percent(self.unit.handle))
+        if percent is not None:
+            self._gathered.add(percent, 1)
+
+    def _drain(self, now_us: int) -> None:
+        """Gather what the driver's buffer has since the last call.
+
+        What it had before the first call is of no sample.
+        """
         since = self._seen_us
         pairs = self._ask(
             _BUFFERED,
             lambda: self._nvml.buffered_percents(self.unit.handle, since or 0),
         )
         if not pairs:
-            return None
-        self._seen_us = pairs[-1][0]
-        return None if since is None else mean_permille(since, pairs)
+            return
+        self._seen_us, self._drained_us = pairs[-1][0], now_us
+        if since is None:
+            self._gathered.take()  # spot readings until now
+        else:
+            self._buffer_s = add_buffer(self._gathered, since, pairs) or self._buffer_s
 
     def _ask(self, field: str, call: Callable[[], Answer]) -> Answer | None:
         if field in self._never:
@@ -191,16 +221,3 @@ class GpuReader:
         if text not in self._told:
             self._told.add(text)
             self._tell(code, text, self.unit.info.uuid, error)
-
-
-def mean_permille(since_us: int, pairs: list[tuple[int, int]]) -> int:
-    """Return the mean of (time, percent), each over the time since the one before, in permille.
-
-    A first gap much longer than the next means that the buffer had forgotten its start.
-    """
-    gaps = [pairs[0][0] - since_us]
-    gaps += [after[0] - before[0] for before, after in pairwise(pairs)]
-    if len(gaps) > 1 and gaps[0] > 3 * gaps[1]:
-        gaps[0] = gaps[1]
-    weighted = sum(gap * percent for gap, (_, percent) in zip(gaps, pairs, strict=True))
-    return round(10 * weighted / sum(gaps))

@@ -26,7 +26,8 @@ _NAME = re.compile(r"(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl", re.A
 # seen, or they cannot be told; others' processes are on it too.
 VERIFIED, UNVERIFIED, SHARED = "verified", "unverified", "shared"
 # What `GpuSample.utilization_permille` is: the mean over the interval from the driver's own
-# buffer; the driver's last window (1/6 to 1 s) alone; or GPM's mean over the interval (MIG slices).
+# buffer; the mean of readings at random moments, each of the driver's last window (1/6 to 1 s); or
+# GPM's mean over the interval (MIG slices).
 MEAN, SPOT, GPM = "mean", "spot", "gpm"
 
 
@@ -70,6 +71,7 @@ class Header:
         cores: how many this job may use here.
         memory_limit_bytes: what this job may use here; None if unlimited or unknown.
         cgroup: `v1`, `v2`, or `proc` where /proc was summed over the job's processes.
+        spot_us: between readings of utilization where it is SPOT; None: once each sample (0.1).
     """
 
     host: Word
@@ -86,6 +88,7 @@ class Header:
     memory_limit_bytes: Count | None = None
     cgroup: str | None = None
     driver: str | None = None
+    spot_us: int | None = None
     schema: int = SCHEMA
 
     def epoch_at(self, mono_us: int) -> int:

@@ -1,8 +1,10 @@
 """The figures of one GPU, of its sums over attempts."""
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from typing import Any
 
+from hpckit.stats.samples.records import SPOT
 from hpckit.stats.summary.gpus import ACTIVITIES, GpuTally
 from hpckit.stats.summary.known import enough_of, percent_of
 from hpckit.stats.summary.sums import Sum, add, add_known, mean, most, scaled
@@ -42,6 +44,7 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
         utilization_percent=utilization,
         utilization_peak_percent=scaled(most(tally.peak_permille for tally in tallies), 0.1),
         utilization_source=last.source,
+        utilization_error_percent=_spot_error(utilization, tallies),
         idle_percent=idle / used[0] * 100 if idle is not None and used else None,
         memory_used_percent=peak / total_bytes * 100 if peak is not None and total_bytes else None,
         memory_peak_bytes=peak,
@@ -82,6 +85,17 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
 def _if_enough(known: Sum | None, read_us: float) -> Sum | None:
     """Return a sum that was read for enough of the time in which its GPU was."""
     return known if known and enough_of(known[0], read_us) else None
+
+
+def _spot_error(utilization: float | None, tallies: Sequence[GpuTally]) -> float | None:
+    """Return two standard errors of the mean of readings at random moments, at most.
+
+    None of a GPU whose driver keeps history. No reading varies more than one that is 0 or 100 %.
+    """
+    readings = sum(tally.spot_readings for tally in tallies)
+    if utilization is None or not readings or SPOT not in {tally.source for tally in tallies}:
+        return None
+    return 2 * sqrt(max(utilization * (100 - utilization), 0.0) / readings)
 
 
 def _loss(tally: GpuTally | None, starts: Mapping[int, float]) -> dict[str, Any]:

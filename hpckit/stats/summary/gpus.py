@@ -70,6 +70,7 @@ class GpuTally:
         end_us: when the attempt ended, from its start.
         bins: utilization per bin, as in `Clock.bins`: (number, microseconds, permille x them).
         energy_us: the time over which the counter was seen to grow.
+        spot_readings: how many readings utilization is the mean of, where its source is SPOT.
         first_use_us, idle_tail_us: see `GpuUse`.
     """
 
@@ -95,6 +96,7 @@ class GpuTally:
     throttling: Throttling
     confidence: str
     source: str | None
+    spot_readings: float
     ecc_uncorrected: int | None
     loss: Loss | None
 
@@ -140,6 +142,7 @@ def tally_gpu(parts: Sequence[Part], restart: int, due_us: float, end_us: float)
         throttling=find_throttling(slow),
         confidence=_confidence(parts),
         source=SPOT if SPOT in sources else next(iter(sorted(sources)), None),
+        spot_readings=sum(_spot_readings(part, use) for part, use in zip(parts, uses, strict=True)),
         ecc_uncorrected=_ecc(parts),
         loss=find_loss(files, parts[-1].info, read),
     )
@@ -255,6 +258,13 @@ def _held_idle(part: Part, idle: bytes) -> int | None:
         return weigh(idle, weights)
     held = bytes(least <= value != memory.missing for value in memory.values)
     return weigh(both(idle, held), weights)
+
+
+def _spot_readings(part: Part, use: _Use) -> float:
+    step_us = part.columns.header.spot_us
+    if step_us and use.used:
+        return use.used[0] / step_us
+    return float(len(part.columns))  # one a sample, in files of 0.1
 
 
 def _rows(records: Sequence[Any], position: int) -> Iterator[Any]:

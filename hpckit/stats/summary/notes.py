@@ -1,11 +1,11 @@
 """What the reader should know about samples: the sampler's own notes, damage, and its end."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from hpckit.stats.samples.columns import Columns
-from hpckit.stats.samples.records import SHARED, SPOT
+from hpckit.stats.samples.records import SHARED
 from hpckit.stats.summary.gpus import GpuTally
-from hpckit.stats.summary.values import SourceNote
+from hpckit.stats.summary.values import GpuUse, SourceNote
 
 
 def file_notes(file: Columns, *, over: bool) -> Iterator[SourceNote]:
@@ -29,15 +29,18 @@ def file_notes(file: Columns, *, over: bool) -> Iterator[SourceNote]:
         )
 
 
-def gpu_notes(tallies: Iterable[GpuTally]) -> Iterator[SourceNote]:
+def gpu_notes(tallies: Iterable[GpuTally], per_gpu: Sequence[GpuUse]) -> Iterator[SourceNote]:
     """Yield what limits the figures of GPUs."""
     tallies = list(tallies)
     if any(tally.confidence == SHARED for tally in tallies):
         yield SourceNote(
             code="shared_gpu", text="Other jobs' processes were on these GPUs, too.", host=None
         )
-    if any(tally.source == SPOT for tally in tallies):
+    errors = [gpu.utilization_error_percent for gpu in per_gpu]
+    known = [error for error in errors if error is not None]
+    if known:
         yield SourceNote(
             code="spot",
-            text="The driver keeps no history here: utilization is of its last second only.",
+            text="The driver keeps no history here: utilization is the mean of readings at single "
+            f"moments, good to ± {max(known):.2g} %.",
         )

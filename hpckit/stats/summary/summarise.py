@@ -53,7 +53,7 @@ def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
         attempts=tuple(map(_figures, attempts)),
         notes=(
             *(note for file in files for note in file_notes(file, over=over[file.restart])),
-            *gpu_notes(t for attempt in attempts for t in attempt.gpus),
+            *gpu_notes((t for attempt in attempts for t in attempt.gpus), per_gpu),
         ),
         timelines=tuple(map(make_timeline, attempts)),
         last_epoch=max(file.last_epoch for file in files),

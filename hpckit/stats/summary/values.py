@@ -44,6 +44,7 @@ class GpuUse:
         utilization_percent: time in which a kernel ran, of the time covered.
         utilization_peak_percent: the highest of any sample.
         utilization_source: `mean`, `spot` or `gpm` (`hpckit.stats.samples.records`).
+        utilization_error_percent: of a `spot` mean, two standard errors; null of the others.
         idle_percent: time in samples that saw next to no kernel (< 1 %), of the time covered.
         memory_used_percent: peak / total, as jobstats has it.
         hours, idle_hours: covered by samples; of these, idle.
@@ -72,6 +73,7 @@ class GpuUse:
     utilization_percent: float | None = None
     utilization_peak_percent: float | None = None
     utilization_source: str | None = None
+    utilization_error_percent: float | None = None
     idle_percent: float | None = None
     memory_used_percent: float | None = None
     memory_peak_bytes: int | None = None
