@@ -8,9 +8,16 @@ import pytest
 
 from tests.conftest import write_files
 
+# Waits for the sampler's first line, however busy the machine is.
+WAIT = """\
+import pathlib, sys, time
+while not any(path.stat().st_size for path in pathlib.Path(sys.argv[1]).glob("*.jsonl")):
+    time.sleep(0.05)
+"""
 
-def sampled(cli, here: Path, *words: str) -> tuple[str, list[Path]]:
-    program = [sys.executable, "-c", "print('ran', flush=True); import time; time.sleep(0.4)"]
+
+def sampled(cli, here: Path, *words: str, expected: Path | None = None) -> tuple[str, list[Path]]:
+    program = [sys.executable, "-c", WAIT, str(expected)] if expected else ["true"]
     answer = cli("sample", "--interval", "0.2", *words, "--", *program)
     assert answer.status == 0
     return answer.err, sorted(path for path in here.parent.rglob("*.jsonl") if path.is_file())
@@ -19,7 +26,7 @@ def sampled(cli, here: Path, *words: str) -> tuple[str, list[Path]]:
 def test_samples_go_into_a_folder_of_ones_own(here: Path, cli, monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     for words, place in (((), here / "hpckit-samples" / "7"), (("--dir", "x"), here / "x")):
-        said, files = sampled(cli, here, *words)
+        said, files = sampled(cli, here, *words, expected=place)
         assert said == ""
         assert place in {path.parent for path in files}
 
