@@ -265,7 +265,9 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
         environment["HPCKIT_SOURCES_ONLY"] = task.sources_only
         first.append(_SOURCES_ONLY)
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*first, *_python_path()]))
-    environment.pop(TASK_VARIABLE, None)
+    # Those of a job that this one was submitted from.
+    for name in (TASK_VARIABLE, "HPCKIT_MPI_SCRIPT"):
+        environment.pop(name, None)
     if task.mpi:
         environment["HPCKIT_MPI_SCRIPT"] = Path(mpi_script.__file__).read_text(encoding="utf-8")
     return environment

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.environ import scrubbed_environment
 from hpckit.payload import mpi_script
 from hpckit.payload.rank import rank_environment, script_command
 from hpckit.payload.task import Task
@@ -130,7 +131,10 @@ def test_a_thread_that_waits_for_other_ranks_holds_nobody_up(tmp_path: Path) -> 
     assert done.returncode == 3
 
 
-def test_only_mpis_scripts_are_run_so() -> None:
+def test_only_mpis_scripts_are_run_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in a job that was submitted from an MPI rank.
+    monkeypatch.setenv("HPCKIT_MPI_SCRIPT", "old")
+    assert scrubbed_environment({"HPCKIT_MPI_SCRIPT": "x", "HPCKIT_END_FD": "9"}) == {}
     python = ("apptainer", "exec", "i.sif", "python")
     task = Task(run_dir="/r", run_id="r", executor="slurm", launcher="srun", nodes=1, mpi=True,
                 tasks_per_node=4, command=(*python, "a.py", "-x"), python=python,
