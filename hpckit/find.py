@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from hpckit.errors import NotFoundError
+from hpckit.errors import NotFoundError, RequestError
 from hpckit.files import DamagedFileError, parse_json, read_tail
 from hpckit.paths import is_folder, is_there, typed_path
+from hpckit.run_record import JOB_ID
 from hpckit.runs import (
     RECORD,
     DamagedRun,
@@ -93,8 +94,6 @@ def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) ->
         return [read_run(typed_path(word))]
     if word == "latest":
         return [_latest(root)]
-    if "/" not in word and is_there(root / word / RECORD):
-        return [read_run(root / word)]
     matches, broken = _called(word, root)
     if matches:
         # In a group's folder somebody else's record may claim the id.
@@ -114,11 +113,47 @@ def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) ->
     )
 
 
+def find_believed(word: str, root: Path) -> list[Run]:
+    """Return the runs called `word` for a command that acts on what they say.
+
+    A colleague's run may be called by its own name or folder; a job's id means runs of one's own.
+
+    Raises:
+        NotFoundError: there is none. OutsideError, DamagedRunError: it cannot be read.
+        RequestError: anybody could have written what it says.
+    """
+    found = find_runs(word, root)
+    for run in found:
+        refuse_doubtful(run, word)
+    return found
+
+
+def refuse_doubtful(run: Run, word: str) -> None:
+    """Refuse to believe a run that others can have made up.
+
+    Raises:
+        RequestError: others may write to it, or it is somebody else's and claims a job's id.
+    """
+    if run.doubt:
+        raise RequestError(
+            f"Run {run.run_id} in {run.dir} is not believed: {run.doubt}. What it says may be "
+            "anybody's. If it is yours: chmod go-w the folder and its run.json."
+        )
+    if not run.mine and JOB_ID.fullmatch(word):
+        raise RequestError(
+            f"No run of yours is job {word}; run {run.run_id} of {run.owner} says it is. "
+            f"If you mean that one, name it: {run.run_id}"
+        )
+
+
 def _called(word: str, root: Path) -> tuple[list[Run], list[DamagedRun]]:
     """Return the runs called `word`, by the index, else below `root`; and those that may be."""
     broken: list[DamagedRun] = []
-    if matches := _from_index(word, broken):
+    matches = [run for run in _from_index(word, broken) if run.mine]
+    if matches:
         return matches, broken
+    if not JOB_ID.fullmatch(word) and "/" not in word and is_there(root / word / RECORD):
+        return [read_run(root / word)], broken
     here: list[DamagedRun] = []
     matches = [run for run in list_runs(root, here) if _names(run, word)]
     names = {word, *(_parent(run.run_id) for run in matches)} - {""}
@@ -127,6 +162,8 @@ def _called(word: str, root: Path) -> tuple[list[Run], list[DamagedRun]]:
 
 def _names(run: Run, word: str) -> bool:
     base = _parent(run.run_id) if run.array_job_id else None
+    if JOB_ID.fullmatch(word):  # no run of hpckit's is called so: somebody else's might be
+        return word in (run.job_id, run.array_job_id)
     return word in (run.job_id, run.run_id, run.array_job_id, base)
 
 
@@ -158,7 +195,7 @@ def _latest(root: Path) -> Run:
 
 
 def _newest_indexed() -> Run | None:
-    return next((run for run in map(_still_there, _indexed()) if run), None)
+    return next((run for run in map(_still_there, _indexed()) if run and run.mine), None)
 
 
 def newest_runs(

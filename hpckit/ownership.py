@@ -19,7 +19,7 @@ def is_mine_alone(path: Path | int, status: os.stat_result) -> bool:
 
     `path` may be an open descriptor.
     """
-    return status.st_uid == os.getuid() and not _writers(path, status)
+    return status.st_uid == os.getuid() and not writers(path, status)
 
 
 def strangers(path: Path, *, passed: frozenset[Path] = frozenset()) -> str:
@@ -41,7 +41,7 @@ def strangers(path: Path, *, passed: frozenset[Path] = frozenset()) -> str:
         if status.st_uid not in (_ROOT, os.getuid()):
             return f"{step} belongs to {_user(status.st_uid)}"
         sticky = status.st_mode & stat.S_ISVTX
-        if stat.S_ISDIR(status.st_mode) and not sticky and (who := _writers(step, status)):
+        if stat.S_ISDIR(status.st_mode) and not sticky and (who := writers(step, status)):
             return f"{who} may write {step}"
     return ""
 
@@ -85,7 +85,8 @@ def steps(path: Path) -> Iterator[Path]:
             here = Path("/") if target.is_absolute() else here.parent
 
 
-def _writers(path: Path | int, status: os.stat_result) -> str:
+def writers(path: Path | int, status: os.stat_result) -> str:
+    """Name who else than its owner may write to a file or folder: "" if nobody."""
     if status.st_mode & stat.S_IWOTH:
         return "everybody"
     if not status.st_mode & stat.S_IWGRP:

@@ -11,7 +11,7 @@ from hpckit.values import Count, Moment, Within, Word, rebuild
 MAX_BYTES = 4 * 2**20
 # What a folder's name, and an id given to Slurm's programs, may be.
 _RUN_ID = re.compile(r"[\w][\w.-]{0,200}", re.ASCII)
-_JOB_ID = re.compile(r"\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}", re.ASCII)
+JOB_ID = re.compile(r"\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}", re.ASCII)
 
 # Far above any cluster's nodes, ranks and GPUs: loops over them end.
 Size = Annotated[int, Within(0, 10_000_000)]
@@ -94,10 +94,15 @@ def checked_record(found: object) -> Mapping[str, Any]:
     record: RunRecord = rebuild(RunRecord, found, newer=True)
     array = record.get("array")
     for word in (record["job_id"], array["job_id"] if array else "0"):
-        if not _JOB_ID.fullmatch(word):
+        if not JOB_ID.fullmatch(word):
             raise DamagedFileError(f"{word[:80]!r} cannot be a job's id")
     if not _RUN_ID.fullmatch(record["run_id"]):
         raise DamagedFileError(f"{record['run_id'][:80]!r} cannot be a run's id")
     if "\0" in record["cwd"]:
         raise DamagedFileError("'cwd' holds a NUL")
     return record
+
+
+def is_slurm_id(word: str) -> bool:
+    """Say whether a word is a job's id as Slurm gives it."""
+    return word[:1].isdigit() and JOB_ID.fullmatch(word) is not None

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.ownership import writers
 from hpckit.paths import is_there, typed_path
 from hpckit.run_record import MAX_BYTES, checked_record
 
@@ -40,10 +41,25 @@ class Run:
         return str(self.record["job_id"])
 
     @property
-    def mine(self) -> bool:
-        """Whether this user made the folder."""
+    def doubt(self) -> str:
+        """Why the record may be another's than the folder's owner's, or of another run; or ""."""
+        name, record = os.path.realpath(self.dir).rpartition("/")[2], self.dir / RECORD
+        if name != self.run_id:
+            return f"its folder is called {name}"
         try:
-            return self.dir.stat().st_uid == os.getuid()
+            around, inside = self.dir.stat(), record.lstat()
+        except OSError:
+            return "it cannot be read any more"
+        if around.st_uid != inside.st_uid:
+            return f"its {RECORD} was written by another than the owner of its folder"
+        who = writers(self.dir, around) or writers(record, inside)
+        return f"{who} may write to it" if who else ""
+
+    @property
+    def mine(self) -> bool:
+        """Whether this user, and nobody else, can have written what the run says."""
+        try:
+            return self.dir.stat().st_uid == os.getuid() and not self.doubt
         except OSError:  # removed since
             return False
 

@@ -9,7 +9,7 @@ import typer
 from hpckit import collections as places
 from hpckit.cli.output import note
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError
-from hpckit.find import find_runs, handed_over
+from hpckit.find import find_runs, handed_over, refuse_doubtful
 from hpckit.paths import is_folder, is_there
 from hpckit.runs import DamagedRun, Run, runs_root
 from hpckit.sites import Site, detect_site, load_site
@@ -74,8 +74,13 @@ def find_site(name: str | None, collections: tuple[places.Collection, ...]) -> S
     return load_site(name or detect_site(collections), collections)
 
 
-def runs_called(words: list[str], option: Path | None) -> tuple[list[Run], list[HpckitError]]:
+def runs_called(
+    words: list[str], option: Path | None, *, believed: bool = False
+) -> tuple[list[Run], list[HpckitError]]:
     """Return the runs of several ids, each once, in the order given; and why others cannot be read.
+
+    `believed` is for commands that act on what runs say: those that others can have made up are
+    refused. Whose runs are not the user's own is said on stderr.
 
     Raises:
         NotFoundError: an id is none: nothing has been done yet. HpckitError: no run can be read.
@@ -86,13 +91,28 @@ def runs_called(words: list[str], option: Path | None) -> tuple[list[Run], list[
     for word in words:
         damaged: list[DamagedRun] = []
         try:
-            found += find_runs(word, root, damaged)
+            here = find_runs(word, root, damaged)
         except (DamagedRunError, OutsideError) as error:
             errors.append(error)
+            continue
         errors += [row.error for row in damaged]
+        for run in here if believed else ():
+            refuse_doubtful(run, word)
+        found += here
     if not found:
         raise_last(errors)
-    return list({run.dir: run for run in found}.values()), errors
+    unique = list({run.dir: run for run in found}.values())
+    for run in unique:
+        say_whose(run)
+    return unique, errors
+
+
+def say_whose(run: Run) -> None:
+    """Say on stderr whose words a run's are, if they are not this user's own."""
+    if run.doubt:
+        note(f"note: what run {run.run_id} says may be anybody's word: {run.doubt}")
+    elif not run.mine:
+        note(f"note: run {run.run_id} is of {run.owner}, and so is what it says")
 
 
 def raise_last(errors: list[HpckitError]) -> None:

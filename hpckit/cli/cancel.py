@@ -1,10 +1,18 @@
 """`hpckit cancel JOBID...`."""
 
+from pathlib import Path
+
 import typer
 
-from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, raise_last, runs_called
+from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, raise_last, settled_root
 from hpckit.cli.output import note, print_json, say
-from hpckit.cli.view import status_document, status_line
+from hpckit.cli.view import status_line, status_record
+from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
+from hpckit.find import find_runs, refuse_doubtful
+from hpckit.run_record import is_slurm_id
+from hpckit.runs import DamagedRun, Run
+from hpckit.submission.by_id import cancel_by_id
+from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
 
 
@@ -14,13 +22,55 @@ def add_to(app: typer.Typer) -> None:
 
 
 def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
-    """End jobs, or take them out of the queue. Jobs that are over stay as they were."""
-    called, errors = runs_called(job_ids, runs)
-    found = cancel_runs(called)
-    if json:
-        print_json(status_document(found))
-    else:
-        say("\n".join(status_line(status) for status in found))
+    """End jobs, or take them out of the queue. Jobs that are over stay as they were.
+
+    Slurm's own id is enough also where the run cannot be read: Slurm says whose the job is.
+    """
+    root = settled_root(runs, tuple(job_ids))
+    called: dict[Path, Run] = {}
+    by_id: dict[str, HpckitError | None] = {}
+    errors: list[HpckitError] = []
+    for word in job_ids:
+        damaged: list[DamagedRun] = []
+        try:
+            found, why = find_runs(word, root, damaged), None
+            for run in found:
+                refuse_doubtful(run, word)
+        except (RequestError, OutsideError) as error:
+            if not (is_slurm_id(word) or isinstance(error, DamagedRunError | OutsideError)):
+                raise
+            found, why = [], error
+        errors += [row.error for row in damaged]
+        if is_slurm_id(word) and not (found and all(run.mine for run in found)):
+            by_id[word] = why
+        elif why:
+            errors.append(why)
+        called |= {run.dir: run for run in found if word not in by_id}
+    _cancel(list(called.values()), by_id, json=json, errors=errors)
+    raise_last(errors)
+
+
+def _cancel(
+    runs: list[Run],
+    by_id: dict[str, HpckitError | None],
+    *,
+    json: bool,
+    errors: list[HpckitError],
+) -> None:
+    states = {word: cancel_by_id(word, why) for word, why in by_id.items()}
+    found: list[RunStatus] = cancel_runs(runs) if runs else []
+    if json and (found or states or not errors):
+        records = [status_record(status) for status in found]
+        records += [{"job_id": word, "state": state} for word, state in states.items()]
+        print_json(records[0] if len(records) == 1 else {"jobs": records})
+    elif not json:
+        say_all([status_line(status) for status in found])
+        say_all([f"{word} {state}: by Slurm's word, no run" for word, state in states.items()])
     if not all(status.finished or status.elsewhere for status in found):
         note("Slurm has the request, but some jobs are still ending.")
-    raise_last(errors)
+
+
+def say_all(lines: list[str]) -> None:
+    """Print lines, if there are any."""
+    if lines:
+        say("\n".join(lines))

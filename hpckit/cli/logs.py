@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JobArgument, RunsOption, settled_root
+from hpckit.cli.arguments import JobArgument, RunsOption, say_whose, settled_root
 from hpckit.cli.output import note, say, show_log
 from hpckit.errors import DamagedRunError, RequestError
 from hpckit.failures import error_report
@@ -39,6 +39,7 @@ def logs(
 ) -> None:
     """Print what a job's ranks wrote: rank 0 unless told otherwise."""
     run = _one(job_id, find_runs(job_id, settled_root(runs, (job_id,))))
+    say_whose(run)
     damaged: list[str] = []
     if errors:
         _print_errors(run)

@@ -13,7 +13,7 @@ from hpckit.cli.output import note, show_text
 from hpckit.cli.prepare import prepare
 from hpckit.cli.submit import parse_gpus
 from hpckit.errors import OutsideError, RequestError
-from hpckit.find import find_runs
+from hpckit.find import find_believed
 from hpckit.plan.request import Request, request_from_record
 from hpckit.render import Rendered
 from hpckit.runs import Run
@@ -52,7 +52,7 @@ def resubmit(
 
     The code is what the script's folder holds now; what differs from the recorded run is said.
     """
-    found = find_runs(job_id, settled_root(runs, (job_id,)))
+    found = find_believed(job_id, settled_root(runs, (job_id,)))
     old = found[0]
     gpu_type, gpu_count = parse_gpus(gpus)
     changes: dict[str, Any] = {

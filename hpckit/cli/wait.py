@@ -25,7 +25,7 @@ def wait(
     json: JsonOption = False,
 ) -> None:
     """Wait until all jobs are over. Exit status 0 when all COMPLETED, 1 when one did not."""
-    called, errors = runs_called(job_ids, runs)
+    called, errors = runs_called(job_ids, runs, believed=True)
     for error in errors:  # it may be long until the others are over
         note(f"hpckit: error: {error}")
     found = wait_for(called, timeout_s=timeout, look=NeverStarting())

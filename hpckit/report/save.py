@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hpckit.ownership import is_mine_alone
 from hpckit.report.gather import Gathered
 from hpckit.runs import write_json
 from hpckit.stats.advice.engine import Advice
@@ -40,6 +41,6 @@ def save(found: Gathered, advice: Sequence[Advice]) -> Gathered:
 
 def _is_mine(folder: Path) -> bool:
     try:
-        return folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK)
+        return is_mine_alone(folder, folder.stat()) and os.access(folder, os.W_OK)
     except OSError:
         return False

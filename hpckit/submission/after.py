@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpckit.errors import NotFoundError, PlanError, RequestError
-from hpckit.find import find_runs
+from hpckit.errors import PlanError, RequestError
+from hpckit.find import find_believed
 from hpckit.plan.checks import off_switch
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
@@ -41,7 +41,7 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
     kind, job = read_after(word)
     if executor == "slurm" and is_slurm_id(job):
         return f"{kind}:{job}", ()
-    found = find_runs(job, root)
+    found = find_believed(job, root)
     if found[0].executor != executor:
         raise RequestError(
             f"--after {word}: that is a {found[0].executor} run, this one {executor}."
@@ -76,8 +76,8 @@ def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
 def _ended(job: str, root: Path) -> Iterator[tuple[str, JobState]]:
     """Yield each job a word means that is over, with its state."""
     try:
-        runs: list[Run] = find_runs(job, root)
-    except NotFoundError:
+        runs: list[Run] = find_believed(job, root)
+    except RequestError:  # no run, or none to be believed
         yield from ended_jobs([job] if is_slurm_id(job) else [])
         return
     for status in statuses(runs):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hpckit import localjob
 from hpckit.errors import OutsideError, RequestError
+from hpckit.find import refuse_doubtful
 from hpckit.runs import Run
 from hpckit.slurm import control
 from hpckit.slurm.client import own_patience_s, patience
@@ -93,6 +94,7 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
     for run in runs:
         if not run.mine:
             how = f" Who may end any job: scancel {run.job_id}" * (run.executor == "slurm")
+            refuse_doubtful(run, run.run_id)
             raise RequestError(
                 f"Run {run.run_id} is of {run.owner}, who alone can cancel it with hpckit.{how}"
             )
