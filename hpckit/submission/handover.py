@@ -191,7 +191,13 @@ def _settle(handover: Handover) -> list[str]:
             f"Slurm has no job of run {handover.run_id}, so it was not taken: submit it again. "
             f"What is left of it: {handover.base}"
         )
-    adopt(handover, job_id)
+    try:
+        adopt(handover, job_id)
+    except OSError as error:
+        raise UnknownOutcomeError(
+            f"Slurm has taken run {handover.run_id} as job {job_id}, which cannot be written down "
+            f"in {handover.base}: {error.strerror}. Make room there and ask again."
+        ) from error
     forget(handover.run_id)
     return [f"Slurm has taken run {handover.run_id}: it is job {job_id}."]
 

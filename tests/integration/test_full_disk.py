@@ -1,0 +1,91 @@
+"""A full disk, a quota, a broken disk at submit: one clear error, and nothing half-done."""
+
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpckit.submission import folders
+
+SUBMIT = ("submit", "ddp", "--executor=slurm", "--gpus=1")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own; `mount` needs root."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "hpckit-test", str(folder)]
+    subprocess.run(argv, check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+def test_with_any_room_left_there_is_a_whole_run_or_none(here, cli, fake_slurm, disk) -> None:
+    outcomes = set()
+    for left_kb in range(0, 48, 4):
+        filler = disk / "filler"
+        filler.write_bytes(b"x" * (256 - left_kb) * 1024)
+        said = cli(*SUBMIT, "--runs", str(disk / "runs"))
+        outcomes.add(said.status)
+        filler.unlink()
+        found = list((disk / "runs").glob("*")) if (disk / "runs").exists() else []
+        if said.status:
+            assert (said.status, said.out, found) == (3, "", [])
+            assert len(said.err.splitlines()) == 1
+            assert "cannot be made or" in said.err
+            assert "No space left on device" in said.err
+            assert "--runs DIR" in said.err
+        else:
+            (run,) = found
+            assert json.loads((run / "run.json").read_text())["job_id"].startswith("10")
+            subprocess.run(["rm", "-r", str(disk / "runs")], check=True)
+    assert outcomes == {0, 3}
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE])
+@pytest.mark.parametrize("name", ["job.sh", "handover.json", "run.json", "0.pkl"])
+def test_any_error_of_the_disk_is_one_line_and_no_job_stays(
+    here: Path, cli, fake_slurm: Path, monkeypatch, number: int, name: str
+) -> None:
+    real = os.open
+
+    def failing(path, flags, *words, **options):
+        if name in str(path) and flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, flags, *words, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    if name == "0.pkl":  # which submitit writes
+        monkeypatch.setattr("submitit.core.utils.DelayedSubmission.dump", failing_dump(number))
+    said = cli(*SUBMIT)
+    assert (said.status, said.out) == (3, "")
+    assert len(said.err.splitlines()) == 1
+    assert os.strerror(number) in said.err
+    assert not (here / "runs").exists()
+    calls = (fake_slurm / "calls.jsonl").read_text() if name == "run.json" else ""
+    assert ('["scancel", "1001"]' in calls) == (name == "run.json")  # Slurm had taken it
+
+
+def failing_dump(number: int):
+    def dump(self, path) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    return dump
+
+
+def test_what_cannot_be_removed_hides_no_error(here, cli, fake_slurm, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(folders, "_remove", broken)
+    (fake_slurm / "sbatch.rc").write_text("1")
+    (fake_slurm / "sbatch.err").write_text("sbatch: error: Invalid qos specification\n")
+    said = cli(*SUBMIT)
+    assert (said.status, len(said.err.splitlines())) == (3, 1)
+    assert "Invalid qos" in said.err
