@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.errors import ConfigError
+from hpckit.files import DamagedFileError, read_text
 
 Scalar = str | int | float | bool | None
 _SMALL = 10_000
+# Tenfold the largest site file; Python's own parser takes seconds for so many.
+_MOST_BYTES = 256 * 1024
+_LARGEST = 2**64
 # Lines whose keys are not read, for `every_problem`.
 _LEFT_OUT: ContextVar[frozenset[int]] = ContextVar("left_out", default=frozenset())
 _KEY_FAULT = re.compile(r"[^\n]*?:(\d+): (?!.*\bneeds ').*", re.DOTALL)
@@ -161,12 +165,13 @@ def read_document(path: Path, what: str) -> Fields:
     import yaml
 
     try:
-        node = _compose(path.read_text(encoding="utf-8"))
+        node = _compose(read_text(path, most=_MOST_BYTES))
         values = _build(node, path, set()) if node else ({}, Place(path, 1))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text.") from error
+    except DamagedFileError as error:
+        utf = isinstance(error.__cause__, UnicodeDecodeError)
+        raise ConfigError(f"{path}: {'is not UTF-8 text' if utf else error}.") from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: is not valid YAML: {error.problem}.") from error
@@ -240,7 +245,9 @@ def _scalar(node: Any, place: Place) -> Scalar:  # noqa: ANN401
         value: Scalar = yaml.constructor.SafeConstructor().construct_object(node)
     except (ValueError, LookupError, AttributeError) as error:  # `0x_`, `!!bool maybe`
         kind = node.tag.rpartition(":")[2]
-        raise ConfigError(f"{place}: {node.value!r} cannot be read as {kind}.") from error
+        raise ConfigError(f"{place}: {node.value[:80]!r} cannot be read as {kind}.") from error
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ConfigError(f"{place}: a number is larger than any that counts something.")
     return value
 
 

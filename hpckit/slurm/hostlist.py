@@ -8,8 +8,9 @@ from hpckit.errors import RequestError
 
 _NAME = re.compile(r"(?:[^\s,\[\]]|\[[^\[\]]*\])+")
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 _MOST = 65_536  # slurm.h, MAX_SLURM_NODES
+_SHOWN = 200
 _NO_NODES = frozenset({"", "(null)", "none", "none assigned", "n/a", "unknown", "(none)"})
 
 
@@ -81,8 +82,13 @@ def _numbers(inside: str, text: str) -> list[str]:
 
 def _check_size(count: int, text: str) -> None:
     if count > _MOST:
-        raise RequestError(f"Node list '{text}' names more than {_MOST} nodes. Shorten it.")
+        raise RequestError(f"Node list '{_shown(text)}' names more than {_MOST} nodes. Shorten it.")
 
 
 def _unreadable(text: str) -> RequestError:
-    return RequestError(f"Node list '{text}' cannot be read. Write it like 'c[1-4,07],login'.")
+    shown = _shown(text)
+    return RequestError(f"Node list '{shown}' cannot be read. Write it like 'c[1-4,07],login'.")
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -3,7 +3,7 @@
 import re
 import time
 
-_DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?")
+_DURATION = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?")
 _NO_VAL = (1 << 32) - 2
 _SECONDS_OF = {  # keyed by (days given, number of parts), as in sbatch(1), --time
     (False, 1): (60,),

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpckit.files import parse_json
 from hpckit.stats.known import highest, mean, share, total
 from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.values import JS1, GpuUse, JobUse, NodeUse, SourceNote
@@ -22,6 +23,7 @@ from hpckit.stats.summary.values import JS1, GpuUse, JobUse, NodeUse, SourceNote
 _MARK = re.compile(r"JS1:([A-Za-z0-9+/=]+)", re.IGNORECASE)
 # The largest known are some kilobytes; more is damage, or a trap.
 _LONGEST = 16 << 20
+_MOST_NODES = 65_536  # slurm.h, MAX_SLURM_NODES
 # 2^64 - 1 and its like stand for "none" in most programs.
 _TOO_LARGE = 1 << 63
 _INDEX = re.compile(r"(\d{1,6})(?:\.\d{1,6})?", re.ASCII)
@@ -56,11 +58,13 @@ def decode(comment: str) -> Js1:
         text = inflate.decompress(packed, _LONGEST)
         if not inflate.eof:
             raise ValueError("cut short, or far too long")
-        record = json.loads(text)
-    except (ValueError, binascii.Error, zlib.error, RecursionError) as error:
+        record = parse_json(text, nan=True)
+    except (ValueError, binascii.Error, zlib.error) as error:
         return Js1(trouble=f"The site's jobstats record is damaged ({error}).")
     if not isinstance(record, dict) or not isinstance(record.get("nodes"), dict):
         return Js1(trouble="The site's jobstats record has no nodes.")
+    if len(record["nodes"]) > _MOST_NODES:
+        return Js1(trouble=f"The site's jobstats record is damaged ({len(record['nodes'])} nodes).")
     return Js1(record=record)
 
 

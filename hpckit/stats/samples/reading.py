@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, compress, repeat
-from operator import itemgetter
+from operator import itemgetter, le
 from pathlib import Path
 
 from hpckit.files import chunks
@@ -30,6 +30,8 @@ from hpckit.stats.samples.records import Header, Record, Slow
 _CHUNK_BYTES = 1 << 19
 # No record of ours is longer; more without a newline is damage, and must not fill the memory.
 _LONGEST_LINE = 1 << 20
+# Ten years: no job is longer, and no node is up for so long.
+_LONGEST_US = 10 * 366 * 86_400 * 1_000_000
 _BEFORE, _AFTER = len(SAMPLE_PREFIX), len(SAMPLE_SUFFIX) + CRC_BYTES
 # Parts of a sample's line.
 _TEXT, _SUM = itemgetter(slice(_BEFORE, -CRC_BYTES)), itemgetter(slice(1 - CRC_BYTES, None))
@@ -45,6 +47,7 @@ class Damage:
         holes: runs of NUL bytes.
         torn: files that end in half a line.
         unknown: records of a kind or shape that this version does not know.
+        astray: samples before the one before them, or ten years from the header.
         headless: files without a readable header, so that nothing in them can be understood.
     """
 
@@ -52,6 +55,7 @@ class Damage:
     holes: int = 0
     torn: int = 0
     unknown: int = 0
+    astray: int = 0
     headless: int = 0
 
 
@@ -71,7 +75,8 @@ def read_blocks(
     """Yield a file's header, then its records, with the samples in blocks of columns.
 
     The order is the file's within each kind of record; between kinds their `mono_us` tells, unless
-    `in_order` ends a block at every other record. Memory use does not grow with the file.
+    `in_order` ends a block at every other record: then samples are given as they stand, else those
+    whose time cannot be are left out. Memory use does not grow with the file.
 
     Raises:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
@@ -84,6 +89,7 @@ def read_blocks(
     yield header
     length = _BEFORE + layout.bytes * 4 // 3 + _AFTER
     packed: list[bytes] = []
+    order = _Order(layout, header, damage)
     for lines in _batches(path, damage):
         groups = ([line] for line in lines) if in_order else (lines,)
         for group in groups:
@@ -95,10 +101,12 @@ def read_blocks(
                 packed = []
             yield from records
             while len(packed) >= samples:
-                yield _block(layout, packed[:samples])
+                yield from order.blocks(packed[:samples])
                 del packed[:samples]
-    if packed:
+    if packed and in_order:
         yield _block(layout, packed)
+    else:
+        yield from order.blocks(packed)
 
 
 def read_records(path: Path, damage: Damage) -> Iterator[Record]:
@@ -172,6 +180,46 @@ def _other(line: bytes, damage: Damage) -> Record | None:
 def _block(layout: Layout, packed: list[bytes]) -> Block:
     # The suffix of each is no letter of base64, and passed over.
     return Block(layout, binascii.a2b_base64(b"".join(packed)))
+
+
+class _Order:
+    """Makes blocks of samples whose times go on from one to the next, and end.
+
+    The clock of one boot never goes back: what does was written by no sampler of ours, and sums
+    over time would be anything.
+    """
+
+    def __init__(self, layout: Layout, header: Header, damage: Damage) -> None:
+        self._layout = layout
+        self._damage = damage
+        self._last = header.mono_us - _LONGEST_US
+        self._end = header.mono_us + _LONGEST_US
+
+    def blocks(self, packed: list[bytes]) -> Iterator[Block]:
+        if not packed:
+            return
+        block = _block(self._layout, packed)
+        times = self._times(block)
+        if times[0] < self._last or times[-1] > self._end or not all(map(le, times, times[1:])):
+            packed = self._in_order(packed, times)
+            block = _block(self._layout, packed)
+            times = self._times(block)
+        if packed:
+            self._last = times[-1]
+            yield block
+
+    def _in_order(self, packed: list[bytes], times: "array[int]") -> list[bytes]:
+        kept, last = [], self._last
+        for text, time in zip(packed, times, strict=True):
+            if last <= time <= self._end:
+                kept.append(text)
+                last = time
+        self._damage.astray += len(packed) - len(kept)
+        return kept
+
+    def _times(self, block: Block) -> "array[int]":
+        column = block.node("mono_us")
+        return column.values if column else array("Q")
 
 
 def _lines(path: Path, damage: Damage) -> Iterator[bytes]:

@@ -19,7 +19,8 @@ from hpckit.values import LAST_MOMENT, Count, Within, Word
 SCHEMA = 1
 # Of one node, counted as MIG slices.
 MOST_GPUS = 1024
-Wall = Annotated[int, Within(0, LAST_MOMENT * 1_000_000)]
+# Its samples may be ten years later: reading.py.
+Wall = Annotated[int, Within(0, LAST_MOMENT * 990_000)]
 _NAME = re.compile(r"(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl", re.ASCII)
 
 # How sure it is that a GPU is this job's (facts 7.1): its processes are all the job's; none was

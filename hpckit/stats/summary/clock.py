@@ -1,5 +1,6 @@
 """How much time each sample stands for, and the bins of time in which sums are taken."""
 
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -63,7 +64,10 @@ class Clock:
 
 def bin_width_s(elapsed_s: float) -> int:
     """Return a round width that cuts a job into at most 400 bins."""
-    return next((width for width in _WIDTHS_S if elapsed_s / width <= _MOST_BINS), _WIDTHS_S[-1])
+    days = math.ceil(elapsed_s / _MOST_BINS / _WIDTHS_S[-1])
+    return next(
+        (width for width in _WIDTHS_S if elapsed_s / width <= _MOST_BINS), days * _WIDTHS_S[-1]
+    )
 
 
 def make_clock(columns: Columns, origin_us: int, width_s: float) -> Clock:
@@ -127,17 +131,15 @@ def without(clock: Clock, times: "array[int]", taken: Sequence[Interval]) -> Clo
 
 
 def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> Sequence[Bin]:
-    if not times:
-        return ()
-    numbers = range((times[0] - origin) // width, (times[-1] - origin) // width + 1)
-    edges = [bisect_left(times, origin + number * width) for number in (*numbers, numbers.stop)]
     found = []
-    for number, (first, last) in zip(numbers, pairwise(edges), strict=True):
-        if first == last:
-            continue
+    first = 0
+    while first < len(times):  # from one bin with samples to the next: a hole may be of any length
+        number = (times[first] - origin) // width
+        last = bisect_left(times, origin + (number + 1) * width, first + 1)
         inside = weights[first:last]
         even = max(inside) - min(inside) <= _EVEN * max(inside)
         found.append(Bin(number=number, first=first, last=last, weight_us=sum(inside), even=even))
+        first = last
     return found
 
 

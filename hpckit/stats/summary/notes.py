@@ -20,11 +20,12 @@ def file_notes(file: Columns, *, over: bool) -> Iterator[SourceNote]:
             host=host,
         )
     damage = file.damage
-    if damage.bad_lines or damage.holes or damage.unknown:
+    if damage.bad_lines or damage.holes or damage.unknown or damage.astray:
         yield SourceNote(
             code="damage",
-            text=f"{damage.bad_lines} damaged records, {damage.holes} holes and {damage.unknown} "
-            f"records of a newer version were left out of {file.path.name}.",
+            text=f"{damage.bad_lines} damaged records, {damage.holes} holes, {damage.unknown} "
+            f"records of a newer version and {damage.astray} of no possible time were left out of "
+            f"{file.path.name}.",
             host=host,
         )
 
