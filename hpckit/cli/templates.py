@@ -11,6 +11,7 @@ from hpckit.cli.arguments import JsonOption, look_around
 from hpckit.cli.output import note, print_json, say, show_text, table
 from hpckit.collections import content_hash, survey
 from hpckit.errors import RequestError, TemplateError
+from hpckit.files import DamagedFileError, read_text, reason
 from hpckit.lint import Finding, lint_collection, lint_template
 from hpckit.render import find_template, list_templates, read_template
 from hpckit.script import VARIABLES
@@ -152,6 +153,6 @@ def diff(name: NameArgument) -> None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except OSError as error:
-        raise TemplateError(f"{path}: cannot be read: {error.strerror}.") from error
+        return read_text(path).splitlines(keepends=True)
+    except (OSError, DamagedFileError) as error:
+        raise TemplateError(f"{path}: cannot be read: {reason(error)}.") from error

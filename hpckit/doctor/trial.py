@@ -1,6 +1,5 @@
 """Short jobs by hpckit's own way of submitting: sent together, waited for, read, cleared away."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from hpckit import shell
 from hpckit.errors import OutsideError, RequestError
+from hpckit.files import DamagedFileError, open_regular, parse_json
 from hpckit.logs import JOB_LOG
 from hpckit.runs import Run
 from hpckit.submission.folders import remove_run
@@ -100,10 +100,10 @@ def _said(run: Run, rank: int) -> dict[str, Any]:
     for text in _text(run.dir / "logs" / f"{rank}.out").splitlines():
         if text.startswith(_MARK):
             try:
-                said: dict[str, Any] = json.loads(text.removeprefix(_MARK))
-            except ValueError:  # another's words in the middle of it: as good as not said
+                said = parse_json(text.removeprefix(_MARK))
+            except DamagedFileError:  # another's words in the middle of it: as good as not said
                 return {}
-            return said
+            return said if isinstance(said, dict) else {}
     return {}
 
 
@@ -127,7 +127,7 @@ def _why(run: Run, status: RunStatus) -> str:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return stream.read(_MOST_BYTES).decode(errors="replace")
-    except OSError:
+    except (OSError, DamagedFileError):
         return ""

@@ -8,6 +8,7 @@ from typing import Any
 from hpckit.collections import Collection, Found, content_hash, find_all
 from hpckit.documents import nearest
 from hpckit.errors import TemplateError
+from hpckit.files import DamagedFileError, open_regular
 from hpckit.quoting import quoted_expression
 from hpckit.render.limits import MAX_SOURCE_BYTES
 
@@ -88,10 +89,10 @@ def read_template(found: Found) -> str:
         TemplateError: unreadable, or an expression inside quotes or a here-document.
     """
     try:
-        with found.path.open("rb") as stream:
+        with open_regular(found.path) as stream:
             content = stream.read(MAX_SOURCE_BYTES + 1)
         source = content.decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, DamagedFileError, UnicodeDecodeError) as error:
         raise TemplateError(f"{found.path}: cannot be read: {error}.") from error
     if len(content) > MAX_SOURCE_BYTES:
         raise TemplateError(

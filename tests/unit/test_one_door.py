@@ -1,0 +1,61 @@
+"""Every read of a file that others may have written goes through `hpckit/files.py`."""
+
+import ast
+from pathlib import Path
+
+import hpckit
+
+PACKAGE = Path(hpckit.__file__).parent
+# Modules that read by themselves, and what.
+PROC, OWN, WRITES = "the kernel's files", "the package's own files", "writes"
+ALLOWED = {
+    "cli/stats.py": OWN,
+    "payload/rank.py": OWN,
+    "detect/mounts.py": PROC,
+    "detect/place.py": PROC,
+    "localjob.py": PROC,
+    "payload/rendezvous.py": PROC,
+    "stats/sampler/cgroups.py": PROC,
+    "stats/sampler/node.py": PROC,
+    "collections/scaffold.py": WRITES,
+    "runs.py": WRITES,
+    "stats/sampler/start.py": WRITES,
+    "stats/sampler/writer.py": WRITES,
+    "submission/folders.py": "folders held open, and writes",
+    "submission/in_job.py": "a pickle's folder held open",
+    "collections/model.py": "measured before, by its own walk",
+    "lint/collection.py": "an author's own scripts, on request",
+    "lint/scripts.py": "shellcheck's answer",
+    "files.py": "the door",
+}
+READS = {"read_text", "read_bytes", "open"}
+
+
+def direct_reads(path: Path) -> set[str]:
+    """Return the calls of a module that read a file, or parse JSON, without the door."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if not isinstance(node, ast.Call):
+            continue
+        match node.func:
+            case ast.Attribute(value=ast.Name(id="json"), attr="load" | "loads"):
+                found.add("json")
+            case ast.Attribute(value=ast.Name(id="os"), attr="open"):
+                found.add("os.open")
+            case ast.Attribute(attr=name) if name in READS:
+                found.add(name)
+            case ast.Name(id="open"):
+                found.add("open")
+    return found
+
+
+def test_files_of_others_are_read_through_one_door() -> None:
+    modules = {
+        str(path.relative_to(PACKAGE)): direct_reads(path)
+        for path in PACKAGE.rglob("*.py")
+        # The scripts' side reads what its user names, in jobs.
+        if path.relative_to(PACKAGE).parts[0] not in ("parallel", "inference")
+    }
+    reading = {name for name, found in modules.items() if found}
+    assert reading - {*ALLOWED} == set(), "read through hpckit/files.py"
+    assert {*ALLOWED} - reading == set(), "no longer true"
