@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, RunsOption, settled_root
+from hpckit.cli.arguments import JsonOption, RunsOption, say_whose, settled_root
 from hpckit.cli.output import note, print_json, say, show_page, show_text
 from hpckit.errors import HpckitError, JobError, RequestError
 from hpckit.report.advising import advised, rules_for, site_called
@@ -119,6 +119,10 @@ def _find(
     with patience():
         targets, missing = find_targets(words, settled_root(runs, tuple(words)))
         live = live_steps(targets)
+    for run in {
+        target.known.run.dir: target.known.run for target in targets if target.known.run
+    }.values():
+        say_whose(run)
     for gathered in gather(targets, samples, live):
         job, advice = advised(gathered.job)
         whole = replace(gathered, job=job)

@@ -92,7 +92,9 @@ def test_somebody_elses_run_is_read_and_not_written(
     run: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    found = document(cli, run.name)
+    answer = cli("stats", run.name, "--json")
+    assert f"note: run {run.name} is of " in answer.err
+    found = json.loads(answer.out)
     assert found["summary"]["gpu_hours"] == 4
     assert found["timeseries_file"] is None
     assert not (run / "summary.json").exists()

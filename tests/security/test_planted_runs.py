@@ -97,7 +97,9 @@ def test_a_record_of_another_hand_or_another_run_is_not_believed(here, cli) -> N
 
 def test_a_colleagues_run_called_by_its_name_says_whose_it_is(here, cli) -> None:
     plant(here / "runs", "theirs-1")
-    for command, status in (("status", 0), ("wait", 0), ("logs", 0), ("cancel", 2)):
+    for command, status in (
+        ("status", 0), ("wait", 0), ("logs", 0), ("stats", 0), ("cancel", 2),
+    ):  # fmt: skip
         said = cli(command, "theirs-1")
         assert said.status == status, said.err
         assert "of user 61002" in said.err

@@ -2,6 +2,7 @@ import base64
 import gzip
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -249,6 +250,18 @@ def test_what_is_not_known_is_left_out() -> None:
     assert jobstats_record(JobUse(job_id="7", elapsed_s=5.0)) is None
     bare = job((NodeUse(host="c1"),), GpuUse(host="c1", index=0), GpuUse(host="c1"))
     assert jobstats_record(bare) == {"gpus": 2, "nodes": {"c1": {}}, "total_time": 100}
+
+
+def test_a_gpu_that_was_read_for_a_part_of_its_job_gives_no_mean_to_others() -> None:
+    for covered, elapsed, known in (
+        (79.0, 7200.0, False),
+        (81.0, 7200.0, True),
+        (20.0, 70.0, True),
+    ):
+        gpu = GpuUse(host="c1", index=0, utilization_percent=90.0, covered_percent=covered)
+        record = jobstats_record(replace(job((NodeUse(host="c1"),), gpu), elapsed_s=elapsed))
+        assert record is not None
+        assert ("gpu_utilization" in record["nodes"]["c1"]) is known
 
 
 def test_a_jobs_record_is_read_back() -> None:
