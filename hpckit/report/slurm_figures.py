@@ -77,8 +77,15 @@ _NO_CPU = {"cpu_s": None, "cpu_efficiency_percent": None}
 def _js1(usage: JobUsage) -> Js1:
     """Return the site's record of an attempt; one of another attempt stays until it is replaced."""
     found = decode(usage.admin_comment or "")
-    theirs = None if found.record is None else elapsed_of(found.record)
-    ours = usage.record.elapsed_s
+    if found.record is None:
+        return found
+    listed = len(found.record["nodes"])
+    if usage.alloc_nodes is not None and listed > usage.alloc_nodes:
+        return Js1(
+            trouble=f"The site's jobstats record is not of this job: it lists {listed} nodes, "
+            f"the job had {usage.alloc_nodes}."
+        )
+    theirs, ours = elapsed_of(found.record), usage.record.elapsed_s
     if ours is None or theirs is None:
         return found
     if abs(theirs - ours) <= max(_JS1_APART_S, _JS1_APART * ours):

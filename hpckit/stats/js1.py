@@ -140,8 +140,9 @@ def from_record(
     elapsed, counted = elapsed_of(record), _number(record.get("gpus"))
     said = {str(host): row for host, row in record["nodes"].items()}
     rows = {host: row for host, row in said.items() if isinstance(row, dict)}
-    per_node = tuple(_node_use(host, row, elapsed) for host, row in rows.items())
-    per_gpu = tuple(gpu for host, row in rows.items() for gpu in _gpu_uses(host, row, elapsed))
+    of_nodes = {host: _gpu_uses(host, row, elapsed) for host, row in rows.items()}
+    per_node = tuple(_node_use(host, row, elapsed, of_nodes[host]) for host, row in rows.items())
+    per_gpu = tuple(gpu for found in of_nodes.values() for gpu in found)
     # A node or GPU without a row is there as well.
     every_node = [*per_node, *[NodeUse(host="")] * _lacking(max(nodes or 0, len(said)), rows)]
     most = max((number for number in (counted, gpus) if number is not None), default=None)
@@ -213,10 +214,11 @@ def _lacks(gpus: Sequence[GpuUse], nodes: Sequence[NodeUse]) -> Iterator[Remark]
         yield Remark(figures=tuple(partly), note=note)
 
 
-def _node_use(host: str, row: Mapping[str, Any], elapsed: float | None) -> NodeUse:
+def _node_use(
+    host: str, row: Mapping[str, Any], elapsed: float | None, gpus: Sequence[GpuUse]
+) -> NodeUse:
     cores, cpu_s = _number(row.get("cpus")), _number(row.get("total_time"))
     used, limit = _bytes(row.get("used_memory")), _bytes(row.get("total_memory"))
-    gpus = [gpu.utilization_percent for gpu in _gpu_uses(host, row, elapsed)]
     core_s = cores * elapsed if cores and elapsed else None
     return NodeUse(
         host=host,
@@ -228,7 +230,7 @@ def _node_use(host: str, row: Mapping[str, Any], elapsed: float | None) -> NodeU
         memory_limit_bytes=limit,
         memory_efficiency_percent=share([used], [limit]),
         gpus=len(gpus),
-        gpu_utilization_percent=mean(gpus),
+        gpu_utilization_percent=mean(gpu.utilization_percent for gpu in gpus),
     )
 
 
@@ -243,9 +245,9 @@ def _gpu_uses(host: str, row: Mapping[str, Any], elapsed: float | None) -> tuple
             host=host,
             index=_index(index),
             utilization_percent=_number(utilization.get(index)),
-            memory_peak_bytes=_bytes(used.get(index)),
-            memory_total_bytes=_bytes(limit.get(index)),
-            memory_used_percent=share([_bytes(used.get(index))], [_bytes(limit.get(index))]),
+            memory_peak_bytes=(peak := _bytes(used.get(index))),
+            memory_total_bytes=(most := _bytes(limit.get(index))),
+            memory_used_percent=share([peak], [most]),
             hours=elapsed / 3600 if elapsed else None,
         )
         for index in sorted({*utilization, *used, *limit})

@@ -736,6 +736,14 @@ def test_a_jobstats_record_of_another_attempt_is_not_this_ones(elapsed: str, its
     assert [note.code for note in slurm_notes([usage])] == ([] if its else ["js1"])
 
 
+def test_a_jobstats_record_of_more_nodes_than_the_job_had_is_not_its() -> None:
+    many = {f"n{number}": {"cpus": 2, "total_time": 50} for number in range(60_000)}
+    usage = with_js1("100", nodes=many)
+    assert next(answer.source for answer in slurm_answers([usage])) == "sacct"
+    (note,) = slurm_notes([usage])
+    assert "lists 60000 nodes, the job had 1." in note.text
+
+
 def test_a_jobstats_record_that_lacks_a_node_is_no_mean_of_the_rest() -> None:
     (usage,) = read(line("7", AdminComment=with_js1("100").admin_comment or "", NNodes="2"))
     js1, _ = slurm_answers([usage])
