@@ -49,7 +49,7 @@ STALE = {
 # What must differ from job to job, or says where in time and in the process tree a rank is.
 OWN_FIELDS = {
     "JobId", "Priority", "StartTime", "EndTime", "SubmitTime", "EligibleTime", "AccrueTime",
-    "LastSchedEval", "RunTime", "Command", "StdErr", "StdOut", "JobState", "Reason",
+    "LastSchedEval", "RunTime", "Comment", "Command", "StdErr", "StdOut", "JobState", "Reason",
     "AllocNode:Sid", "ExitCode", "PreemptEligibleTime", "Deadline", "JOB_GRES", "Scheduler",
     "BatchHost",
 }  # fmt: skip
@@ -71,7 +71,9 @@ def fingerprint(desk: Desk, job: Record) -> tuple[dict[str, str], dict[int, dict
     assert desk.over(job["job_id"])["state"] == "COMPLETED", desk.call(
         "logs", job["job_id"], "--all"
     ).out
-    fields = {k: v for k, v in desk.scontrol(job["job_id"]).items() if k not in OWN_FIELDS}
+    known = desk.scontrol(job["job_id"])
+    assert known["Comment"] == f"hpckit:{job['run_id']}"
+    fields = {k: v for k, v in known.items() if k not in OWN_FIELDS}
     ranks = {
         rank: {k: v for k, v in seen["env"].items() if k not in OWN_VARIABLES}
         for rank, seen in rank_files(job["run_dir"]).items()
