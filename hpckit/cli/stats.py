@@ -25,6 +25,7 @@ from hpckit.stats.advice.explain import explain
 from hpckit.stats.advice.loading import find_rule
 from hpckit.stats.document import SCHEMA_FILE, job_document
 from hpckit.stats.js1 import jobstats_record
+from hpckit.stats.merge import utilization_coverage
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.known import enough
 
@@ -224,7 +225,7 @@ def _gate(found: Sequence[Gathered], fail_under: float | None) -> None:
         value = row.job.summary.gpu_utilization_percent
         if value is None:
             raise JobError(f"Job {row.job.job_id}: GPU utilization is unknown.")
-        read = row.job.summary.gpu_coverage_percent
+        read = utilization_coverage(row.job)
         if read is not None and not enough(read):
             raise JobError(
                 f"Job {row.job.job_id}: GPU utilization is unknown: its GPUs were read for "

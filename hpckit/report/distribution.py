@@ -17,6 +17,7 @@ from hpckit.report.view import (
 )
 from hpckit.spelling import in_line
 from hpckit.stats.advice.engine import Advice
+from hpckit.stats.known import total
 from hpckit.stats.summary.values import JobUse
 
 _MOST = 12
@@ -63,7 +64,9 @@ def _lines(
     found = distribution(jobs)
     states = ", ".join(f"{count} {state}" for state, count in sorted(found["states"].items()))
     yield style.paint(f"{len(jobs)} jobs", "bold") + f": {states}"
-    if found["gpu_hours"]:
+    if found["gpu_hours"] is None and _values(jobs, "gpu_hours"):
+        yield "GPU-hours unknown: those of some jobs are"
+    elif found["gpu_hours"]:
         idle = found["gpu_hours_idle"]
         yield f"{hours(found['gpu_hours'])} GPU-hours" + (
             f", {hours(idle)} of them idle" if idle is not None else ""
@@ -110,7 +113,7 @@ def _tasks(jobs: Sequence[JobUse], style: Style, *, all_jobs: bool) -> Iterator[
             f"{percent(job.summary.cpu_efficiency_percent):>8}{size(job.summary.memory_peak_bytes):>12}"
         )
     if len(chosen) < len(jobs):
-        yield f"and {len(jobs) - len(chosen)} more, used better: --all"
+        yield f"and {len(jobs) - len(chosen)} more: --all"
 
 
 def _advice(advice: Mapping[str, Sequence[Advice]], count: int) -> Iterator[str]:
@@ -132,8 +135,13 @@ def _values(jobs: Sequence[JobUse], name: str) -> list[float]:
 
 
 def _total(jobs: Sequence[JobUse], name: str) -> float | None:
-    values = [value for job in jobs if (value := getattr(job.summary, name)) is not None]
-    return round(sum(values), 3) if values else None
+    """Return the sum over jobs that held nodes; None if one's is not known."""
+    values = total(getattr(job.summary, name) for job in jobs if job.elapsed_s != 0 and _began(job))
+    return None if values is None else round(values, 3)
+
+
+def _began(job: JobUse) -> bool:
+    return job.elapsed_s is not None or job.start is not None
 
 
 def _spread(values: Sequence[float]) -> dict[str, float] | None:
@@ -144,6 +152,6 @@ def _spread(values: Sequence[float]) -> dict[str, float] | None:
     return {
         "min": round(values[0], 3),
         "median": round((values[last // 2] + values[(last + 1) // 2]) / 2, 3),
-        "p95": round(values[-(-last * 95 // 100)], 3),
+        "p95": round(values[-(-len(values) * 95 // 100) - 1], 3),
         "max": round(values[-1], 3),
     }

@@ -23,9 +23,6 @@ from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import Attempt, JobUse, SourceNote
 
-# By how much a start and an end in whole seconds differ from the time between, if it is over; and
-# for how long accounting takes to answer.
-_ROUNDING_S = {True: 1.0, False: 30.0}
 OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
 
@@ -99,8 +96,7 @@ def _lost(known: Known, held: Sequence[Span]) -> Iterator[SourceNote]:
 
 def _suspended(held: Sequence[Span]) -> Iterator[SourceNote]:
     """Say for how long a job held no cores between its start and its end."""
-    gaps = [span.wall_s - span.elapsed_s for span in held]
-    away = sum(gap for gap, span in zip(gaps, held, strict=True) if gap > _ROUNDING_S[span.over])
+    away = sum(span.suspended_s for span in held)
     if away:
         text = f"Suspended for {duration(away)}: not in its time and hours."
         yield SourceNote(code="suspended", text=text)
@@ -137,7 +133,7 @@ def _completed(job: JobUse, account: Account | None, held: Sequence[Span], now: 
 
 def _gpus(held: Sequence[Span], account: Account) -> int | None:
     planned = held[-1].gpus if held else None
-    return planned if planned is not None else len(account.per_gpu)
+    return planned if planned is not None else account.gpus
 
 
 def _bare_attempt(span: Span) -> Attempt:
@@ -171,10 +167,12 @@ def _last_end(ends: Sequence[float | None]) -> float | None:
 
 
 def _of_step(known: Known, step: str | None) -> Known:
-    """Leave only one step's usage, if one was asked for."""
+    """Leave only one step's usage, if one was asked for: of attempts that came to have it."""
     if step is None:
         return known
-    return replace(known, attempts=tuple(_one_step(usage, step) for usage in known.attempts))
+    had = [usage for usage in known.attempts if any(row.step == step for row in usage.steps)]
+    attempts = had or known.attempts
+    return replace(known, attempts=tuple(_one_step(usage, step) for usage in attempts))
 
 
 def _one_step(usage: JobUsage, name: str) -> JobUsage:
@@ -186,13 +184,18 @@ def _one_step(usage: JobUsage, name: str) -> JobUsage:
         elapsed_s=usage.record.elapsed_s if step.elapsed_s is None else step.elapsed_s,
         start_time=step.start_time or usage.record.start_time,
         end_time=step.end_time or usage.record.end_time,
+        nodes=step.hosts or usage.record.nodes,
     )
+    nodes = len(step.hosts or ()) or usage.alloc_nodes
+    limit = usage.memory_limit_bytes_per_node
     return replace(
         usage,
         record=record,
         steps=(step,),
         total_cpu_s=None,
         admin_comment=None,
+        alloc_nodes=nodes,
+        memory_limit_bytes=limit * nodes if limit and nodes else usage.memory_limit_bytes,
         alloc_cpus=step.cpus or usage.alloc_cpus,
         alloc_gpus=usage.alloc_gpus if step.gpus is None else step.gpus,
     )

@@ -20,6 +20,7 @@ from hpckit.report.view import (
 from hpckit.spelling import in_line
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import DRIVER, Severity
+from hpckit.stats.merge import utilization_coverage
 from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import JobUse
@@ -135,7 +136,7 @@ def _unmeasured(job: JobUse) -> str:
 def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
     summary = job.summary
     yield _bar("GPU utilization", summary.gpu_utilization_percent, "", style, low_is_bad=True)
-    read = summary.gpu_coverage_percent
+    read = utilization_coverage(job)
     if read is not None and not enough(read):
         yield f"{'':{_LABEL}}of the {percent(read)} of their time in which GPUs were read"
     if summary.gpu_utilization_percent is None and summary.gpu_utilization_peak_percent is not None:
@@ -206,7 +207,8 @@ def _attempts(job: JobUse) -> Iterator[str]:
     if len(job.attempts) < 2:
         return
     yield ""
-    yield f"{len(job.attempts)} attempts (figures above are of all of them)"
+    whose = "GPU-hours" if any(note.code == "newest_attempt" for note in job.notes) else "figures"
+    yield f"{len(job.attempts)} attempts ({whose} above are of all of them)"
     for attempt in job.attempts:
         yield cut(
             f"  {attempt.restart}  {attempt.state or '?':<10} {duration(attempt.elapsed_s):>12}  "

@@ -27,11 +27,13 @@ def slurm_answers(attempts: Sequence[JobUsage]) -> Iterator[Answer]:
         answer = from_record(record, nodes=usage.alloc_nodes, gpus=usage.alloc_gpus)
         theirs = answer.summary["gpu_hours"]
         yield replace(
-            answer, summary={**answer.summary, "gpu_hours": theirs if hours is None else hours}
+            answer,
+            summary={**answer.summary, "gpu_hours": theirs if hours is None else hours},
+            remarks=(*answer.remarks, *_newest_only(attempts)),
         )
     over = _is_over(usage, attempts)
     figures = _figures(usage) if over else _so_far(usage)
-    remarks = tuple(_limits(usage)) if over else ()
+    remarks = (*_limits(usage), *_newest_only(attempts)) if over else ()
     yield Answer(source=SACCT, summary={**figures, "gpu_hours": hours}, remarks=remarks)
 
 
@@ -185,6 +187,15 @@ def _limits(usage: JobUsage) -> Iterator[Remark]:
             "end (TotalCPU) lacks processes that nobody waited for."
         )
         yield Remark(figures=("cpu_s",), note=SourceNote(code="cpu_polled", text=text))
+
+
+def _newest_only(attempts: Sequence[JobUsage]) -> Iterator[Remark]:
+    """Say of which attempt figures are, where several held nodes."""
+    if sum(usage.record.elapsed_s != 0 and _held(usage) for usage in attempts) < 2:
+        return
+    text = "What accounting says of use is of the newest attempt alone."
+    figures = (*_NO_CPU, *_MEMORY, *_GPU_PEAKS, "gpu_utilization_percent")
+    yield Remark(figures=figures, note=SourceNote(code="newest_attempt", text=text))
 
 
 def cpu_seconds(job: JobUsage) -> float | None:

@@ -114,7 +114,7 @@ def energy(joules: float | None) -> str:
     if joules is None:
         return "?"
     kwh = joules / 3.6e6
-    return f"{kwh:.1f} kWh" if kwh >= 1 else f"{kwh * 1000:.3g} Wh"
+    return f"{kwh:.1f} kWh" if kwh >= 0.9995 else f"{kwh * 1000:.3g} Wh"
 
 
 def duration(seconds: float | None) -> str:

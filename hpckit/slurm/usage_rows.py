@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.record import JobRecord, each_task, text_or_none
 from hpckit.slurm.rows import COLUMN, SACCT_FORMAT, sacct_record
 from hpckit.slurm.times import parse_moment
@@ -56,6 +57,7 @@ class StepUsage:
     state: str | None = None
     elapsed_s: int | None = None
     tasks: int | None = None
+    hosts: tuple[str, ...] | None = None
     cpus: int | None = None
     gpus: int | None = None
     cpu_s: float | None = None
@@ -148,6 +150,7 @@ def step_usage(step: str, row: Mapping[str, str], *, live: bool = False) -> Step
         state=text_or_none(row.get("State", "")),
         elapsed_s=parse_count(row.get("ElapsedRaw", "")),
         tasks=tasks,
+        hosts=nodes_or_none(row.get("NodeList", "")),
         cpus=parse_count(row.get("AllocCPUS", "")),
         gpus=count_gpus(parse_tres(row.get("AllocTRES", ""))),
         cpu_s=cpu_s,

@@ -104,6 +104,13 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
     )
 
 
+def utilization_coverage(job: JobUse) -> float | None:
+    """Return for how much of their time GPUs were read, if utilization is of samples."""
+    if job.origins.get("summary.gpu_utilization_percent") != SAMPLES:
+        return None
+    return job.summary.gpu_coverage_percent
+
+
 def _remarks(answers: Sequence[Answer], origins: Mapping[str, str]) -> Iterator[Remark]:
     """Yield what is to be said of figures that are of this source, or of none."""
     for answer in answers:

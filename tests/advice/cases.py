@@ -3,7 +3,7 @@
 The two differ by as little as the threshold allows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpckit.stats.summary.values import JobUse, Stalls
 from tests.advice.made import GIB, HOUR, START, cpu_job, cpu_node, gpu, job, node
@@ -54,6 +54,11 @@ def spread(nodes: int, gpus: int, **changes: object) -> JobUse:
 def cores(count: int, **changes: object) -> JobUse:
     wanted = {"cores": count, "cpus_per_task": count}
     return job(requested=wanted, summary={"cpu_efficiency_percent": 50.0}, **changes)
+
+
+def sampled(account: JobUse, percent: float) -> JobUse:
+    summary = replace(account.summary, coverage_percent=percent)
+    return replace(account, summary=summary)
 
 
 def memory(gb_used: float, gb: float, **changes: object) -> JobUse:
@@ -182,6 +187,11 @@ CASES = (
     Case("memory-over-allocated", "yellow", memory(69.9, 100), memory(70, 100),
          action="--mem-gb 84"),
     Case("memory-over-allocated", "yellow", memory(10, 50), memory(10, 49.9)),
+    # What the nodes that nobody read had may be the peak.
+    Case("memory-over-allocated", "yellow", sampled(memory(10, 100), 80),
+         sampled(memory(10, 100), 79.9)),
+    Case("host-memory-per-gpu", "yellow", sampled(memory(84, 129), 80),
+         sampled(memory(84, 129), 79.9)),
     Case("memory-near-limit", "yellow", memory(95, 100), memory(94.9, 100),
          action="--mem-gb 114"),
     Case("time-limit-too-long", "red", took(1000, 10000), took(1000, 1666),

@@ -117,8 +117,13 @@ def test_what_is_not_known_is_no_advice() -> None:
             assert advise(account, (dataclasses.replace(rule, silences=()),), SITE) == ()
 
 
-# Being well used excuses many cores, but only where that is known.
-EXEMPTIONS = {("cores-per-gpu", "cpu_efficiency_percent")}
+# Being well used excuses many cores, and few samples excuse much memory, but only where that is
+# known: accounting has no coverage.
+EXEMPTIONS = {
+    ("cores-per-gpu", "cpu_efficiency_percent"),
+    ("host-memory-per-gpu", "coverage_percent"),
+    ("memory-over-allocated", "coverage_percent"),
+}
 
 
 def figures_of(account: object, skip: tuple[str, ...]) -> list[str]:

@@ -49,8 +49,8 @@ def write_samples(
     period_s: float = 10.0,
     late_s: float = 0.0,
     cores: int = 16,
-    cores_used: Sequence[float] | float = 4.0,
-    memory: Sequence[int] | int = 8 << 30,
+    cores_used: Sequence[float | None] | float = 4.0,
+    memory: Sequence[int | None] | int = 8 << 30,
     limit: int | None = 64 << 30,
     sm: float | None = 0.5,
     source: str = "mean",
@@ -91,7 +91,7 @@ def write_samples(
     for number in range(count):
         mono_us = BEGAN_US + round((late_s + number * period_s) * 1e6)
         busy = cores_used if isinstance(cores_used, int | float) else cores_used[number]
-        if number:
+        if number and busy is not None:
             cpu_us += round(busy * period_s * 1e6)
         gpus = []
         for at, row in enumerate(used):
@@ -113,8 +113,9 @@ def write_samples(
             gpus.append(replace(reading, **dict.fromkeys(gone)))
         need = memory if isinstance(memory, int) else memory[number]
         sample = Sample(
-            mono_us=mono_us, cpu_us=cpu_us, memory_bytes=need, memory_peak_bytes=need,
-            oom_kills=0, own_cpu_us=number * 500, own_rss_bytes=19 << 20, gpus=tuple(gpus),
+            mono_us=mono_us, cpu_us=None if busy is None else cpu_us, memory_bytes=need,
+            memory_peak_bytes=need, oom_kills=0, own_cpu_us=number * 500, own_rss_bytes=19 << 20,
+            gpus=tuple(gpus),
         )  # fmt: skip
         lines.append(encode(sample))
         if number % 6 == 0 and used:

@@ -10,6 +10,9 @@ from hpckit.stats.summary.gpus import GpuTally, Part, tally_gpu
 from hpckit.stats.summary.nodes import NodeTally, tally_node
 
 Item = TypeVar("Item")
+# By how much a start and an end in whole seconds differ from the time between, if it is over; and
+# for how long accounting takes to answer.
+_ROUNDING_S = {True: 1.0, False: 30.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +43,12 @@ class Span:
         return max(self.end - self.start, 0.0)
 
     @property
+    def suspended_s(self) -> float:
+        """For how long it held no cores between its start and its end."""
+        away = self.wall_s - self.elapsed_s
+        return away if away > _ROUNDING_S[self.over] else 0.0
+
+    @property
     def elapsed_s(self) -> float:
         """How long it held its nodes: what hours are made of, here as in accounting."""
         return self.wall_s if self.held_s is None else self.held_s
@@ -65,7 +74,7 @@ class Added:
     def gpu_hours(self) -> float | None:
         """For how long it held GPUs; None if their number is unknown."""
         count = self.span.gpus
-        if count is None and self.nodes:
+        if count is None and self.nodes and self.saw_all_nodes:
             count = len(self.gpus)
         return None if count is None else count * self.span.elapsed_s / 3600
 
@@ -75,9 +84,17 @@ class Added:
         return max(self.span.gpus or 0, len(self.gpus)) * self.span.elapsed_s * 1e6
 
     @property
+    def saw_all_nodes(self) -> bool:
+        """Whether each node has samples."""
+        seen = len({node.host for node in self.nodes})
+        return seen >= (self.span.nodes or len(self.span.hosts))
+
+    @property
     def saw_all_gpus(self) -> bool:
         """Whether each GPU has samples."""
-        return len(self.gpus) >= (self.span.gpus or 0)
+        if self.span.gpus is None:
+            return self.saw_all_nodes
+        return len(self.gpus) >= self.span.gpus
 
 
 def add_up(files: Sequence[Columns], span: Span) -> Added:
@@ -95,7 +112,13 @@ def add_up(files: Sequence[Columns], span: Span) -> Added:
         width_s=width_s,
         clocks=tuple(clocks),
         nodes=tuple(
-            tally_node(group, span.restart, due_us, span.memory_limit_bytes)
+            tally_node(
+                group,
+                span.restart,
+                due_us,
+                span.memory_limit_bytes,
+                suspended=span.suspended_s > 0,
+            )
             for group in by(clocks, lambda pair: pair[0].header.host)
         ),
         gpus=tuple(

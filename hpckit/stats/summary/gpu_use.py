@@ -18,6 +18,10 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
     `starts` are the attempts' by restart, in epoch seconds.
     """
     last = tallies[-1]
+    # A GPU that an earlier attempt held has no first use and no end in the newest.
+    first_use_us, idle_tail_us = (
+        (last.first_use_us, last.idle_tail_us) if last.restart == max(starts) else (None, None)
+    )
     due_us, read_us = (sum(getattr(t, name) for t in tallies) for name in ("due_us", "read_us"))
     used = _if_enough(add(tally.used for tally in tallies), read_us)
     utilization = mean(used, 0.1)
@@ -28,9 +32,12 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
     energy, energy_us = add_known(t.energy_mj for t in tallies), sum(t.energy_us for t in tallies)
     idle = add_known(tally.idle_us for tally in tallies) if used else None
     whole = used is not None and enough_of(used[0], due_us)
-    peak = most(tally.memory_peak for tally in tallies)
+    seen = sum(tally.memory_us for tally in tallies)
+    peak = most(tally.memory_peak for tally in tallies) if enough_of(seen, read_us) else None
     total_bytes = last.info.memory_total_bytes
-    hours = used[0] / 3.6e9 if used else None
+    # Samples reach a little over the edges of an attempt, and into time it was suspended.
+    held = min(due_us / used[0], 1.0) if used else None
+    hours = used[0] * held / 3.6e9 if used and held is not None else None
     sm = mean(sums["sm_permille"], 0.1)
     throttling = sum((tally.throttling for tally in tallies), Throttling())
     lost = next((t for t in reversed(tallies) if t.loss), None)
@@ -54,12 +61,14 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
         else mean(sums["power_mw"], 1e-3),
         energy_joules=scaled(energy, 1e-3) if enough_of(energy_us, due_us) else None,
         hours=hours,
-        idle_hours=scaled(idle, 1 / 3.6e9) if whole else None,
-        first_use_s=scaled(last.first_use_us, 1e-6),
-        idle_tail_s=scaled(last.idle_tail_us, 1e-6),
+        idle_hours=idle / used[0] * hours
+        if whole and idle is not None and used and hours is not None
+        else None,
+        first_use_s=scaled(first_use_us, 1e-6),
+        idle_tail_s=scaled(idle_tail_us, 1e-6),
         longest_idle_s=scaled(most(tally.longest_idle_us for tally in tallies), 1e-6),
-        memory_held_idle_s=scaled(add_known(tally.held_idle_us for tally in tallies), 1e-6)
-        if whole
+        memory_held_idle_s=scaled(add_known(tally.held_idle_us for tally in tallies), 1e-6 * held)
+        if whole and held is not None
         else None,
         sm_active_percent=sm,
         tensor_percent=mean(sums["tensor_permille"], 0.1),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from hpckit.stats.samples.columns import Columns
@@ -51,12 +52,13 @@ class Part:
             if value != column.missing
         ]
 
-    def read(self) -> list[Interval]:
-        """Return the time in which anything of the GPU was read."""
-        columns = [*self.columns.gpus[self.position].values()]
-        if not columns:
-            known = [time for time, _ in self.energies()]
-            return [(known[0], known[-1])] if known else []
+    def read(self, name: str | None = None) -> list[Interval]:
+        """Return the time in which anything of the GPU, or one column, was read."""
+        known = self.columns.gpus[self.position]
+        columns = [column for key, column in known.items() if name in (None, key)]
+        if not columns and name is None:
+            times = [time for time, _ in self.energies()]
+            return [(times[0], times[-1])] if times else []
         flags = known_flags(columns, len(self.columns))
         return read_time(self.clock, self.columns.times, flags)
 
@@ -69,6 +71,7 @@ class GpuTally:
         due_us: the time the attempt held it; of it `read_us` was read.
         end_us: when the attempt ended, from its start.
         bins: utilization per bin, as in `Clock.bins`: (number, microseconds, permille x them).
+        memory_us: the time in which its memory was read.
         energy_us: the time over which the counter was seen to grow.
         spot_readings: how many readings utilization is the mean of, where its source is SPOT.
         first_use_us, idle_tail_us: see `GpuUse`.
@@ -86,6 +89,7 @@ class GpuTally:
     idle_us: int | None
     peak_permille: int | None
     memory_peak: int | None
+    memory_us: int
     energy_mj: int | None
     energy_us: int
     held_idle_us: int | None
@@ -128,6 +132,7 @@ def tally_gpu(parts: Sequence[Part], restart: int, due_us: float, end_us: float)
         idle_us=add_known(use.idle_us for use in uses),
         peak_permille=most(highest(part.column("utilization_permille")) for part in parts),
         memory_peak=most(highest(part.column("memory_bytes")) for part in parts),
+        memory_us=length(union(part.read("memory_bytes") for part in parts)),
         energy_mj=energy_mj,
         energy_us=energy_us,
         held_idle_us=add_known(use.held_idle_us for use in uses),
@@ -199,12 +204,23 @@ def _busy(part: Part, utilization: Column, idle: bytes) -> tuple[Interval | None
     first, last = busy.find(1), busy.rfind(1)
     if first < 0:
         return None, None
-    pause = longest_run(idle[first:last])
     since = min(times[first] - times[max(first - 1, 0)], part.clock.reach_us)
     return (
         (max(times[first] - since - origin, 0), max(times[last] - origin, 0)),
-        times[first + pause[1] - 1] - times[first + pause[0] - 1] if pause[1] else 0,
+        max(_pauses(part, idle, first, last), default=0),
     )
+
+
+def _pauses(part: Part, idle: bytes, first: int, last: int) -> Iterator[int]:
+    """Yield the longest pause of each stretch without a hole: in one, nobody knows of pauses."""
+    times, clock = part.columns.times, part.clock
+    edges = [first, *(hole for hole in clock.holes if first < hole < last), last]
+    for begin, end in pairwise(edges):
+        pause = longest_run(idle[begin:end])
+        if pause[1]:
+            at = begin + pause[0]
+            before = min(times[at] - times[at - 1], clock.reach_us)
+            yield times[begin + pause[1] - 1] - times[at] + before
 
 
 def _moments(

@@ -7,6 +7,7 @@ from itertools import pairwise
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.clock import Clock, file_times, read_time
+from hpckit.stats.summary.flags import known_flags
 from hpckit.stats.summary.known import Interval, enough_of, length, percent_of, union
 from hpckit.stats.summary.sums import add_known, highest, most
 from hpckit.stats.summary.values import GpuUse, NodeUse
@@ -22,6 +23,7 @@ class NodeTally:
         due_us: the time the attempt held it; of it `covered_us` is sampled.
         seen_us: between samples.
         cpu_seen_us: over which CPU time was seen to grow.
+        memory_us: in which memory was read.
     """
 
     host: str
@@ -35,6 +37,7 @@ class NodeTally:
     cpu_us: int | None
     cpu_seen_us: int
     memory_peak: int | None
+    memory_us: int
     memory_peak_cache: int | None
     swap_peak: int | None
     oom_kills: int | None
@@ -45,12 +48,22 @@ class NodeTally:
 
 
 def tally_node(
-    files: Sequence[File], restart: int, due_us: float, memory_limit: int | None = None
+    files: Sequence[File],
+    restart: int,
+    due_us: float,
+    memory_limit: int | None = None,
+    *,
+    suspended: bool = False,
 ) -> NodeTally:
-    """Add up one node's files, oldest first; the attempt held it for `due_us`."""
+    """Add up one node's files, oldest first.
+
+    The attempt held it for `due_us`; time it was `suspended`, in which no CPU time grows, is more.
+    """
     read = union(read_time(clock, columns.times) for columns, clock in files)
     newest = files[-1][0].header
     cpu_us, cpu_seen_us = _grown(files, lambda columns: columns.node.get("cpu_us"))
+    if suspended:
+        cpu_seen_us = min(cpu_seen_us, round(due_us))
     counters = [columns.counters for columns, _ in files]
     return NodeTally(
         host=newest.host,
@@ -64,6 +77,7 @@ def tally_node(
         cpu_us=cpu_us,
         cpu_seen_us=cpu_seen_us,
         memory_peak=most(highest(columns.node.get("memory_bytes")) for columns, _ in files),
+        memory_us=length(union(_known_time(file, "memory_bytes") for file in files)),
         memory_peak_cache=most(highest(row.get("memory_peak_bytes")) for row in counters),
         swap_peak=most(highest(row.get("swap_bytes")) for row in counters),
         oom_kills=most(highest(row.get("oom_kills")) for row in counters),
@@ -92,10 +106,15 @@ def unsaid(files: Sequence[File], read: Sequence[Interval]) -> int:
 def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
     """Return a node's figures from its tallies (one attempt or several) and its GPUs'."""
     last = tallies[-1]
+    read_us = sum(tally.covered_us for tally in tallies)
     cpu_us = add_known(tally.cpu_us for tally in tallies)
     core_us = sum(t.cpu_seen_us * (t.cores or 0) for t in tallies if t.cpu_us is not None)
     seen_us = sum(tally.cpu_seen_us for tally in tallies)
+    if not enough_of(seen_us, read_us):
+        cpu_us = None
     peak = most(tally.memory_peak for tally in tallies)
+    if not enough_of(sum(tally.memory_us for tally in tallies), read_us):
+        peak = None
     due_us = sum(tally.due_us for tally in tallies)
     whole = enough_of(seen_us, due_us)
     own_us, span_us = add_known(t.own_cpu_us for t in tallies), sum(t.seen_us for t in tallies)
@@ -129,6 +148,15 @@ def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
         sampler_cpu_percent=own_us / span_us * 100 if own_us is not None and span_us else None,
         sampler_rss_bytes=most(tally.own_rss for tally in tallies),
     )
+
+
+def _known_time(file: File, name: str) -> list[Interval]:
+    """Return the time in which one column of a file was read."""
+    columns, clock = file
+    column = columns.node.get(name)
+    if column is None:
+        return []
+    return read_time(clock, columns.times, known_flags([column], len(columns)))
 
 
 def _grown(

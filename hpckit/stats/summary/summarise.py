@@ -16,7 +16,12 @@ from hpckit.stats.summary.whole import whole
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """What the samples of one job say. `last_epoch` is when the newest was taken."""
+    """What the samples of one job say.
+
+    Attributes:
+        last_epoch: when the newest sample was taken.
+        gpus: those of the newest attempt that has samples; None if a node of it has none.
+    """
 
     summary: Summary
     per_gpu: tuple[GpuUse, ...]
@@ -25,6 +30,7 @@ class Account:
     notes: tuple[SourceNote, ...]
     timelines: tuple[Timeline, ...]
     last_epoch: float
+    gpus: int | None = None
 
 
 def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
@@ -45,6 +51,7 @@ def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
         node_use(tallies, [gpu for gpu in per_gpu if gpu.host == tallies[0].host])
         for tallies in sorted(nodes, key=lambda tallies: tallies[0].host)
     )
+    newest = [attempt for attempt in attempts if attempt.nodes][-1]
     over = {attempt.span.restart: attempt.span.over for attempt in attempts}
     return Account(
         summary=whole(per_gpu, per_node, attempts),
@@ -57,6 +64,7 @@ def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
         ),
         timelines=tuple(map(make_timeline, attempts)),
         last_epoch=max(file.last_epoch for file in files),
+        gpus=len(newest.gpus) if newest.saw_all_nodes else None,
     )
 
 

@@ -114,7 +114,7 @@ def _row(bins: Mapping[int, float], count: int, reach: int) -> tuple[float | Non
     """Return all bins; one without a sample has the value of the sample that reaches back to it."""
     row: list[float | None] = [None] * count
     before = -1
-    for number in sorted(bins):
+    for number in sorted(number for number in bins if number >= 0):
         first = max(before + 1, number - reach, 0)
         row[first : number + 1] = [bins[number]] * (min(number, count - 1) + 1 - first)
         before = number

@@ -19,6 +19,8 @@ def whole(
     saw_all = all(attempt.saw_all_gpus for attempt in attempts)
     core_us = sum(t.cpu_seen_us * (t.cores or 0) for t in tallies if t.cpu_us is not None)
     cpu_us = add_known(tally.cpu_us for tally in tallies)
+    if not enough_of(cpu_seen_us, covered_us):
+        cpu_us = None
     gpu_used, gpu_total = _used((gpu.memory_peak_bytes, gpu.memory_total_bytes) for gpu in per_gpu)
     used, limit = _used((node.memory_peak_bytes, node.memory_limit_bytes) for node in per_node)
     return Summary(
