@@ -17,7 +17,7 @@ from typing import Any
 from hpckit.files import parse_json
 from hpckit.stats.known import highest, mean, share, total
 from hpckit.stats.merge import Answer, Remark
-from hpckit.stats.summary.known import enough_of
+from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.values import JS1, GpuUse, JobUse, NodeUse, SourceNote
 
 # sacctmgr of Slurm 22.05 writes all in lower case: the marks survive that, a record does not.
@@ -101,18 +101,16 @@ def _node(node: NodeUse, job: JobUse) -> dict[str, Any]:
         ("gpu_used_memory", "memory_peak_bytes"),
         ("gpu_utilization", "utilization_percent"),
     ):
-        values = {index: getattr(gpu, name) for index, gpu in mine.items() if _whole(gpu, job)}
+        # A reader of the record cannot tell of how much of the job a figure is.
+        values = {
+            index: getattr(gpu, name)
+            for index, gpu in mine.items()
+            if gpu.covered_percent is None or enough(gpu.covered_percent, gpu.hours)
+        }
         known[key] = {
             index: round(value, 1) for index, value in values.items() if value is not None
         } or None
     return {name: value for name, value in known.items() if value is not None}
-
-
-def _whole(gpu: GpuUse, job: JobUse) -> bool:
-    """Tell whether a GPU's figures are of enough of its job: the record cannot say of how much."""
-    if gpu.covered_percent is None or not job.elapsed_s:
-        return True
-    return enough_of(gpu.covered_percent / 100 * job.elapsed_s * 1e6, job.elapsed_s * 1e6)
 
 
 def _keyed(gpus: Sequence[GpuUse]) -> dict[str, GpuUse]:

@@ -340,7 +340,9 @@ def test_no_nvml(completed: Completed) -> None:
     show = completed("no-nvml")
     document, summary = show.document, show.document["summary"]
     assert document["per_gpu"] == []
-    names = [name for name in summary if name.startswith("gpu_") and name != "gpu_hours"]
+    assert summary["gpu_coverage_percent"] == 0
+    others = ("gpu_hours", "gpu_coverage_percent")
+    names = [name for name in summary if name.startswith("gpu_") and name not in others]
     names += ["sm_active_percent", "tensor_percent", "power_watts_mean", "energy_joules"]
     assert {name: summary[name] for name in names} == dict.fromkeys(names)
     assert summary["gpu_hours"] == pytest.approx(4 * document["elapsed_s"] / 3600, abs=0.001)

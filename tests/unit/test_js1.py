@@ -258,7 +258,8 @@ def test_a_gpu_that_was_read_for_a_part_of_its_job_gives_no_mean_to_others() -> 
         (81.0, 7200.0, True),
         (20.0, 70.0, True),
     ):
-        gpu = GpuUse(host="c1", index=0, utilization_percent=90.0, covered_percent=covered)
+        gpu = GpuUse(host="c1", index=0, utilization_percent=90.0, covered_percent=covered,
+                      hours=covered / 100 * elapsed / 3600)  # fmt: skip
         record = jobstats_record(replace(job((NodeUse(host="c1"),), gpu), elapsed_s=elapsed))
         assert record is not None
         assert ("gpu_utilization" in record["nodes"]["c1"]) is known

@@ -137,7 +137,7 @@ def _over(
 
 def _is_read(row: Values) -> bool:
     covered = row.get("covered_percent")
-    return covered is None or enough(covered)
+    return covered is None or enough(covered, row.get("hours"))
 
 
 def _median(values: list[float]) -> float:

@@ -17,9 +17,11 @@ _START_US = 60_000_000
 Interval = tuple[int, int]  # microseconds from the attempt's start; the end is exclusive
 
 
-def enough(percent: float | None) -> bool:
-    """Tell whether so much is enough; unknown is not."""
-    return percent is not None and percent >= ENOUGH_PERCENT
+def enough(percent: float | None, hours: float | None = None) -> bool:
+    """Tell whether so much of a time is enough, `hours` being how much that is; unknown is not."""
+    if not percent or hours is None:
+        return percent is not None and percent >= ENOUGH_PERCENT
+    return enough_of(hours * 3.6e9, hours * 3.6e9 / percent * 100)
 
 
 def enough_of(part: float, whole: float) -> bool:

@@ -48,7 +48,7 @@ def whole(
             sum(attempt.gpu_due_us for attempt in attempts),
         ),
         gpu_imbalance_percent=_spread(
-            gpu.utilization_percent for gpu in per_gpu if enough(gpu.covered_percent)
+            gpu.utilization_percent for gpu in per_gpu if enough(gpu.covered_percent, gpu.hours)
         ),
         node_imbalance_percent=_spread(node.gpu_utilization_percent for node in per_node),
         oom_kills=add_known(node.oom_kills for node in per_node),
