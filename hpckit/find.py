@@ -57,6 +57,15 @@ def handed_over() -> Path:
     return index_path().with_name("handed-over")
 
 
+def any_handed_over() -> bool:
+    """Say whether there are such submissions; where it may not be read, none is the user's."""
+    try:
+        with os.scandir(handed_over()) as entries:
+            return any(entries)
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Entry:
     """One line of the index."""
@@ -203,9 +212,12 @@ def newest_runs(
 ) -> list[Run]:
     """Return the user's newest runs, below `root` and in the index; all of them without a limit.
 
-    `damaged` is told of those on the way that cannot be read.
+    Where there is room left, those of colleagues below `root` are among them. `damaged` is told of
+    those on the way that cannot be read.
     """
     indexed = (run for row in _indexed() if (run := _still_there(row, damaged)))
     candidates = [*islice(list_runs(root, damaged), limit), *islice(indexed, limit)]
     runs = {run.dir: run for run in candidates}.values()
-    return sorted(runs, key=lambda run: run.submitted_at, reverse=True)[:limit]
+    # Anybody's record may say that it is of tomorrow.
+    first = sorted(runs, key=lambda run: (run.mine, run.submitted_at), reverse=True)[:limit]
+    return sorted(first, key=lambda run: run.submitted_at, reverse=True)

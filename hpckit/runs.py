@@ -21,6 +21,8 @@ SCHEMA = 1
 # starts, loads or sends again must be its owner's own words: others read, where the umask lets
 # them, and never write.
 FOLDER_MODE, _FILE_MODE = 0o755, 0o644
+# Bytes of colleagues' records in one list: some 5,000 runs. What is made of them takes tenfold.
+_MOST_OF_OTHERS = 32 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,15 +182,32 @@ def read_or_tell(folder: Path, damaged: list[DamagedRun] | None = None) -> Run |
         return None
     except (OutsideError, DamagedRunError) as error:
         if damaged is not None and not isinstance(error.__cause__, PermissionError):
+            error.__cause__ = error.__context__ = None  # they hold all that was read
             damaged.append(DamagedRun(dir=folder, error=error))
         return None
 
 
 def list_runs(root: Path, damaged: list[DamagedRun] | None = None) -> Iterator[Run]:
-    """Yield the readable runs below `root`, newest first; `damaged` is told of others."""
-    for folder in sorted(_folders(root), key=_written_at, reverse=True):
+    """Yield the readable runs below `root`: the user's own, then others', each newest first.
+
+    `damaged` is told of what cannot be read, and of others' records over what a login node bears.
+    """
+    size = 0
+    for mine, _, folder in sorted(map(_place, _folders(root)), reverse=True):
+        size += 0 if mine else _record_size(folder)
+        if size > _MOST_OF_OTHERS:
+            if damaged is not None:
+                damaged.append(DamagedRun(dir=folder, error=_too_many(root)))
+            return
         if run := read_or_tell(folder, damaged):
             yield run
+
+
+def _too_many(root: Path) -> DamagedRunError:
+    return DamagedRunError(
+        f"{str(root)!r} holds more records of others than are read together "
+        f"({_MOST_OF_OTHERS >> 20} MB). Give a run's own name."
+    )
 
 
 def _folders(root: Path) -> list[Path]:
@@ -207,8 +226,19 @@ def _is_run(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def _written_at(folder: Path) -> float:
+def _place(folder: Path) -> tuple[bool, float, Path]:
+    """Return where a run stands in a list: whether it is in a folder of the user's, and how old."""
     try:
-        return (folder / RECORD).stat().st_mtime
+        mine = folder.stat().st_uid == os.getuid()
+        return mine, (folder / RECORD).stat().st_mtime, folder
     except OSError:
-        return 0.0
+        return False, 0.0, folder
+
+
+def _record_size(folder: Path) -> int:
+    """Return the bytes of a run's record; one that is too large is not read."""
+    try:
+        size = (folder / RECORD).stat().st_size
+    except OSError:
+        return 0
+    return size if size <= MAX_BYTES else 0

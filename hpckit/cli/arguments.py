@@ -9,8 +9,8 @@ import typer
 from hpckit import collections as places
 from hpckit.cli.output import note
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError
-from hpckit.find import find_runs, handed_over, refuse_doubtful
-from hpckit.paths import is_folder, is_there
+from hpckit.find import any_handed_over, find_runs, refuse_doubtful
+from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, Run, runs_root
 from hpckit.sites import Site, detect_site, load_site
 
@@ -47,8 +47,7 @@ def settled_root(option: Path | None, words: tuple[str, ...] = ()) -> Path:
 
 def say_settled(root: Path, words: tuple[str, ...] = ()) -> None:
     """Ask Slurm for the jobs of submissions that were cut short, and say on stderr what it said."""
-    on_their_way = is_folder(handed_over()) and list(handed_over().iterdir())
-    if on_their_way or any(is_there(root / word / "handover.json") for word in words):
+    if any_handed_over() or any(is_there(root / word / "handover.json") for word in words):
         # Seldom: what it takes is not loaded otherwise.
         from hpckit.submission.handover import settle  # noqa: PLC0415
 

@@ -21,8 +21,12 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 NAME = "hpckit_mpi_script"
-# What `python -c` gets; the text itself would fill the lines of `ps`.
-STARTER = f"exec(__import__('os').environ['HPCKIT_MPI_SCRIPT'], {{'__name__': '{NAME}'}})"
+# What `python -c` gets; the text itself would fill the lines of `ps`. `-c` has the folder that the
+# job runs in looked into first: somebody else's socket.py may lie there.
+STARTER = (
+    "__import__('sys').path[:] = filter(None, __import__('sys').path); "
+    f"exec(__import__('os').environ['HPCKIT_MPI_SCRIPT'], {{'__name__': '{NAME}'}})"
+)
 
 # What threads and exit handlers get to end in; one that waits for other ranks would never do so.
 _GRACE_S = 5.0
@@ -32,7 +36,7 @@ def run(path: str) -> None:
     """Run the script at `path` as `python path` would."""
     main = sys.modules["__main__"].__dict__
     if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = str(Path(path).resolve().parent)
+        sys.path.insert(0, str(Path(path).resolve().parent))
     loader = SourceFileLoader("__main__", path)
     main.update(__file__=path, __cached__=None, __loader__=loader, __doc__=None)
     atexit.register(_leave)  # the first one registered is the last one called

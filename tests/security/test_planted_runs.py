@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.find import add_to_index, find_runs
-from hpckit.runs import read_run
+from hpckit.find import add_to_index, find_runs, handed_over
+from hpckit.runs import DamagedRun, list_runs, read_run
 from tests.conftest import add_program
 from tests.unit.made import make_run
 
@@ -165,3 +165,50 @@ def test_commands_that_look_name_the_disks_error(here, cli, monkeypatch) -> None
         said = cli(command, "mine-1")
         assert said.status == 3, (command, said.err)
         assert "Input/output error" in said.err
+
+
+def test_a_job_id_of_the_other_executor_ends_no_list(here, cli) -> None:
+    plant(here / "runs", "evil-1", job_id="local-a", executor="slurm")
+    make_run(here / "runs", "mine-1", job_id="local-2", executor="local")
+    said = cli("jobs")
+    assert said.status == 0
+    assert "mine-1" in said.out
+    assert "'local-a' is no job's id of slurm" in said.err
+
+
+def test_colleagues_records_push_ones_own_out_of_no_list(here, cli, monkeypatch) -> None:
+    make_run(here / "runs", "mine-1", job_id="local-2", executor="local")
+    for number in range(4):
+        folder = plant(here / "runs", f"evil-{number}", submitted_at=2e11)
+        os.utime(folder / "run.json", (4e9, 4e9))
+    assert "mine-1" in cli("jobs", "--limit", "2").out
+    monkeypatch.setattr("hpckit.runs._MOST_OF_OTHERS", 10)  # bytes: none of theirs is read
+    said = cli("jobs")
+    assert [word for word in ("mine-1", "evil") if word in said.out] == ["mine-1"]
+    assert "more records of others than are read together" in said.err
+
+
+def test_what_was_read_of_a_damaged_record_is_not_kept(here) -> None:
+    make_run(here / "runs", "bad-1").dir.joinpath("run.json").write_text("[" * 100_000)
+    damaged: list[DamagedRun] = []
+    assert list(list_runs(here / "runs", damaged)) == []
+    assert damaged[0].error.__cause__ is damaged[0].error.__context__ is None
+
+
+@pytest.mark.parametrize("reader", ["listdir", "scandir"])
+def test_a_list_of_submissions_that_is_a_strangers_ends_no_command(
+    here, cli, monkeypatch, reader
+) -> None:
+    make_run(here / "runs", "mine-1", job_id="local-2", executor="local")
+    handed_over().mkdir(parents=True)
+    read = getattr(os, reader)
+
+    def refused(path="."):  # as to everybody but root
+        if Path(path) == handed_over():
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(os, reader, refused)
+    said = cli("jobs")
+    assert said.status == 0
+    assert "mine-1" in said.out

@@ -144,3 +144,16 @@ def test_only_mpis_scripts_are_run_so(monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(task, mpi=False)
     assert script_command(other) == other.command
     assert "HPCKIT_MPI_SCRIPT" not in rank_environment(other, THIRD_OF_FOUR, "cpu")
+
+
+def test_nothing_is_imported_from_the_folder_the_job_runs_in(tmp_path: Path) -> None:
+    script = tmp_path / "mine" / "a.py"
+    script.parent.mkdir()
+    script.write_text("import atexit, os, socket, threading, pathlib, importlib.machinery\n")
+    strangers = tmp_path / "theirs"
+    strangers.mkdir()
+    for name in ("atexit", "socket", "threading", "contextlib", "pathlib", "selectors"):
+        (strangers / f"{name}.py").write_text(f"open('imported-{name}', 'w')\n")
+    done = ran(script, ours=True, cwd=strangers)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(strangers.glob("imported-*")) == []
