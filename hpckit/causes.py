@@ -130,13 +130,19 @@ def _others_first(known: Evidence) -> bool:
         return True
     if is_about_a_peer(known.own[0]):
         return bool(known.lost or _taken(known))
-    return known.srun and _first_told(known.lost, known) < _first_told(known.own, known)
+    # SIGKILL to the whole step may look like a failure of a rank's own; an error is one.
+    errors = known.own[0].exit_code != _KILLED
+    lost = _first_told(known.lost, known, in_order=errors)
+    return known.srun and lost < _first_told(known.own, known, in_order=errors)
 
 
-def _first_told(rows: Sequence[RankRecord], known: Evidence) -> int:
-    """Return the place in the log of the first of these ranks to end, or past its end."""
+def _first_told(rows: Sequence[RankRecord], known: Evidence, *, in_order: bool) -> int:
+    """Return the place in the log of the first of these ranks to end, or past its end.
+
+    `in_order`: only of ends from before the whole step was ended.
+    """
     numbers = {row.rank for row in rows}
-    tasks = known.facts.tasks
+    tasks = [end for end in known.facts.tasks if not (in_order and end.aborted)]
     return next((at for at, end in enumerate(tasks) if numbers & {*end.tasks}), len(tasks))
 
 
@@ -177,10 +183,11 @@ def _out_of_memory(known: Evidence) -> _Found:
 
 def _taken(known: Evidence) -> _Found:
     """Return how Slurm, or somebody who told it to, took the job away."""
-    for state, logged, kind, text in _TAKEN:
-        if known.state is state or (logged and logged == known.facts.why):
-            return kind, f"{text}; no rank is to blame"
-    return None
+    by_state = (row for row in _TAKEN if row[0] is known.state)
+    # The log may also speak of an attempt before, where this one had not begun.
+    by_log = (row for row in _TAKEN if row[1] and row[1] == known.facts.why)
+    taken = next(by_state, None) or next(by_log, None)
+    return (taken[2], f"{taken[3]}; no rank is to blame") if taken else None
 
 
 def _lost_ranks(known: Evidence) -> _Found:
@@ -193,7 +200,7 @@ def _lost_ranks(known: Evidence) -> _Found:
         parts.append(f"no end on record of rank(s) {places(known.lost)}: killed from outside")
         numbers = {row.rank for row in known.lost}
         tasks = (end for end in known.facts.tasks if known.srun and numbers & {*end.tasks})
-        told = next(tasks, None)
+        told = next((end for end in tasks if not end.aborted), None)
         parts += [f"srun saw task(s) of {told.host} end first: {told.words}"] if told else []
     if never:
         parts.append(f"rank(s) {listed([str(number) for number in never])} never began")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from hpckit.slurm.hostlist import expand
 
 _SLURMSTEPD = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)")
+# srun was told from outside to end the step: by scancel, or by PMIx, which misses a rank.
+_ABORTED = re.compile(r"srun: Job step aborted")
 _WHY = re.compile(r"DUE TO ([A-Z ]+)", re.IGNORECASE)
 # Who says so, and of which ranks: `srun: error: c1: tasks 0-1: Exited with exit code 3`.
 _TASKS = re.compile(r"srun: (?:error|launch/slurm): ([\w.-]+): tasks? ([\d,\[\]-]+): (.+)")
@@ -23,11 +25,15 @@ _MOST_TASKS = 100_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskEnd:
-    """How srun saw tasks of one host end; it says so in the order in which they did."""
+    """How srun saw tasks of one host end; it says so in the order in which they did.
+
+    `aborted`: the whole step was being ended by then, so that the order means nothing.
+    """
 
     host: str
     tasks: tuple[int, ...]
     words: str
+    aborted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +64,16 @@ def job_facts(text: str) -> JobFacts:
 
 
 def _task_ends(lines: list[str]) -> Iterator[TaskEnd]:
-    for match in filter(None, map(_TASKS.search, lines)):
-        yield TaskEnd(host=match[1], tasks=_numbers(match[2]), words=match[3].strip())
+    aborted = False
+    for line in lines:
+        aborted = aborted or bool(_ABORTED.search(line) or _SLURMSTEPD.search(line))
+        if match := _TASKS.search(line):
+            yield TaskEnd(
+                host=match[1],
+                tasks=_numbers(match[2]),
+                words=match[3].strip(),
+                aborted=aborted,
+            )
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.run_record import Pid, Size
-from hpckit.runs import write_json
+from hpckit.runs import FOLDER_MODE, write_json
 from hpckit.values import Count, Moment, Within, Word, rebuild, whole_number
 
 # A file holds the end of one traceback per restart. All together: what a login node bears.
@@ -58,8 +58,9 @@ def rank_file(run_dir: Path, rank: int) -> Path:
 
 
 def write_rank(run_dir: Path, record: RankRecord) -> None:
-    """Add or replace this attempt in the rank's file; a damaged one is written anew."""
+    """Add or replace this attempt in the rank's file; what is damaged or gone is written anew."""
     path = rank_file(run_dir, record.rank)
+    path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
     try:
         attempts = [row for row in read_attempts(path) if row.restart != record.restart]
     except (OSError, DamagedFileError):

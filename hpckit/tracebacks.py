@@ -54,15 +54,19 @@ def _abort(lines: list[str]) -> str | None:
     return None
 
 
-def signal_error(status: int, error: str | None) -> str | None:
-    """Return the error of a rank that ended with `status`, named where a signal ended it."""
+def signal_error(status: int, error: str | None, *, by_signal: bool = True) -> str | None:
+    """Return the error of a rank that ended with `status`, named where a signal ended it.
+
+    Not `by_signal`: it ended by itself, with the status that shells and containers give for one.
+    """
     try:
         name = signal.Signals(status - 128).name
     except ValueError:
         return error
     if error and says_why(error):
         return error
-    return f"killed by {name}" + (f"; the last it wrote: {error}" if error else "")
+    what = f"killed by {name}" if by_signal else f"it ended by itself, with the status of {name}"
+    return what + (f"; the last it wrote: {error}" if error else "")
 
 
 def _chain_start(lines: list[str], starts: list[int]) -> int:

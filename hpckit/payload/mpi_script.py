@@ -60,7 +60,10 @@ def _status_of(code: object) -> int:
     """Return the exit status that Python makes of what sys.exit was given."""
     if code is None:
         return 0
-    return code & 0xFF if isinstance(code, int) else 1
+    if not isinstance(code, int):
+        return 1
+    # Python ends with -1 for a number that C's long cannot hold.
+    return code & 0xFF if -sys.maxsize <= code <= sys.maxsize else 255
 
 
 def _failed(status: int) -> None:

@@ -69,6 +69,7 @@ class RankProcess:
         self._alone = False
         self._record: RankRecord | None = None
         self._errors_from = 0
+        self._no_start: str | None = None
         self._oom_kills = oom_kills()
 
     def run(self) -> int:
@@ -102,7 +103,6 @@ class RankProcess:
         return self.task.folder / "logs" / f"{self.place.rank}.{end}"
 
     def _begin(self, device: str) -> RankRecord:
-        (self.task.folder / "ranks").mkdir(mode=FOLDER_MODE, exist_ok=True)
         record = RankRecord(
             rank=self.place.rank,
             restart=restart_count(),
@@ -120,7 +120,8 @@ class RankProcess:
         try:
             return self._run_child(device, stdout, stderr)
         except CommandError as error:
-            _say(stderr, f"hpckit: {error}")
+            self._no_start = f"hpckit: {error}"
+            _say(stderr, self._no_start)
             return 127
         finally:
             stop_sampler(sampler)
@@ -225,7 +226,9 @@ class RankProcess:
             return
         error = last_error(self._log("err"), self._errors_from) if code else None
         if code > 128:
-            error = signal_error(code, error)
+            by_signal = self._child is not None and (self._child.returncode or 0) < 0
+            error = signal_error(code, error, by_signal=by_signal)
+        error = self._no_start or error
         if code and (oom_kills() or 0) > (self._oom_kills or 0):
             error = f"{error}\n{OUT_OF_MEMORY}" if error else OUT_OF_MEMORY
         if self._stopped_by and code:

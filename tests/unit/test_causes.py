@@ -50,8 +50,8 @@ def test_a_log_is_read_as_facts() -> None:
     assert job_facts(LOG) == JobFacts(
         why="TIME LIMIT",
         tasks=(
-            TaskEnd(host="c2", tasks=(3,), words="Killed"),
-            TaskEnd(host="c1", tasks=(0, 1, 4), words="Exited with exit code 3"),
+            TaskEnd(host="c2", tasks=(3,), words="Killed", aborted=True),
+            TaskEnd(host="c1", tasks=(0, 1, 4), words="Exited with exit code 3", aborted=True),
         ),
     )
     assert job_facts("loss 0.3\n") == JobFacts()
@@ -141,6 +141,12 @@ def test_a_rank_that_raised_before_the_job_was_taken_away_is_to_blame() -> None:
     assert (found.kind, numbers((found.rank,))) == (Kind.RANK, [1])
 
 
+def test_a_job_cancelled_on_its_way_back_into_the_queue_was_cancelled() -> None:
+    """Its log has the words of the attempt before."""
+    log = "slurmstepd-c1: error: *** JOB 7 ON c1 CANCELLED AT T DUE TO JOB REQUEUE ***\n"
+    assert cause(JobState.CANCELLED, planned=1, log=log).kind is Kind.CANCELLED
+
+
 def test_a_lost_node_comes_first() -> None:
     found = cause(JobState.NODE_FAIL, RAISED, GOOD, GONE, GONE)
     assert (found.kind, found.rank, found.text) == (Kind.LOST, None, "node n1 was lost")
@@ -165,6 +171,29 @@ def test_srun_tells_which_came_first() -> None:
     assert "srun saw task(s) of c2 end first: Killed" in lost.text
     raised = cause(JobState.FAILED, RAISED, GONE, log=exited + killed)
     assert (raised.kind, numbers((raised.rank,)), numbers(raised.lost)) == (Kind.RANK, [0], [1])
+
+
+# What a rank's own failure under PMIx left in the log of a real 22.05.8: its node came last.
+PMIX = """\
+srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
+slurmstepd-c1: error:  mpi/pmix_v4: _errhandler: c1 [0]: pmixp_client_v2.c:211: Error handler \
+invoked: status = -61, source = [slurm.pmix.139.0:0]
+slurmstepd-c1: error: *** STEP 139.0 ON c1 CANCELLED AT 2026-11-22T04:32:34 ***
+srun: error: c2: tasks 2-3: Killed
+srun: launch/slurm: _step_signal: Terminating StepId=139.0
+srun: error: c1: tasks 0-1: Killed
+"""
+
+
+def test_of_a_step_that_was_ended_as_a_whole_the_order_of_ends_says_nothing() -> None:
+    raised = {**RAISED, "ended": 12.0}
+    found = cause(JobState.FAILED, raised, KILLED, GONE, GONE, log=PMIX)
+    assert found.text.startswith("rank 0 on n0 failed first, exit status 1")
+    assert (numbers(found.also), numbers(found.lost)) == ([1], [2, 3])
+    # A supervisor of its own was killed: the other ranks' SIGKILL is Slurm's.
+    found = cause(JobState.FAILED, KILLED, KILLED, GONE, GONE, log=PMIX)
+    assert found.rank is None
+    assert found.text.endswith("rank(s) 2 (n1), 3 (n1): killed from outside")
 
 
 def test_ranks_that_never_began_are_named() -> None:

@@ -79,8 +79,8 @@ sys.stdout.write("buffered ")
 
 @pytest.mark.parametrize(
     ("end", "status"),
-    [("raise ValueError(1)", 1), ("sys.exit(3)", 3), ("sys.exit('words')", 1),
-     ("raise KeyboardInterrupt", 130)],
+    [("raise ValueError(1)", 1), ("sys.exit(3)", 3), ("sys.exit(2**70)", 255),
+     ("sys.exit('words')", 1), ("raise KeyboardInterrupt", 130)],
 )  # fmt: skip
 def test_a_rank_that_fails_tells_its_status_and_leaves_without_finalize(
     tmp_path: Path, end: str, status: int
@@ -101,7 +101,8 @@ def test_a_rank_that_fails_tells_its_status_and_leaves_without_finalize(
 
 @pytest.mark.parametrize(
     ("up", "end", "status"),
-    [(True, "", 0), (True, "sys.exit(0)", 0), (True, "state['finalized'] = True; sys.exit(3)", 3),
+    [(True, "", 0), (True, "sys.exit(0)", 0),
+     (True, "state['finalized'] = True; sys.exit(3)", 3),
      (False, "sys.exit(3)", 3)],
 )  # fmt: skip
 def test_a_rank_without_a_failure_or_without_mpi_ends_as_ever(

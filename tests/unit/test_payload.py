@@ -276,6 +276,40 @@ def test_a_rank_that_a_signal_ended_says_which(tmp_path: Path) -> None:
     assert signal_error(3, "words") == "words"
 
 
+def one_rank(folder: Path, *command: str) -> rank.RankProcess:
+    place = Place(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
+    task = Task(run_dir=str(folder), run_id="r", executor="slurm", launcher="srun", nodes=1,
+                tasks_per_node=1, command=command, python=("p",), device="cpu",
+                sample_interval_s=0)  # fmt: skip
+    return rank.RankProcess(task, place)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "error"),
+    [
+        (("/nowhere/python", "a.py"), 127, "hpckit: Program '/nowhere/python' was not found"),
+        (("/etc/passwd", "a.py"), 127, "hpckit: '/etc/passwd' cannot be started"),
+        (("sh", "-c", "exit 137"), 137, "it ended by itself, with the status of SIGKILL"),
+        (("sh", "-c", "echo no >&2; exit 143"), 143, "it ended by itself, with the status of"),
+        (("sh", "-c", "kill -9 $$"), 137, "killed by SIGKILL"),
+    ],
+)
+def test_why_a_rank_did_not_start_or_was_not_killed_is_on_record(
+    tmp_path: Path, command: tuple[str, ...], code: int, error: str
+) -> None:
+    process = one_rank(tmp_path, *command)
+    assert process.run() == code
+    (record,) = read_ranks(tmp_path)
+    assert record.error is not None
+    assert record.error.startswith(error)
+
+
+def test_a_script_that_removes_the_records_has_its_end_on_record(tmp_path: Path) -> None:
+    process = one_rank(tmp_path, "sh", "-c", f"rm -r {tmp_path}/ranks; exit 3")
+    assert process.run() == 3
+    assert [row.exit_code for row in read_ranks(tmp_path)] == [3]
+
+
 @pytest.mark.parametrize(
     ("script", "code", "error"),
     [
@@ -289,11 +323,8 @@ def test_a_kill_for_want_of_memory_is_on_record(
 ) -> None:
     kills = iter([2, 3])
     monkeypatch.setattr(rank, "oom_kills", lambda: next(kills))
-    place = Place(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
-    task = Task(run_dir=str(tmp_path), run_id="r", executor="slurm", launcher="srun", nodes=1,
-                tasks_per_node=1, command=(sys.executable, "-c", script), python=("p",),
-                device="cpu", sample_interval_s=0)  # fmt: skip
-    assert rank.RankProcess(task, place).run() == code
+    process = one_rank(tmp_path, sys.executable, "-c", script)
+    assert process.run() == code
     (record,) = read_ranks(tmp_path)
     assert (record.exit_code, record.error) == (code, error)
 
