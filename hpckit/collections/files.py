@@ -47,13 +47,20 @@ def walk(folder: Path) -> Rows:
     return rows
 
 
-def glance(folder: Path, most: int = 2000) -> Rows:
-    """Return the first files of a collection, as `walk`; a project may hold any number of them.
+def glance(folder: Path) -> Rows:
+    """Return the files of a project, as `walk`; what cannot be read is not used either.
 
-    What cannot be read is not used either; what lies beside it is.
+    Raises:
+        ConfigError: there are so many that somebody's could be among them unseen.
     """
     parts = (_below(folder / part, part, strict=False) for part in (*PARTS, LOCK))
-    return list(itertools.islice(itertools.chain.from_iterable(parts), most))
+    rows = list(itertools.islice(itertools.chain.from_iterable(parts), _MOST + 1))
+    if len(rows) > _MOST:
+        raise ConfigError(
+            f"{folder} holds more than {_MOST} files in templates/ and workloads/, and not all of "
+            "them are looked at"
+        )
+    return rows
 
 
 def _below(path: Path, name: str, *, strict: bool) -> Iterator[tuple[str, os.stat_result]]:

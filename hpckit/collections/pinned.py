@@ -111,9 +111,9 @@ def refused_place(folder: Path, origin: str) -> Unusable | None:
     source = str(folder.absolute())
     if origin == "user":
         return _refused_user(folder)
+    rows: Rows | None
     if origin == "project":
-        rows = glance(folder)
-        found = list(writer_faults(folder, rows, as_project=True))
+        rows, found = _project_faults(folder)
     else:
         rows = walk(folder)
         found = list(faults(folder, rows))
@@ -132,10 +132,19 @@ def refused_place(folder: Path, origin: str) -> Unusable | None:
     )
 
 
+def _project_faults(folder: Path) -> tuple[Rows | None, list[str]]:
+    try:
+        rows = glance(folder)
+    except ConfigError as error:  # nobody has looked at all of it
+        return None, [str(error)]
+    return rows, list(writer_faults(folder, rows, as_project=True))
+
+
 def _refused_user(folder: Path) -> Unusable | None:
     """Return why the user's own folder is not used: nobody else's word can make it so."""
-    rows = glance(folder)
+    rows: Rows | None = None
     try:
+        rows = glance(folder)
         refuse_foreign(folder, CONFIG)
         why = next(inner_faults(folder, rows), "")
     except ConfigError as error:
@@ -148,9 +157,9 @@ def _refused_user(folder: Path) -> Unusable | None:
     )  # fmt: skip
 
 
-def _provides(rows: Rows) -> frozenset[str] | None:
+def _provides(rows: Rows | None) -> frozenset[str] | None:
     """Return what a refused folder would have brought; nobody knows what is behind its links."""
-    if any(stat.S_ISLNK(status.st_mode) for _, status in rows):
+    if rows is None or any(stat.S_ISLNK(status.st_mode) for _, status in rows):
         return None
     return frozenset(name for name, _ in rows)
 

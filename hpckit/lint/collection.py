@@ -12,6 +12,7 @@ from hpckit.collections.manifest import describe_shared
 from hpckit.collections.trust import faults
 from hpckit.documents import every_problem
 from hpckit.errors import ConfigError
+from hpckit.files import DamagedFileError, read_bytes
 from hpckit.lint.finding import Finding, finding
 from hpckit.lint.scripts import bash_errors
 from hpckit.lint.templates import read_faults
@@ -55,7 +56,12 @@ def _scripts(alone: tuple[Collection, ...]) -> Iterator[Finding]:
     for found in find_all("*/**/*.py", "workloads", alone).values():
         yield from _python(found.path)
     for found in find_all("*/**/*.sh", "workloads", alone).values():
-        for line, message in bash_errors(found.path.read_text(errors="replace")):
+        try:
+            text = read_bytes(found.path).decode(errors="replace")
+        except DamagedFileError as error:
+            yield Finding(path=str(found.path), line=0, message=f"{error}.")
+            continue
+        for line, message in bash_errors(text):
             yield Finding(path=str(found.path), line=line, message=message)
 
 
@@ -63,7 +69,7 @@ def _python(path: Path) -> Iterator[Finding]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of style, with the author's own line of source
-            ast.parse(path.read_bytes(), str(path))
+            ast.parse(read_bytes(path), str(path))
     except SyntaxError as error:
         yield Finding(path=str(path), line=error.lineno or 0, message=f"Python: {error.msg}.")
     except ValueError as error:

@@ -171,6 +171,37 @@ def test_a_file_without_end_is_refused_before_it_is_read(here, cli, lab) -> None
     assert (answer.status, "or 1024 MB, in templates/ and workloads/" in answer.err) == (2, True)
 
 
+def test_a_workload_that_all_can_write_does_not_hide_behind_many_files(here, cli) -> None:
+    make_lab(here)
+    data = here / "workloads" / "lab-data"
+    data.mkdir()
+    for number in range(2100):
+        (data / f"{number}").touch()
+    (here / "workloads" / "lab-hello").rename(here / "workloads" / "zz")
+    assert refused_place(here, "project") is None
+    (here / "workloads" / "zz").chmod(0o777)
+    assert "everybody can write" in refused_place(here, "project").why
+
+
+@pytest.mark.parametrize("origin", ["project", "user"])
+def test_what_nobody_looked_at_is_refused(here, monkeypatch, origin) -> None:
+    make_lab(here)
+    monkeypatch.setattr("hpckit.collections.files._MOST", 5)
+    row = refused_place(here, origin)
+    assert "not all of them are looked at" in row.why
+    assert row.provides is None
+
+
+def test_a_script_without_end_is_neither_hashed_nor_parsed_whole(here, cli) -> None:
+    make_lab(here)
+    for name in ("hello.py", "more.sh"):
+        with (here / "workloads" / "lab-hello" / name).open("wb") as stream:
+            stream.truncate(1 << 43)
+    assert cli("submit", "lab-hello", "--gpus=0", "--dry-run").status == 0
+    answer = cli("templates", "lint")
+    assert (answer.out + answer.err).count("8796093022208 bytes") == 2, answer
+
+
 # The cache: what is in it is used, so it must be one's own.
 
 
