@@ -19,7 +19,7 @@ from hpckit.files import DamagedFileError, open_regular, read_json, replace_file
 from hpckit.ownership import make_folder
 from hpckit.values import check
 
-_MOST, _MOST_BYTES = 20_000, 1 << 30
+_MOST, _MOST_BYTES, _DEEPEST = 20_000, 1 << 30, 60
 _BYTECODE = "__pycache__"
 Rows = list[tuple[str, os.stat_result]]
 
@@ -51,7 +51,7 @@ def glance(folder: Path) -> Rows:
     """Return the files of a project, as `walk`; what cannot be read is not used either.
 
     Raises:
-        ConfigError: there are so many that somebody's could be among them unseen.
+        ConfigError: there are so many, or so deep, that somebody's could be among them unseen.
     """
     parts = (_below(folder / part, part, strict=False) for part in (*PARTS, LOCK))
     rows = list(itertools.islice(itertools.chain.from_iterable(parts), _MOST + 1))
@@ -77,6 +77,8 @@ def _below(path: Path, name: str, *, strict: bool) -> Iterator[tuple[str, os.sta
         if strict:
             raise
         return
+    if names and name.count("/") >= _DEEPEST:
+        raise ConfigError(f"{path} is more than {_DEEPEST} folders deep, and not looked at")
     for below in names:
         yield from _below(path / below, f"{name}/{below}", strict=strict)
 

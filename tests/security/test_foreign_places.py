@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -190,6 +191,19 @@ def test_what_nobody_looked_at_is_refused(here, monkeypatch, origin) -> None:
     row = refused_place(here, origin)
     assert "not all of them are looked at" in row.why
     assert row.provides is None
+
+
+def test_folders_deeper_than_pythons_stack_end_no_command(here, cli) -> None:
+    make_lab(here)
+    deepest = here / "templates"
+    for _ in range(1200):
+        deepest /= "d"
+        os.mkdir(deepest)
+    said = cli("workloads", "list")
+    assert said.status == 0
+    assert "60 folders deep" in said.err
+    assert cli("collections", "add", str(here)).status == 2
+    subprocess.run(["rm", "-r", here / "templates"], check=True)  # pytest's own removal recurses
 
 
 def test_a_script_without_end_is_neither_hashed_nor_parsed_whole(here, cli) -> None:
