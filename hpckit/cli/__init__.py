@@ -15,6 +15,7 @@ import typer
 from hpckit import __version__
 from hpckit.cli.output import note, say, spelling
 from hpckit.errors import HpckitError, RequestError
+from hpckit.submission.interrupts import interrupts
 
 # Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`.
 COMMANDS = {
@@ -89,15 +90,24 @@ def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
     # Imports make many objects and no garbage: looking for some would take a twentieth of the time.
     gc.set_threshold(500_000)
     words, rest = split_dashes(sys.argv[1:] if argv is None else argv)
-    try:
-        with spelling():
+    with spelling():
+        try:
+            _run(words, rest)
+        except HpckitError as error:
+            note(f"hpckit: error: {error}")
+            sys.exit(error.exit_code)
+        except BrokenPipeError:
+            # The reader (head, less) has left; keep Python from complaining at its own exit.
+            sys.stderr.close()
+            sys.exit(1)
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+
+def _run(words: list[str], rest: tuple[str, ...]) -> None:
+    with interrupts(note):  # what was started for an answer ends with us
+        try:
             make_app(words)(args=words, obj=rest, prog_name="hpckit")
-    except HpckitError as error:
-        note(f"hpckit: error: {error}")
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader (head, less) has left; keep Python from complaining at its own exit.
-        sys.stderr.close()
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        except SystemExit:  # how each command ends
+            sys.stdout.flush()
+            raise

@@ -60,7 +60,9 @@ def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> N
         text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1})"
     else:
         text = f"Submitted {first.job_id}"
-    if not json:
-        say(text)
-    note(f"  run     {submission.place.dir}")
-    note(f"  follow  hpckit logs {first.job_id} -f")
+    try:
+        if not json:
+            say(text)
+    finally:  # there is a job, whether or not stdout takes its number
+        note(f"  run     {submission.place.dir}")
+        note(f"  follow  hpckit logs {first.job_id} -f")

@@ -7,27 +7,59 @@ are here: colours and movements of our own, a user's own log, a file into a pipe
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
+from hpckit.errors import OutsideError
 from hpckit.spelling import in_line, spelt
 
 _CLEAR = "\x1b[H\x1b[2J"
 
 
 class _Spelling:
-    """A stream whose text is spelt out on its way."""
+    """A stream whose text is spelt out on its way; `must` is what to raise where it takes none.
 
-    def __init__(self, stream: TextIO) -> None:
+    Without `must` the text is lost: whoever cannot be told of one thing cannot of another.
+    """
+
+    def __init__(self, stream: TextIO, must: str = "") -> None:
         self.stream = stream
+        self._must = must
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        self.stream.write(spelt(text))
+        with self._taken():
+            self.stream.write(spelt(text))
         return len(text)
+
+    def flush(self) -> None:
+        with self._taken():
+            self.stream.flush()
+
+    def obey(self, text: str) -> None:
+        """Write text as it is."""
+        with self._taken():
+            self.stream.write(text)
+            self.stream.flush()
+
+    @contextlib.contextmanager
+    def _taken(self) -> Iterator[None]:
+        """Turn a full disk, a quota or a closed stream into an error of ours, once."""
+        try:
+            yield
+        except BrokenPipeError:  # the reader has left, which is no error
+            raise
+        except OSError as error:
+            # What is left in the buffer would be tried again at Python's own exit.
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, self.stream.fileno())
+            os.close(devnull)
+            if self._must:
+                raise OutsideError(f"{self._must}: {error.strerror}.") from error
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -38,7 +70,7 @@ class _Spelling:
 def spelling() -> Iterator[None]:
     """Spell out whatever is written to stdout and stderr meanwhile."""
     streams = sys.stdout, sys.stderr
-    sys.stdout = cast("TextIO", _Spelling(sys.stdout))
+    sys.stdout = cast("TextIO", _Spelling(sys.stdout, "The result cannot be written to stdout"))
     sys.stderr = cast("TextIO", _Spelling(sys.stderr))
     try:
         yield
@@ -102,6 +134,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def _obeyed(stream: TextIO, text: str) -> None:
     """Write text as it is, orders to the terminal and all."""
-    plain = stream.stream if isinstance(stream, _Spelling) else stream
-    plain.write(text)
-    plain.flush()
+    if isinstance(stream, _Spelling):
+        stream.obey(text)
+    else:
+        stream.write(text)
+        stream.flush()

@@ -17,6 +17,7 @@ from hpckit.plan.request import Request
 from hpckit.runs import new_run_id, runs_root
 from hpckit.script import RunPlace
 from hpckit.sites import Site, list_sites
+from hpckit.slurm.client import patience
 from hpckit.slurm.cluster import config, mpi_types
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.after import dependency, refuse_hopeless
@@ -27,6 +28,7 @@ from hpckit.workloads import Workload, list_workloads, load_workload
 EXECUTORS = ("auto", "slurm", "local")
 
 
+@patience()
 def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Submission:
     """Work a request out to the point of submitting. `preview` needs no Slurm.
 
@@ -153,7 +155,10 @@ def sbatch_answers() -> bool:
     """
     if shell.which("sbatch") is None:
         return False
-    return shell.run(["sbatch", "--version"], timeout_s=30, check=False).returncode == 0
+    return (
+        shell.run(["sbatch", "--version"], timeout_s=10, check=False, own_group=True).returncode
+        == 0
+    )
 
 
 def say_plan(submission: Submission) -> None:

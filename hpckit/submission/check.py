@@ -9,11 +9,13 @@ from hpckit.environ import scrubbed_environment
 from hpckit.errors import RequestError, SubmissionError
 from hpckit.plan.model import Plan
 from hpckit.slurm import cluster, control
+from hpckit.slurm.client import patience
 from hpckit.submission.model import Submission, render_script
 from hpckit.submission.slurm import refused
 from hpckit.units import format_minutes
 
 
+@patience()
 def check_with_slurm(submission: Submission) -> str:
     """Return one line that says whether and when the job would start.
 

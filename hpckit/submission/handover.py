@@ -27,6 +27,8 @@ from hpckit.submission.slurm import name_pickles, task_ids
 from hpckit.values import rebuild
 
 HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"
+# Longer than sbatch, and the questions after it, may take.
+_SUBMITTING_S = 180.0
 Opener = Callable[[str], AbstractContextManager[Path]]
 
 
@@ -82,7 +84,7 @@ def begin(base: Path, handover: Handover) -> None:
 
 
 def remember(run_id: str, root: Path) -> None:
-    """Put a submission of which nobody knows what became on the user's list."""
+    """Put a submission on the user's list of those that are on their way."""
     with contextlib.suppress(OSError):  # without a home, its run id finds it again
         handed_over().mkdir(mode=0o700, parents=True, exist_ok=True)
         write_text(handed_over() / run_id, str(root / run_id))
@@ -109,12 +111,13 @@ def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
     with opened(handover.run_id) as base:
         (base / HANDOVER).unlink(missing_ok=True)
     add_to_index(runs)
+    forget(handover.run_id)
     return runs
 
 
 def forget(run_id: str) -> None:
     """Take a submission off the list of those on their way."""
-    with contextlib.suppress(OSError):  # it was never on it
+    with contextlib.suppress(OSError):  # it was never on it, or home cannot be written
         (handed_over() / run_id).unlink()
 
 
@@ -185,6 +188,8 @@ def _settle(handover: Handover) -> list[str]:
             f"Whether Slurm took run {handover.run_id} is not known: {error} "
             "Do not submit it again before that is known."
         ) from error
+    if job_id is None and not here and time.time() - handover.since < _SUBMITTING_S:
+        return []  # it may be: that host's processes cannot be seen from this one
     if job_id is None:
         forget(handover.run_id)
         raise NotFoundError(

@@ -1,7 +1,10 @@
 """Giving a script to sbatch, and finding out what became of it where sbatch does not say."""
 
 import re
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hpckit import shell
@@ -24,7 +27,7 @@ _UNCLEAR = re.compile(
     r"Connection reset|Broken pipe|Communication",
     re.IGNORECASE,
 )
-_SBATCH_S = 120.0
+_SBATCH_S, _SILENT_S = 120.0, 8.0
 # The controller may still be at it when it answers squeue.
 _ASKS, _PAUSE_S = 3, 1.0
 
@@ -81,6 +84,22 @@ def send(
     if sent.job is None:
         raise SubmissionError(str(unclear))
     return sent.job
+
+
+@contextmanager
+def told_if_slow(tell: Callable[[str], None]) -> Iterator[None]:
+    """Say that the answer takes long, once, while the block goes on."""
+    text = (
+        f"Slurm has not answered sbatch for {_SILENT_S:g} s; it is waited for, at most "
+        f"{_SBATCH_S:g} s. Ctrl-C twice waits no longer."
+    )
+    later = threading.Timer(_SILENT_S, tell, [text])
+    later.daemon = True
+    later.start()
+    try:
+        yield
+    finally:
+        later.cancel()
 
 
 class _UnclearError(SubmissionError):

@@ -22,14 +22,15 @@ from hpckit.render import Rendered
 from hpckit.runs import Run, open_to_write, write_text
 from hpckit.script import signal_delay_s, submitit_folder
 from hpckit.slurm import control
+from hpckit.slurm.client import patience
 from hpckit.submission.folders import Root, held_root
-from hpckit.submission.handover import SCRIPT, begin, finish, new_handover, remember
+from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
 from hpckit.submission.in_job import Payload
 from hpckit.submission.interrupts import Interrupts, interrupts
 from hpckit.submission.local import end_local, local_executor, this_machine
 from hpckit.submission.model import Submission, render_script
 from hpckit.submission.record import task_records
-from hpckit.submission.sbatch import Sent, send
+from hpckit.submission.sbatch import Sent, send, told_if_slow
 from hpckit.submission.slurm import slurm_executor
 
 
@@ -51,11 +52,12 @@ def submit(submission: Submission, *, tell: Callable[[str], None] | None = None)
     _refuse_long(tasks)
     _refuse_patterns(base, plan.executor)
     shared = "shared-runs" in submission.request.skip_checks
+    tell = tell or (lambda _text: None)
     with (
-        interrupts(tell or (lambda _text: None)) as taken,
+        interrupts(tell) as taken,
         held_root(base.parent, shared=shared) as root,
     ):
-        return _submit_in(root, taken, submission, rendered, tasks)
+        return _submit_in(root, taken, submission, rendered, tasks, tell)
 
 
 def _submit_in(
@@ -64,6 +66,7 @@ def _submit_in(
     submission: Submission,
     rendered: Rendered,
     tasks: list[Task],
+    tell: Callable[[str], None],
 ) -> list[Run]:
     plan, run_id = submission.plan, submission.place.run_id
     sent = Sent()
@@ -74,7 +77,8 @@ def _submit_in(
         with root.opened(run_id) as base:
             if plan.executor == "slurm":
                 begin(base, handover)
-            with taken.held():
+                remember(run_id, root.path)  # also what is killed can be found
+            with taken.held(), told_if_slow(tell):
                 folder = submitit_folder(base)
                 job_ids = _hand_over(submission, folder, rendered.text, tasks, sent)
                 return finish(root.opened, handover, job_ids)
@@ -97,25 +101,26 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
     """
     run_id = submission.place.run_id
     if isinstance(error, UnknownOutcomeError):
-        remember(run_id, root.path)
         raise error
     if sent.begun and submission.plan.executor == "local":
         end_local([root.path / name for name in root.names])
     elif sent.begun and not sent.answered:
-        remember(run_id, root.path)
         raise StoppedError(
             f"Interrupted before Slurm answered: whether it took run {run_id} is not known. "
             f"`hpckit status {run_id}` will say; its folder is kept: {submission.place.dir}"
         ) from error
     elif sent.job:
         try:
-            control.cancel([sent.job])
-        except CommandError as trouble:
+            with patience():
+                control.cancel([sent.job])
+        except (CommandError, KeyboardInterrupt) as trouble:  # one more Ctrl-C
             kind = StoppedError if isinstance(error, KeyboardInterrupt) else OutsideError
             raise kind(
-                f"Job {sent.job} is in Slurm and could not be cancelled: {trouble} "
+                f"Job {sent.job} is in Slurm and could not be cancelled: "
+                f"{str(trouble) or 'interrupted again.'} "
                 f"Say `scancel {sent.job}`. Why it should be: {str(error) or 'it was interrupted'}."
             ) from error
+    forget(run_id)
     root.remove()
 
 

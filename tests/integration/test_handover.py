@@ -206,3 +206,78 @@ def test_signals_before_anything_was_sent_leave_nothing(here, slurm) -> None:
         done = subprocess.run(argv, capture_output=True, text=True, env=dict(os.environ))
         assert done.returncode == 130, done.stderr
         assert runs(here) == []
+
+
+KILLED = "kill -9 $PPID; sleep 0.3"
+
+
+def test_a_job_whose_submission_was_killed_is_among_the_jobs(here, cli, slurm) -> None:
+    slurm(KILLED, KNOWS)
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    (run,) = runs(here)
+    said = cli("jobs")
+    assert f"Slurm has taken run {run.name}: it is job 77." in said.err
+    assert "77 " in said.out
+    assert cli("jobs").err == ""
+
+
+def test_while_another_host_submits_nobody_calls_it_not_taken(here, cli, slurm) -> None:
+    slurm(KILLED, "exit 0")
+    subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=60)
+    path = runs(here)[0] / "handover.json"
+    handover = json.loads(path.read_text()) | {"host": "another"}
+    path.write_text(json.dumps(handover))
+    assert "was not taken" not in cli("jobs").err
+    path.write_text(json.dumps(handover | {"since": handover["since"] - 600}))
+    assert "was not taken" in cli("jobs").err
+
+
+def test_a_second_signal_while_the_job_is_taken_back_is_said(here, slurm) -> None:
+    slurm(BEFORE.format(signal=2), KNOWS)
+    add_program(here.parent / "bin" / "scancel", "#!/bin/bash\nkill -2 $PPID; exec sleep 20\n")
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=15)
+    assert done.returncode == 130
+    assert "Job 77 is in Slurm and could not be cancelled: interrupted again." in done.stderr
+
+
+def test_a_slow_sbatch_is_said(here, cli, slurm, monkeypatch) -> None:
+    monkeypatch.setattr("hpckit.submission.sbatch._SILENT_S", 0.05)
+    slurm("sleep 0.3; echo 77", KNOWS)
+    said = cli(*SUBMIT)
+    assert said.out.startswith("Submitted 77")
+    assert "Slurm has not answered sbatch for 0.05 s" in said.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_hangs_ends_with_the_command_that_asked(here, slurm, number) -> None:
+    """It has a process group of its own, which no terminal's hang-up reaches."""
+    mark = f"60.{os.getpid()}{int(number)}"  # what is looked for among all processes
+    slurm(KILLED, f"sleep 0.5; kill -{int(number)} $PPID; exec sleep {mark}")
+    subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=60)
+    done = subprocess.run([*HPCKIT, "jobs"], capture_output=True, timeout=30)
+    assert done.returncode == 130
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not [words for words in commands if mark.encode() in words]
+
+
+@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
+def test_a_result_that_stdout_does_not_take_is_one_error(here, slurm, where) -> None:
+    slurm("echo 77", KNOWS)
+    for argv in (("--version",), ("jobs", "--json"), SUBMIT):
+        shell = ["bash", "-c", f'"$@" {where}', "_", *HPCKIT, *argv]
+        done = subprocess.run(shell, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 3
+        errors = [line for line in done.stderr.splitlines() if "hpckit: error:" in line]
+        assert len(errors) == 1
+        assert "cannot be written to stdout" in errors[0]
+        assert "Traceback" not in done.stderr
+        assert "Exception ignored" not in done.stderr
+    assert "hpckit logs 77 -f" in done.stderr  # there is a job all the same
+
+
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+def test_nobody_to_tell_changes_no_exit_status(here, where) -> None:
+    for argv, status in ((("status", "none-such"), 2), (("jobs", "--json"), 0)):
+        shell = ["bash", "-c", f'"$@" {where}', "_", *HPCKIT, *argv]
+        assert subprocess.run(shell, capture_output=True, timeout=30).returncode == status
