@@ -22,7 +22,7 @@ from hpckit.payload.orphan import end_job
 from hpckit.payload.place import find_place
 from hpckit.payload.rank import TASK_VARIABLE, RankProcess, restart_count
 from hpckit.payload.task import Task
-from hpckit.ranks import RankRecord, first_failure, read_ranks
+from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 # torchrun gives its workers 30 s after SIGTERM; a rank of ours needs 3 s at most.
 _GRACE_S = 6.0
+# What a launcher gets to end by itself after one of its ranks has failed. MPICH's mpirun may never:
+# when the first rank fails, the ranks of another node go on (seen with 4.x under Slurm 22.05).
+_PATIENCE_S = 10.0
 # By default torchrun also ends at SIGHUP and SIGQUIT, which a script may have a use for.
 _TORCHRUN_ENDS_ON = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT"}
 # `python -m` would look into the folder that the job runs in first, where anybody's torch/ may lie;
@@ -76,6 +79,8 @@ class LauncherProcess:
         self.argv = argv
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
+        self._patient_until: float | None = None
+        self._ranks_seen = 0
 
     def run(self) -> int:
         """Run the launcher to its end."""
@@ -92,12 +97,28 @@ class LauncherProcess:
             if not alone and os.getppid() != parent:
                 alone = True
                 self.stop(signal.SIGTERM)  # slurmstepd was killed: see `RankProcess`
+            if self._stop_at is None and self._failed_long_ago():
+                self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
         stop_all([child], grace_s=0)
         if alone:
             end_job(self.task)
         return self._status(shell_status(child.returncode))
+
+    def _failed_long_ago(self) -> bool:
+        """Say whether the launcher has had its time to end since a rank failed."""
+        if self._patient_until is not None:
+            return time.monotonic() > self._patient_until
+        try:
+            changed = (self.task.folder / "ranks").stat().st_mtime_ns
+        except OSError:
+            return False  # no rank has begun
+        if changed != self._ranks_seen:
+            self._ranks_seen = changed
+            if own_failures(self._ranks()):
+                self._patient_until = time.monotonic() + _PATIENCE_S
+        return False
 
     def _status(self, code: int) -> int:
         """Return the status of the rank that failed: torchrun itself always ends with 1."""

@@ -9,7 +9,7 @@ import pytest
 
 from hpckit import __version__
 from hpckit.errors import JobError
-from hpckit.payload import rank, rendezvous
+from hpckit.payload import rank, rendezvous, supervisor
 from hpckit.payload.device import choose_device
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.rank import rank_environment
@@ -371,3 +371,12 @@ def test_a_huge_log_is_read_from_its_end(tmp_path: Path) -> None:
     path = tmp_path / "0.err"
     path.write_text("x" * 10**6 + "\n" + ONE)
     assert last_error(path) == ONE.rstrip()
+
+
+def test_a_launcher_that_goes_on_after_a_ranks_failure_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_PATIENCE_S", 0.2)
+    one_rank(tmp_path, "sh", "-c", "exit 3").run()
+    task = one_rank(tmp_path, "true").task
+    assert supervisor.LauncherProcess(task, ("sleep", "50")).run() == 3
