@@ -11,6 +11,7 @@ from hpckit.report.view import energy
 from hpckit.stats.js1 import encode
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.known import union
 from hpckit.stats.summary.summarise import summarise
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
@@ -187,3 +188,32 @@ def test_energy_of_nearly_a_kilowatt_hour() -> None:
     assert [energy(kwh * 3.6e6) for kwh in (0.9994, 0.9997, 1.26)] == [
         "999 Wh", "1.0 kWh", "1.3 kWh",
     ]  # fmt: skip
+
+
+def test_a_sampler_that_outlives_its_job_finds_no_idle_end(stats: Any) -> None:
+    samples(1, [[*BUSY * HOUR, *IDLE * HOUR]])
+    found = stats([job(1)], 1)
+    assert found["per_gpu"][0]["idle_tail_s"] == 0
+    assert "idle-tail" not in advice(found)
+
+
+def test_time_taken_is_put_together_only_where_it_is_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = []
+    for step in range(40):
+        path = write_samples(tmp_path, [BUSY * 2], late_s=100 * step, pid=step)
+        files.append(read_columns(path, 0))
+    sizes = []
+
+    def counted(groups: Any) -> Any:
+        groups = [list(group) for group in groups]
+        sizes.append(sum(map(len, groups)))
+        return union(groups)
+
+    monkeypatch.setattr("hpckit.stats.summary.gpus.union", counted)
+    found = summarise(
+        [file for file in files if file], [Span(restart=0, start=START, end=START + 4000)]
+    )
+    assert found.per_gpu[0].hours == pytest.approx(400 / 3600)
+    assert sum(sizes) < 10 * 40

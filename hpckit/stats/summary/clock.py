@@ -2,11 +2,11 @@
 
 import math
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import mul, sub
+from operator import itemgetter, mul, sub
 
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
@@ -113,7 +113,9 @@ def without(clock: Clock, times: "array[int]", taken: Sequence[Interval]) -> Clo
     `taken` does not touch, and is in order.
     """
     first, last = times[0] - clock.origin_us, times[-1] - clock.origin_us
-    near = [part for part in taken if part[0] < last and part[1] > first]
+    near = taken[
+        bisect_right(taken, first, key=itemgetter(1)) : bisect_left(taken, last, key=itemgetter(0))
+    ]
     if not near:
         return clock
     weights, at = [], 0

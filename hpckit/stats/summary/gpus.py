@@ -1,8 +1,10 @@
 """One GPU in one attempt, added up over its files: steps that follow or overlap one another."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from hpckit.stats.samples.columns import Columns
@@ -156,12 +158,14 @@ def tally_gpu(parts: Sequence[Part], restart: int, due_us: float, end_us: float)
 def _shared_out(parts: Sequence[Part], times: Sequence[list[Interval]]) -> "Sequence[Part]":
     """Let each moment count in the oldest file that was reading then."""
     found: list[Part] = []
-    taken = times[0]
+    taken = union([times[0]])
     for part, own in zip(parts, times, strict=True):
         found.append(
             replace(part, clock=without(part.clock, part.columns.times, taken)) if found else part
         )
-        taken = union([taken, own])
+        if own:  # of a thousand steps: only what is near is put together anew
+            near = bisect_left(taken, min(own)[0], key=itemgetter(1))
+            taken[near:] = union([taken[near:], own])
     return found
 
 
@@ -233,7 +237,8 @@ def _moments(
     first, last = min(begin for begin, _ in busy), max(end for _, end in busy)
     began = enough_of(within(read, 0, first), first)
     ended = enough_of(within(read, last, end_us), end_us - last)
-    tail = max(read[-1][1] - last, 0) if read else 0
+    # A sampler that outlives its job tells nothing of it.
+    tail = max(min(read[-1][1], round(end_us)) - last, 0) if read else 0
     return first if began else None, tail if ended else None
 
 
