@@ -47,6 +47,8 @@ TASK_VARIABLE = "HPCKIT_TASK"
 _GRACE_AFTER_FAILURE_S = 3.0
 # Slurm's own KillWait, where slurmstepd is no longer there to keep it.
 _GRACE_ALONE_S = 30.0
+# How long Slurm may take from one process of a step to the next.
+_HEARD_S = 1.0
 _POLL_S = 0.05
 # Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit.
 _IMPORTABLE = str(Path(__file__).parent / "importable")
@@ -217,8 +219,20 @@ class RankProcess:
                 self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
+        if child.returncode in (-signal.SIGTERM, -signal.SIGINT):
+            self._hear()
         stop_all([child], grace_s=0)  # what the script left running ends with it
         return shell_status(child.returncode) if told is None else told
+
+    def _hear(self) -> None:
+        """Wait for the signal that has ended the script already.
+
+        Slurm signals the processes of a step one after another, the script perhaps before this one:
+        it would look as if the script had failed by itself.
+        """
+        until = time.monotonic() + _HEARD_S
+        while self._stopped_by is None and time.monotonic() < until:
+            time.sleep(_POLL_S)
 
     def _finish(self, code: int) -> None:
         """Write this rank's end down, unless that has been done."""

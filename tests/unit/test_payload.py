@@ -1,8 +1,10 @@
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -308,6 +310,24 @@ def test_a_script_that_removes_the_records_has_its_end_on_record(tmp_path: Path)
     process = one_rank(tmp_path, "sh", "-c", f"rm -r {tmp_path}/ranks; exit 3")
     assert process.run() == 3
     assert [row.exit_code for row in read_ranks(tmp_path)] == [3]
+
+
+def test_a_script_that_slurm_ended_before_its_supervisor_heard_of_it_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = one_rank(tmp_path, "sh", "-c", "kill -TERM $$")
+    pause = time.sleep
+
+    def sleep(seconds: float) -> None:
+        child = process._child
+        if child and child.returncode is not None:
+            process.stop(signal.SIGTERM)  # the signal comes while this process waits for it
+        pause(seconds)
+
+    monkeypatch.setattr(rank.time, "sleep", sleep)
+    assert process.run() == 1
+    (record,) = read_ranks(tmp_path)
+    assert (record.exit_code, record.consequence) == (143, True)
 
 
 @pytest.mark.parametrize(
