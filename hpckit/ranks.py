@@ -1,5 +1,7 @@
 """What each rank did: `ranks/<rank>.json`, one file per rank, one entry per restart."""
 
+import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +16,8 @@ from hpckit.values import Count, Moment, Within, Word, rebuild, whole_number
 
 # A file holds the end of one traceback per restart. All together: what a login node bears.
 _MAX_BYTES, _MAX_TOGETHER, _MAX_FILES = 4 * 2**20, 256 * 2**20, 100_000
+# A script may remove what it finds in its run's folder, also while a record is being written.
+_REMOVALS = 5
 
 # What a rank says when another one is gone, by gloo, NCCL, torch's store, Python or UCX.
 _PEER_GONE = re.compile(
@@ -60,13 +64,18 @@ def rank_file(run_dir: Path, rank: int) -> Path:
 def write_rank(run_dir: Path, record: RankRecord) -> None:
     """Add or replace this attempt in the rank's file; what is damaged or gone is written anew."""
     path = rank_file(run_dir, record.rank)
-    path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
     try:
         attempts = [row for row in read_attempts(path) if row.restart != record.restart]
     except (OSError, DamagedFileError):
         attempts = []
     rows = [asdict(row) for row in (*attempts, record)]
-    write_json(path, {"rank": record.rank, "attempts": rows})
+    for _ in range(_REMOVALS):
+        with contextlib.suppress(FileExistsError):
+            path.parent.mkdir(mode=FOLDER_MODE)
+        with contextlib.suppress(FileNotFoundError):
+            write_json(path, {"rank": record.rank, "attempts": rows})
+            return
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
 
 def read_attempts(path: Path) -> list[RankRecord]:

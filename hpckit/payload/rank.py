@@ -199,11 +199,14 @@ class RankProcess:
                 prepare=prepare_warned_script if self.task.max_requeues else prepare_script,
             )
             self._child = child
-            line.started()
-            if self._record:
-                self._record = replace(self._record, pid=child.pid)
-                write_rank(self.task.folder, self._record)
-            return self._watch(child, line)
+            try:
+                line.started()
+                if self._record:
+                    self._record = replace(self._record, pid=child.pid)
+                    write_rank(self.task.folder, self._record)
+                return self._watch(child, line)
+            finally:
+                stop_all([child], grace_s=0)  # what the script left running ends with it
 
     def _watch(self, child: "Popen[bytes]", line: EndLine) -> int:
         """Wait for the script's end; return its status, which an MPI script tells beforehand."""
@@ -221,7 +224,6 @@ class RankProcess:
                 signal_group(child, signal.SIGKILL)
         if child.returncode in (-signal.SIGTERM, -signal.SIGINT):
             self._hear()
-        stop_all([child], grace_s=0)  # what the script left running ends with it
         return shell_status(child.returncode) if told is None else told
 
     def _hear(self) -> None:
