@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.stats.sampler.between import Gathered, add_buffer
 from hpckit.stats.sampler.cgroups import Usage, find_cgroup
 from hpckit.stats.sampler.gpus import Unit, find_mine
 from hpckit.stats.sampler.node import NodeReader
 from hpckit.stats.sampler.procfs import ProcessTree, all_pids, own_cost
-from hpckit.stats.sampler.readings import mean_permille
 from hpckit.stats.samples.records import GpuInfo
 from tests.conftest import write_files
 
@@ -251,6 +251,12 @@ def test_shares_are_marked() -> None:
     assert find_mine(FOUR, {"SLURM_SHARDS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0"}).shared
     mps = {"SLURM_JOB_ID": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
     assert find_mine(FOUR, mps).shared
+
+
+def mean_permille(since_us: int, pairs: list[tuple[int, int]]) -> int | None:
+    gathered = Gathered()
+    add_buffer(gathered, since_us, pairs)
+    return gathered.take()
 
 
 def test_mean_of_the_drivers_buffer() -> None:
