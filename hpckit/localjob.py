@@ -89,7 +89,7 @@ def _changed(state: LocalState, word: JobState, reason: str) -> LocalState:
 
 def ask_cancel(run_dir: Path) -> None:
     """Ask the controller to end this run; it looks several times a second."""
-    (run_dir / CANCEL).touch()
+    open_to_write(run_dir / CANCEL, "ab").close()
 
 
 def cancel_asked(run_dir: Path) -> bool:
