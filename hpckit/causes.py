@@ -172,6 +172,8 @@ def _lost_node(known: Evidence) -> _Found:
     if known.state not in (JobState.NODE_FAIL, JobState.BOOT_FAIL) and not nodes:
         return None
     hosts = nodes or tuple(dict.fromkeys(row.host for row in known.lost))
+    if not nodes and len(hosts) > 1:  # ranks of the others may still be on their way out
+        return Kind.LOST, f"a node was lost; of ranks on {listed(hosts)} there is no end on record"
     return Kind.LOST, f"node {listed(hosts)} was lost" if hosts else "a node was lost"
 
 

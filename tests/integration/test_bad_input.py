@@ -344,7 +344,7 @@ TEMPLATES = [
 ]  # fmt: skip
 PLAN = {"nodes": 1, "tasks_per_node": 1, "ranks": 1, "total_gpus": 0, "time_min": 1,
         "strategy": "ddp", "launcher": "srun"}  # fmt: skip
-RECORD = {"run_id": "broken-run", "job_id": "1", "executor": "local", "plan": PLAN,
+RECORD = {"run_id": "broken-run", "job_id": "local-1", "executor": "local", "plan": PLAN,
           "submitted_at": 1.0, "name": "x", "cwd": "/", "request": {}, "parameters": {},
           "command": [], "hpckit_version": "0"}  # fmt: skip
 RUNS = [
@@ -454,11 +454,19 @@ def check_message(answer: Answer, given: Case) -> None:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Return every file and folder with its bytes; what the fake Slurm writes is its own."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+    """Return every file and folder with its bytes; what the fake Slurm writes is its own.
+
+    hpckit's own folders in a home, where nothing is in them, are no trace of a submission.
+    """
+    found = {
+        path.relative_to(folder): path.read_bytes() if path.is_file() else None
         for path in folder.rglob("*")
-        if "__pycache__" not in path.parts and path.relative_to(folder).parts[0] != "slurm"
+    }
+    return {
+        str(path): content
+        for path, content in found.items()
+        if "__pycache__" not in path.parts and path.parts[0] != "slurm"
+        if content is not None or path.parts[:2] != ("home", ".local")
     }
 
 
