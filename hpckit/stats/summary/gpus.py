@@ -21,6 +21,7 @@ from hpckit.stats.summary.throttling import Throttling, find_throttling
 from hpckit.stats.summary.values import Stalls
 
 # Less than this is no work: a watchdog's or a notebook's odd kernel.
+_SECOND_US = 1_000_000
 _IDLE_PERMILLE = 10
 _HELD_SHARE = 0.05
 ACTIVITIES = ("sm_permille", "tensor_permille", "dram_permille")
@@ -237,8 +238,8 @@ def _moments(
     first, last = min(begin for begin, _ in busy), max(end for _, end in busy)
     began = enough_of(within(read, 0, first), first)
     ended = enough_of(within(read, last, end_us), end_us - last)
-    # A sampler that outlives its job tells nothing of it.
-    tail = max(min(read[-1][1], round(end_us)) - last, 0) if read else 0
+    # A sampler that outlives its job tells nothing of it; Slurm's end is rounded down to a second.
+    tail = max(min(read[-1][1], round(end_us) + _SECOND_US) - last, 0) if read else 0
     return first if began else None, tail if ended else None
 
 
