@@ -20,8 +20,8 @@ from hpckit.stats.summary.sums import Sum, add, add_known, highest, most
 from hpckit.stats.summary.throttling import Throttling, find_throttling
 from hpckit.stats.summary.values import Stalls
 
-# Less than this is no work: a watchdog's or a notebook's odd kernel.
 _SECOND_US = 1_000_000
+# Less than this is no work: a watchdog's or a notebook's odd kernel.
 _IDLE_PERMILLE = 10
 _HELD_SHARE = 0.05
 ACTIVITIES = ("sm_permille", "tensor_permille", "dram_permille")
