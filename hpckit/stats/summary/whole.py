@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from hpckit.stats.known import total
 from hpckit.stats.summary.attempts import Added
 from hpckit.stats.summary.known import enough, enough_of, percent_of
 from hpckit.stats.summary.sums import add_known, most
@@ -33,14 +34,14 @@ def whole(
         tensor_percent=_by_hours(per_gpu, "tensor_percent"),
         dram_percent=_by_hours(per_gpu, "dram_percent"),
         power_watts_mean=_by_hours(per_gpu, "power_watts_mean"),
-        energy_joules=_all(gpu.energy_joules for gpu in per_gpu) if saw_all else None,
+        energy_joules=total(gpu.energy_joules for gpu in per_gpu) if saw_all else None,
         cpu_efficiency_percent=None if cpu_us is None else _percent(cpu_us, core_us),
         cpu_s=cpu_us / 1e6 if cpu_us is not None and enough_of(cpu_seen_us, due_us) else None,
         memory_efficiency_percent=_percent(used, limit),
         memory_peak_bytes=most(node.memory_peak_bytes for node in per_node),
         memory_limit_bytes=most(node.memory_limit_bytes for node in per_node),
-        gpu_hours=_all(attempt.gpu_hours for attempt in attempts),
-        gpu_hours_idle=_all(gpu.idle_hours for gpu in per_gpu) if saw_all else None,
+        gpu_hours=total(attempt.gpu_hours for attempt in attempts),
+        gpu_hours_idle=total(gpu.idle_hours for gpu in per_gpu) if saw_all else None,
         samples=sum(tally.samples for tally in tallies),
         coverage_percent=percent_of(covered_us, due_us),
         gpu_coverage_percent=percent_of(
@@ -78,17 +79,6 @@ def _percent(part: float, all_of_it: float) -> float | None:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
-    return sum(known) if known else None
-
-
-def _all(values: Iterable[float | None]) -> float | None:
-    """Return the sum; None if a part is unknown: the rest would pass for the whole."""
-    found = list(values)
-    return _total(found) if None not in found else None
 
 
 def _highest(values: Iterable[float | None]) -> float | None:
