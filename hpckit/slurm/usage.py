@@ -1,6 +1,5 @@
 """What jobs used, as Slurm's accounting says: sacct for any job, sstat for running steps."""
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -28,7 +27,8 @@ def job_usage(job_ids: Sequence[str]) -> dict[str, tuple[JobUsage, ...]]:
     wanted = frozenset(job_ids)
     # sacct finds neither a waiting task nor a het component by its own id: ask for the whole.
     whole = [checked_id(job_id).partition("_")[0].partition("+")[0] for job_id in job_ids]
-    rows = [row for ids in id_lists(whole) for row in _ask_sacct(ids)]
+    columns = _columns()
+    rows = [row for ids in id_lists(whole) for row in _ask_sacct(ids, columns)]
     rows = [row for row in rows if is_asked(row.record, wanted)]
     told = _config() if rows else {}
     if not _counts_gpus(told):
@@ -75,19 +75,17 @@ def _key(record: JobRecord) -> tuple[object, ...]:
     return record.job_id, record.raw_id, record.submit_time, record.start_time, record.state
 
 
-def _ask_sacct(ids: str) -> list[JobUsage]:
-    known = _known_columns()
-    columns = [name for name in (*FIXED, *FREE) if name.lower() in known]
+def _ask_sacct(ids: str, columns: Sequence[str]) -> list[JobUsage]:
     mark = COLUMN + new_mark()
     argv = ["sacct", "--duplicates", "--noheader", "--parsable2", f"--delimiter={mark}"]
     argv += [f"--format={','.join(columns)}", f"--jobs={ids}"]
     return parse_usage(ask(argv).stdout, columns, mark)
 
 
-@functools.cache
-def _known_columns() -> frozenset[str]:
-    """Ask which columns this sacct has: it refuses all for one it does not know."""
-    return frozenset(ask(["sacct", "--helpformat"]).stdout.lower().split())
+def _columns() -> list[str]:
+    """Return those of our columns that this sacct has: it refuses all for one it does not know."""
+    known = frozenset(ask(["sacct", "--helpformat"]).stdout.lower().split())
+    return [name for name in (*FIXED, *FREE) if name.lower() in known]
 
 
 def _config() -> dict[str, str]:

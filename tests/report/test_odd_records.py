@@ -73,7 +73,8 @@ def account(here: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def call(rows: Sequence[Row], word: str = "7") -> list[dict[str, Any]]:
         columns = (*FIXED, *FREE)
         text = "".join(MARK.join(row.get(name, "") for name in columns) + "\n" for row in rows)
-        monkeypatch.setattr(usage, "_ask_sacct", lambda _: parse_usage(text, columns, MARK))
+        monkeypatch.setattr(usage, "_columns", lambda: columns)
+        monkeypatch.setattr(usage, "_ask_sacct", lambda *_: parse_usage(text, columns, MARK))
         targets, missing = find_targets([word], here)
         assert not missing
         return [job_document(found.job, ()) for found in gather(targets, None, {})]

@@ -1,26 +1,18 @@
 """`hpckit stats` where Slurm's word and the samples meet: attempts, suspension, exit codes."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpckit.slurm import usage
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import START, make_run, write_samples
 
 Cli = Callable[..., Answer]
 HOUR = [50.0] * 361
-
-
-@pytest.fixture(autouse=True)
-def asked_again() -> Iterator[None]:
-    usage._known_columns.cache_clear()
-    yield
-    usage._known_columns.cache_clear()
 
 
 @pytest.fixture
