@@ -17,7 +17,6 @@ from hpckit import shell
 from hpckit.errors import CommandError, JobError
 from hpckit.localjob import read_local_state
 from hpckit.logs import JOB_LOG
-from hpckit.payload import mpi_script
 from hpckit.payload.children import (
     die_with_parent,
     handle_passed,
@@ -30,9 +29,10 @@ from hpckit.payload.children import (
 )
 from hpckit.payload.device import choose_device
 from hpckit.payload.end_line import EndLine
+from hpckit.payload.environment import rank_environment, restart_count, script_command
 from hpckit.payload.orphan import end_job
 from hpckit.payload.place import Place, find_place, mpi_source
-from hpckit.payload.task import Task, task_from_json
+from hpckit.payload.task import TASK_VARIABLE, Task, task_from_json
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.stats.sampler.cgroups import find_cgroup
@@ -42,7 +42,6 @@ from hpckit.tracebacks import OUT_OF_MEMORY, last_error, signal_error
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
-TASK_VARIABLE = "HPCKIT_TASK"
 # What a rank gets to end after another one failed. Long enough for a traceback to be written.
 _GRACE_AFTER_FAILURE_S = 3.0
 # Slurm's own KillWait, where slurmstepd is no longer there to keep it.
@@ -50,10 +49,6 @@ _GRACE_ALONE_S = 30.0
 # How long Slurm may take from one process of a step to the next.
 _HEARD_S = 1.0
 _POLL_S = 0.05
-# Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit.
-_IMPORTABLE = str(Path(__file__).parent / "importable")
-# What keeps Python from a collection's bytecode: a sitecustomize.py.
-_SOURCES_ONLY = str(Path(__file__).parent / "sources_only")
 
 
 class RankProcess:
@@ -259,46 +254,6 @@ class RankProcess:
             consequence=self._stopped_by is not None and not self._alone,
         )
         write_rank(self.task.folder, self._record)
-
-
-def script_command(task: Task) -> tuple[str, ...]:
-    """Return the argv of one rank's script; an MPI script is run by `mpi_script`."""
-    if not task.mpi:
-        return task.command
-    return (*task.python, "-c", mpi_script.STARTER, *task.command[len(task.python) :])
-
-
-def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
-    """Return the environment of one rank's script."""
-    environment = {
-        **os.environ,
-        **place.environment(),
-        "HPCKIT_RUN_DIR": task.run_dir,
-        "HPCKIT_RUN_ID": task.run_id,
-        "HPCKIT_RESTART": str(restart_count()),
-        "HPCKIT_DEVICE": device,
-        "PYTHONUNBUFFERED": "1",
-    }
-    first = [_IMPORTABLE]
-    if task.sources_only:
-        environment["HPCKIT_SOURCES_ONLY"] = task.sources_only
-        first.append(_SOURCES_ONLY)
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*first, *_python_path()]))
-    # Those of a job that this one was submitted from.
-    for name in (TASK_VARIABLE, "HPCKIT_MPI_SCRIPT"):
-        environment.pop(name, None)
-    if task.mpi:
-        environment["HPCKIT_MPI_SCRIPT"] = Path(mpi_script.__file__).read_text(encoding="utf-8")
-    return environment
-
-
-def _python_path() -> list[str]:
-    return [word for word in os.environ.get("PYTHONPATH", "").split(os.pathsep) if word]
-
-
-def restart_count() -> int:
-    """Return how often the job was started again: Slurm's count, or the local controller's."""
-    return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("HPCKIT_RESTART") or 0)
 
 
 def oom_kills() -> int | None:

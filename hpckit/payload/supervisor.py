@@ -18,10 +18,11 @@ from hpckit.payload.children import (
     stop_all,
     wait_for,
 )
+from hpckit.payload.environment import restart_count
 from hpckit.payload.orphan import end_job
 from hpckit.payload.place import find_place
-from hpckit.payload.rank import TASK_VARIABLE, RankProcess, restart_count
-from hpckit.payload.task import Task
+from hpckit.payload.rank import RankProcess
+from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ from hpckit.values import rebuild
 
 # A single argument or variable of a Linux process may have 128 KiB (MAX_ARG_STRLEN).
 MAX_JSON_BYTES = 120_000
+# What torchrun and mpirun hand it on in to the ranks that they start.
+TASK_VARIABLE = "HPCKIT_TASK"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

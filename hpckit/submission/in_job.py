@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hpckit.errors import HpckitError, JobError
 from hpckit.payload.children import handle_passed
 from hpckit.payload.controller import REQUEUE_STATUS
-from hpckit.payload.rank import restart_count
+from hpckit.payload.environment import restart_count
 from hpckit.payload.supervisor import Supervised, supervised
 from hpckit.payload.task import Task, task_from_json
 

@@ -11,7 +11,7 @@ import pytest
 
 from hpckit.environ import scrubbed_environment
 from hpckit.payload import mpi_script
-from hpckit.payload.rank import rank_environment, script_command
+from hpckit.payload.environment import rank_environment, script_command
 from hpckit.payload.task import Task
 from tests.unit.test_payload import THIRD_OF_FOUR
 

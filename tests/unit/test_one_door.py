@@ -13,7 +13,7 @@ ALLOWED = {
     "__main__.py": NULL,
     "cli/output.py": NULL,
     "cli/stats.py": OWN,
-    "payload/rank.py": OWN,
+    "payload/environment.py": OWN,
     "detect/mounts.py": PROC,
     "detect/place.py": PROC,
     "localjob.py": PROC,

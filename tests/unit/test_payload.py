@@ -13,8 +13,8 @@ from hpckit import __version__
 from hpckit.errors import JobError
 from hpckit.payload import rank, rendezvous, supervisor
 from hpckit.payload.device import choose_device
+from hpckit.payload.environment import IMPORTABLE, rank_environment
 from hpckit.payload.place import Place, find_place, mpi_source
-from hpckit.payload.rank import rank_environment
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, read_ranks, write_rank
@@ -207,7 +207,7 @@ def test_a_python_without_hpckit_imports_it_and_nothing_else_of_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in a job that was submitted from inside another.
-    once = Path(rank.__file__).parent / "importable"
+    once = IMPORTABLE
     monkeypatch.setenv("PYTHONPATH", f"/mine:{once}")
     task = Task(run_dir="/r", run_id="r", executor="slurm", launcher="srun", nodes=1,
                 tasks_per_node=1, command=("x",), python=("p",), device=None)  # fmt: skip
