@@ -5,19 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpckit import shell
 from hpckit.errors import SubmissionError
 from hpckit.slurm.client import ask, checked_id, id_lists, refusal
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.times import parse_moment
 
-_SUBMITTED = re.compile(r"^\s*(?:sbatch:\s*)?Submitted batch job (\d+)\b", re.MULTILINE)
-_PARSABLE = re.compile(r"^[ \t]*(\d+)(?:;[\w.-]+)?[ \t]*$", re.MULTILINE)
+_ANSWER = re.compile(
+    r"(?:(?:sbatch: )?Submitted batch job )?(?P<id>\d+)(?:;[\w.-]+| on cluster [\w.-]+)?"
+)
 # 22.05 says `on nodes c1 in partition gpu`, older ones only `on c1`.
 _WOULD_START = re.compile(
     r"Job \d+ to start at (?P<start>\S+) using (?P<processors>\d+) processors on "
     r"(?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
 )
+# So much of an answer is shown, in characters.
+_SHOWN = 300
 _SERVICE_DOWN = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection refused|"
     r"Could not establish a configuration source|Protocol authentication error|Zero Bytes were"
@@ -95,18 +97,22 @@ def parse_test_only(text: str, *, returncode: int) -> TestOnly:
 
 
 def parse_job_id(stdout: str) -> str:
-    """Find the job id in sbatch's answer, plain or `--parsable`.
+    """Return the job id of sbatch's answer: `ID`, `ID;CLUSTER`, or the sentence without --parsable.
 
-    Sites print banners around it (`row`, pull request 197), so the whole sentence counts,
-    or else a line that is nothing but the id; the last one, as banners come first.
+    Only of an answer that is nothing else: a site's wrapper or plugin may print more, also
+    a line that is a number (a balance), before the id or after it.
 
     Raises:
-        SubmissionError: There is none.
+        SubmissionError: There is none, or more than the id was printed.
     """
-    found: list[str] = _SUBMITTED.findall(stdout) or _PARSABLE.findall(stdout)
-    if found:
-        return found[-1]
-    said = shell.first_meaningful_line(stdout) or "nothing"
-    raise SubmissionError(
-        f"sbatch gave no job id; it said: {said}. See 'squeue --me' for whether the job is there."
-    )
+    lines = [line.strip() for line in stdout.splitlines() if line.strip()]
+    answer = _ANSWER.fullmatch(lines[0]) if len(lines) == 1 else None
+    if answer is None:
+        raise SubmissionError(f"sbatch gave no job id by itself; it printed {_shown(lines)}.")
+    return answer["id"]
+
+
+def _shown(lines: Sequence[str]) -> str:
+    """Return what was printed on one line, its end if it is long: there the id would be."""
+    text = " / ".join(lines)
+    return repr(text if len(text) <= _SHOWN else f"…{text[-_SHOWN:]}") if lines else "nothing"

@@ -20,6 +20,8 @@ from hpckit.slurm.control import parse_job_id
 from hpckit.slurm.token import job_of, token_options
 from hpckit.submission.slurm import refused
 
+# What Slurm says with an exit status of 1, which a site's wrapper may lose.
+_REFUSED = re.compile(r"Batch job submission failed|allocation failure")
 # sbatch gave up on an answer, or lost it on the way: Slurm may have taken the job. Where it could
 # not even connect, it has not.
 _UNCLEAR = re.compile(
@@ -80,6 +82,8 @@ def send(
     except (SubmissionError, CommandError):
         sent.answered = True
         raise
+    if sent.job is None and isinstance(unclear, _UnconfirmedError):
+        raise _nobody_knows(run_id, f"{unclear} Slurm shows no job of this run.") from unclear
     sent.answered = True
     if sent.job is None:
         raise SubmissionError(str(unclear))
@@ -106,6 +110,10 @@ class _UnclearError(SubmissionError):
     """sbatch does not say whether there is a job."""
 
 
+class _UnconfirmedError(_UnclearError):
+    """sbatch ended well, and what it printed is not a job's number alone."""
+
+
 def _job_id(said: shell.Completed) -> str:
     words = said.stderr if said.stderr.strip() else said.stdout
     if said.returncode < 0 or (said.returncode and _UNCLEAR.search(words)):
@@ -115,7 +123,9 @@ def _job_id(said: shell.Completed) -> str:
     try:
         return parse_job_id(said.stdout)
     except SubmissionError as error:
-        raise _UnclearError(str(error)) from error
+        if _REFUSED.search(words):
+            raise _UnclearError(str(refused(words))) from error
+        raise _UnconfirmedError(str(error)) from error
 
 
 def _ask(run_id: str, since: float, unclear: HpckitError) -> str | None:
@@ -127,8 +137,13 @@ def _ask(run_id: str, since: float, unclear: HpckitError) -> str | None:
                 if job := job_of(run_id, since):
                     return job
     except CommandError as error:
-        raise UnknownOutcomeError(
-            f"Whether Slurm took the job is not known: {unclear} Asked for it: {error} Its folder "
-            f"is kept, and `hpckit status {run_id}` will say: do not submit it again before."
-        ) from error
+        raise _nobody_knows(run_id, f"{unclear} Asked for it: {error}") from error
     return None
+
+
+def _nobody_knows(run_id: str, why: str) -> UnknownOutcomeError:
+    return UnknownOutcomeError(
+        f"Whether Slurm took the job is not known: {why} Its folder is kept, and `hpckit status "
+        f"{run_id}` will say: do not submit it again before. Its comment is hpckit:{run_id}: "
+        "squeue --me --Format=JobID,Comment:100"
+    )

@@ -50,6 +50,8 @@ def runs(here: Path) -> list[Path]:
 @pytest.mark.parametrize(
     "sbatch",
     [f"echo '{TIMED_OUT}' >&2; exit 1", "kill -9 $$", "echo 'Have a nice day'",
+     "echo 77; printf 'Your balance is\\n1200\\n'", "printf '1200\\n77\\n'", "echo 1200; echo 42",
+     "printf '\\033[32m77\\033[0m\\r\\n'", "echo 'Submitted batch job 5'; echo 77",
      "echo 'sbatch: error: Zero Bytes were transmitted or received' >&2; exit 1"],
 )  # fmt: skip
 @pytest.mark.parametrize("array", [(), ("--array", "lr=0.1,0.2")])
@@ -76,6 +78,38 @@ def test_what_slurm_did_not_take_leaves_nothing(here, cli, slurm) -> None:
     assert runs(here) == []
     assert len((answers / "asks").read_text().split()) == 3  # it may be late
     assert cli("jobs").err == "No runs yet. Start one: hpckit submit ddp\n"
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "shown"),
+    [
+        ("printf 'Your balance is\\n1200\\n'", "'Your balance is / 1200'"),
+        ("echo 'Have a nice day'", "'Have a nice day'"),
+        ("true", "nothing"),
+    ],
+)
+def test_a_number_that_is_no_job_of_ours_is_not_recorded(here, cli, slurm, sbatch, shown) -> None:
+    slurm(sbatch, "echo '1200   other   /elsewhere/job.out'")
+    said = cli(*SUBMIT)
+    (run,) = runs(here)
+    assert (said.status, said.out) == (3, "")
+    assert f"it printed {shown}. Slurm shows no job of this run." in said.err
+    assert f"Its comment is hpckit:{run.name}: squeue --me" in said.err
+    assert not (run / "run.json").exists()
+    pretend_its_process_has_ended(run)
+    slurm("", KNOWS)  # it was there, after all
+    assert f"Slurm has taken run {run.name}: it is job 77." in cli("status", run.name).err
+    assert json.loads((run / "run.json").read_text())["job_id"] == "77"
+
+
+@pytest.mark.parametrize("stream", ["", ">&2"])
+def test_a_refusal_whose_exit_status_a_wrapper_lost_is_a_refusal(here, cli, slurm, stream) -> None:
+    words = "sbatch: error: Batch job submission failed: Invalid qos specification"
+    slurm(f"echo '{words}' {stream}", "exit 0")
+    said = cli(*SUBMIT)
+    assert said.status == 3
+    assert "sbatch refused the job: Invalid qos specification." in said.err
+    assert runs(here) == []
 
 
 def test_while_slurm_is_silent_all_is_kept_until_it_speaks(here, cli, slurm) -> None:
