@@ -7,11 +7,12 @@ import typer
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, raise_last, settled_root
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.view import status_line, status_record
-from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
+from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, RequestError
 from hpckit.find import find_runs, refuse_doubtful
 from hpckit.run_record import is_slurm_id
 from hpckit.runs import DamagedRun, Run
 from hpckit.submission.by_id import cancel_by_id
+from hpckit.submission.ending import is_unheeded, unheeded
 from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
 
@@ -66,8 +67,10 @@ def _cancel(
     elif not json:
         say_all([status_line(status) for status in found])
         say_all([f"{word} {state}: by Slurm's word, no run" for word, state in states.items()])
-    if not all(status.finished or status.elsewhere for status in found):
-        note("Slurm has the request, but some jobs are still ending.")
+    asked = {row.run.job_id: row.state for row in found if row.run.executor == "slurm"} | states
+    errors += [JobError(unheeded(*row)) for row in asked.items() if is_unheeded(row[1])]
+    if not errors and not all(status.finished or status.elsewhere for status in found):
+        note("The end is asked for; some jobs are still ending.")
 
 
 def say_all(lines: list[str]) -> None:

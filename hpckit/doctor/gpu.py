@@ -12,8 +12,7 @@ def gpu_checks(trial: Trial, ranks: int) -> Iterator[Check]:
         yield bad("a job with GPUs", trial.refused)
         return
     if trial.late:
-        why = f"job {trial.job_id} was not over in time and was cancelled ({trial.why})"
-        yield unknown("the GPUs", f"{why}: try again, or --within 1h", counts=True)
+        yield unknown("the GPUs", f"{trial.lateness}: try again, or --within 1h", counts=True)
         return
     for rank in range(ranks):
         said = trial.said.get(rank)

@@ -55,8 +55,7 @@ def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check
             library = next((str(one.get("library")) for one in row.said.values()), "")
             yield good(f"{row.label}: {RANKS} ranks on {hosts}, {library}{mark}")
         elif row.late:
-            why = f"job {row.job_id} was not over in time and was cancelled ({row.why})"
-            todo = f"{why}: try again, or --within 1h"
+            todo = f"{row.lateness}: try again, or --within 1h"
             yield unknown(f"{row.label}{mark}", todo, counts=row.label == used)
         else:
             todo = row.refused or row.why

@@ -10,6 +10,7 @@ from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_regular, parse_json
 from hpckit.logs import JOB_LOG
 from hpckit.runs import Run
+from hpckit.submission.ending import is_unheeded
 from hpckit.submission.folders import remove_run
 from hpckit.submission.model import Submission
 from hpckit.submission.states import RunStatus, statuses
@@ -31,7 +32,8 @@ class Trial:
 
     Attributes:
         refused: why it was not submitted.
-        late: it was not over in time, and was cancelled.
+        late: it was not over in time, and hpckit asked for its end.
+        goes_on: it was late, and still runs or waits.
         said: the line of JSON of each rank that printed one, by rank.
         why: what it says about its failure.
     """
@@ -41,8 +43,15 @@ class Trial:
     job_id: str = ""
     good: bool = False
     late: bool = False
+    goes_on: bool = False
     said: dict[int, dict[str, Any]] = field(default_factory=dict)
     why: str = ""
+
+    @property
+    def lateness(self) -> str:
+        """What became of a late one, as a part of a sentence."""
+        end = "goes on although Slurm was asked to cancel it" if self.goes_on else "was cancelled"
+        return f"job {self.job_id} was not over in time and {end} ({self.why})"
 
 
 def run_trials(submissions: dict[str, Submission], within_s: float) -> list[Trial]:
@@ -55,7 +64,7 @@ def run_trials(submissions: dict[str, Submission], within_s: float) -> list[Tria
                 runs[label] = submit(submission)[0]
             except (OutsideError, RequestError) as error:
                 refused[label] = str(error)
-        found = _wait(list(runs.values()), within_s)
+        found, going_on = _wait(list(runs.values()), within_s)
     except BaseException:
         if runs:
             cancel(list(runs.values()))
@@ -64,29 +73,31 @@ def run_trials(submissions: dict[str, Submission], within_s: float) -> list[Tria
     return [
         Trial(label=label, refused=refused[label])
         if label in refused
-        else _trial(label, ended[label])
+        else _trial(label, ended[label], going_on)
         for label in submissions
     ]
 
 
-def _wait(runs: list[Run], within_s: float) -> list[RunStatus]:
+def _wait(runs: list[Run], within_s: float) -> tuple[list[RunStatus], frozenset[str]]:
+    """Return what runs are when the time is up, and the jobs that go on although cancelled."""
     if not runs:
-        return []
+        return [], frozenset()
     try:
-        return wait(runs, timeout_s=within_s)
+        return wait(runs, timeout_s=within_s), frozenset()
     except OutsideError:  # some are not over: that is a finding
         found = statuses(runs)
-        cancel([row.run for row in found if not row.finished])
-        return found
+        left = cancel([row.run for row in found if not row.finished])
+        return found, frozenset(row.run.job_id for row in left if is_unheeded(row.state))
 
 
-def _trial(label: str, status: RunStatus) -> Trial:
+def _trial(label: str, status: RunStatus, going_on: frozenset[str]) -> Trial:
     run = status.run
     trial = Trial(
         label=label,
         job_id=run.job_id,
         good=status.good,
         late=not status.finished,
+        goes_on=run.job_id in going_on,
         said={rank: said for rank in range(run.ranks) if (said := _said(run, rank))},
         why="" if status.good else _why(run, status),
     )

@@ -5,24 +5,23 @@ Whose it is, and what becomes of it, is then Slurm's word.
 
 import os
 import pwd
-import time
 
 from hpckit.errors import CommandError, HpckitError, NotFoundError, RequestError
-from hpckit.slurm import control, jobs
+from hpckit.slurm import jobs
 from hpckit.slurm.client import patience
 from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import is_finished
+from hpckit.slurm.states import JobState, is_finished
+from hpckit.submission.ending import cancel_in_slurm
 
-_SETTLING_S, _PAUSE_S = 6.0, 0.3
 
-
-def cancel_by_id(job_id: str, why: HpckitError | None) -> str:
+def cancel_by_id(job_id: str, why: HpckitError | None) -> JobState:
     """Cancel a job of this user's; return the state Slurm gives it a moment later.
 
     `why` is what stands in the way of its run, None where there is a run that is not the user's.
 
     Raises:
         RequestError: it is somebody else's. HpckitError: `why`, if Slurm does not know it.
+        CommandError: it could not be cancelled, or nobody says whether it is.
     """
     with patience():
         records = _ask(job_id, why)
@@ -33,12 +32,9 @@ def cancel_by_id(job_id: str, why: HpckitError | None) -> str:
                 f"Job {job_id} is of {whose}, who alone can cancel it with hpckit. "
                 f"Who may end any job: scancel {job_id}"
             )
-        control.cancel([job_id])
-        until = time.monotonic() + _SETTLING_S
-        while not all(is_finished(row.state) for row in records) and time.monotonic() < until:
-            time.sleep(_PAUSE_S)
-            records = _ask(job_id, why)
-    return str(records[0].state)
+        if all(is_finished(row.state) for row in records):
+            return records[0].state
+        return cancel_in_slurm(job_id)
 
 
 def _ask(job_id: str, why: HpckitError | None) -> list[JobRecord]:

@@ -111,7 +111,7 @@ class _UnclearError(SubmissionError):
 
 
 class _UnconfirmedError(_UnclearError):
-    """sbatch ended well, and what it printed is not a job's number alone."""
+    """sbatch ended well, and what it printed is a number and more."""
 
 
 def _job_id(said: shell.Completed) -> str:
@@ -125,7 +125,8 @@ def _job_id(said: shell.Completed) -> str:
     except SubmissionError as error:
         if _REFUSED.search(words):
             raise _UnclearError(str(refused(words))) from error
-        raise _UnconfirmedError(str(error)) from error
+        kind = _UnconfirmedError if any(map(str.isdigit, said.stdout)) else _UnclearError
+        raise kind(str(error)) from error
 
 
 def _ask(run_id: str, since: float, unclear: HpckitError) -> str | None:

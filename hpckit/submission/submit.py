@@ -21,8 +21,7 @@ from hpckit.plan.model import Plan
 from hpckit.render import Rendered
 from hpckit.runs import Run, open_to_write, write_text
 from hpckit.script import signal_delay_s, submitit_folder
-from hpckit.slurm import control
-from hpckit.slurm.client import patience
+from hpckit.submission.ending import cancel_in_slurm, is_unheeded, unheeded
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
 from hpckit.submission.in_job import Payload
@@ -110,18 +109,25 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
             f"`hpckit status {run_id}` will say; its folder is kept: {submission.place.dir}"
         ) from error
     elif sent.job:
-        try:
-            with patience():
-                control.cancel([sent.job])
-        except (CommandError, KeyboardInterrupt) as trouble:  # one more Ctrl-C
-            kind = StoppedError if isinstance(error, KeyboardInterrupt) else OutsideError
-            raise kind(
-                f"Job {sent.job} is in Slurm and could not be cancelled: "
-                f"{str(trouble) or 'interrupted again.'} "
-                f"Say `scancel {sent.job}`. Why it should be: {str(error) or 'it was interrupted'}."
-            ) from error
+        _cancel(sent.job, error)
     forget(run_id)
     root.remove()
+
+
+def _cancel(job_id: str, error: BaseException) -> None:
+    try:
+        state = cancel_in_slurm(job_id)
+        if not is_unheeded(state):
+            return
+        trouble = unheeded(job_id, state)
+    except CommandError as silent:
+        trouble = f"{silent} Say `scancel {job_id}`."
+    except KeyboardInterrupt:
+        trouble = f"Job {job_id} is in Slurm, and whether it is cancelled is not known: "
+        trouble += f"interrupted again. Say `scancel {job_id}`."
+    kind = StoppedError if isinstance(error, KeyboardInterrupt) else OutsideError
+    why = str(error) or "it was interrupted"
+    raise kind(f"{trouble} Why it should be: {why}.") from error
 
 
 def _cannot_write(root: Root, error: OSError) -> OutsideError:

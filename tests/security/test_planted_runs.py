@@ -145,6 +145,24 @@ def test_a_jobs_id_is_enough_to_cancel_what_slurm_says_is_ones_own(
         assert not (fake_slurm / "cancelled").exists()
 
 
+@pytest.mark.parametrize("run", [True, False])
+@pytest.mark.parametrize("json", [(), ("--json",)])
+def test_a_job_that_goes_on_is_not_said_to_be_cancelled(
+    here, cli, fake_slurm, monkeypatch, run, json
+) -> None:
+    for name in ("waiting._SETTLING_S", "ending._SETTLING_S", "ending._PAUSE_S"):
+        monkeypatch.setattr(f"hpckit.submission.{name}", 0.0)
+    add_program(here.parent / "bin" / "squeue", QUEUE.format(user="root"))
+    add_program(here.parent / "bin" / "scancel", "#!/bin/sh\nexit 0\n")
+    if run:
+        add_to_index([make_run(here / "runs", "mine-1", job_id="4711", name="x")])
+    said = cli("cancel", "4711", *json)
+    assert said.status == 1
+    assert "RUNNING" in said.out
+    assert "hpckit: error: Asked Slurm to cancel 4711; it still runs (RUNNING). " in said.err
+    assert "still ending" not in said.err
+
+
 def broken(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     """Let a disk fail under one file."""
     real = os.open

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,8 @@ def test_a_job_that_waits_too_long_says_nothing_of_mpi() -> None:
     assert all_good([found])
     (found,) = gpu_checks(late, 1)
     assert (found.level, all_good([found])) == (Level.UNKNOWN, False)
+    (found,) = gpu_checks(replace(late, goes_on=True), 1)
+    assert "goes on although Slurm was asked to cancel it (waits for" in found.todo
 
 
 def test_mpi_is_tried_on_two_nodes_where_there_are_two() -> None:

@@ -1,0 +1,65 @@
+"""Taking a job out of Slurm, and making sure of it: scancel also ends well where it did nothing.
+
+A wrapper or a plugin of the site may swallow the request, and Slurm itself says nothing of jobs
+that it does not know: scancel(1). So squeue is asked what came of it.
+"""
+
+import time
+
+from hpckit.errors import CommandError
+from hpckit.slurm import control, jobs
+from hpckit.slurm.client import patience
+from hpckit.slurm.record import JobRecord
+from hpckit.slurm.states import JobState, is_finished, is_waiting
+
+_SETTLING_S, _PAUSE_S = 6.0, 0.3
+
+
+def cancel_in_slurm(job_id: str) -> JobState:
+    """Cancel a job, or an array; return what it is a moment later.
+
+    Of several tasks the state of one that is not ending, if there is such; CANCELLED of a job
+    that Slurm no longer lists.
+
+    Raises:
+        CommandError: the controller does not answer or refuses, or there is no scancel; or squeue
+            does not say what came of it.
+    """
+    with patience():
+        try:
+            control.cancel([job_id])
+        except CommandError as error:
+            raise CommandError(
+                f"Job {job_id} is in Slurm and could not be cancelled: {error}"
+            ) from error
+        until = time.monotonic() + _SETTLING_S
+        records = _left(job_id)
+        while records and time.monotonic() < until:
+            time.sleep(_PAUSE_S)
+            records = _left(job_id)
+    states = [row.state for row in records]
+    return next((state for state in states if is_unheeded(state)), (*states, JobState.CANCELLED)[0])
+
+
+def is_unheeded(state: JobState) -> bool:
+    """Say whether a job that was cancelled goes on as if it were not; not so while it is ending."""
+    return not is_finished(state) and state not in (JobState.COMPLETING, JobState.UNKNOWN)
+
+
+def unheeded(job_id: str, state: JobState) -> str:
+    """Say of a job that was cancelled that it goes on, and what can be done."""
+    does = "waits" if is_waiting(state) else "runs"
+    return (
+        f"Asked Slurm to cancel {job_id}; it still {does} ({state}). Look again with squeue "
+        f"--job={job_id}; if it stays, say scancel {job_id}, and ask the site's help desk why."
+    )
+
+
+def _left(job_id: str) -> list[JobRecord]:
+    try:
+        records = jobs.squeue([job_id]).values()
+    except CommandError as error:
+        raise CommandError(
+            f"Asked Slurm to cancel {job_id}; whether it took effect is not known: {error}"
+        ) from error
+    return [row for row in records if not is_finished(row.state)]
