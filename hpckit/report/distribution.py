@@ -65,7 +65,7 @@ def _lines(
     states = ", ".join(f"{count} {state}" for state, count in sorted(found["states"].items()))
     yield style.paint(f"{len(jobs)} jobs", "bold") + f": {states}"
     if found["gpu_hours"] is None and _values(jobs, "gpu_hours"):
-        yield "GPU-hours unknown: those of some jobs are"
+        yield "GPU-hours unknown: they are not known for some of the jobs"
     elif found["gpu_hours"]:
         idle = found["gpu_hours_idle"]
         yield f"{hours(found['gpu_hours'])} GPU-hours" + (
@@ -126,7 +126,7 @@ def _advice(advice: Mapping[str, Sequence[Advice]], count: int) -> Iterator[str]
         item, job_id = next(pair for pair in found if pair[0].id == rule)
         text = f"{jobs} of {count}: {item.title} ({rule}), as in {job_id}: {item.message}"
         yield from fold(in_line(text), WIDTH, "! ", "  ")
-    yield cut("  What to do: hpckit stats JOBID of one of them.", WIDTH)
+    yield cut("  For what to do, run hpckit stats JOBID with one of these jobs.", WIDTH)
 
 
 def _values(jobs: Sequence[JobUse], name: str) -> list[float]:

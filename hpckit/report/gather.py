@@ -90,7 +90,7 @@ def _ids(target: Target) -> frozenset[str]:
 def _lost(known: Known, held: Sequence[Span]) -> Iterator[SourceNote]:
     """Say which attempts stand in no list and no sum."""
     for row in lost_rows(known, held):
-        text = f"Of an attempt ({row.state}) accounting does not say from when to when it was."
+        text = f"Accounting does not give the start and end of an attempt ({row.state})."
         yield SourceNote(code="attempt_lost", text=text)
 
 
@@ -98,7 +98,9 @@ def _suspended(held: Sequence[Span]) -> Iterator[SourceNote]:
     """Say for how long a job held no cores between its start and its end."""
     away = sum(span.suspended_s for span in held)
     if away:
-        text = f"Suspended for {duration(away)}: not in its time and hours."
+        text = (
+            f"The job was suspended for {duration(away)}: its time and hours do not include this."
+        )
         yield SourceNote(code="suspended", text=text)
 
 
@@ -236,7 +238,7 @@ def _read_samples(
                 notes.append(SourceNote(code="unreadable", text=text, host=path.host))
                 continue
             if columns is None:
-                text = f"{path.path.name} has no readable header: nothing of it can be used."
+                text = f"{path.path.name} has no readable header: the file is not used."
                 notes.append(SourceNote(code="headless", text=text, host=path.host))
             elif step is None or columns.header.ids.get("step_id") == step:
                 files.append(columns)
@@ -249,17 +251,21 @@ def _missing_notes(
     """Say why there are no figures, where there are none."""
     if files:
         if known.run and known.run.executor == "local" and not any(f.header.gpus for f in files):
-            yield SourceNote(code="cpu_run", text="No GPU here: its ranks ran on the CPU.")
+            yield SourceNote(
+                code="cpu_run", text="This machine has no GPU: the ranks ran on the CPU."
+            )
         return
     if not started:
-        yield SourceNote(code="not_started", text="It has had no node: there is nothing to tell.")
+        yield SourceNote(
+            code="not_started", text="The job has not had a node yet, so there are no figures."
+        )
     elif known.run and known.run.record["plan"].get("sample_interval_s") == 0:
         yield SourceNote(code="no_samples", text="Sampling was off (--sample-interval 0).")
     elif known.run:
-        yield SourceNote(code="no_samples", text="There are no samples of this job.")
+        yield SourceNote(code="no_samples", text="This job has no samples.")
     else:
         yield SourceNote(
             code="no_samples",
-            text="hpckit did not submit this job, and no samples are in its folder. Next time: "
-            "srun hpckit sample -- COMMAND in its script.",
+            text="hpckit did not submit this job, and its folder has no samples. Next time, write "
+            "srun hpckit sample -- COMMAND in the job script.",
         )

@@ -117,13 +117,11 @@ def _notes(
     alone = {id(file) for file in strays}
     own = [str(span.restart) for span, files in rows if any(id(file) in alone for file in files)]
     if own:
-        text = (
-            f"Attempt {', '.join(own)} is known by its samples alone: nobody else says when it was."
-        )
+        text = f"Attempt {', '.join(own)} is known only from its samples: no other source has it."
         yield SourceNote(code="unmatched", text=text)
     for file in left_out:
         yield SourceNote(
             code="unmatched",
-            text=f"{file.path.name} is left out: this job had no such node at its time.",
+            text=f"{file.path.name} is left out: the job did not have this node at that time.",
             host=file.header.host,
         )

@@ -138,7 +138,7 @@ def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
     yield _bar("GPU utilization", summary.gpu_utilization_percent, "", style, low_is_bad=True)
     read = utilization_coverage(job)
     if read is not None and not enough(read):
-        yield f"{'':{_LABEL}}of the {percent(read)} of their time in which GPUs were read"
+        yield f"{'':{_LABEL}}(the GPUs were read for {percent(read)} of their time)"
     if summary.gpu_utilization_percent is None and summary.gpu_utilization_peak_percent is not None:
         peak = percent(summary.gpu_utilization_peak_percent)
         peak = _at_least(job, "gpu_utilization_peak_percent") + peak
@@ -198,7 +198,7 @@ def _totals(job: JobUse) -> Iterator[str]:
     if summary.energy_joules is not None:
         parts.append(f"{energy(summary.energy_joules)}")
     if summary.power_watts_mean is not None:
-        parts.append(f"{summary.power_watts_mean:.0f} W a GPU")
+        parts.append(f"{summary.power_watts_mean:.0f} W per GPU")
     if parts:
         yield from fold("; ".join(parts), WIDTH, " " * _LABEL, " " * _LABEL)
 
@@ -208,7 +208,7 @@ def _attempts(job: JobUse) -> Iterator[str]:
         return
     yield ""
     whose = "GPU-hours" if any(note.code == "newest_attempt" for note in job.notes) else "figures"
-    yield f"{len(job.attempts)} attempts ({whose} above are of all of them)"
+    yield f"{len(job.attempts)} attempts ({whose} above are for all of them)"
     for attempt in job.attempts:
         yield cut(
             f"  {attempt.restart}  {attempt.state or '?':<10} {duration(attempt.elapsed_s):>12}  "

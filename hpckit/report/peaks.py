@@ -20,7 +20,7 @@ _STARTING_BYTES, _STARTING_CPU_S = 1 << 20, 10.0
 # Memory goes with work: the steps that were measured must have done nearly all of the job's.
 _MOST_WORK = 0.9
 _LITTLE = 0.1
-_TOO_SHORT = "ended before Slurm had looked twice"
+_TOO_SHORT = "ended before Slurm had measured it twice"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ def memory_peak(job: JobUsage) -> Peak:
     beside = [step.memory_task_bytes or 0 for step in job.steps if step.step == EXTERN]
     if max(beside, default=0) > peak:
         outside = f"a process outside Slurm's steps (extern) had {size(max(beside))}"
-        return Peak(why=f"{outside}, and nobody measured all of them together")
+        return Peak(why=f"{outside}, and their sum was not measured")
     if not _did_the_work(seen, steps):
         return Peak(why=f"at least {size(peak)}, but most of it {_TOO_SHORT} {_period(job)}")
     at_least = any(step.memory_at_least for step in seen) or _beside(seen, peak)
@@ -147,12 +147,12 @@ def _why(job: JobUsage, steps: Sequence[StepUsage]) -> str | None:
     if not job.steps:
         return None
     if not steps:
-        return "Slurm has only its own step (extern), not what ran beside it"
+        return "Slurm measured only its own step (extern), not the other processes"
     if not _poll_s(job):
-        return "Slurm does not look while jobs run here (JobAcctGatherFrequency=0)"
+        return "Slurm does not measure running jobs here (JobAcctGatherFrequency=0)"
     if max((step.elapsed_s or 0 for step in steps), default=0) < _POLLS * _poll_s(job):
         return f"it {_TOO_SHORT} {_period(job)}"
-    return "Slurm saw its processes at their start, or never"
+    return "Slurm measured its processes only at their start, or never"
 
 
 def _period(job: JobUsage) -> str:

@@ -84,8 +84,8 @@ def _js1(usage: JobUsage) -> Js1:
     listed = len(found.record["nodes"])
     if usage.alloc_nodes is not None and listed > usage.alloc_nodes:
         return Js1(
-            trouble=f"The site's jobstats record is not of this job: it lists {listed} nodes, "
-            f"the job had {usage.alloc_nodes}."
+            trouble=f"The site's jobstats record does not belong to this job: it lists "
+            f"{listed} nodes, the job had {usage.alloc_nodes}."
         )
     theirs, ours = elapsed_of(found.record), usage.record.elapsed_s
     if ours is None or theirs is None:
@@ -93,7 +93,7 @@ def _js1(usage: JobUsage) -> Js1:
     if abs(theirs - ours) <= max(_JS1_APART_S, _JS1_APART * ours):
         return found
     return Js1(
-        trouble="The site's jobstats record is of another attempt, or of a part of this one: "
+        trouble="The site's jobstats record covers another attempt, or a part of this one: "
         f"{format_seconds(theirs)} of {format_seconds(ours)}."
     )
 
@@ -176,15 +176,15 @@ def _limits(usage: JobUsage) -> Iterator[Remark]:
             text = f"{label} not measured by Slurm: {peak.why}."
             yield Remark(figures=figures, note=SourceNote(code="not_measured", text=text))
         if peak.at_least:
-            text = f"{label}: at least; Slurm does not say what tasks and steps used together."
+            text = f"{label} is a lower bound: Slurm does not measure the sum over tasks and steps."
             note = SourceNote(code="at_least", text=text)
             yield Remark(figures=figures, note=note, at_least=True)
     polled = [step.step for step in usage.steps if step.cpu_polled]
     if polled:
         names = ", ".join(polled[:_MOST_NAMES]) + ", ..." * (len(polled) > _MOST_NAMES)
         text = (
-            f"CPU time of step {names} is what Slurm's polls saw (TRESUsageInTot): its sum at the "
-            "end (TotalCPU) lacks processes that nobody waited for."
+            f"The CPU time of step {names} comes from Slurm's polls (TRESUsageInTot). The "
+            "sum at the end (TotalCPU) lacks processes whose parent did not wait for them."
         )
         yield Remark(figures=("cpu_s",), note=SourceNote(code="cpu_polled", text=text))
 
@@ -193,7 +193,7 @@ def _newest_only(attempts: Sequence[JobUsage]) -> Iterator[Remark]:
     """Say of which attempt figures are, where several held nodes."""
     if sum(usage.record.elapsed_s != 0 and _held(usage) for usage in attempts) < 2:
         return
-    text = "What accounting says of use is of the newest attempt alone."
+    text = "Accounting has CPU time and memory for the newest attempt only."
     figures = (*_NO_CPU, *_MEMORY, *_GPU_PEAKS, "gpu_utilization_percent")
     yield Remark(figures=figures, note=SourceNote(code="newest_attempt", text=text))
 

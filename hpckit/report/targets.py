@@ -184,15 +184,15 @@ def _no_such_step(target: Target) -> NotFoundError:
 def _no_such_job(job_id: str, root: Path, trouble: str | None) -> HpckitError:
     if not _SLURM_ID.fullmatch(job_id):
         return NotFoundError(
-            f"No run is called {job_id!r}, here in {root} or in your index. See `hpckit jobs`, or "
-            "name the folder with --runs DIR."
+            f"There is no run {job_id!r} in {root} or in your index. See `hpckit jobs`, or "
+            "give its folder with --runs DIR."
         )
     if trouble:
         return OutsideError(
-            f"No run here or in your index is job {job_id!r}, and accounting does not answer: "
-            f"{trouble}"
+            f"There is no run of job {job_id!r} here or in your index, and accounting does "
+            f"not answer: {trouble}"
         )
     return NotFoundError(
-        f"No run here or in your index is job {job_id!r}, nor does Slurm's accounting know it. "
+        f"There is no job {job_id!r} here, in your index or in Slurm's accounting. "
         "See `hpckit jobs`."
     )

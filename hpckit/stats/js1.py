@@ -207,8 +207,10 @@ def _lacks(gpus: Sequence[GpuUse], nodes: Sequence[NodeUse]) -> Iterator[Remark]
         if {getattr(part, name) is None for part in parts} == {True, False}
     }
     if partly:
-        text = f"The site's jobstats record has {', '.join(partly.values())} of some nodes or GPUs"
-        note = SourceNote(code="js1_partial", text=f"{text} only: the job's own is unknown there.")
+        text = f"The site's jobstats record has {', '.join(partly.values())} for some nodes or GPUs"
+        note = SourceNote(
+            code="js1_partial", text=f"{text} only: the figure of the whole job is unknown."
+        )
         yield Remark(figures=tuple(partly), note=note)
 
 

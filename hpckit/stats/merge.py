@@ -141,5 +141,6 @@ def _suspect_notes(job: JobUse) -> Iterator[SourceNote]:
     if names:
         yield SourceNote(
             code="suspect",
-            text=f"Over 100 %, which cannot be: {', '.join(names)}. No advice rests on that.",
+            text=f"Over 100 %, which is impossible: {', '.join(names)}. "
+            "No advice uses these figures.",
         )

@@ -31,9 +31,9 @@ def one_with_free_memory(suspect: tuple[str, ...]) -> JobUse:
         (80.0, "red", None),
         (79.9, "yellow", "only 79 % of the job was sampled"),
         (43.0, "yellow", "only 43 % of the job was sampled"),
-        (None, "yellow", "how much of the job was sampled is unknown"),
+        (None, "yellow", "it is unknown how much of the job was sampled"),
         (100.9, "red", None),
-        (250.0, "yellow", "how much of the job was sampled is unknown"),
+        (250.0, "yellow", "it is unknown how much of the job was sampled"),
     ],
 )
 def test_red_needs_four_fifths_of_the_job(coverage, severity: str, reason) -> None:
@@ -65,7 +65,7 @@ def test_what_slurm_or_the_driver_says_is_red_without_samples(rule: str) -> None
 def test_nobody_is_blamed_red_for_a_gpu_others_used_too() -> None:
     advice = found(one(**UNUSED, confidence="shared"))["gpu-unused"]
     assert advice.severity == "yellow"
-    assert advice.downgraded == "processes of others ran on this GPU too"
+    assert advice.downgraded == "other jobs' processes used this GPU too"
 
 
 def test_no_advice_rests_on_a_suspect_figure_and_other_advice_stays() -> None:

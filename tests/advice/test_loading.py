@@ -91,7 +91,7 @@ def test_a_site_changes_thresholds_and_switches_off() -> None:
 @pytest.mark.parametrize(
     ("advice", "message"),
     [
-        ({"timeot": None}, "site 'x': advice: no rule 'timeot'. Did you mean 'timeout'?"),
+        ({"timeot": None}, "site 'x': advice: there is no rule 'timeot'. Did you mean 'timeout'?"),
         ({"throttling": {"yelow_percent": 3}}, "no variable 'yelow_percent'. Did you mean"),
         ({"throttling": {"yellow_percent": True}}, "'yellow_percent' is True, must be a number"),
         ({"throttling": {"yellow_percent": (1,)}}, "must be a number"),
@@ -111,7 +111,11 @@ def test_a_sites_mistake_is_refused(advice: dict, message: str) -> None:
         ("sources:", "source:", "mine.yaml:12: unknown key 'source'"),
         ("  red: job", "  rde: job", "mine.yaml:8: unknown key 'rde' in levels of rule 'mine'"),
         ("when: strict", "when: strickt", "mine.yaml:6: 'when' of rule 'mine': there is no 'stri"),
-        ("when: strict", "when: 3", "mine.yaml:6: 'when' of rule 'mine': a side of and/or is a n"),
+        (
+            "when: strict",
+            "when: 3",
+            "mine.yaml:6: 'when' of rule 'mine': an operand of and/or is a n",
+        ),
         ("  red: job", "  red: gpu", "mine.yaml:8: 'red' of rule 'mine': there is no 'gpu'"),
         ("Only {percent", "Only {prcent", "mine.yaml:10: 'message' of rule 'mine': there is no f"),
         ("half_percent:", "quarter_percent:", "there is no 'half_percent'"),
@@ -120,11 +124,11 @@ def test_a_sites_mistake_is_refused(advice: dict, message: str) -> None:
         ("strict: true", "strict: true, min: 1", "mine.yaml:3: 'min' cannot be a name here"),
         ("strict: true", "strict: true, job: 1", "mine.yaml:3: 'job' cannot be a name here"),
         ("strict: true", "strict: true, a-b: 1", "mine.yaml:3: 'a-b' cannot be a name here"),
-        ("strict: true", "strict: true, no: 1", "mine.yaml:3: 'no' is used nowhere in the rule"),
+        ("strict: true", "strict: true, no: 1", "mine.yaml:3: 'no' is not used in the rule"),
         ("when: ", "for_each: core\nwhen: ", "mine.yaml:6: 'for_each' is 'core', must be one of"),
         ("when: ", "rests_on: luck\nwhen: ", "mine.yaml:6: 'rests_on' is 'luck', must be one of"),
         ("when: ", "lost_gpu_hours: strict\nwhen: ", "it is a truth, must be a number"),
-        ("when: ", "silences: [mined]\nwhen: ", "silences 'mined', which is no rule. Did you me"),
+        ("when: ", "silences: [mined]\nwhen: ", "silences 'mined', which is not a rule. Did you"),
         ("when: ", "silences: [mine]\nwhen: ", "silence each other: mine -> mine"),
         ("job.qos in kinds", "job.per_gpu == 1", "there is no 'job.per_gpu'"),
         ("when: strict", "when: __import__('os') == strict", "no function '__import__'"),
@@ -179,7 +183,7 @@ def test_a_rule_that_fires_on_nothing_known_is_a_problem(tmp_path: Path) -> None
     text = RULE.replace("red: job", "red: not known(job.qos) or job")
     text = text.replace("when: strict and not (job.qos in kinds)", "when: strict or len(kinds) > 0")
     (problem,) = check_rules(lab(tmp_path, {"advice/mine.yaml": text}))
-    assert problem.endswith("mine.yaml: fires on a job of which nothing is known.")
+    assert problem.endswith("mine.yaml: this rule fires on a job with no known figures.")
 
 
 def test_a_sites_advice_is_checked_too(tmp_path: Path) -> None:
@@ -213,12 +217,12 @@ def test_explain_on_one_page() -> None:
     assert (
         explain(one_rule("throttling"))
         == f"""\
-throttling: Clocks were held down
+throttling: Clocks were reduced
 
-The GPU ran slower than it can because of heat or its power supply. That is the
-machine's fault, not the program's.
+The GPU ran slower than it can because of heat or the power supply. The cause is the
+machine, not the program.
 
-For each gpu. Rests on the samples; red only when they cover 80 % of the job.
+Checked for each gpu. Based on the samples; red only when they cover 80 % of the job.
 
 Conditions
   always  job.elapsed_s > 600
@@ -234,7 +238,7 @@ Sources
 
 From built-in: {BUILTIN[0].path}/templates/advice/throttling.yaml
 
-To change it
+To change this rule
   in the site's file, under advice:   throttling: {{min_elapsed_s: …}}, or throttling: off
-  in your own collection: a file templates/advice/throttling.yaml takes its place"""
+  in your own collection: a file templates/advice/throttling.yaml replaces it"""
     )

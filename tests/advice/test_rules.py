@@ -91,9 +91,9 @@ def test_other_peoples_jobs_get_sbatch_lines(case: Case) -> None:
 def test_more_time_is_not_advised_where_it_cannot_help() -> None:
     for idle, limit, expected in (
         (1799.0, 2 * HOUR, "--time 03:00:00"),
-        (1800.0, 2 * HOUR, "Look at what it did last"),
+        (1800.0, 2 * HOUR, "Look at the end of the logs"),
         (0.0, 40 * HOUR, "--time 2-00:00:00"),
-        (0.0, 48 * HOUR, "Look at what it did last"),
+        (0.0, 48 * HOUR, "Look at the end of the logs"),
     ):
         account = job(
             gpus=(gpu(idle_tail_s=idle),), state="TIMEOUT", requested={"time_limit_s": limit}

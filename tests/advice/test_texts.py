@@ -47,8 +47,8 @@ def test_a_long_text_is_cut() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a } b", "a brace stands alone"),
-        ("a { b", "a brace stands alone"),
+        ("a } b", "a brace has no partner"),
+        ("a { b", "a brace has no partner"),
         ("{}", "not an expression"),
         ("{hst}", "no 'hst'. Did you mean 'host'"),
         ("{n!r}", "not an expression"),

@@ -131,7 +131,7 @@ POINTS = (
     Point("straggler-node", three_nodes(29.9, 10.0), None),
     Point("time-limit-too-long", took(1000, 9999), "yellow"),
     Point("timeout", timed_out(1799.0), "red", action="--time 03:00:00"),
-    Point("timeout", timed_out(1800.0), "red", action="Look at what it did last"),
+    Point("timeout", timed_out(1800.0), "red", action="Look at the end of the logs"),
 )
 
 

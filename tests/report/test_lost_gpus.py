@@ -31,7 +31,7 @@ def note(sample: int, error: int, gpu: int = 0, code: str = "gpu_lost", host: st
     return Note(
         mono_us=BEGAN_US + sample * 10**7 + 500,
         code=code,
-        text=f"Not read any more: {said}",
+        text=f"The GPU is no longer read: {said}",
         gpu=f"GPU-{host}-{gpu}",
         error=error,
     )
@@ -76,7 +76,7 @@ def test_a_gpu_that_cannot_be_read_any_more_is_lost_and_not_unused(
     for word in (f"NVML error {error}", "n1", "index 0", "GPU-n1-0", "Last read at 20"):
         assert word in advice[0].evidence
     text = page(Page(job=job, advice=advice, timelines=found.timelines), Style())
-    assert "of the 50 % of their time in which GPUs were read" in text
+    assert "(the GPUs were read for 50 % of their time)" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -160,7 +160,7 @@ def test_accounting_says_of_which_attempt_its_figures_are(stats: Any, cli: Cli) 
     found = stats([first(1, TotalCPU="16:00:00"), again(1, TotalCPU="04:00:00")], 1)
     assert found["summary"]["cpu_s"] == 4 * 3600
     assert "newest_attempt" in {note["code"] for note in found["notes"]}
-    assert "2 attempts (GPU-hours above are of all of them)" in cli("stats", "1").out
+    assert "2 attempts (GPU-hours above are for all of them)" in cli("stats", "1").out
 
 
 def test_the_gate_trusts_a_whole_record_beside_samples_of_a_part(stats: Any, cli: Cli) -> None:

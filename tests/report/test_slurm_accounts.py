@@ -66,7 +66,7 @@ def test_an_attempt_that_accounting_lost_is_named(here: Path, programs: Path, cl
     ]
     assert [one["start"] for one in found["attempts"]] == [START, START + 7200]
     assert "unmatched" in codes(found)
-    assert "Attempt 0 is known by its samples alone" in cli("stats", "77").out
+    assert "Attempt 0 is known only from its samples" in cli("stats", "77").out
 
 
 def test_a_job_renamed_between_two_attempts_keeps_both(
@@ -114,7 +114,7 @@ def test_suspended_time_is_in_no_figure(
     if sampled:
         assert found["summary"]["coverage_percent"] == pytest.approx(100, abs=0.5)
     assert codes(found).count("suspended") == 1
-    assert "Suspended for 30 min 00 s" in cli("stats", "77").out
+    assert "The job was suspended for 30 min 00 s" in cli("stats", "77").out
 
 
 def test_any_number_of_foreign_jobs_are_one_question_to_each_program(

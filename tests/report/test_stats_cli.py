@@ -202,7 +202,7 @@ def test_a_share_over_100_is_shown_as_suspect_and_silences_nothing(here: Path, c
         "per_node.0.cpu_efficiency_percent",
     ]
     assert "gpu-unused" in {item["id"] for item in found["advice"]}
-    assert "Over 100 %, which cannot be" in cli("stats", "latest").out
+    assert "Over 100 %, which is impossible" in cli("stats", "latest").out
 
 
 def test_a_damaged_file_is_used_as_far_as_it_goes(here: Path, cli: Cli) -> None:
@@ -219,12 +219,14 @@ def test_a_damaged_file_is_used_as_far_as_it_goes(here: Path, cli: Cli) -> None:
 
 def test_the_samplers_own_notes_are_shown_once(here: Path, cli: Cli) -> None:
     folder = make_run(here / "runs")
-    notes = [Note(mono_us=BEGAN_US, code="disk", text="Nothing could be written for a while: x")]
+    notes = [
+        Note(mono_us=BEGAN_US, code="disk", text="The samples could not be written for a while: x")
+    ]
     for host in ("n1", "n2"):
         write_samples(folder / "samples", [BUSY], host=host, notes=notes)
     out = cli("stats", "latest").out
-    assert out.count("Nothing could be written") == 1
-    assert "n1, n2: Nothing" in out
+    assert out.count("could not be written for a while") == 1
+    assert "n1, n2: The samples" in out
 
 
 def test_without_samples_it_says_why(here: Path, cli: Cli) -> None:

@@ -38,7 +38,7 @@ def _problems(collections: tuple[Collection, ...]) -> Iterator[str]:
         return
     for advice in advise(_NOTHING_KNOWN, rules):
         path = next(rule.found.path for rule in rules if rule.id == advice.id)
-        yield f"{path}: fires on a job of which nothing is known."
+        yield f"{path}: this rule fires on a job with no known figures."
     yield from _site_problems(collections)
 
 

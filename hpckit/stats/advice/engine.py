@@ -124,14 +124,14 @@ def _too_little_for_red(rule: Rule, known: Values) -> str | None:
     if rule.rests_on != SAMPLES:
         return None
     if known.get("gpu", {}).get("confidence") == SHARED:
-        return "processes of others ran on this GPU too"
+        return "other jobs' processes used this GPU too"
     own = _own_percent(rule, known)
     if own is not None:
         return None if own >= ENOUGH_PERCENT else f"only {math.floor(own)} % of its time was read"
     coverage = known["job"]["summary"].get("coverage_percent")
     on_node = known.get("node", {}).get("covered_percent")
     if coverage is None:
-        return "how much of the job was sampled is unknown"
+        return "it is unknown how much of the job was sampled"
     for percent, what in ((coverage, "the job"), (on_node, "the job's time on this node")):
         if percent is not None and percent < ENOUGH_PERCENT:
             return f"only {math.floor(percent)} % of {what} was sampled"

@@ -11,8 +11,8 @@ from hpckit.stats.summary.known import ENOUGH_PERCENT
 _WIDTH = 88
 _RESTS_ON = {
     SAMPLES: f"the samples; red only when they cover {ENOUGH_PERCENT:g} % of the job",
-    "slurm": "what Slurm or the kernel says of the job, whatever was sampled",
-    "driver": "what the GPU's driver says, whatever was sampled",
+    "slurm": "what Slurm or the kernel reports, with or without samples",
+    "driver": "what the GPU's driver reports, with or without samples",
 }
 
 
@@ -28,11 +28,11 @@ def _lines(rule: Rule) -> Iterator[str]:
     yield ""
     yield from textwrap.wrap(rule.why, _WIDTH)
     yield ""
-    yield f"For each {rule.for_each}. Rests on {_RESTS_ON[rule.rests_on]}."
+    yield f"Checked for each {rule.for_each}. Based on {_RESTS_ON[rule.rests_on]}."
     yield from _conditions(rule)
     yield from _thresholds(rule)
     if rule.silences:
-        yield f"\nWhere it holds, not shown: {', '.join(rule.silences)}"
+        yield f"\nThis rule hides: {', '.join(rule.silences)}"
     yield "\nSources"
     yield from (f"  {source}" for source in rule.sources)
     yield from _place(rule)
@@ -63,8 +63,8 @@ def _place(rule: Rule) -> Iterator[str]:
     yield f"\nFrom {rule.found.collection.label()}: {rule.found.path}"
     for collection in rule.found.shadows:
         yield f"  shadows {collection.label()}: {collection.path}/templates/{rule.found.name}"
-    yield "\nTo change it"
+    yield "\nTo change this rule"
     example = next(iter(rule.variables), None)
     change = f"{rule.id}: {{{example}: …}}, or " if example else ""
     yield f"  in the site's file, under advice:   {change}{rule.id}: off"
-    yield f"  in your own collection: a file templates/{rule.found.name} takes its place"
+    yield f"  in your own collection: a file templates/{rule.found.name} replaces it"

@@ -75,12 +75,12 @@ def _parse(text: str) -> ast.expr:
             return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError, Warning) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise RefusedError(f"it is not an expression ({reason}).") from error
+        raise RefusedError(f"this is not an expression ({reason}).") from error
 
 
 def _compile(node: ast.expr, names: Names, depth: int) -> Part:
     if depth > DEEPEST:
-        raise RefusedError(f"it is nested more than {DEEPEST} deep.")
+        raise RefusedError(f"the expression is nested more than {DEEPEST} deep.")
 
     def part(inner: ast.expr) -> Part:
         return _compile(inner, names, depth + 1)
@@ -112,7 +112,7 @@ def _compile(node: ast.expr, names: Names, depth: int) -> Part:
 def _item(node: ast.expr) -> str | float | bool:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | float | int):
         return node.value
-    raise RefusedError("a list may hold only numbers and texts.")
+    raise RefusedError("a list may contain only numbers and texts.")
 
 
 def _path(node: ast.expr) -> list[str]:

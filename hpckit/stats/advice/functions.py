@@ -109,8 +109,8 @@ FUNCTIONS = {
     "round": Function(takes=(_N,), gives=_N, call=round, says="the nearest whole number"),
     "ceil": Function(takes=(_N,), gives=_N, call=math.ceil, says="rounded up"),
     "floor": Function(takes=(_N,), gives=_N, call=math.floor, says="rounded down"),
-    "abs": Function(takes=(_N,), gives=_N, call=abs, says="without its sign"),
-    "len": Function(takes=(Kind.LIST,), gives=_N, call=len, says="how many items a list has"),
+    "abs": Function(takes=(_N,), gives=_N, call=abs, says="the absolute value"),
+    "len": Function(takes=(Kind.LIST,), gives=_N, call=len, says="the number of items in a list"),
     "known": Function(
         takes=(_ANY,),
         gives=_T,
@@ -123,7 +123,7 @@ FUNCTIONS = {
         gives=_T,
         call=lambda value: value is True,
         sees_unknown=True,
-        says="true only for true: unknown counts as false",
+        says="true if the value is true; false if it is false or unknown",
     ),
     "first": Function(
         takes=(_ANY, _ANY),
@@ -131,7 +131,7 @@ FUNCTIONS = {
         call=_first,
         repeats=True,
         sees_unknown=True,
-        says="the first that is known",
+        says="the first value that is known",
     ),
     "percent": Function(takes=(_N,), gives=Kind.TEXT, call=percent, says="`43 %`"),
     "duration": Function(

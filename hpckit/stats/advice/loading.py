@@ -32,7 +32,9 @@ def load_rules(collections: tuple[Collection, ...], site: Site | None = None) ->
     for name, changes in (site.advice if site else {}).items():
         origin = f"site {site.name!r}" if site else ""
         if name not in rules:
-            raise ConfigError(f"{origin}: advice: no rule {name!r}. {nearest(name, rules)}")
+            raise ConfigError(
+                f"{origin}: advice: there is no rule {name!r}. {nearest(name, rules)}"
+            )
         rules[name] = _changed(rules[name], changes, origin)
     return tuple(rules.values())
 
@@ -61,7 +63,7 @@ def in_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         for name in rule.silences:
             if name not in known:
                 raise ConfigError(
-                    f"{rule.found.path}: silences {name!r}, which is no rule. "
+                    f"{rule.found.path}: silences {name!r}, which is not a rule. "
                     f"{nearest(name, known)}"
                 )
             after[name].add(rule.id)
@@ -69,7 +71,7 @@ def in_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         return tuple(known[name] for name in TopologicalSorter(after).static_order())
     except CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
-        raise ConfigError(f"Advice rules silence each other: {circle}.") from error
+        raise ConfigError(f"These advice rules silence each other: {circle}.") from error
 
 
 def _changed(rule: Rule, changes: AdviceOverride, origin: str) -> Rule:
@@ -78,7 +80,9 @@ def _changed(rule: Rule, changes: AdviceOverride, origin: str) -> Rule:
     for name, value in changes.items():
         where = f"{origin}: advice of rule {rule.id!r}"
         if name not in rule.variables:
-            raise ConfigError(f"{where}: no variable {name!r}. {nearest(name, rule.variables)}")
+            raise ConfigError(
+                f"{where}: there is no variable {name!r}. {nearest(name, rule.variables)}"
+            )
         wanted = kind_of(rule.variables[name])
         if kind_of(value) is not wanted:
             raise ConfigError(f"{where}: {name!r} is {value!r}, must be a {wanted}.")

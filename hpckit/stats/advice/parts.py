@@ -106,14 +106,16 @@ def _promised(path: list[str], names: Names) -> Kind:
             )
         found = found[word]
     if not isinstance(found, Kind):
-        raise RefusedError(f"{'.'.join(path)!r} has parts: name one. {nearest('', found)}")
+        raise RefusedError(
+            f"{'.'.join(path)!r} has parts: choose one of them. {nearest('', found)}"
+        )
     return found
 
 
 def logic(is_and: bool, parts: list[Part]) -> Part:
     """Make `and` or `or`."""
     for part in parts:
-        need(part, Kind.TRUTH, "a side of and/or")
+        need(part, Kind.TRUTH, "an operand of and/or")
     return Part(
         Kind.TRUTH,
         lambda values: _decided(is_and, (part.evaluate(values) for part in parts)),
@@ -132,14 +134,14 @@ def _decided(is_and: bool, truths: Iterable[Value]) -> bool | None:
 
 def negation(part: Part) -> Part:
     """Make `not`."""
-    need(part, Kind.TRUTH, "what follows not")
+    need(part, Kind.TRUTH, "the operand of not")
     return _computed(operator.not_, [part], Kind.TRUTH)
 
 
 def numeric(compute: Callable[..., Any], parts: list[Part]) -> Part:
     """Make arithmetic."""
     for part in parts:
-        need(part, Kind.NUMBER, "a side of arithmetic")
+        need(part, Kind.NUMBER, "an operand of arithmetic")
     return _computed(compute, parts, Kind.NUMBER)
 
 
@@ -176,14 +178,14 @@ def comparisons(parts: list[Part], words: list[ast.cmpop]) -> Part:
 
 def _test(word: type[ast.cmpop], left: Part, right: Part) -> Callable[[Any, Any], bool]:
     if word in _ORDER:
-        need(left, Kind.NUMBER, "a side of < or >")
-        need(right, Kind.NUMBER, "a side of < or >")
+        need(left, Kind.NUMBER, "an operand of < or >")
+        need(right, Kind.NUMBER, "an operand of < or >")
         return _ORDER[word]
     if word in _SAME:
         _common([left, right], "a comparison")
         return _SAME[word]
     if word in _MEMBER:
-        need(right, Kind.LIST, "what follows in")
+        need(right, Kind.LIST, "the operand after in")
         if left.kind is Kind.LIST:
             raise RefusedError("a list cannot be in a list.")
         return _MEMBER[word]
@@ -192,7 +194,7 @@ def _test(word: type[ast.cmpop], left: Part, right: Part) -> Callable[[Any, Any]
 
 def choice(test: Part, body: Part, other: Part) -> Part:
     """Make `body if test else other`; unknown when the test is."""
-    need(test, Kind.TRUTH, "what follows if")
+    need(test, Kind.TRUTH, "the condition after if")
 
     def evaluate(values: Values) -> Value:
         value = test.evaluate(values)

@@ -146,8 +146,8 @@ class _Reader:
     def _name(self, name: str, kind: Kind, rows: Fields) -> None:
         if not name.isidentifier() or name in (*FUNCTIONS, *self.names, *TEXT_NAMES):
             raise ConfigError(
-                f"{rows.at(name)}: {name!r} cannot be a name here: it is taken, or not of letters, "
-                "digits and _."
+                f"{rows.at(name)}: {name!r} cannot be a name here: it is already used, "
+                "or has other characters than letters, digits and _."
             )
         self.names[name] = kind
         self.own[name] = rows
@@ -195,4 +195,4 @@ class _Reader:
         """Refuse a variable or figure nothing uses: changing it would change nothing."""
         for name, rows in self.own.items():
             if name not in self.used:
-                raise ConfigError(f"{rows.at(name)}: {name!r} is used nowhere in the rule.")
+                raise ConfigError(f"{rows.at(name)}: {name!r} is not used in the rule.")

@@ -76,7 +76,7 @@ def read_text(text: str, names: Names, *, place: Place, what: str) -> Text:
     for match in _TOKEN.finditer(text):
         if match["stray"]:
             raise ConfigError(
-                f"{place}: {what}: a brace stands alone; write {{{{ or }}}} for a brace. "
+                f"{place}: {what}: a brace has no partner. To print a brace, write {{{{ or }}}}. "
                 f"In: {text[:120]!r}."
             )
         if match["expression"] is not None:

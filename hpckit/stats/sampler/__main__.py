@@ -174,7 +174,7 @@ class Sampler:
             self._put(note)
         failure = self._writer.flush(time.monotonic(), last=last)
         if failure:
-            text = f"Nothing could be written for a while: {failure}"
+            text = f"The samples could not be written for a while: {failure}"
             self._tell("disk", f"{text}; {self._writer.dropped} records were dropped.", None)
 
     def _put(self, record: Record) -> None:

@@ -68,7 +68,11 @@ def _by_uuid(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped | None
         return None
     chosen = [unit for word in words for unit in units if unit.info.uuid.startswith(word)]
     missing = [word for word in words if not any(u.info.uuid.startswith(word) for u in units)]
-    doubt = f"CUDA_VISIBLE_DEVICES names {', '.join(missing)}, not seen here." if missing else None
+    doubt = (
+        f"CUDA_VISIBLE_DEVICES names {', '.join(missing)}, but this GPU is not visible here."
+        if missing
+        else None
+    )
     return Mapped(units=tuple(chosen), method="cuda_uuid", doubt=doubt)
 
 
@@ -79,7 +83,7 @@ def _constrained(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped | 
         return None
     doubt = None
     if len(units) < count:
-        doubt = f"Slurm gave {count} GPUs on this node; {len(units)} can be read from here."
+        doubt = f"Slurm gave {count} GPUs on this node; {len(units)} can be read."
     return Mapped(units=tuple(units), method="constrained", doubt=doubt)
 
 
@@ -107,14 +111,16 @@ def _by_cuda_index(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped 
     found = _at(units, indices, method="cuda_index", name="CUDA_VISIBLE_DEVICES")
     models = {unit.info.name for unit in units}
     if len(models) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        doubt = "Unlike GPUs, and CUDA_DEVICE_ORDER is not PCI_BUS_ID: the indices may be others'."
+        doubt = "The GPUs differ and CUDA_DEVICE_ORDER is not PCI_BUS_ID: the indices may be wrong."
         return Mapped(units=found.units, method=found.method, doubt=doubt)
     return found
 
 
 def _without_evidence(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped:
     if "SLURM_JOB_ID" in environ:
-        doubt = "Slurm names no GPU of this job, so none is sampled." if units else None
+        doubt = (
+            "Slurm does not say which GPUs this job has, so no GPU is sampled." if units else None
+        )
         return Mapped(units=(), method="slurm_none", doubt=doubt)
     return Mapped(units=tuple(units), method="all_visible")
 
@@ -124,7 +130,9 @@ def _at(units: Sequence[Unit], indices: Sequence[int], *, method: str, name: str
     return Mapped(
         units=tuple(units[index] for index in indices if index < len(units)),
         method=method,
-        doubt=f"{name} names GPU {missing[0]}, not seen here." if missing else None,
+        doubt=f"{name} names GPU {missing[0]}, but this GPU is not visible here."
+        if missing
+        else None,
     )
 
 

@@ -96,7 +96,7 @@ class GpuSet:
         back = self._read(lambda reader: reader.try_again(now_us), self._lost - self._hung)
         for position in back:
             self._lost.discard(position)
-            self._tell("gpu_back", "It can be read again.", self.table[position].uuid)
+            self._tell("gpu_back", "The GPU can be read again.", self.table[position].uuid)
         return self._each(GpuReader.slow, GpuSlow())
 
     def state(self, job_pids: Collection[int], here: Collection[int]) -> tuple[GpuState, ...]:
@@ -149,7 +149,9 @@ class GpuSet:
                 break
             for at in silent[:1]:
                 self._hung.add(at)
-                text = f"The driver gave no answer for {self._hang_s:g} s; not read any more."
+                text = (
+                    f"The driver did not answer for {self._hang_s:g} s; the GPU is no longer read."
+                )
                 self._lose(at, "gpu_hang", text)
             left = tuple(silent[1:])
         return results
@@ -161,7 +163,7 @@ class GpuSet:
                 reading = read(self.opened.readers[position])
             except NvmlError as error:
                 turn.failed.add(position)
-                self._lose(position, "gpu_lost", f"Not read any more: {error}", error.code)
+                self._lose(position, "gpu_lost", f"The GPU is no longer read: {error}", error.code)
                 continue
             if turn.given_up:
                 return

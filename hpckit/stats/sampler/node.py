@@ -65,7 +65,11 @@ class NodeReader:
             if gone
         ]
         if missing:
-            why = "No cgroup of a Slurm job" if self._cgroup is None else "Its cgroup has no such"
+            why = (
+                "There is no cgroup of a Slurm job"
+                if self._cgroup is None
+                else "The job's cgroup lacks a counter"
+            )
             tell(
                 "cgroup",
                 f"{why}: {' and '.join(missing)} summed over the processes in /proc.",

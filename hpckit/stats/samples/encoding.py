@@ -58,7 +58,7 @@ def _slow_row(values: Sequence[Any]) -> GpuSlow:
     row = GpuSlow(*values[:_SLOWS])
     for value, kinds in zip(row, _SLOW_KINDS, strict=True):
         if type(value) not in kinds:
-            raise DamagedFileError(f"{value!r:.60} is no reading")
+            raise DamagedFileError(f"{value!r:.60} is not a reading")
     return row
 
 

@@ -16,7 +16,7 @@ def file_notes(file: Columns, *, over: bool) -> Iterator[SourceNote]:
     if over and file.end is None:
         yield SourceNote(
             code="sampler_stopped",
-            text="The sampler was ended from outside; what it wrote before is all here.",
+            text="The sampler was killed from outside; all samples it wrote before that are here.",
             host=host,
         )
     damage = file.damage
@@ -24,8 +24,8 @@ def file_notes(file: Columns, *, over: bool) -> Iterator[SourceNote]:
         yield SourceNote(
             code="damage",
             text=f"{damage.bad_lines} damaged records, {damage.holes} holes, {damage.unknown} "
-            f"records of a newer version and {damage.astray} of no possible time were left out of "
-            f"{file.path.name}.",
+            f"records of a newer version and {damage.astray} records with impossible times "
+            f"were left out of {file.path.name}.",
             host=host,
         )
 
@@ -35,13 +35,13 @@ def gpu_notes(tallies: Iterable[GpuTally], per_gpu: Sequence[GpuUse]) -> Iterato
     tallies = list(tallies)
     if any(tally.confidence == SHARED for tally in tallies):
         yield SourceNote(
-            code="shared_gpu", text="Other jobs' processes were on these GPUs, too.", host=None
+            code="shared_gpu", text="Processes of other jobs used these GPUs too.", host=None
         )
     errors = [gpu.utilization_error_percent for gpu in per_gpu]
     known = [error for error in errors if error is not None]
     if known:
         yield SourceNote(
             code="spot",
-            text="The driver keeps no history here: utilization is the mean of readings at single "
-            f"moments, good to ± {max(known):.2g} %.",
+            text="The driver keeps no history here: utilization is the mean of single readings, "
+            f"with an error of ± {max(known):.2g} %.",
         )
