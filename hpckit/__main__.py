@@ -8,12 +8,25 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback, also while it is being imported."""
     _hold_streams()
+    _speak_utf8()
     try:
         from hpckit.cli import main as command_line  # noqa: PLC0415  # takes most of the start
 
         command_line()
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _speak_utf8() -> None:
+    """Begin again in Python's UTF-8 mode where the locale would have another encoding.
+
+    Files of hpckit are UTF-8 everywhere, and names of others' files may hold any letter: with
+    LC_ALL=C and PYTHONUTF8=0 the first one that is not ASCII would end a command. Children are not
+    told: how a script reads and writes is its user's choice.
+    """
+    asked = "utf8" in sys._xoptions  # -X utf8=0, which exec() would only repeat
+    if sys.getfilesystemencoding() != "utf-8" and not asked and sys.orig_argv[1:]:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
 
 
 def _hold_streams() -> None:

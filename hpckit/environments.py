@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from hpckit.documents import Fields
 from hpckit.errors import ConfigError
-from hpckit.paths import is_file, typed_path
+from hpckit.paths import is_file, is_folder, typed_path
 
 
 class EnvironmentKind(StrEnum):
@@ -111,6 +111,18 @@ def ad_hoc_environment(word: str) -> Environment | None:
     if "/" in word and is_file(typed_path(word)):
         return Environment(name=word, kind=EnvironmentKind.NONE, python=str(typed_path(word)))
     return None
+
+
+def why_none(word: str) -> str:
+    """Say why a value of `--env` is no environment by itself; `ad_hoc_environment` said None."""
+    path = typed_path(word)
+    if is_folder(path):
+        return "is a folder, but not of a virtual environment: it has no bin/python"
+    if is_file(path):
+        return f"is a file in this folder: for a python write ./{word}"
+    if "/" in word:
+        return "does not exist"
+    return "is no folder here"
 
 
 def _venv(path: str) -> Environment:

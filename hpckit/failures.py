@@ -76,7 +76,7 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
     if cause.stopped:
         numbers = ", ".join(str(row.rank) for row in cause.stopped)
         yield f"{'stopped after that' if cause.rank else 'stopped'}: rank(s) {numbers}"
-    if cause.lost and (cause.rank or cause.kind is not Kind.LOST):
+    if cause.lost and (cause.rank or cause.kind not in (Kind.LOST, Kind.CANCELLED)):
         yield f"no end on record: rank(s) {places(cause.lost)}"
     if cause.rank is None:
         yield from log.rstrip().splitlines()[-_TAIL_LINES:] or [f"{run.dir / JOB_LOG} is empty"]

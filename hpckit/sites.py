@@ -11,7 +11,13 @@ from pathlib import Path
 
 from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import Fields, Scalar, nearest, read_document
-from hpckit.environments import BARE, Environment, ad_hoc_environment, read_environment
+from hpckit.environments import (
+    BARE,
+    Environment,
+    ad_hoc_environment,
+    read_environment,
+    why_none,
+)
 from hpckit.errors import ConfigError, RequestError
 from hpckit.units import parse_minutes
 
@@ -44,6 +50,7 @@ class Site:
     url: str = ""
     identify: Mapping[str, str] = field(default_factory=dict)
     account: str | None = None
+    account_required: bool = False
     partition: str | None = None
     qos: str | None = None
     constraint: str | None = None
@@ -86,8 +93,8 @@ class Site:
         if found := ad_hoc_environment(name):
             return found
         raise RequestError(
-            f"Environment {name!r} is not one of site {self.name!r} and no such folder or python "
-            f"exists. {nearest(name, [*self.environments, BARE.name])} "
+            f"Environment {name!r} is not one of site {self.name!r} and {why_none(name)}. "
+            f"{nearest(name, [*self.environments, BARE.name])} "
             "Or write venv:PATH, conda:NAME, module:NAME, apptainer:IMAGE."
         )
 
@@ -153,6 +160,7 @@ def read_site(path: Path) -> Site:
         url=fields.text("url") or "",
         identify=fields.text_mapping("identify"),
         account=defaults.text("account"),
+        account_required=fields.flag("account_required"),
         partition=defaults.text("partition"),
         qos=defaults.text("qos"),
         constraint=defaults.text("constraint"),

@@ -1,6 +1,7 @@
 """Workloads: folders `workloads/NAME/` with a `workload.yaml` and a script; their parameters."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,11 +162,21 @@ def load_workload(name: str, collections: tuple[Collection, ...]) -> Workload:
     by_key = {folder.replace("-", "_"): folder for folder in known}
     key = name.replace("-", "_")
     if key not in by_key:
-        raise RequestError(
-            f"Unknown workload {name!r}. {nearest(name, known)} "
-            f"See `hpckit workloads list`; for your own script: hpckit submit ddp {name}.py"
-        )
+        raise RequestError(_unknown(name, known))
     return read_workload(known[by_key[key]])
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    strategies = ", ".join(STRATEGIES)
+    if name.endswith(".py") or "/" in name:
+        return (
+            f"{name!r} is no workload. A script of your own needs a strategy before it, one of "
+            f"{strategies}: hpckit submit ddp {shlex.quote(name)}"
+        )
+    return (
+        f"Unknown workload {name!r}. {nearest(name, known)} See `hpckit workloads list`; "
+        f"your own script needs a strategy: hpckit submit ddp train.py"
+    )
 
 
 def read_workload(found: Found) -> Workload:

@@ -14,7 +14,7 @@ import typer
 
 from hpckit import __version__
 from hpckit.cli.output import note, say, spelling
-from hpckit.errors import HpckitError, RequestError
+from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.submission.interrupts import interrupts
 
 # Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`.
@@ -104,7 +104,24 @@ def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
             sys.exit(130)
 
 
+def _stand_somewhere() -> None:
+    """Refuse to work in a folder that is gone.
+
+    Raises:
+        OutsideError: the working directory was deleted.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109  # Path.cwd() is the same call, and pathlib may not be loaded
+    except OSError as error:
+        raise OutsideError(
+            f"The folder you are in, {os.environ.get('PWD', '.')}, does not exist any more. "
+            "Go to another one: cd ~"
+        ) from error
+
+
 def _run(words: list[str], rest: tuple[str, ...]) -> None:
+    if words[:1] and words[0] in COMMANDS and words[0] != "sample":  # whose command runs anyway
+        _stand_somewhere()
     with interrupts(note):  # what was started for an answer ends with us
         try:
             make_app(words)(args=words, obj=rest, prog_name="hpckit")

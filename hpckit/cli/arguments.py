@@ -21,6 +21,35 @@ RunsOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+PartitionOption = Annotated[
+    str | None,
+    typer.Option("--partition", "-p", help="Slurm's partition (else the site's, else Slurm's)."),
+]
+AccountOption = Annotated[
+    str | None,
+    typer.Option("--account", "-A", help="Account or project that the job's hours go to."),
+]
+QosOption = Annotated[
+    str | None, typer.Option("--qos", help="Quality of service: Slurm's limits and priority.")
+]
+NodesOption = Annotated[int | None, typer.Option("--nodes", "-N", help="Nodes.")]
+GpusOption = Annotated[
+    str | None,
+    typer.Option("--gpus", "--gpus-per-node", metavar="[TYPE:]N", help="GPUs per node."),
+]
+CpusOption = Annotated[int | None, typer.Option("--cpus-per-task", help="CPUs per rank.")]
+MemoryOption = Annotated[int | None, typer.Option("--mem-gb", help="Memory per node, GB.")]
+TimeOption = Annotated[
+    str | None,
+    typer.Option("--time", "-t", help="Limit: minutes, 1h30m, HH:MM:SS, D-HH:MM:SS."),
+]
+ExcludeOption = Annotated[str | None, typer.Option("--exclude", help="Nodes not to use.")]
+LauncherOption = Annotated[
+    str | None, typer.Option("--launcher", help="What starts the ranks: srun, torchrun or mpirun.")
+]
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Workload parameter.")
+]
 JobArgument = Annotated[
     str,
     typer.Argument(metavar="JOBID", help="Slurm's job id, a local run's id, a run id, or latest."),

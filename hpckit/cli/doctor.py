@@ -9,7 +9,14 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, RunsOption, find_site
+from hpckit.cli.arguments import (
+    AccountOption,
+    JsonOption,
+    NodesOption,
+    PartitionOption,
+    RunsOption,
+    find_site,
+)
 from hpckit.cli.output import print_json, say
 from hpckit.cli.prepare import prepare, sbatch_answers
 from hpckit.cli.submit import parse_gpus
@@ -40,10 +47,7 @@ commands = typer.Typer(
     help="Check what a submission needs; say what to do.", invoke_without_command=True
 )
 SiteOption = Annotated[str | None, typer.Option("--site", help="Site file (else detected).")]
-PartitionOption = Annotated[str | None, typer.Option("--partition", "-p")]
-AccountOption = Annotated[str | None, typer.Option("--account", "-A")]
 EnvOption = Annotated[str | None, typer.Option("--env", help="Environment, as for submit.")]
-NodesOption = Annotated[int | None, typer.Option("--nodes", "-N", help="Nodes.")]
 WithinOption = Annotated[
     str, typer.Option("--within", help="How long to wait for the jobs: minutes, 1h30m.")
 ]

@@ -8,13 +8,17 @@ are here: colours and movements of our own, a user's own log, a file into a pipe
 import contextlib
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
 from hpckit.errors import OutsideError
 from hpckit.spelling import in_line, spelt
 
+# A column of fewer letters than this is harder to read than a block of lines.
+_LEAST_COLUMN = 20
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -119,17 +123,55 @@ def redraw(lines: Sequence[str], width: int, *, drawn: int) -> None:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return aligned columns; absent values show as `-`."""
-    cells = [
-        list(heads),
-        *([("-" if cell in (None, "") else in_line(str(cell))) for cell in row] for row in rows),
-    ]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in cells
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    """Return aligned columns; absent values show as `-`.
+
+    Where they are wider than the terminal, the last column's words go on in its next lines; where
+    that leaves it too little room, each row is a block of lines. Words are never cut: people copy
+    ids and paths.
+    """
+    cells = [[("-" if cell in (None, "") else in_line(str(cell))) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [heads, *cells]) for column in range(len(heads))]
+    room = _room()
+    if room is None or sum(widths) + 2 * (len(widths) - 1) <= room:
+        return "\n".join(_aligned(row, widths) for row in [heads, *cells])
+    left = room - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    longest = max((len(word) for row in cells for word in row[-1].split()), default=0)
+    if left < max(_LEAST_COLUMN, longest):
+        return "\n".join(_block(heads, row, room) for row in cells)
+    lines = [_aligned(heads, widths)]
+    for row in cells:
+        first, *more = _wrapped(row[-1], left)
+        lines.append(_aligned([*row[:-1], first], widths))
+        lines += [" " * (room - left) + words for words in more]
+    return "\n".join(lines)
+
+
+def _room() -> int | None:
+    """Return the columns there are; None: as many as it takes, for files and programs."""
+    if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    return "  ".join(cells).rstrip()
+
+
+def _block(heads: Sequence[str], row: Sequence[str], room: int) -> str:
+    """Return a row as lines of its own: its first cell, then the others with their heads."""
+    width = max(len(head) for head in heads)
+    lines = [row[0]]
+    for head, cell in zip(heads[1:], row[1:], strict=True):
+        first, *more = _wrapped(cell, max(room - width - 4, 1))
+        lines.append(f"  {head.lower():<{width}}  {first}")
+        lines += [" " * (width + 4) + words for words in more]
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
 
 
 def _obeyed(stream: TextIO, text: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit import shell
+from hpckit.cli.account import account_note
 from hpckit.cli.arguments import find_site, say_left_out
 from hpckit.cli.output import note
 from hpckit.collections import Collection, survey
@@ -47,6 +48,7 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
     site, notes = _with_mpi(request, site, workload, executor)
     python = own_python()[0]
     plan = make_plan(request, site, workload, python=python, machine=machine, notes=notes)
+    plan = replace(plan, notes=(*plan.notes, *account_note(plan, request)))
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(plan.name)
     if not preview and "after" not in request.skip_checks:
@@ -182,6 +184,15 @@ def say_plan(submission: Submission) -> None:
             note(f"note: {row.name} has changed since it was pinned: hpckit collections verify")
     for line in plan.notes:
         note(f"note: {line}")
+
+
+def say_which_script(submission: Submission) -> None:
+    """Say on stderr whose script a dry run prints, where a submission would not use it."""
+    if submission.request.executor == "auto" and not sbatch_answers():
+        note(
+            "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
+            "would run on this machine: --executor local prints that script"
+        )
 
 
 def launched_by(plan: Plan) -> str:

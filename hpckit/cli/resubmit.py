@@ -7,7 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, default_root, settled_root
+from hpckit.cli.arguments import (
+    AccountOption,
+    CpusOption,
+    ExcludeOption,
+    GpusOption,
+    JobArgument,
+    JsonOption,
+    LauncherOption,
+    MemoryOption,
+    NodesOption,
+    PartitionOption,
+    QosOption,
+    RunsOption,
+    SettingsOption,
+    TimeOption,
+    default_root,
+    settled_root,
+)
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.output import note, show_text
 from hpckit.cli.prepare import prepare
@@ -30,18 +47,20 @@ def add_to(app: typer.Typer) -> None:
 
 def resubmit(
     job_id: JobArgument,
-    nodes: Annotated[int | None, typer.Option("--nodes", "-N")] = None,
-    gpus: Annotated[str | None, typer.Option("--gpus", "--gpus-per-node")] = None,
-    cpus_per_task: Annotated[int | None, typer.Option()] = None,
-    mem_gb: Annotated[int | None, typer.Option()] = None,
-    time: Annotated[str | None, typer.Option("--time", "-t")] = None,
-    partition: Annotated[str | None, typer.Option("--partition", "-p")] = None,
-    account: Annotated[str | None, typer.Option("--account", "-A")] = None,
-    qos: Annotated[str | None, typer.Option("--qos")] = None,
-    exclude: Annotated[str | None, typer.Option()] = None,
-    launcher: Annotated[str | None, typer.Option()] = None,
-    max_requeues: Annotated[int | None, typer.Option()] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    nodes: NodesOption = None,
+    gpus: GpusOption = None,
+    cpus_per_task: CpusOption = None,
+    mem_gb: MemoryOption = None,
+    time: TimeOption = None,
+    partition: PartitionOption = None,
+    account: AccountOption = None,
+    qos: QosOption = None,
+    exclude: ExcludeOption = None,
+    launcher: LauncherOption = None,
+    max_requeues: Annotated[
+        int | None, typer.Option(help="Restarts after time limit or preemption.")
+    ] = None,
+    settings: SettingsOption = None,
     runs: RunsOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script only.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return when the job is over.")] = False,

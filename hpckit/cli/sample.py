@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpckit.cli.output import note
+from hpckit.cli.own_words import SampleCommand
 from hpckit.errors import CommandError, RequestError
 from hpckit.stats.sampler.alongside import run_alongside
 from hpckit.stats.sampler.start import start_sampler, stop_sampler
@@ -23,7 +24,7 @@ _BINDING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(sample)
+    app.command(cls=SampleCommand)(sample)
 
 
 def sample(

@@ -79,9 +79,9 @@ def detect(timeout_s: TimeoutOption = 10.0, json: JsonOption = False) -> None:
 
 
 def _record(site: Site) -> dict[str, object]:
-    names = ("name", "description", "contact", "url", "account", "partition", "qos", "constraint",
-             "time_min", "gpu_request", "gpu_type", "gpus_per_node", "cpus_per_gpu", "modules",
-             "environment", "mpi", "runs", "grafana", "prometheus")  # fmt: skip
+    names = ("name", "description", "contact", "url", "account", "account_required", "partition",
+             "qos", "constraint", "time_min", "gpu_request", "gpu_type", "gpus_per_node",
+             "cpus_per_gpu", "modules", "environment", "mpi", "runs", "grafana", "prometheus")  # fmt: skip
     record: dict[str, object] = {name: getattr(site, name) for name in names}
     record["gpu_types"] = dict(site.gpu_types)
     record["partitions"] = {
@@ -108,7 +108,7 @@ def _page(site: Site, path: str) -> str:
             f"{name} ({count} per node)" for name, count in site.gpu_types.items()
         ),
         "GPUs per node": site.gpus_per_node,
-        "account": site.account,
+        "account": site.account or ("needed: --account NAME" if site.account_required else None),
         "partition": site.partition,
         "QOS": site.qos,
         "constraint": site.constraint,

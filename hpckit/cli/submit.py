@@ -4,11 +4,27 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, RunsOption
+from hpckit.cli.arguments import (
+    AccountOption,
+    CpusOption,
+    ExcludeOption,
+    GpusOption,
+    JsonOption,
+    LauncherOption,
+    MemoryOption,
+    NodesOption,
+    PartitionOption,
+    QosOption,
+    RunsOption,
+    SettingsOption,
+    TimeOption,
+)
 from hpckit.cli.output import print_json, say, show_text
-from hpckit.cli.prepare import prepare, say_plan
+from hpckit.cli.own_words import SubmitCommand
+from hpckit.cli.prepare import prepare, say_plan, say_which_script
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
+from hpckit.plan.checks import CHECKS
 from hpckit.plan.request import Request
 from hpckit.submission.model import Submission, render_script
 from hpckit.units import parse_minutes
@@ -16,7 +32,7 @@ from hpckit.units import parse_minutes
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(submit)
+    app.command(cls=SubmitCommand)(submit)
 
 
 def submit(
@@ -32,27 +48,26 @@ def submit(
             "dp, ddp, mirrored or mpi. Its arguments go after `--`.",
         ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", "-N", help="Nodes.")] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option("--gpus", "--gpus-per-node", metavar="[TYPE:]N", help="GPUs per node."),
-    ] = None,
+    nodes: NodesOption = None,
+    gpus: GpusOption = None,
     tasks_per_node: Annotated[
         int | None, typer.Option(help="Ranks per node, for ddp and mpi without GPUs.")
     ] = None,
-    cpus_per_task: Annotated[int | None, typer.Option(help="CPUs per rank.")] = None,
-    mem_gb: Annotated[int | None, typer.Option(help="Memory per node, GB.")] = None,
-    time: Annotated[
-        str | None,
-        typer.Option("--time", "-t", help="Limit: minutes, 1h30m, HH:MM:SS, D-HH:MM:SS."),
-    ] = None,
+    cpus_per_task: CpusOption = None,
+    mem_gb: MemoryOption = None,
+    time: TimeOption = None,
     site: Annotated[str | None, typer.Option(help="Site file (else detected).")] = None,
-    partition: Annotated[str | None, typer.Option("--partition", "-p")] = None,
-    account: Annotated[str | None, typer.Option("--account", "-A")] = None,
-    qos: Annotated[str | None, typer.Option("--qos")] = None,
-    constraint: Annotated[str | None, typer.Option("--constraint", "-C")] = None,
-    reservation: Annotated[str | None, typer.Option("--reservation")] = None,
-    exclude: Annotated[str | None, typer.Option(help="Nodes not to use.")] = None,
+    partition: PartitionOption = None,
+    account: AccountOption = None,
+    qos: QosOption = None,
+    constraint: Annotated[
+        str | None,
+        typer.Option("--constraint", "-C", help="Features that the nodes must have, as in 'a|b'."),
+    ] = None,
+    reservation: Annotated[
+        str | None, typer.Option("--reservation", help="Nodes that were reserved by that name.")
+    ] = None,
+    exclude: ExcludeOption = None,
     template: Annotated[str, typer.Option(help="Script template.")] = "base",
     env: Annotated[
         str | None,
@@ -61,10 +76,8 @@ def submit(
             "apptainer:IMAGE."
         ),
     ] = None,
-    launcher: Annotated[str | None, typer.Option(help="srun, torchrun or mpirun.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Workload parameter.")
-    ] = None,
+    launcher: LauncherOption = None,
+    settings: SettingsOption = None,
     array: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,7 +107,8 @@ def submit(
         float, typer.Option(metavar="S", help="Seconds between GPU samples; 0 = off.")
     ] = 10.0,
     skip_check: Annotated[
-        list[str] | None, typer.Option(metavar="CHECK", help="Switch one of hpckit's checks off.")
+        list[str] | None,
+        typer.Option(metavar="CHECK", help=f"Switch a check off: {', '.join(CHECKS)}."),
     ] = None,
 ) -> None:
     """Submit a workload, or your own script, as one job or an array; return at once."""
@@ -161,6 +175,7 @@ def parse_gpus(text: str | None) -> tuple[str | None, int | None]:
 def _preview(submission: Submission, *, json: bool) -> None:
     script = render_script(submission).text
     say_plan(submission)
+    say_which_script(submission)
     if json:
         print_json({"run_id": submission.place.run_id, "script": script})
     else:

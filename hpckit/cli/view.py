@@ -141,7 +141,7 @@ def _cause_lines(cause: Cause) -> Iterator[str]:
     for rank in (*([cause.rank] if cause.rank else []), *cause.also):
         error = f": {error_line(rank.error)}" if rank.error else ""
         yield f"  rank {rank.rank:<3} {rank.host}, exit status {rank.exit_code}{error}"
-    if cause.lost and cause.kind is not Kind.LOST:
+    if cause.lost and cause.kind not in (Kind.LOST, Kind.CANCELLED):
         yield f"  no end   on record of rank(s) {places(cause.lost)}"
     if cause.stopped:
         yield f"  stopped  rank(s) {listed([str(row.rank) for row in cause.stopped])}, after that"

@@ -6,6 +6,7 @@ import typer
 
 from hpckit.cli.arguments import JsonOption, look_around
 from hpckit.cli.output import print_json, say, table
+from hpckit.strategies import STRATEGIES
 from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
 
 commands = typer.Typer(help="Programs hpckit can submit.", no_args_is_help=True)
@@ -80,7 +81,7 @@ def _page(workload: Workload) -> str:
         f"{workload.name}: {workload.description}",
         f"  strategy  {workload.strategy}",
         f"  script    {workload.script}",
-        f"  submit    hpckit submit {workload.name} --nodes 2 --gpus 4 --set KEY=VALUE",
+        f"  submit    {_line(workload)}",
         "",
     ]
     rows = [
@@ -88,6 +89,13 @@ def _page(workload: Workload) -> str:
         for row in workload.parameters.values()
     ]
     return "\n".join(head) + table(("PARAMETER", "TYPE", "DEFAULT", "HELP"), rows)
+
+
+def _line(workload: Workload) -> str:
+    """Return a line that submits it, in a shape that its strategy takes."""
+    nodes = " --nodes 2" if STRATEGIES[workload.strategy].multi_node else ""
+    setting = " --set KEY=VALUE" if workload.parameters else ""
+    return f"hpckit submit {workload.name}{nodes} --gpus 4{setting}"
 
 
 def _default(row: Parameter) -> str:

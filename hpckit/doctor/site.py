@@ -85,5 +85,8 @@ def _rights(site: Site, found: Detected) -> Iterator[Check]:
     if site.account and site.account not in found.accounts:
         yours = ", ".join(found.accounts) or "none"
         yield bad(f"account {site.account!r} is not yours", f"you have {yours}: --account NAME")
+    if site.account_required and not site.account and not found.default_account:
+        yours = ", ".join(found.accounts) or "none"
+        yield bad("jobs here need an account", f"you have {yours}: --account NAME at each submit")
     if site.qos and found.qos and site.qos not in found.qos:
         yield bad(f"QOS {site.qos!r} is not yours", f"you have {', '.join(found.qos)}: --qos NAME")

@@ -11,7 +11,7 @@ from hpckit.units import format_minutes
 
 CHECKS = (
     "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node", "launcher",
-    "collections", "shared-runs", "after",
+    "account", "collections", "shared-runs", "after",
 )  # fmt: skip
 
 
@@ -53,6 +53,7 @@ def _shape_refusals(plan: Plan, request: Request) -> list[tuple[str, str]]:
         )
     if (
         request.tasks_per_node
+        and plan.strategy.rank_per_gpu
         and plan.gpus_per_node
         and request.tasks_per_node != plan.tasks_per_node
     ):
@@ -62,6 +63,16 @@ def _shape_refusals(plan: Plan, request: Request) -> list[tuple[str, str]]:
                 f"--tasks-per-node {request.tasks_per_node} does not go with --gpus "
                 f"{plan.gpus_per_node}: strategy {plan.strategy.name!r} gives each node "
                 f"{plan.tasks_per_node} task(s). Leave one of the two out.",
+            )
+        )
+    if (request.tasks_per_node or 1) > 1 and not plan.strategy.rank_per_gpu:
+        several = [name for name, row in STRATEGIES.items() if row.rank_per_gpu]
+        found.append(
+            (
+                "launcher",
+                f"--tasks-per-node {request.tasks_per_node} asks for several ranks, and strategy "
+                f"{plan.strategy.name!r} is one process. Leave it out, or use "
+                f"{' or '.join(several)}.",
             )
         )
     if plan.launcher.name == "mpirun" and not plan.strategy.mpi:

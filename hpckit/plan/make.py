@@ -34,7 +34,7 @@ def make_plan(
     strategy = find_strategy(workload.strategy if workload else request.target)
     partition = _partition(request, site) if machine is None else None
     nodes = request.nodes or 1
-    gpus = _gpus_per_node(request, site, workload, strategy)
+    gpus = _gpus_per_node(request, workload, strategy, machine)
     tasks_per_node = (gpus or request.tasks_per_node or 1) if strategy.rank_per_gpu else 1
     script = _script(request, workload)
     environment = site.find_environment(request.env or (workload.environment if workload else None))
@@ -108,13 +108,16 @@ def _partition(request: Request, site: Site) -> Partition | None:
 
 
 def _gpus_per_node(
-    request: Request, site: Site, workload: Workload | None, strategy: Strategy
+    request: Request, workload: Workload | None, strategy: Strategy, machine: Machine | None
 ) -> int:
     if request.gpus is not None:
         return request.gpus
     if request.tasks_per_node and strategy.rank_per_gpu:
         return 0  # ranks were counted by hand: a CPU job
-    return workload.gpus if workload else 0 if strategy.mpi else 1
+    if workload:
+        return workload.gpus
+    # Nobody has asked for one: a machine without is not at fault.
+    return 0 if strategy.mpi or (machine is not None and not machine.gpus) else 1
 
 
 def _script(request: Request, workload: Workload | None) -> Path:
@@ -205,8 +208,6 @@ def _device(
     if len(machine.gpus) >= nodes * gpus:
         return "cuda", ()
     has = f"{len(machine.gpus)} GPUs" if machine.gpus else "no GPU"
-    means = "" if strategy.mpi else " (gloo)"
-    return "cpu", (
-        f"this machine has {has}, the run asks for {nodes} x {gpus}: "
-        f"its ranks run on the CPU{means}",
-    )
+    runs = "its ranks run on the CPU" if strategy.rank_per_gpu else "it runs on the CPU"
+    means = " (gloo)" if strategy.rank_per_gpu and not strategy.mpi else ""
+    return "cpu", (f"this machine has {has}, the run asks for {nodes} x {gpus}: {runs}{means}",)

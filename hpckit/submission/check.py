@@ -8,6 +8,7 @@ from pathlib import Path
 from hpckit.environ import scrubbed_environment
 from hpckit.errors import RequestError, SubmissionError
 from hpckit.plan.model import Plan
+from hpckit.shell import which
 from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience
 from hpckit.submission.model import Submission, render_script
@@ -23,7 +24,9 @@ def check_with_slurm(submission: Submission) -> str:
         SubmissionError: Slurm would refuse it. RequestError: the job is for this machine.
     """
     if submission.plan.executor != "slurm":
-        raise RequestError("--check asks Slurm, and this run is for this machine (no sbatch here).")
+        raise RequestError(
+            f"--check asks Slurm, and this run is for this machine: {_why_local(submission)}."
+        )
     rendered = render_script(submission)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.sh"
@@ -39,6 +42,14 @@ def check_with_slurm(submission: Submission) -> str:
     soon = "at once" if seconds < 60 else f"at {when} at the latest"
     nodes = f" on {', '.join(answer.nodes)}" if answer.nodes else ""
     return f"Slurm would take it and start it {soon}{nodes}."
+
+
+def _why_local(submission: Submission) -> str:
+    if submission.request.executor == "local":
+        return "leave --executor local out"
+    if which("sbatch") is None:
+        return "there is no sbatch here; log in to the cluster"
+    return "the sbatch here finds no cluster; log in to one, or set SLURM_CONF"
 
 
 def _refuse_endless_wait(plan: Plan) -> None:

@@ -343,6 +343,12 @@ def _elapsed(ranks: tuple[RankRecord, ...]) -> float | None:
 
 
 def _why_local(run: Run, local: LocalState) -> str | None:
+    if local.state is JobState.PENDING and local.reason == "Resources":
+        # Nothing but other tasks of its own array keeps a run of this machine waiting.
+        tasks = "It waits until another task of its array has ended: --parallel says how many run."
+        return tasks if run.record.get("array") else "It is about to start."
+    if local.reason:
+        return explain(local.reason)
     if local.state is not JobState.TIMEOUT:
         return None
     return verdict.taken_away(
@@ -368,7 +374,7 @@ def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -
         state=local.state,
         source="local",
         reason=local.reason or None,
-        reason_text=explain(local.reason or None) or _why_local(run, local),
+        reason_text=_why_local(run, local),
         nodes=(local.host,),
         elapsed_s=max(until - local.started, 0.0) if local.started else None,
         time_limit_min=run.record["plan"]["time_min"],

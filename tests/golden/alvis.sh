@@ -41,10 +41,6 @@ module load matplotlib/3.7.2-gfbf-2023a || {
     echo "hpckit: module" matplotlib/3.7.2-gfbf-2023a "could not be loaded on $(hostname). Try: module spider" matplotlib/3.7.2-gfbf-2023a >&2
     exit 1
 }
-module load JupyterLab/4.0.5-GCCcore-12.3.0 || {
-    echo "hpckit: module" JupyterLab/4.0.5-GCCcore-12.3.0 "could not be loaded on $(hostname). Try: module spider" JupyterLab/4.0.5-GCCcore-12.3.0 >&2
-    exit 1
-}
 module list 2>&1
 
 # Python: python

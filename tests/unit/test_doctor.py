@@ -112,6 +112,13 @@ def test_what_the_cluster_no_longer_has_is_bad(changed: dict[str, Any], what: st
     assert all(row.todo for row in found if row.level is Level.BAD)
 
 
+def test_a_site_that_needs_an_account_is_bad_without_one() -> None:
+    payer = a_site(account_required=True)
+    assert bad(list(site_checks(payer, "/s.yaml", cluster("21.08")))) == []  # Slurm's default
+    none = list(site_checks(payer, "/s.yaml", cluster("21.08", default_account="")))
+    assert bad(none) == ["jobs here need an account"]
+
+
 def test_limits_over_the_clusters_are_bad() -> None:
     longer = a_site(partitions={"debug": Partition(name="debug", max_time_min=60)})
     (what,) = bad(list(site_checks(longer, "/s.yaml", cluster("24.05"))))

@@ -79,6 +79,14 @@ def test_alvis_knows_its_gpus_and_bundles(here: Path) -> None:
     assert alvis.partitions["alvis"].max_time_min == 7 * 24 * 60
     load = alvis.environments["pytorch"].load
     assert load[0] == "PyTorch-bundle/2.1.2-foss-2023a-CUDA-12.1.1"
+    # Notebooks are for those who ask for them.
+    with_notebooks = {
+        name
+        for name, row in alvis.environments.items()
+        if any(module.startswith("JupyterLab/") for module in row.load)
+    }
+    assert with_notebooks == {"pytorch-jupyter", "tensorflow-jupyter"}
+    assert alvis.account_required
 
 
 def test_a_site_changes_advice_and_switches_it_off(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Who pays: a site whose jobs need an account, and a request that names none."""
+
+from hpckit.detect.ask import user_name
+from hpckit.errors import CommandError, PlanError
+from hpckit.plan.checks import off_switch
+from hpckit.plan.model import Plan
+from hpckit.plan.request import Request
+from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
+from hpckit.slurm.client import ask
+
+_OPTIONS = ("--account", "-A")
+
+
+def account_note(plan: Plan, request: Request) -> tuple[str, ...]:
+    """Return what to say of a job that names no account where one is needed.
+
+    Slurm's own default account of the user is as good as one that was named.
+
+    Raises:
+        PlanError: there is none, and Slurm has no default for this user.
+    """
+    given = plan.account or any(word.startswith(_OPTIONS) for word in plan.site.sbatch_args)
+    needed = plan.executor == "slurm" and plan.site.account_required
+    if given or not needed or "account" in request.skip_checks:
+        return ()
+    user = user_name()
+    try:
+        default = ask(default_account_argv(user)).stdout.strip().partition("\n")[0]
+        if default:
+            return (f"account: {default}, which Slurm takes by itself",)
+        rows = parse_associations(ask(associations_argv(user)).stdout)
+    except CommandError:
+        return (
+            f"site {plan.site.name!r} needs an account. None is given, and Slurm cannot be asked "
+            "for your default one: give --account NAME",
+        )
+    yours = ", ".join(dict.fromkeys(row.account for row in rows)) or "none that Slurm knows"
+    raise PlanError(
+        f"Site {plan.site.name!r} needs an account, and neither you nor Slurm named one. Give "
+        f"yours with --account NAME (you have: {yours}). {off_switch('account')}"
+    )
