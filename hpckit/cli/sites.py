@@ -81,7 +81,8 @@ def detect(timeout_s: TimeoutOption = 10.0, json: JsonOption = False) -> None:
 def _record(site: Site) -> dict[str, object]:
     names = ("name", "description", "contact", "url", "account", "account_required", "partition",
              "qos", "constraint", "time_min", "gpu_request", "gpu_type", "gpus_per_node",
-             "cpus_per_gpu", "modules", "environment", "mpi", "runs", "grafana", "prometheus")  # fmt: skip
+             "cpus_per_gpu", "modules", "environment", "mpi", "runs", "grafana",
+             "prometheus")  # fmt: skip
     record: dict[str, object] = {name: getattr(site, name) for name in names}
     record["gpu_types"] = dict(site.gpu_types)
     record["partitions"] = {

@@ -170,6 +170,7 @@ REFUSED = [
     ("launcher", {"launcher": "mpirun"}, "strategy 'ddp' is not mpi"),
     ("launcher", {"target": "mpi", "launcher": "torchrun"}, "cannot start MPI ranks"),
     ("launcher", {"gpus": 2, "tasks_per_node": 3}, "--tasks-per-node 3 does not go with --gpus 2"),
+    ("launcher", {"target": "dp", "tasks_per_node": 3}, "strategy 'dp' is one process[.] Leave"),
 ]
 
 
@@ -183,8 +184,8 @@ def test_what_cannot_run_is_refused_and_each_check_has_its_switch(check, asked, 
 
 def test_every_check_has_a_case_here() -> None:
     # No limits of a plan: tests/unit/test_collections_added.py, tests/security/test_run_root.py,
-    # tests/unit/test_after.py.
-    others = {"gpu-type", "collections", "shared-runs", "after"}
+    # tests/unit/test_after.py, tests/unit/test_typed.py.
+    others = {"gpu-type", "collections", "shared-runs", "after", "account"}
     assert {row[0] for row in REFUSED} | others == set(CHECKS)
 
 
