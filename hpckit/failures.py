@@ -1,10 +1,9 @@
 """Why a run failed, from its folder: the cause, and the words that go with it."""
 
-import os
 from collections.abc import Iterator, Sequence
 
 from hpckit.causes import Cause, Evidence, Kind, find_cause, places
-from hpckit.files import DamagedFileError, open_regular, reason
+from hpckit.files import DamagedFileError, no_room, open_regular, reason
 from hpckit.joblog import job_facts
 from hpckit.logs import JOB_LOG
 from hpckit.ranks import RankRecord
@@ -15,7 +14,6 @@ from hpckit.tracebacks import last_error, says_why
 # Slurm's words of one attempt; what users' own set-up prints may be more.
 _LOG_BYTES = 1 << 20
 _TAIL_LINES = 20
-_LITTLE_ROOM = 64_000  # bytes: less than the records and last lines of a few ranks
 # torch issues 179291 and 190489: gloo's threads outlive the script's work.
 _GLOO_EXIT = "terminate called without an active exception"
 _GLOO_HINT = (
@@ -80,16 +78,8 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         yield f"no end on record: rank(s) {places(cause.lost)}"
     if cause.rank is None:
         yield from log.rstrip().splitlines()[-_TAIL_LINES:] or [f"{run.dir / JOB_LOG} is empty"]
-    if _is_full(run):
-        yield f"there is no room left in {run.dir}: what was written last is lost"
-
-
-def _is_full(run: Run) -> bool:
-    try:
-        room = os.statvfs(run.dir)
-    except OSError:
-        return False
-    return room.f_blocks > 0 and room.f_bavail * room.f_frsize < _LITTLE_ROOM
+    if full := no_room(run.dir):
+        yield f"{full}: what was written last is lost"
 
 
 def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:

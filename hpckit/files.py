@@ -21,6 +21,8 @@ MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 40
 # Python reads numbers of any length, in time quadratic in it; no field of ours needs more digits.
 _MAX_DIGITS = 40
+# Bytes: less than the records and last lines of a few ranks.
+_LITTLE_ROOM = 64_000
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -224,6 +226,17 @@ def replace_file(
     except BaseException:
         os.unlink(beside, dir_fd=dir_fd)
         raise
+
+
+def no_room(folder: Path) -> str | None:
+    """Say that a folder's disk is full, or the user's part of it; None where there is room."""
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return None
+    if room.f_blocks == 0 or room.f_bavail * room.f_frsize >= _LITTLE_ROOM:
+        return None
+    return f"there is no room left in {folder}"
 
 
 def sealed_file(name: str, text: str) -> int:

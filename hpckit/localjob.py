@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from hpckit.files import DamagedFileError, read_json, reason
+from hpckit.files import DamagedFileError, no_room, read_json, reason
 from hpckit.run_record import Pid, Size
 from hpckit.runs import open_to_write, write_json
 from hpckit.slurm.states import JobState
@@ -16,6 +16,8 @@ from hpckit.values import Count, Moment, Within, Word, rebuild
 
 STATE = "local.json"
 CANCEL = ".cancel"
+# Room on the disk that the final state has for certain: hpckit's own words of a few hundred bytes.
+_ROOM, _ROOM_BYTES, _REASON_CHARS = ".local.room", 4096, 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +43,40 @@ class LocalState:
 def write_local_state(run_dir: Path, state: LocalState) -> None:
     """Replace the state file."""
     write_json(run_dir / STATE, asdict(state))
+
+
+def reserve_last_state(run_dir: Path) -> None:
+    """Take the room that the final state needs, while there is some."""
+    with open_to_write(run_dir / _ROOM) as stream:
+        stream.write(b" " * _ROOM_BYTES)
+
+
+def write_last_state(run_dir: Path, state: LocalState) -> None:
+    """Replace the state file for the last time, also where the disk has become full meanwhile.
+
+    A run that failed then says so.
+
+    Raises:
+        OSError: neither is possible.
+    """
+    if state.state is JobState.FAILED and (why := no_room(run_dir)):
+        state = replace(state, reason=why)
+    state = replace(state, reason=state.reason[:_REASON_CHARS])
+    try:
+        write_local_state(run_dir, state)
+    except OSError as error:
+        if state.state is JobState.FAILED and not state.reason:
+            why = f"{error.strerror}: {run_dir}"
+            state = replace(state, reason=why[:_REASON_CHARS])
+        with open(run_dir / _ROOM, "r+b", opener=_no_link) as stream:
+            stream.write(json.dumps(asdict(state)).ljust(_ROOM_BYTES).encode())
+        (run_dir / _ROOM).replace(run_dir / STATE)
+    else:
+        (run_dir / _ROOM).unlink(missing_ok=True)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def begin_local_state(run_dir: Path, job_id: str, pid: int) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
+# What a local run's supervisors get to end after SIGTERM.
+LOCAL_GRACE_S = 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 

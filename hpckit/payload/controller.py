@@ -1,7 +1,8 @@
 """The local executor's slurmctld: `python -m hpckit.payload.controller <SPEC`, one per submission.
 
-It outlives the submitting process, runs each job script (at most `parallel` at once, each in a
-session of its own), enforces the time limit, requeues, and writes every state change to disk.
+It outlives the submitting process, runs each job script (at most `parallel` at once, each under a
+keeper and in a session of its own), enforces the time limit, requeues, and writes every state
+change to disk.
 """
 
 import os
@@ -16,15 +17,22 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit import shell
+from hpckit.errors import CommandError
 from hpckit.files import parse_json, sealed_file
+from hpckit.interpreter import own_python
 from hpckit.localjob import (
     LocalState,
     cancel_asked,
     my_start_ticks,
     read_local_state,
+    reserve_last_state,
+    write_last_state,
     write_local_state,
 )
-from hpckit.payload.children import prepare_child, shell_status, signal_group, stop_all
+from hpckit.logs import JOB_LOG
+from hpckit.payload.children import prepare_child, shell_status, signal_group, wait_for
+from hpckit.payload.keeper import GRACE_S
+from hpckit.payload.sweep import adopt_orphans, sweep
 from hpckit.runs import open_to_write
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.values import rebuild
@@ -33,7 +41,8 @@ if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
 _POLL_S = 0.1
-_GRACE_S = 8.0
+# What a keeper gets to end its job, and to kill what is deaf.
+_KEEPER_S = GRACE_S + 6.0
 # submitit's local job environment exits so to ask for another start (submitit/local/local.py).
 REQUEUE_STATUS = 144
 
@@ -58,12 +67,23 @@ def spec_from_json(text: str) -> ControllerSpec:
 
 
 class Job:
-    """One job under control: its process, deadline and state on disk."""
+    """One job under control: its keeper, deadline and state on disk.
 
-    def __init__(self, spec: ControllerSpec, run_dir: Path, job_id: str, script: int) -> None:
+    `keepers` are those of all jobs here.
+    """
+
+    def __init__(
+        self,
+        spec: ControllerSpec,
+        run_dir: Path,
+        job_id: str,
+        script: int,
+        keepers: "list[Popen[bytes]]",
+    ) -> None:
         self.spec = spec
         self.script = script
         self.run_dir = run_dir
+        self.keepers = keepers
         self.child: Popen[bytes] | None = None
         self.warned = False
         self.state = LocalState(
@@ -74,14 +94,14 @@ class Job:
             pid_started=my_start_ticks(),
             reason="Dependency" if spec.after else "Resources",
         )
+        reserve_last_state(run_dir)
         self._write()
 
     def start(self, environ: Mapping[str, str]) -> None:
-        """Start the job script."""
-        log = open_to_write(self.run_dir / "job.out", "ab")
-        with log:
+        """Start the job script, under a keeper."""
+        with open_to_write(self.run_dir / JOB_LOG, "ab") as log:
             self.child = shell.spawn(
-                ["/bin/bash", f"/dev/fd/{self.script}"],
+                [*own_python(), "-m", "hpckit.payload.keeper", str(self.script)],
                 env={
                     **environ,
                     "SUBMITIT_LOCAL_JOB_ID": self.state.job_id,
@@ -93,6 +113,7 @@ class Job:
                 pass_fds=(self.script,),
                 prepare=prepare_child,
             )
+        self.keepers.append(self.child)
         self.warned = False
         self._write(state=JobState.RUNNING, started=time.time(), reason="")
 
@@ -122,19 +143,36 @@ class Job:
         assert self.child is not None  # noqa: S101  # look() has just seen it
         code = shell_status(self.child.returncode)
         if code == REQUEUE_STATUS and self.state.restarts < self.spec.max_requeues:
+            self._clean()
             self.state = replace(self.state, restarts=self.state.restarts + 1)
             self.start(environ)
             return
         self.end(JobState.FAILED if code else JobState.COMPLETED, code)
 
+    def tell(self) -> None:
+        """Tell the job to end; its keeper gives it the time it has for that."""
+        if self.child is not None and self.child.poll() is None:
+            self.child.terminate()
+
     def end(self, state: JobState, code: int | None = None, reason: str = "") -> None:
         """Stop what still runs and write the final state."""
-        if self.child is not None and self.child.poll() is None:
-            stop_all([self.child], _GRACE_S)
-            code = shell_status(self.child.returncode)
-        elif self.child is not None:
-            stop_all([self.child], 0)
-        self._write(state=state, ended=time.time(), exit_code=code, reason=reason)
+        if self.child is not None:
+            self.tell()
+            wait_for(self.child, _KEEPER_S)
+            self.child.kill()  # one that was stopped by SIGSTOP; one that has ended hears nothing
+            code = shell_status(self.child.wait()) if code is None else code
+            self._clean()
+        self.state = replace(
+            self.state, state=state, ended=time.time(), exit_code=code, reason=reason
+        )
+        write_last_state(self.run_dir, self.state)
+
+    def _clean(self) -> None:
+        """End what a keeper has left that was killed: by now it is ours."""
+        if self.child in self.keepers:
+            self.keepers.remove(self.child)
+        if left := sweep(GRACE_S, self.keepers, spare={row.pid for row in self.keepers}):
+            sys.stderr.write(f"{self.state.job_id}: cannot be ended: {', '.join(left)}\n")
 
     @property
     def finished(self) -> bool:
@@ -148,38 +186,50 @@ class Job:
 
 def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     """Run all jobs of a spec to their ends."""
+    told: list[int] = []
+
+    def note(signum: int, _frame: FrameType | None) -> None:
+        told.append(signum)
+
+    signal.signal(signal.SIGTERM, note)
+    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    adopt_orphans()
     script = sealed_file("job.sh", spec.script)  # what bash reads, at each start
+    keepers: list[Popen[bytes]] = []
     jobs = [
-        Job(spec, Path(run_dir), job_id, script)
+        Job(spec, Path(run_dir), job_id, script, keepers)
         for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True)
     ]
-
-    def end_all(_signum: int, _frame: FrameType | None) -> None:
-        for job in jobs:
-            if not job.finished:
+    while alive := [job for job in jobs if not job.finished]:
+        if told:
+            for job in alive:
+                job.tell()
+            for job in alive:
                 job.end(JobState.CANCELLED)
-        sys.exit(0)
+            return
+        _look_at(alive, spec, environ)
+        time.sleep(_POLL_S)
 
-    signal.signal(signal.SIGTERM, end_all)
-    signal.signal(signal.SIGINT, end_all)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    while not all(job.finished for job in jobs):
-        gate = _gate(spec.after)
-        running = sum(job.child is not None and not job.finished for job in jobs)
-        for job in jobs:
-            if job.finished:
-                continue
+
+def _look_at(jobs: "Sequence[Job]", spec: ControllerSpec, environ: Mapping[str, str]) -> None:
+    """Do for each job what is due; one that cannot be started or watched is ended."""
+    gate = _gate(spec.after)
+    running = sum(job.child is not None for job in jobs)
+    for job in jobs:
+        try:
             if cancel_asked(job.run_dir):
                 job.end(JobState.CANCELLED)
-                continue
-            if gate is JobState.CANCELLED and job.child is None:
+            elif job.child is not None:
+                job.look(environ)
+            elif gate is JobState.CANCELLED:
                 job.end(JobState.CANCELLED, reason="DependencyNeverSatisfied")
-                continue
-            if job.child is None and running < spec.parallel and gate is None:
-                job.start(environ)
+            elif gate is None and running < spec.parallel:
                 running += 1
-            job.look(environ)
-        time.sleep(_POLL_S)
+                job.start(environ)
+        except (OSError, CommandError) as error:
+            why = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
+            job.end(JobState.FAILED, reason=str(why))
 
 
 def _gate(after: Sequence[str]) -> JobState | None:

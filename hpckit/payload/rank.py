@@ -18,6 +18,7 @@ from hpckit.errors import CommandError, JobError
 from hpckit.localjob import read_local_state
 from hpckit.logs import JOB_LOG
 from hpckit.payload.children import (
+    LOCAL_GRACE_S,
     die_with_parent,
     handle_passed,
     prepare_script,
@@ -153,13 +154,18 @@ class RankProcess:
         """End the script: Slurm, a colleague rank's failure or the user wants it so.
 
         After another rank's failure the script gets three seconds; else it has until Slurm's own
-        KillWait, since a script may use SIGTERM to save its state before a preemption.
+        KillWait, since a script may use SIGTERM to save its state before a preemption. Locally it
+        has a second less than this process, which has its end to write down.
         """
         self._stopped_by = signum
         if self._child and self._child.poll() is None:
             signal_group(self._child, signal.SIGTERM)
-        if self._stop_at is None and first_failure(read_ranks(self.task.folder)):
+        if self._stop_at is not None:
+            return
+        if first_failure(read_ranks(self.task.folder)):
             self._stop_at = time.monotonic() + _GRACE_AFTER_FAILURE_S
+        elif self.task.executor == "local":
+            self._stop_at = time.monotonic() + LOCAL_GRACE_S - 1
 
     def _start_sampler(self) -> "Popen[bytes] | None":
         """Start this node's sampler, on its first rank; before the script, so that it sees all."""

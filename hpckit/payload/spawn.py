@@ -10,22 +10,25 @@ import sys
 import time
 from collections.abc import Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from hpckit import shell
 from hpckit.payload.children import (
+    LOCAL_GRACE_S,
     die_with_parent,
     handle_passed,
     prepare_child,
     shell_status,
     stop_all,
 )
+from hpckit.payload.sweep import adopt_orphans, reap, sweep
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
 _POLL_S = 0.05
-_GRACE_S = 5.0
+# What the ranks have left running gets to end, as at the end of a step of Slurm's.
+_LEFT_GRACE_S = 1.0
 
 
 def task_environments(nodes: int, tasks: int, environ: Mapping[str, str]) -> list[dict[str, str]]:
@@ -55,29 +58,36 @@ def task_environments(nodes: int, tasks: int, environ: Mapping[str, str]) -> lis
 def run_all(command: list[str], environments: list[dict[str, str]]) -> int:
     """Run one process per environment; return the first failing status, ending the others."""
     children: list[Popen[bytes]] = []
+    told: list[int] = []
 
-    def end(signum: int, _frame: FrameType | None) -> NoReturn:
-        signal.signal(signum, signal.SIG_IGN)
-        stop_all(children, _GRACE_S)
-        sys.exit(128 + signum)
+    def note(signum: int, _frame: FrameType | None) -> None:
+        told.append(signum)
 
     def pass_on(signum: int, _frame: FrameType | None) -> None:
         for child in children:
             child.send_signal(signum)
 
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, note)
+    signal.signal(signal.SIGINT, note)
     handle_passed(pass_on)
+    adopt_orphans()
     for environment in environments:
         children.append(
             shell.spawn(command, env=environment, new_session=True, prepare=prepare_child)
         )
-    while None in (codes := [child.poll() for child in children]):
-        if failed := next((code for code in codes if code), None):
-            stop_all(children, _GRACE_S)
-            return shell_status(failed)
+    while None in (codes := [child.poll() for child in children]) and not told:
+        if any(codes):
+            break
         time.sleep(_POLL_S)
-    return max(shell_status(child.returncode) for child in children)
+        reap(children)
+    stop_all(children, LOCAL_GRACE_S)
+    sweep(_LEFT_GRACE_S, children)
+    if told:
+        return 128 + told[0]
+    return next(
+        (shell_status(code) for code in codes if code),
+        max(shell_status(child.returncode) for child in children),
+    )
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.submission import folders
+from tests.integration.test_local import hpckit
 
 SUBMIT = ("submit", "ddp", "--executor=slurm", "--gpus=1")
 
@@ -89,3 +90,33 @@ def test_what_cannot_be_removed_hides_no_error(here, cli, fake_slurm, monkeypatc
     said = cli(*SUBMIT)
     assert (said.status, len(said.err.splitlines())) == (3, 1)
     assert "Invalid qos" in said.err
+
+
+FILLS = """\
+import os, sys
+try:
+    with open(os.environ["HPCKIT_RUN_DIR"] + "/data", "wb") as data:
+        while True:
+            data.write(bytes(4096))
+            data.flush()
+finally:
+    if sys.argv[1:]:
+        os._exit(0)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+@pytest.mark.parametrize("args", [[], ["--", "says-nothing"]])
+def test_a_local_run_that_fills_its_disk_has_failed_and_says_so(here, disk, args) -> None:
+    Path("fills.py").write_text(FILLS)
+    words = ["--executor=local", f"--runs={disk}/runs", "--sample-interval=0", "--wait"]
+    hpckit("submit", "serial", "fills.py", *words, *args, status=1)
+    (run,) = (disk / "runs").iterdir()
+    full = f"there is no room left in {run}"
+    found = json.loads(hpckit("status", run, "--json").stdout)
+    assert (found["state"], found["reason_text"]) == ("FAILED", full)
+    assert full in hpckit("wait", run, status=1).stdout
+    said = hpckit("logs", run, "--errors").stdout
+    assert full in said
+    (run / "data").unlink()  # once there is room again, it is still known
+    assert full in hpckit("status", run).stdout

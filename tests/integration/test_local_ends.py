@@ -1,0 +1,99 @@
+"""Local runs leave nothing behind, however they end and whoever kills what of them."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import processes_of
+from tests.integration.test_local import control, hpckit, state, submit, until
+
+# What a rank may leave: a daemon of a double fork in a session of its own, and a child that is in
+# the rank's own group; both are deaf to SIGTERM. The rank itself ends as it is told.
+LEAVES = """\
+import os, pathlib, signal, subprocess, sys, time
+folder = pathlib.Path(os.environ["HPCKIT_RUN_DIR"])
+deaf = "trap '' TERM HUP INT; touch {}/{}; while :; do sleep 100; done"
+daemon = deaf.format(folder, "daemon")
+subprocess.run(["bash", "-c", 'setsid bash -c "$1" & exit 0', "-", daemon], check=True)
+subprocess.Popen(["bash", "-c", deaf.format(folder, "child")])
+while not ((folder / "daemon").exists() and (folder / "child").exists()):
+    time.sleep(0.02)
+(folder / "ready").touch()
+if sys.argv[1] == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if sys.argv[1] in ("deaf", "sleep"):
+    time.sleep(600)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def leave(how: str, *words: str) -> tuple[dict[str, Any], Path]:
+    """Submit the script above; return the run and its folder when it is as far as it gets."""
+    run = submit(LEAVES, *words, args=[how])
+    folder = Path(run["run_dir"])
+    until(lambda: (folder / "ready").exists(), 60)
+    return run, folder
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_a_script_leaves_running_ends_with_the_run(here: Path, status: int) -> None:
+    run, _ = leave(str(status), "--wait")
+    assert run["exit_code"] == status
+    assert processes_of(here) == []
+
+
+def test_a_cancel_ends_what_is_deaf_to_it(here: Path) -> None:
+    run, folder = leave("deaf")
+    hpckit("cancel", run["job_id"])
+    until(lambda: state(run["job_id"])["state"] == "CANCELLED", 60)
+    assert processes_of(here) == []
+    attempt = json.loads((folder / "ranks" / "0.json").read_text())["attempts"][0]
+    assert (attempt["exit_code"], attempt["consequence"]) == (137, True)  # its end is on record
+
+
+@pytest.mark.parametrize(
+    ("part", "word"),
+    [
+        ("payload.controller", "NODE_FAIL"),
+        ("payload.keeper", "FAILED"),
+        ("payload.spawn", "FAILED"),
+        ("submission.in_job", "FAILED"),
+    ],
+)
+def test_nothing_survives_the_death_of_any_part(here: Path, part: str, word: str) -> None:
+    run, _ = leave("sleep")
+    os.kill(pid_of(here, part), signal.SIGKILL)
+    until(lambda: not processes_of(here), 60)
+    assert state(run["job_id"])["state"] == word
+
+
+def pid_of(folder: Path, part: str) -> int:
+    """Return the number of hpckit's own process of a run that runs this module."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            cwd = (entry / "cwd").readlink()
+        except OSError:
+            continue
+        if b"-m" in words and words[words.index(b"-m") + 1].endswith(part.encode()):
+            if cwd == folder:
+                return int(entry.name)
+    raise AssertionError(f"no {part} runs")
+
+
+STORM = """\
+for n in $(seq 50); do
+    setsid bash -c 'trap "" TERM; (while :; do sleep 100; done) & while :; do sleep 100; done' &
+done
+setsid bash -c 'kill -STOP $$' &
+"""
+
+
+def test_fifty_daemons_and_one_that_is_stopped_end_with_their_job(here: Path) -> None:
+    found = control(here, STORM)
+    assert found["state"] == "COMPLETED"
+    assert processes_of(here) == []
