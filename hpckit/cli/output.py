@@ -31,6 +31,7 @@ class _Spelling:
     def __init__(self, stream: TextIO, must: str = "") -> None:
         self.stream = stream
         self._must = must
+        self._lost: OutsideError | None = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self.stream, name)
@@ -52,7 +53,13 @@ class _Spelling:
 
     @contextlib.contextmanager
     def _taken(self) -> Iterator[None]:
-        """Turn a full disk, a quota or a closed stream into an error of ours, once."""
+        """Turn a full disk, a quota or a closed stream into an error of ours.
+
+        It is raised again at each use, the last flush included: typer tries a stream, and keeps to
+        itself what comes of that.
+        """
+        if self._lost:
+            raise self._lost
         try:
             yield
         except BrokenPipeError:  # the reader has left, which is no error
@@ -63,7 +70,8 @@ class _Spelling:
             os.dup2(devnull, self.stream.fileno())
             os.close(devnull)
             if self._must:
-                raise OutsideError(f"{self._must}: {error.strerror}.") from error
+                self._lost = OutsideError(f"{self._must}: {error.strerror}.")
+                raise self._lost from error
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -332,7 +332,7 @@ def test_what_hangs_ends_with_the_command_that_asked(here, slurm, number) -> Non
 @pytest.mark.parametrize("where", [">/dev/full", ">&-"])
 def test_a_result_that_stdout_does_not_take_is_one_error(here, slurm, where) -> None:
     slurm("echo 77", KNOWS)
-    for argv in (("--version",), ("jobs", "--json"), SUBMIT):
+    for argv in (("--version",), ("--help",), ("jobs", "-h"), ("jobs", "--json"), SUBMIT):
         shell = ["bash", "-c", f'"$@" {where}', "_", *HPCKIT, *argv]
         done = subprocess.run(shell, capture_output=True, text=True, timeout=30)
         assert done.returncode == 3
