@@ -16,6 +16,7 @@ from hpckit.values import Count, Moment, Within, Word, rebuild
 
 STATE = "local.json"
 CANCEL = ".cancel"
+CONTROLLER = "hpckit.payload.controller"
 # Room on the disk that the final state has for certain: hpckit's own words of a few hundred bytes.
 _ROOM, _ROOM_BYTES, _REASON_CHARS = ".local.room", 4096, 400
 
@@ -131,6 +132,25 @@ def ask_cancel(run_dir: Path) -> None:
 def cancel_asked(run_dir: Path) -> bool:
     """Say whether somebody asked to end this run."""
     return (run_dir / CANCEL).exists()
+
+
+def controller_name(job_id: str) -> str:
+    """Return the word by which the process list shows whose controller this is; arrays have one."""
+    return job_id.partition("_")[0]
+
+
+def controller_runs(job_id: str) -> bool:
+    """Say whether a controller of this user's runs here for a job, when its state cannot tell."""
+    wanted = [CONTROLLER.encode(), controller_name(job_id).encode()]
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = entry.stat().st_uid == os.getuid()
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended
+        if mine and wanted == words[-3:-1]:
+            return True
+    return False
 
 
 def start_ticks(pid: int) -> int | None:

@@ -69,8 +69,16 @@ def _cancel(
         say_all([f"{word} {state}: by Slurm's word, no run" for word, state in states.items()])
     asked = {row.run.job_id: row.state for row in found if row.run.executor == "slurm"} | states
     errors += [JobError(unheeded(*row)) for row in asked.items() if is_unheeded(row[1])]
+    errors += [_nobody_here(row) for row in found if row.elsewhere and row.run.executor == "local"]
     if not errors and not all(status.finished or status.elsewhere for status in found):
         note("The end is asked for; some jobs are still ending.")
+
+
+def _nobody_here(status: RunStatus) -> OutsideError:
+    return OutsideError(
+        f"Run {status.run.run_id} cannot be ended from here: {status.reason_text}. If it was "
+        f"submitted on another machine, cancel it there. Its logs are in {status.run.dir}/logs."
+    )
 
 
 def say_all(lines: list[str]) -> None:

@@ -1,8 +1,8 @@
-"""The local executor's slurmctld: `python -m hpckit.payload.controller <SPEC`, one per submission.
+"""The local executor's slurmctld: `python -m hpckit.payload.controller JOB <SPEC`.
 
-It outlives the submitting process, runs each job script (at most `parallel` at once, each under a
-keeper and in a session of its own), enforces the time limit, requeues, and writes every state
-change to disk.
+There is one per submission; JOB is for those who look at the process list. It outlives the
+submitting process, runs each job script (at most `parallel` at once, each under a keeper and in a
+session of its own), enforces the time limit, requeues, and writes every state change to disk.
 """
 
 import os

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 from hpckit import shell
 from hpckit.files import sealed_file
 from hpckit.interpreter import own_python
-from hpckit.localjob import ask_cancel, begin_local_state, read_local_state
+from hpckit.localjob import (
+    CONTROLLER,
+    ask_cancel,
+    begin_local_state,
+    controller_name,
+    read_local_state,
+)
 from hpckit.payload.controller import ControllerSpec
 from hpckit.plan.model import Machine
 from hpckit.runs import open_to_write
@@ -67,7 +73,7 @@ def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str]) -> No
     try:
         with open_to_write(folder / "controller.log", "ab") as log:
             controller = shell.spawn(
-                [*own_python(), "-m", "hpckit.payload.controller"],
+                [*own_python(), "-m", CONTROLLER, controller_name(spec.job_ids[0])],
                 env=environ,
                 stdin=told,
                 stdout=log,

@@ -1,12 +1,19 @@
 """What became of runs: squeue, then sacct, then the rank files. Never finished when unknown."""
 
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpckit.causes import current
 from hpckit.errors import CommandError
-from hpckit.localjob import LocalState, cancel_asked, read_local_state
+from hpckit.localjob import (
+    STATE,
+    LocalState,
+    cancel_asked,
+    controller_runs,
+    read_local_state,
+)
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.slurm import jobs
@@ -28,8 +35,8 @@ _CLOCKS_S = 30
 class RunStatus:
     """State of one run, in Slurm's words, and where it was learned.
 
-    `elsewhere`: this Slurm has another job with its id. `damaged`: which of the run's files cannot
-    be read, and why.
+    `elsewhere`: this Slurm has another job with its id, or nothing is here that could say what
+    became of a local run. `damaged`: which of the run's files cannot be read, and why.
 
     `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
     the way of knowing. `expected_start` is in epoch seconds.
@@ -362,10 +369,13 @@ def _why_local(run: Run, local: LocalState) -> str | None:
 def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -> RunStatus:
     before = len(damaged)
     local = read_local_state(run.dir, damaged)
-    if local is None and len(damaged) > before:
-        return RunStatus(run=run, state=JobState.UNKNOWN, source="local", reason_text=damaged[-1])
+    if local is None and not (alive := controller_runs(run.job_id)):
+        local = read_local_state(run.dir)  # it may just have written its last word
     if local is None:
-        return RunStatus(run=run, state=JobState.PENDING, source="local", reason="Starting")
+        why = damaged[-1] if len(damaged) > before else f"{STATE} is gone"
+        if alive:
+            return RunStatus(run=run, state=JobState.UNKNOWN, source="local", reason_text=why)
+        return _without_state(run, ranks, why)
     ranks = current(ranks, local.restarts)
     failed = first_failure(ranks)
     until = local.ended or time.time()
@@ -383,3 +393,13 @@ def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -
         ranks=ranks,
     )
     return _completed(status, None) if status.good else status
+
+
+def _without_state(run: Run, ranks: tuple[RankRecord, ...], why: str) -> RunStatus:
+    """Judge a local run by its ranks' files, since nothing else can tell any more."""
+    status = _inferred(run, ranks, _Answers(trouble=(why,)))
+    if status.finished:
+        return status
+    here = socket.gethostname()
+    why = f"{why}; no process of this run is on {here}: it is over, or runs on another machine"
+    return replace(status, reason_text=why, elsewhere=True)

@@ -102,7 +102,12 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
         with patience(own_patience_s() / 2):  # the other half is for scancel
             before = {status.run.dir: status for status in statuses(runs)}
         seen = [before[run.dir] for run in runs]
-        alive = [row.run for row in seen if not (row.finished or row.elsewhere)]
+        # A local run whose state cannot be read may be one of another machine, which sees the mark.
+        alive = [
+            row.run
+            for row in seen
+            if not (row.finished or (row.elsewhere and row.run.executor == "slurm"))
+        ]
         for run in alive:
             if run.executor == "local":
                 localjob.ask_cancel(run.dir)

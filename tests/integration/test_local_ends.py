@@ -3,11 +3,14 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hpckit.submission import waiting
 from tests.conftest import processes_of
 from tests.integration.test_local import control, hpckit, state, submit, until
 
@@ -58,10 +61,10 @@ def test_a_cancel_ends_what_is_deaf_to_it(here: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "word"),
     [
-        ("payload.controller", "NODE_FAIL"),
-        ("payload.keeper", "FAILED"),
-        ("payload.spawn", "FAILED"),
-        ("submission.in_job", "FAILED"),
+        ("hpckit.payload.controller", "NODE_FAIL"),
+        ("hpckit.payload.keeper", "FAILED"),
+        ("hpckit.payload.spawn", "FAILED"),
+        ("hpckit.submission.in_job", "FAILED"),
     ],
 )
 def test_nothing_survives_the_death_of_any_part(here: Path, part: str, word: str) -> None:
@@ -79,9 +82,8 @@ def pid_of(folder: Path, part: str) -> int:
             cwd = (entry / "cwd").readlink()
         except OSError:
             continue
-        if b"-m" in words and words[words.index(b"-m") + 1].endswith(part.encode()):
-            if cwd == folder:
-                return int(entry.name)
+        if cwd == folder and b"-m" in words and words[words.index(b"-m") + 1] == part.encode():
+            return int(entry.name)
     raise AssertionError(f"no {part} runs")
 
 
@@ -97,3 +99,24 @@ def test_fifty_daemons_and_one_that_is_stopped_end_with_their_job(here: Path) ->
     found = control(here, STORM)
     assert found["state"] == "COMPLETED"
     assert processes_of(here) == []
+
+
+def test_a_run_without_its_state_is_cancelled_or_nobody_can(here: Path, cli, monkeypatch) -> None:
+    """The controller ends what it can; where there is none, `cancel` and `wait` say so at once."""
+    run, folder = leave("sleep")
+    (folder / "local.json").write_text("{")
+    found = state(run["job_id"])
+    assert found["state"] == "UNKNOWN"
+    assert "local.json: " in found["reason_text"]
+    assert "CANCELLED" in hpckit("cancel", run["job_id"]).stdout
+    clock = SimpleNamespace(monotonic=time.monotonic)  # none that could be waited by
+    monkeypatch.setattr(waiting, "time", clock)
+    for damage in (lambda path: path.write_text("{"), Path.unlink):
+        damage(folder / "local.json")
+        record = json.loads((folder / "ranks" / "0.json").read_text())
+        record["attempts"][0] |= {"ended": None, "exit_code": None}
+        (folder / "ranks" / "0.json").write_text(json.dumps(record))
+        for command in ("cancel", "wait"):
+            said = cli(command, run["job_id"])
+            assert said.status == 3
+            assert "no process of this run is on" in said.err
