@@ -12,7 +12,7 @@ from enum import StrEnum
 from hpckit.joblog import JobFacts
 from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
 from hpckit.slurm.states import JobState, is_finished
-from hpckit.tracebacks import OUT_OF_MEMORY
+from hpckit.tracebacks import OUT_OF_MEMORY, START
 
 _KILLED = 137  # by SIGKILL
 _NAMED = 16
@@ -85,6 +85,11 @@ class Evidence:
         """Ranks ended from outside."""
         return tuple(row for row in self.ranks if row.consequence)
 
+    @property
+    def silent(self) -> RankRecord | None:
+        """The first rank that had failed and did not end, until it was ended from outside."""
+        return next((row for row in self.stopped if START in (row.error or "")), None)
+
 
 # What Slurm calls the end of a job that was not its ranks' doing, and the words it has in the log.
 _TAKEN: tuple[tuple[JobState, str, Kind, str], ...] = (
@@ -114,14 +119,24 @@ def find_cause(known: Evidence) -> Cause | None:
         return None
     for look in (_lost_node, _out_of_memory, _taken, _lost_ranks, _signalled):
         if found := look(known):
-            kind, text = found
-            return Cause(
-                kind=kind, text=text, also=known.own, stopped=known.stopped, lost=known.lost
-            )
+            return _from_outside(known, *found, silent=look in (_taken, _signalled))
     if known.own:  # they only say that a peer is gone, and none is
         return _ranks_own(known)
     well = "every rank ended well" if known.ranks else "no rank had begun"
     return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: the job's own log says why it failed")
+
+
+def _from_outside(known: Evidence, kind: Kind, text: str, *, silent: bool) -> Cause:
+    """Return a cause that is no rank's own end; `silent` ranks may have had a part in it."""
+    failed = known.silent if silent else None
+    if failed:
+        text = f"rank {failed.rank} on {failed.host} had failed and did not end; {text}"
+    elif kind in (Kind.TIME_LIMIT, Kind.PREEMPTED, Kind.CANCELLED):
+        text = f"{text}; no rank is to blame"
+    stopped = tuple(row for row in known.stopped if row is not failed)
+    return Cause(
+        kind=kind, text=text, rank=failed, also=known.own, stopped=stopped, lost=known.lost
+    )
 
 
 def _others_first(known: Evidence) -> bool:
@@ -189,7 +204,7 @@ def _taken(known: Evidence) -> _Found:
     # The log may also speak of an attempt before, where this one had not begun.
     by_log = (row for row in _TAKEN if row[1] and row[1] == known.facts.why)
     taken = next(by_state, None) or next(by_log, None)
-    return (taken[2], f"{taken[3]}; no rank is to blame") if taken else None
+    return (taken[2], taken[3]) if taken else None
 
 
 def _lost_ranks(known: Evidence) -> _Found:

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_tail
@@ -39,6 +40,21 @@ def last_error(path: Path, start: int = 0) -> str | None:
         said = [line.strip() for line in lines if not _NOISE.match(line)]
         return _abort(said) or (said[-1] if said else None)
     return "\n".join(lines[_chain_start(lines, starts) :][-_MAX_LINES:])
+
+
+def silent_error(err: Path, out: Path, start: int, quiet_s: float) -> str | None:
+    """Return the traceback with which a script fell silent `quiet_s` seconds ago or earlier.
+
+    Such a script has failed and does not end: a thread of it goes on, or waits for ever.
+    """
+    try:
+        last_wrote = max(err.stat().st_mtime, out.stat().st_mtime)
+    except OSError:
+        return None
+    if time.time() - last_wrote < quiet_s:
+        return None
+    words = last_error(err, start)
+    return words if words and START in words else None
 
 
 def says_why(words: str) -> bool:

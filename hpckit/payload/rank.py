@@ -38,7 +38,7 @@ from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.stats.sampler.cgroups import find_cgroup
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
-from hpckit.tracebacks import OUT_OF_MEMORY, last_error, signal_error
+from hpckit.tracebacks import OUT_OF_MEMORY, last_error, signal_error, silent_error
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 _GRACE_AFTER_FAILURE_S = 3.0
 # Slurm's own KillWait, where slurmstepd is no longer there to keep it.
 _GRACE_ALONE_S = 30.0
+# A script that wrote an error, and nothing for so long until it was ended, did not work any more.
+# What it writes because of the signal is younger, also by the clock of a file server.
+_QUIET_S = 20.0
 # How long Slurm may take from one process of a step to the next.
 _HEARD_S = 1.0
 _POLL_S = 0.05
@@ -64,6 +67,7 @@ class RankProcess:
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._stopped_by: int | None = None
+        self._failed_before: str | None = None
         self._alone = False
         self._record: RankRecord | None = None
         self._errors_from = 0
@@ -157,6 +161,9 @@ class RankProcess:
         KillWait, since a script may use SIGTERM to save its state before a preemption. Locally it
         has a second less than this process, which has its end to write down.
         """
+        if self._stopped_by is None:
+            logs = self._log("err"), self._log("out")
+            self._failed_before = silent_error(*logs, self._errors_from, _QUIET_S)
         self._stopped_by = signum
         if self._child and self._child.poll() is None:
             signal_group(self._child, signal.SIGTERM)
@@ -250,6 +257,8 @@ class RankProcess:
             error = f"{error}\n{OUT_OF_MEMORY}" if error else OUT_OF_MEMORY
         if self._stopped_by and code:
             error = f"ended by {signal.Signals(self._stopped_by).name}"
+            if self._failed_before:
+                error = f"{error}; before that it wrote:\n{self._failed_before}"
         if self._alone:
             error = "its slurmstepd was killed, and with it all that could end this rank"
         self._record = replace(

@@ -10,7 +10,7 @@ from hpckit.failures import error_report, why
 from hpckit.joblog import JobFacts, TaskEnd, job_facts
 from hpckit.ranks import RankRecord, first_failure, write_rank
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import OUT_OF_MEMORY
+from hpckit.tracebacks import OUT_OF_MEMORY, START
 from tests.unit.made import make_run, rank
 
 GOOD = {"exit_code": 0, "ended": 20.0}
@@ -139,6 +139,22 @@ def test_a_job_that_was_taken_away_is_no_ranks_fault(state, log, kind, words, en
 def test_a_rank_that_raised_before_the_job_was_taken_away_is_to_blame() -> None:
     found = cause(JobState.TIMEOUT, TERM, RAISED)
     assert (found.kind, numbers((found.rank,))) == (Kind.RANK, [1])
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (JobState.TIMEOUT, "the job reached its time limit"),
+        (JobState.CANCELLED, "the job was cancelled"),
+        (JobState.FAILED, "ranks were ended from outside, by a signal"),
+    ],
+)
+def test_a_rank_that_raised_and_did_not_end_is_named(state: JobState, words: str) -> None:
+    hung = TERM | {"error": f"ended by SIGTERM; before that it wrote:\n{START}\nOSError: x"}
+    found = cause(state, TERM, hung, TERM)
+    assert found.text == f"rank 1 on n0 had failed and did not end; {words}"
+    assert (numbers((found.rank,)), numbers(found.stopped)) == ([1], [0, 2])
+    assert cause(JobState.NODE_FAIL, TERM, hung).rank is None
 
 
 def test_a_job_cancelled_on_its_way_back_into_the_queue_was_cancelled() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -347,6 +348,35 @@ def test_a_kill_for_want_of_memory_is_on_record(
     assert process.run() == code
     (record,) = read_ranks(tmp_path)
     assert (record.exit_code, record.error) == (code, error)
+
+
+HANGS = """\
+import threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+raise ValueError("boom")
+"""
+
+
+@pytest.mark.parametrize(("quiet_s", "known"), [(0.0, True), (3600.0, False)])
+def test_what_a_rank_raised_before_it_hung_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: float, known: bool
+) -> None:
+    """Its traceback just before the signal may be the signal's doing: that is not believed."""
+    monkeypatch.setattr(rank, "_QUIET_S", quiet_s)
+    process = one_rank(tmp_path, sys.executable, "-c", HANGS)
+
+    def end() -> None:
+        while "boom" not in (last_error(tmp_path / "logs" / "0.err") or ""):
+            time.sleep(0.02)
+        process.stop(signal.SIGTERM)
+
+    Thread(target=end).start()
+    process.run()
+    (record,) = read_ranks(tmp_path)
+    error = str(record.error)
+    assert error.startswith("ended by SIGTERM")
+    assert (error_line(error) == "ValueError: boom") is known
+    assert record.consequence
 
 
 def test_an_end_that_cannot_be_written_is_no_good_end(
