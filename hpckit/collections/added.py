@@ -59,8 +59,8 @@ def add(word: str, lock: Path, *, trust: bool = False) -> tuple[Change, Collecti
         before = entries.get(entry.name)
         if before and before.source != entry.source:
             raise RequestError(
-                f"{lock} has a collection {entry.name!r} already, from {before.source}. "
-                f"Remove that one first: hpckit collections remove {entry.name}"
+                f"{lock} already has a collection {entry.name!r}, from {before.source}. "
+                f"Remove it first: hpckit collections remove {entry.name}"
             )
         entries[entry.name] = _after(before, entry)
     if trust:
@@ -109,7 +109,8 @@ def refuse_repository(source: Source, *, trust: bool) -> None:
     found = [] if source.folder is None else list(repository_faults(source.folder))
     if found and not trust and str(source) not in trusted():
         raise RequestError(
-            f"{found[0]}. Its owner can mend that: chmod -R o-w. If you trust it as it is: "
+            f"{found[0]}. Its owner can fix this: chmod -R o-w. If you trust the "
+            "collection as it is: "
             f"hpckit collections add --trust {source}"
         )
 
@@ -137,7 +138,7 @@ def entries_called(names: list[str]) -> list[tuple[Path, Entry]]:
     known = {entry.name for _, entry in rows}
     for name in names:
         if name not in known:
-            raise RequestError(f"No collection {name!r} was added. {nearest(name, known)}")
+            raise RequestError(f"There is no added collection {name!r}. {nearest(name, known)}")
     if not names:
         return rows
     # A project's comes before the user's of the same name.
@@ -154,15 +155,15 @@ def newest(entry: Entry, rev: str | None) -> Entry:
     source = entry.place()
     if rev is not None and not source.is_git:
         raise RequestError(
-            f"{entry.name} is a folder used in place, which has no revisions: --to is for git."
+            f"{entry.name} is a folder used in place. It has no revisions, so --to does not apply."
         )
     wanted = entry.rev if rev is None else check_rev(rev)
     # The owner may only change by `add`: who says `update` may not have looked.
     found = replace(_look(source, wanted, trust=False), name=entry.name)
     if entry.owner and found.owner != entry.owner:
         raise RequestError(
-            f"{entry.source} belongs to {found.owner}, and belonged to {entry.owner} when it was "
-            f"added. If that is right: hpckit collections add {entry.source}"
+            f"{entry.source} belongs to {found.owner}, but it belonged to {entry.owner} when it "
+            f"was added. If this is right: hpckit collections add {entry.source}"
         )
     return _after(entry, found)
 
@@ -176,7 +177,7 @@ def update(lock: Path, entry: Entry, rev: str | None = None) -> Change:
     now = newest(entry, rev)
     with changing(lock) as entries:
         if entry.name not in entries:
-            raise RequestError(f"{lock} no longer has {entry.name!r}: somebody removed it.")
+            raise RequestError(f"{lock} no longer has {entry.name!r}: it was removed meanwhile.")
         entries[entry.name] = now
     return Change(lock=lock, before=entry, now=now)
 
@@ -194,8 +195,8 @@ def sync(entry: Entry) -> bool:
     content = hash_of(file_hashes(folder, walk(folder)))
     if content != entry.hash:
         raise OutsideError(
-            f"{entry.name}: commit {entry.commit[:12]} has content {content}, and the lock file "
-            f"says {entry.hash}. Somebody changed the lock file: compare it with its history."
+            f"{entry.name}: commit {entry.commit[:12]} has content {content}, but the lock file "
+            f"says {entry.hash}. The lock file was changed: compare it with its history in git."
         )
     return True
 
@@ -210,7 +211,7 @@ def remove(name: str) -> tuple[Path, Entry]:
     with changing(lock) as entries:
         entry = entries.pop(name, None)
     if entry is None:
-        raise RequestError(f"{lock} no longer has {name!r}: somebody removed it.")
+        raise RequestError(f"{lock} no longer has {name!r}: it was removed meanwhile.")
     if all(other.source != entry.source for _, other in entries_called([])):
         set_trusted(entry.source, False)
     return lock, entry

@@ -40,7 +40,7 @@ def walk(folder: Path) -> Rows:
                 if len(rows) > _MOST or size > _MOST_BYTES:
                     raise ConfigError(
                         f"{folder}: holds more than {_MOST} files, or {_MOST_BYTES >> 20} MB, in "
-                        "templates/ and workloads/. Keep data somewhere else."
+                        "templates/ and workloads/. Keep data in another place."
                     )
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be read: {error.strerror}.") from error
@@ -57,8 +57,8 @@ def glance(folder: Path) -> Rows:
     rows = list(itertools.islice(itertools.chain.from_iterable(parts), _MOST + 1))
     if len(rows) > _MOST:
         raise ConfigError(
-            f"{folder} holds more than {_MOST} files in templates/ and workloads/, and not all of "
-            "them are looked at"
+            f"{folder} holds more than {_MOST} files in templates/ and workloads/, too many to "
+            "check them all"
         )
     return rows
 
@@ -78,7 +78,7 @@ def _below(path: Path, name: str, *, strict: bool) -> Iterator[tuple[str, os.sta
             raise
         return
     if names and name.count("/") >= _DEEPEST:
-        raise ConfigError(f"{path} is more than {_DEEPEST} folders deep, and not looked at")
+        raise ConfigError(f"{path} is more than {_DEEPEST} folders deep, too deep to check")
     for below in names:
         yield from _below(path / below, f"{name}/{below}", strict=strict)
 

@@ -90,7 +90,7 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
         refuse_foreign(clone.parent, CACHE)  # and what somebody else may have made meanwhile
         lock = open_to_lock(clone.parent / "lock")
     except OSError as error:
-        raise OutsideError(f"{error.filename}: cannot be made: {error.strerror}.") from error
+        raise OutsideError(f"{error.filename}: cannot be created: {error.strerror}.") from error
     except DamagedFileError as error:
         raise OutsideError(f"{clone.parent / 'lock'}: {error}.") from error
     with lock:
@@ -114,8 +114,8 @@ def _resolve(clone: Path, source: Source, rev: str) -> str:
         found = list(dict.fromkeys([*filter(None, named), *short]))
         if short and len(found) > 1:
             raise RequestError(
-                f"{source} has several commits, tags or branches that {rev!r} could mean. "
-                "Give the commit's whole name."
+                f"{rev!r} is ambiguous: {source} has several commits, tags or branches "
+                "that it could mean. Give the full name of the commit."
             )
     if found:
         return found[0]
@@ -148,7 +148,7 @@ def _default_commit(clone: Path, source: Source) -> str:
     if len(branches) == 1:
         return _commit(clone, branches[0])
     names = ", ".join(name.removeprefix("refs/heads/") for name in branches)
-    raise RequestError(f"{source} has no default branch: add @BRANCH. It has: {names or 'none'}.")
+    raise RequestError(f"{source} has no default branch: add @BRANCH. Branches: {names or 'none'}.")
 
 
 def _commit(clone: Path, name: str) -> str:
@@ -167,7 +167,8 @@ def _fetch_lost(clone: Path, source: Source, commit: str) -> None:
         if _has(clone, commit):
             return
     raise OutsideError(
-        f"{source} no longer has commit {commit[:12]}. Ask its contact, or pin another one: "
+        f"{source} no longer has commit {commit[:12]}. Ask the collection's contact, or "
+        "pin another commit: "
         "hpckit collections update --to REV."
     )
 
@@ -187,7 +188,7 @@ def _unreachable(source: Source, error: CommandError) -> OutsideError:
         return error
     if "dubious ownership" in error.stderr:
         return OutsideError(
-            f"git does not read {source}, which belongs to somebody else. If you trust its owner: "
+            f"git does not read {source}: it belongs to another user. If you trust its owner: "
             f"git config --global --add safe.directory '{source.folder}'"
         )
     said = error.stderr

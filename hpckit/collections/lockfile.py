@@ -100,7 +100,7 @@ def _parse(text: str, path: Path) -> tuple[Entry, ...]:
         document = parse_json(text)
         if isinstance(document, dict) and document.get("format", _FORMAT) != _FORMAT:
             raise ConfigError(
-                f"{path}: is of format {document['format']!r}, this hpckit reads {_FORMAT}. "
+                f"{path}: has format {document['format']!r}, but this hpckit reads {_FORMAT}. "
                 "Upgrade: pip install -U hpckit."
             )
         entries = rebuild(_Document, document).collections
@@ -111,13 +111,13 @@ def _parse(text: str, path: Path) -> tuple[Entry, ...]:
         if isinstance(error.__cause__, json.JSONDecodeError):
             raise ConfigError(
                 f"{path}:{error.__cause__.lineno}: is not valid JSON ({error.__cause__.msg}). "
-                "Take the file from git again."
+                "Restore the file from git."
             ) from error
-        raise ConfigError(f"{path}: is not a lock file of hpckit: {error}.") from error
+        raise ConfigError(f"{path}: is not an hpckit lock file: {error}.") from error
     except (ValueError, RequestError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{path}: is not a lock file of hpckit: {error}") from error
+        raise ConfigError(f"{path}: is not an hpckit lock file: {error}") from error
 
 
 def _check(entry: Entry) -> None:
@@ -133,16 +133,16 @@ def _check(entry: Entry) -> None:
         if commit is not None and not _COMMIT.fullmatch(commit):
             raise ValueError(f"{commit!r} is not a commit.")
     if entry.place().is_git != (entry.commit is not None):
-        raise ValueError(f"{entry.name!r} is pinned to no commit.")
+        raise ValueError(f"{entry.name!r} is not pinned to a commit.")
     if entry.rev is not None and check_rev(entry.rev) != entry.commit and is_commit(entry.rev):
-        raise ValueError(f"{entry.name!r} is pinned to another commit than {entry.rev!r}.")
+        raise ValueError(f"{entry.name!r} is pinned to a commit that is not {entry.rev!r}.")
     if entry.owner is not None and not _OWNER.fullmatch(entry.owner):
         raise ValueError(f"{entry.owner!r} is not a user's name.")
     if not _HASH.fullmatch(entry.hash):
         raise ValueError(f"{entry.hash!r} is not a hash.")
     for name, value in entry.files.items():
         if not is_file_name(name) or not _FILE_HASH.fullmatch(value):
-            raise ValueError(f"{name!r} with {value!r} is not a file of a collection and its hash.")
+            raise ValueError(f"{name!r} with {value!r} is not a collection's file with its hash.")
 
 
 @contextlib.contextmanager
@@ -176,7 +176,7 @@ def _open_locked(path: Path) -> IO[bytes]:
                 return file
         file.close()
         if time.monotonic() > deadline:  # in a shared folder anybody can hold it for ever
-            raise TimeoutError(errno.ETIMEDOUT, f"locked by another for {_LOCKED_S} s")
+            raise TimeoutError(errno.ETIMEDOUT, f"another command has locked it for {_LOCKED_S} s")
         time.sleep(_AGAIN_S)
 
 

@@ -46,17 +46,17 @@ def describe_shared(folder: Path, origin: str) -> Collection:
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise ConfigError(
-            f"{folder} has no {MANIFEST}. A collection for others needs one with "
+            f"{folder} has no {MANIFEST}. A shared collection needs this file with "
             f"{', '.join(SHARED)}: see `hpckit collections new`."
         )
     collection = describe(folder, origin)
-    fields = read_document(manifest, "a collection for others")
+    fields = read_document(manifest, "a shared collection")
     for key in SHARED:
         fields.required_text(key)
     if not is_name(collection.name):
         raise ConfigError(
-            f"{fields.at('name')}: {collection.name!r} cannot be a collection's name: "
-            "letters, digits and ._- only."
+            f"{fields.at('name')}: {collection.name!r} is not a valid name for a "
+            "collection: use only letters, digits and ._-"
         )
     return collection
 
@@ -64,7 +64,8 @@ def describe_shared(folder: Path, origin: str) -> Collection:
 def _refuse_reserved(fields: Fields, collection: Collection) -> None:
     if collection.name in RESERVED and collection.name != collection.origin:
         raise ConfigError(
-            f"{fields.at('name')}: the name {collection.name!r} is hpckit's own. Choose another."
+            f"{fields.at('name')}: the name {collection.name!r} is reserved for hpckit. "
+            "Choose another name."
         )
 
 
@@ -73,7 +74,7 @@ def _refuse_newer(fields: Fields) -> None:
     if needed and _version(needed.removeprefix(">=").strip()) > _version(__version__):
         raise ConfigError(
             f"{fields.at('hpckit')}: this collection needs hpckit {needed}, "
-            f"this is {__version__}. Upgrade: pip install -U hpckit."
+            f"this one is {__version__}. Upgrade: pip install -U hpckit."
         )
 
 

@@ -52,8 +52,8 @@ def _collection(entry: Entry, folder: Path, lock: Path, origin: str) -> Collecti
     content = hash_of(remembered_hashes(folder, rows, cache_folder()))
     if entry.commit and content != entry.hash:
         raise ConfigError(
-            f"{folder} holds {content}, and {entry.hash} was pinned: somebody changed a file of "
-            "it, or the lock file. Remove the folder, then: hpckit collections sync"
+            f"{folder} has content {content}, but {entry.hash} is pinned: a file in the folder "
+            "or the lock file was changed. Remove the folder, then run: hpckit collections sync"
         )
     return replace(
         describe_shared(folder, origin),
@@ -96,9 +96,9 @@ def refuse_faults(
     found = list(link_faults(folder, rows) if place.is_git else faults(folder, rows))
     if found and not trust and str(place) not in trusted():
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        mend = "" if place.is_git else "Its owner can mend that: chmod -R o-w. "
+        mend = "" if place.is_git else "Its owner can fix this: chmod -R o-w. "
         raise RefusedError(
-            f"{found[0]}{more}. {mend}If you trust it as it is: "
+            f"{found[0]}{more}. {mend}If you trust the collection as it is: "
             f"hpckit collections add --trust {place}"
         )
 
@@ -124,7 +124,7 @@ def refused_place(folder: Path, origin: str) -> Unusable | None:
         origin=origin,
         state="refused",
         why=(
-            f"{found[0]}. Its owner can mend that: chmod -R o-w. If you trust it as it is: "
+            f"{found[0]}. Its owner can fix this: chmod -R o-w. If you trust the folder as it is: "
             f"hpckit collections trust {shlex.quote(source)}"
         ),
         source=source,
@@ -168,8 +168,8 @@ def _refuse_new_owner(place: Source, folder: Path, owner: str) -> None:
     now = owner_name(folder)
     if now != owner and folder.stat().st_uid not in (0, os.geteuid()):
         raise RefusedError(
-            f"{folder} belongs to {now}, and belonged to {owner} when it was added. "
-            f"If that is right: hpckit collections add {place}"
+            f"{folder} belongs to {now}, but it belonged to {owner} when it was added. "
+            f"If this is right: hpckit collections add {place}"
         )
 
 
@@ -180,8 +180,8 @@ def _missing(entry: Entry) -> str:
             "Fetch it: hpckit collections sync"
         )
     return (
-        f"folder {entry.source} is not there. "
-        f"When it is gone for good: hpckit collections remove {entry.name}"
+        f"folder {entry.source} does not exist. "
+        f"If it will not come back: hpckit collections remove {entry.name}"
     )
 
 

@@ -38,8 +38,9 @@ def refuse_foreign(folder: Path, variable: str) -> None:
         why = f"{error.filename} cannot be read: {error.strerror}"
     if why:
         raise ConfigError(
-            f"{why}: what hpckit keeps in {folder} could be somebody else's. "
-            f"Close it (chmod go-w), or set {variable} to a folder of your own."
+            f"{why}: another user could have changed hpckit's files in {folder}. "
+            f"Remove their write permission (chmod go-w), or set {variable} to a folder "
+            "of your own."
         )
 
 

@@ -33,7 +33,7 @@ def last_change(entry: Entry) -> str:
     if not entry.commit or not entry.previous:
         why = "was not updated since it was added" if entry.commit else "is a folder used in place"
         raise RequestError(
-            f"{entry.name} {why}. What differs now: hpckit collections verify {entry.name}"
+            f"{entry.name} {why}. To see what differs now: hpckit collections verify {entry.name}"
         )
     return difference(entry, entry.previous, entry.commit)
 
@@ -46,7 +46,9 @@ def difference(entry: Entry, old: str, new: str) -> str:
     """
     source = entry.place()
     if not repository(source, cache_folder()).is_dir():
-        raise OutsideError(f"{entry.source} is not on this machine: hpckit collections sync")
+        raise OutsideError(
+            f"{entry.source} is not on this machine. Fetch it: hpckit collections sync"
+        )
     return git.diff(source, old, new, cache_folder())
 
 

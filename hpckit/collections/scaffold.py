@@ -52,7 +52,7 @@ description: Every rank says where it is
 strategy: ddp
 script: hello.py
 parameters:
-  greeting: {type: str, default: Hello, help: what to say}
+  greeting: {type: str, default: Hello, help: the word to say}
 """
 _SCRIPT = '''\
 """Every rank says where it is. By hand: python hello.py --greeting Hi"""
@@ -70,7 +70,7 @@ print(f"{args.greeting} from rank {rank} of {size} on {socket.gethostname()}")
 '''
 _CHECK = """\
 #!/bin/bash
-# What CI runs: lint, then the job script of every workload on every site of this collection.
+# CI runs this: lint, then the job script of every workload on every site of this collection.
 set -euo pipefail
 cd "$(dirname "$0")"
 hpckit templates lint

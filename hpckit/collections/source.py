@@ -49,7 +49,7 @@ def parse_source(word: str) -> Source:
         RequestError: an unknown scheme, or what git could take for something else than a place.
     """
     if any(not character.isprintable() for character in word):
-        raise RequestError(f"Source {word!r} holds a control character.")
+        raise RequestError(f"Source {word!r} contains a control character.")
     if "://" in word or word.startswith("git+"):
         return _git_source(word)
     if word.startswith("-") or "::" in word:
@@ -58,7 +58,7 @@ def parse_source(word: str) -> Source:
         host, _, path = word.partition(":")
         raise RequestError(f"Source {word!r}: write git+ssh://{host}/{path.lstrip('/')}.")
     if not word:
-        raise RequestError(f"An empty source; it must be {_KNOWN}.")
+        raise RequestError(f"The source is empty. It must be {_KNOWN}.")
     # absolute(), not resolve(): a group may publish by turning a link to the next version.
     folder = Path(word).expanduser().absolute()
     return Source(is_git=False, location=str(folder.resolve() if ".." in folder.parts else folder))
@@ -68,17 +68,17 @@ def _git_source(word: str) -> Source:
     scheme, _, rest = word.removeprefix("git+").partition("://")
     if scheme not in _SCHEMES:
         raise RequestError(
-            f"Source {_shown(word)!r}: {scheme or 'nothing'!r} is not one of https, ssh and file, "
-            f"over which collections are fetched. Write {_KNOWN}."
+            f"Source {_shown(word)!r}: {scheme or 'nothing'!r} is not https, ssh or file, the "
+            f"ways to fetch a collection. Write {_KNOWN}."
         )
     authority, slash, path = rest.partition("/")
     _refuse_secrets(word, scheme, authority, path)
     path, _, rev = path.rpartition("@") if "@" in path else (path, "", "")
     if not slash or not path or path.startswith("-"):
-        raise RequestError(f"Source {word!r} names no repository. Write {_KNOWN}.")
+        raise RequestError(f"Source {word!r} does not name a repository. Write {_KNOWN}.")
     _check_authority(word, scheme, authority)
     if "@" in word and word.endswith("@"):
-        raise RequestError(f"Source {word!r} ends with @ and no tag, branch or commit.")
+        raise RequestError(f"Source {word!r} ends with @. Write a tag, branch or commit after it.")
     return Source(
         is_git=True, location=f"{scheme}://{authority}/{path}", rev=check_rev(rev) if rev else None
     )
@@ -87,21 +87,21 @@ def _git_source(word: str) -> Source:
 def _refuse_secrets(word: str, scheme: str, authority: str, path: str) -> None:
     """Refuse what may be a token or a password: a lock file shows it to all who read it."""
     user, _, host = authority.rpartition("@")
-    instead = "ssh has keys"
+    instead = "ssh uses keys"
     if scheme == "ssh":  # there a user's name is part of the address: git@github.com
         what = "a password" if ":" in user else ""
     elif scheme == "https":
         what = "a user or a token" if user else "a query" if {"?", "#"} & {*path, *host} else ""
         instead = (
-            "git asks its credential helper, and takes a user's name from "
+            "git asks its credential helper, and takes the user name from "
             f"git config --global credential.https://{_host(host)}.username NAME"
         )
     else:
         what = ""
     if what:
         raise RequestError(
-            f"Source {_shown(word)!r} holds {what}, which the lock file would show to all who "
-            f"read it. Leave it out: {instead}"
+            f"Source {_shown(word)!r} contains {what}. All readers of the lock file "
+            f"would see it. Leave it out: {instead}"
         )
 
 
@@ -119,7 +119,7 @@ def _check_authority(word: str, scheme: str, authority: str) -> None:
     if scheme == "file":
         if authority:
             raise RequestError(
-                f"Source {_shown(word)!r}: a file's URL has three slashes, file:///PATH."
+                f"Source {_shown(word)!r}: a file URL has three slashes, file:///PATH."
             )
         return
     if not _AUTHORITY.fullmatch(authority):

@@ -103,10 +103,10 @@ def link_faults(folder: Path, rows: Rows) -> Iterator[str]:
         try:
             target = path.resolve()
         except (OSError, RuntimeError):  # a circle of links
-            yield f"{path} is a link that leads nowhere"
+            yield f"{path} is a broken link"
             continue
         if not target.is_relative_to(real):
-            yield f"{path} is a link that leads out of the collection, to {target}"
+            yield f"{path} is a link to {target}, outside the collection"
 
 
 def repository_faults(folder: Path) -> Iterator[str]:
@@ -135,16 +135,19 @@ def _is_known(uid: int, top: os.stat_result) -> bool:
 
 def _of_stranger(path: Path, status: os.stat_result, top: os.stat_result) -> str:
     return (
-        f"{path} belongs to {_user(status.st_uid)}, who is neither the collection's owner "
-        f"nor in its group {_group(top.st_gid)}"
+        f"{path} belongs to {_user(status.st_uid)}, who is not the collection's owner and "
+        f"not in its group {_group(top.st_gid)}"
     )
 
 
 def _of_mode(path: Path, status: os.stat_result, top: os.stat_result) -> Iterator[str]:
     if status.st_mode & stat.S_IWOTH:
-        yield f"everybody can write {path}"
+        yield f"everybody can write to {path}"
     elif status.st_mode & stat.S_IWGRP and not _group_is_known(status, top):
-        yield f"{path} can be written by group {_group(status.st_gid)}, not the collection's own"
+        yield (
+            f"group {_group(status.st_gid)} can write to {path}, but it is not the "
+            "collection's group"
+        )
 
 
 def _of_parents(folder: Path, top: os.stat_result) -> Iterator[str]:
@@ -165,8 +168,8 @@ def _of_parents(folder: Path, top: os.stat_result) -> Iterator[str]:
         if not known and step not in home:
             kind = "a link on the way" if stat.S_ISLNK(status.st_mode) else "above it"
             yield (
-                f"{step}, {kind}, belongs to {_user(status.st_uid)}, who could put another folder "
-                "in its place"
+                f"{step}, {kind}, belongs to {_user(status.st_uid)}, who could replace it with "
+                "another folder"
             )
         if stat.S_ISDIR(status.st_mode):
             yield from _of_parents_mode(step, status, top)
@@ -176,11 +179,11 @@ def _of_parents_mode(parent: Path, status: os.stat_result, top: os.stat_result) 
     if status.st_mode & stat.S_ISVTX:  # in /tmp only a file's owner may move it
         return
     if status.st_mode & stat.S_IWOTH:
-        yield f"everybody can write {parent}, and put another folder in its place"
+        yield f"everybody can write to {parent}, and could replace the folder"
     elif status.st_mode & stat.S_IWGRP and not (
         status.st_uid == _ROOT or _group_is_known(status, top)
     ):
-        yield f"{parent} above it can be written by group {_group(status.st_gid)}"
+        yield f"group {_group(status.st_gid)} can write to {parent} above it"
 
 
 def _group_is_known(status: os.stat_result, top: os.stat_result) -> bool:

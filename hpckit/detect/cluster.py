@@ -71,13 +71,13 @@ def _not_understood(
     }
     for key, value in understood.items():
         if answers[key].text is not None and not value:
-            why = "it answered, in a form that hpckit does not understand"
+            why = "it answered in a format that hpckit does not understand"
             yield Unknown(what=answers[key].asked, why=why)
     if version and not OLDEST <= version[:2] <= NEWEST:
         word = "older" if version[:2] < OLDEST else "newer"
         yield Unknown(
             what=f"Slurm {version_text(version)}",
-            why=f"{word} than the versions hpckit's readers were compared with "
+            why=f"{word} than the versions that hpckit was compared with "
             f"({version_text(OLDEST)} to {version_text(NEWEST)}): check each value",
         )
 

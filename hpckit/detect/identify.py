@@ -12,12 +12,18 @@ def identify_lines(here: Surroundings) -> Iterator[str]:
     """Yield the lines of `identify:`."""
     pattern, conf = host_pattern(here.hostname), here.slurm_conf
     if pattern:
-        why = "this machine's full name, its number left open"
+        why = "this machine's full name, without its number"
         lines = [line("hostname", quoted(pattern), why)]
     elif conf and conf.isprintable():
         lines = [line("SLURM_CONF", quoted(glob.escape(conf)), "this shell's environment")]
     else:
-        lines = [line("hostname", None, "this machine's name says nothing: HPCKIT_SITE or --site")]
+        lines = [
+            line(
+                "hostname",
+                None,
+                "this machine's name does not identify it: set HPCKIT_SITE or --site",
+            )
+        ]
     yield from section("identify", lines)
 
 

@@ -14,9 +14,9 @@ from hpckit.slurm.cluster import Partition
 from hpckit.units import format_minutes
 
 _HEAD = """\
-# What `hpckit init` found out about this cluster. Behind each value stands where it comes from;
-# what could not be found out, or is for you to decide, is commented out. Edit it as you like:
-# init never writes over your changes. All keys: docs/sites.md.
+# `hpckit init` found these facts about this cluster. The source of each value is in the comment
+# behind it. Values that are not known, or that you must choose, are commented out. Edit the file
+# as you like: init never overwrites your changes. All keys: docs/sites.md.
 """
 # Where init was started, and what this shell says, are no properties of the cluster.
 OF_THE_MOMENT = ("./", "$HPCKIT_RUNS")
@@ -36,7 +36,7 @@ def _lines(found: Detected) -> Iterator[str]:
     for row in found.unknown:
         yield f"# NOT KNOWN: {spelt_briefly(row.what)}"
     for name in found.left_out:
-        yield f"# LEFT OUT: {spelt_briefly(name)}: not one printable word"
+        yield f"# LEFT OUT: {spelt_briefly(name)}: it is not one printable word"
     name = f"Slurm cluster {found.name}" if found.name else "A Slurm cluster"
     why = "ClusterName: scontrol show config" if found.name else "its name is not known"
     yield line("description", quoted(name), why)
@@ -65,9 +65,9 @@ def _account_line(found: Detected) -> str:
         return line("account", None, "not known: sacctmgr; your project's, if jobs need one")
     yours = f"yours, by sacctmgr show assoc: {', '.join(accounts) or 'none'}"
     if len(accounts) == 1:
-        return line("account", quoted(accounts[0]), "your only one: sacctmgr show assoc")
+        return line("account", quoted(accounts[0]), "your only account: sacctmgr show assoc")
     if found.default_account:
-        why = f"Slurm takes {found.default_account} by itself; {yours}"
+        why = f"Slurm uses {found.default_account} if none is given; {yours}"
         return line("account", quoted(found.default_account), why, active=False)
     return line("account", None, yours)
 
@@ -77,7 +77,9 @@ def _partition_lines(found: Detected) -> Iterator[str]:
     if found.partitions is None:
         yield line("partition", None, "not known: scontrol show partition")
     elif default is None:
-        yield line("partition", None, "Slurm has no default here: choose one of partitions:")
+        yield line(
+            "partition", None, "this cluster has no default partition: choose one of partitions:"
+        )
     else:
         why = f"Default=YES, State={default.state}: scontrol show partition"
         yield line("partition", quoted(default.name), why, active=_is_usable(default))
@@ -85,7 +87,7 @@ def _partition_lines(found: Detected) -> Iterator[str]:
     if default and limit is not None and limit < _HOUR_MIN:
         yield line("time", quoted(format_minutes(limit)), f"MaxTime of partition {default.name}")
     else:
-        yield line("time", None, "a job's limit when it names none; 1h unless you say so")
+        yield line("time", None, "the time limit of jobs that do not give one; 1h if not set")
 
 
 def _qos_line(found: Detected) -> str:
@@ -111,10 +113,10 @@ def _gpus(found: Detected) -> Iterator[str]:
         types = ", ".join(f"{quoted(name)}: {count}" for name, count in found.gpu_types.items())
         lines.append(line("types", f"{{{types}}}", "the most of any node: sinfo, column %G"))
     else:
-        why = "sinfo names no types" if found.nodes_known else "not known: sinfo"
-        lines.append(line("types", None, f"{why}; as in {{A100: 4}}"))
-    lines.append(line("default_type", None, "the type of jobs that name none"))
-    lines.append(line("type_required", "true", "where jobs must name a type", active=False))
+        why = "sinfo shows no types" if found.nodes_known else "not known: sinfo"
+        lines.append(line("types", None, f"{why}; example: {{A100: 4}}"))
+    lines.append(line("default_type", None, "the type for jobs that do not name one"))
+    lines.append(line("type_required", "true", "if jobs must name a type", active=False))
     cores = _cores_per_gpu(found)
     text = f"cores/GPUs of nodes: {', '.join(map(str, cores)) or 'not known'} (sinfo, %c and %G)"
     lines.append(line("cpus_per_gpu", cores[0] if cores else None, text, active=False))
@@ -159,8 +161,8 @@ def _partition(row: Partition, found: Detected) -> Iterator[str]:
     yield f"{quoted(row.name)}:  # {spelt_briefly(', '.join(notes))}"
     limit = row.max_time_min
     time = quoted(format_minutes(limit)) if limit else None
-    lines = [line("max_time", time, "MaxTime" if limit else "MaxTime is no number: UNLIMITED")]
-    nodes = f"MaxNodes=UNLIMITED; it has {len(row.nodes)}"
+    lines = [line("max_time", time, "MaxTime" if limit else "MaxTime=UNLIMITED")]
+    nodes = f"MaxNodes=UNLIMITED; the partition has {len(row.nodes)}"
     lines.append(line("max_nodes", row.max_nodes or None, "MaxNodes" if row.max_nodes else nodes))
     lines += _node_lines(row, found)
     if all(row.startswith("#") for row in lines):
@@ -170,7 +172,7 @@ def _partition(row: Partition, found: Detected) -> Iterator[str]:
 
 def _node_lines(row: Partition, found: Detected) -> Iterator[str]:
     if not row.node_groups:
-        why = "it has no nodes" if found.nodes_known else "not known: sinfo"
+        why = "the partition has no nodes" if found.nodes_known else "not known: sinfo"
         yield f"# gpus_per_node, cpus_per_node, mem_gb_per_node:  # {why}"
         return
     columns: list[tuple[str, str, Callable[[int], int], list[int | None]]] = [
@@ -196,7 +198,7 @@ def _modules(found: Detected) -> Iterator[str]:
     systems = found.here.modules
     if not systems:
         yield line(
-            "modules", None, "lmod, tmod or spack: this shell and its usual places have none"
+            "modules", None, "lmod, tmod or spack: none was found in this shell or the usual places"
         )
     else:
         others = [f"also here: {row.name} ({row.evidence})" for row in systems[1:]]
@@ -215,10 +217,10 @@ def _launch(found: Detected) -> Iterator[str]:
         mpi_line = line("mpi", quoted(mpi.default), why, active=False)
     elif mpi.chosen:
         mpi_line = line(
-            "mpi", quoted(mpi.chosen), f"of {kinds} (srun --mpi=list); not tried: doctor mpi"
+            "mpi", quoted(mpi.chosen), f"of {kinds} (srun --mpi=list); not tested: doctor mpi"
         )
     else:
-        mpi_line = line("mpi", None, f"srun --mpi=list: {kinds}: none that hpckit knows")
+        mpi_line = line("mpi", None, f"srun --mpi=list: {kinds}: hpckit knows none of them")
     yield from section("launch", [mpi_line])
 
 
@@ -227,11 +229,15 @@ def _places(found: Detected) -> Iterator[str]:
         if row.label in OF_THE_MOMENT:
             continue
         yield f"# runs: {spelt_briefly(row.label)}/runs  # {spelt_briefly(row.path)}: {row.kind}"
-    yield "# runs must lie where all nodes see them; without runs: they are in ./runs"
+    yield "# runs must be on a file system that all nodes see; without this key: ./runs"
     yield line("grafana", None, "https://...?var-jobid={jobid}&from={start_ms}&to={end_ms}")
-    yield line("prometheus", None, "https://...: hpckit stats then asks it")
+    yield line("prometheus", None, "https://...: hpckit stats then queries this server")
 
 
 def _accounting(found: Detected) -> Iterator[str]:
-    answers = "answers" if found.accounting else "does not answer: no hpckit report, less in stats"
+    answers = (
+        "answers"
+        if found.accounting
+        else "does not answer: no hpckit report, fewer figures in stats"
+    )
     yield f"# accounting (sacct) {answers}"

@@ -66,12 +66,14 @@ def place_site(path: Path, page: str, *, force: bool = False) -> Placed:
 def _keep(old: str, page: str) -> str:
     """Say why a file should stay as it is; nothing when it may be replaced."""
     if written_hash(old) is None:
-        return "hpckit init did not write it"
+        return "hpckit init did not write this file"
     if is_edited(old):
-        return "it was edited since hpckit init wrote it"
+        return "the file was edited after hpckit init wrote it"
     missing = _unknown(page) - _unknown(old)
     if missing:
-        return f"this time {', '.join(sorted(missing))} did not answer, so it would lose values"
+        return (
+            f"{', '.join(sorted(missing))} did not answer this time, so the file would lose values"
+        )
     return ""
 
 

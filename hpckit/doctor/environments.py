@@ -33,10 +33,10 @@ def _modules(row: Environment, system: str, timeout_s: float) -> Check:
     what = f"environment {row.name!r}"
     if system == "none":
         return bad(
-            f"{what} loads modules, and the site says 'modules: none'", "set modules: lmod or tmod"
+            f"{what} loads modules, but the site says 'modules: none'", "set modules: lmod or tmod"
         )
     if system == "spack":
-        return unknown(f"the packages of {what}", "Spack is asked in the job")
+        return unknown(f"the packages of {what}", "only the job itself can ask Spack")
     folders = [Path(word) for word in row.use if is_folder(Path(word))]
     missing = []
     for name in row.load:
@@ -60,8 +60,8 @@ def _modules(row: Environment, system: str, timeout_s: float) -> Check:
     if missing:
         todo = f"module spider {missing[0]}; then correct the site's environments:"
         return bad(f"{what}: there is no module {', '.join(missing)}", todo)
-    where = f"; of {', '.join(row.use)} only the files' names were read" if row.use else ""
-    return good(f"{what}: its modules are there ({', '.join(row.load)}){where}")
+    where = f"; in {', '.join(row.use)} only file names were checked" if row.use else ""
+    return good(f"{what}: its modules exist ({', '.join(row.load)}){where}")
 
 
 def _has_file(folder: Path, name: str) -> bool:
@@ -86,7 +86,10 @@ def _unread(folders: list[Path]) -> str:
         except OSError as error:
             return f"{folder} cannot be read: {error.strerror}"
         if found := names & {*_ALIASES}:
-            return f"{folder}/{min(found)} may name it; it runs as code, so only a job reads it"
+            return (
+                f"{folder}/{min(found)} may define this module; it is a program, so "
+                "only a job may run it"
+            )
     return ""
 
 
@@ -101,21 +104,27 @@ def _files(row: Environment) -> Iterator[Check]:
     path = Path(row.path or "").expanduser()
     match row.kind:
         case EnvironmentKind.VENV:
-            yield _there(what, path / "bin" / "python", "make it, or correct path:")
+            yield _there(what, path / "bin" / "python", "create it, or correct path:")
         case EnvironmentKind.CONDA:
             if row.conda_init:
                 yield _there(what, Path(row.conda_init), "correct conda_init:")
             if "/" in (row.path or ""):
-                yield _there(what, path / "bin" / "python", "make it, or correct path:")
+                yield _there(what, path / "bin" / "python", "create it, or correct path:")
         case EnvironmentKind.APPTAINER:
             if "://" not in (row.path or ""):
                 yield _there(what, path, "build or pull it, or correct image:")
             if shell.which("apptainer") is None:
-                yield unknown(f"whether nodes have apptainer for {what}", "this machine has none")
+                yield unknown(
+                    f"whether nodes have apptainer for {what}", "this machine does not have it"
+                )
         case _:
             if row.kind is EnvironmentKind.NONE and row.python:
                 yield _there(what, Path(row.python), "correct python:")
 
 
 def _there(what: str, path: Path, todo: str) -> Check:
-    return good(f"{what}: {path} is there") if path.exists() else bad(f"{what}: no {path}", todo)
+    return (
+        good(f"{what}: {path} exists")
+        if path.exists()
+        else bad(f"{what}: {path} does not exist", todo)
+    )

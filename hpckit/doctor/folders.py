@@ -23,7 +23,7 @@ def folder_checks(root: Path, state: Path, *, on_cluster: bool) -> Iterator[Chec
     if on_cluster:
         yield _shared(root)
     if not os.access(_nearest(state), os.W_OK):
-        todo = "runs are then found only below the runs folder: set XDG_STATE_HOME"
+        todo = "hpckit then finds only runs in the runs folder: set XDG_STATE_HOME"
         yield bad(f"{state} cannot be written", todo)
     else:
         yield good(f"state folder {state} can be written")
@@ -44,8 +44,10 @@ def _runs(root: Path, there: Path) -> Iterator[Check]:
         return
     yield good(f"runs folder {root} can be written")
     if abs(seconds) > _CLOCK_S:
-        todo = "tell the cluster's staff: times of files will be wrong"
-        yield bad(f"the file server's clock is {seconds:+.0f} s from this machine's", todo)
+        todo = "tell the cluster's support: the times of files will be wrong"
+        yield bad(
+            f"the file server's clock differs by {seconds:+.0f} s from this machine's clock", todo
+        )
     yield from _space(there, space)
     yield from _writers(there)
 
@@ -53,18 +55,21 @@ def _runs(root: Path, there: Path) -> Iterator[Check]:
 def _space(there: Path, space: os.statvfs_result) -> Iterator[Check]:
     free = space.f_bavail * space.f_frsize
     if free < _LEAST_BYTES:
-        yield bad(f"{there} has {free / 1e9:.1f} GB left", f"make room, or {_ELSEWHERE}")
+        yield bad(f"{there} has {free / 1e9:.1f} GB left", f"free some space, or {_ELSEWHERE}")
     else:
-        yield good(f"{free / 1e9:.0f} GB left there; a quota may be less")
+        yield good(f"{free / 1e9:.0f} GB left in the runs folder; your quota may be smaller")
     # Some file systems have no fixed number of files, and say 0 of 0.
     if space.f_files and space.f_favail < _LEAST_FILES:
-        yield bad(f"{there} can take {space.f_favail} more files", f"make room, or {_ELSEWHERE}")
+        yield bad(
+            f"{there} has room for only {space.f_favail} more files",
+            f"free some space, or {_ELSEWHERE}",
+        )
 
 
 def _writers(there: Path) -> Iterator[Check]:
     mode = there.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        yield bad(f"everybody can write {there}", f"chmod o-w {there}, or {_ELSEWHERE}")
+        yield bad(f"everybody can write to {there}", f"chmod o-w {there}, or {_ELSEWHERE}")
 
 
 def _shared(root: Path) -> Check:
@@ -75,6 +80,6 @@ def _shared(root: Path) -> Check:
         return unknown("whether nodes see the runs folder", f"its file system is {found.kind}")
     return unknown(
         "whether nodes see the runs folder",
-        f"it is on a local file system ({found.file_system}): jobs of other nodes would not find "
-        f"it. If so, {_ELSEWHERE}",
+        f"it is on a local file system ({found.file_system}). Jobs on other nodes would "
+        f"not see it. If so, {_ELSEWHERE}",
     )

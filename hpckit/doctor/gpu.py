@@ -23,8 +23,8 @@ def gpu_checks(trial: Trial, ranks: int) -> Iterator[Check]:
         where = f"{said.get('host')} GPU {said.get('index')}"
         if said.get("fault") or not said.get("name"):
             local = trial.job_id.startswith("local-")
-            todo = "tell the cluster's staff, and leave that node out with --exclude"
-            todo = "ranks compute on the CPU here" if local else todo
+            todo = "tell the cluster's support, and use other nodes with --exclude"
+            todo = "ranks run on the CPU here" if local else todo
             yield bad(f"{where}: {said.get('fault')}", todo)
         else:
             yield good(f"{where}: {_about(said)}")
@@ -34,5 +34,5 @@ def _about(said: dict[str, object]) -> str:
     memory = said.get("memory_bytes")
     size = f", {memory / 1e9:.0f} GB" if isinstance(memory, int) else ""
     by = str(said.get("by"))
-    tested = "multiplies right" if by.startswith("torch") else "seen, not computed on: no torch"
+    tested = "computes correctly" if by.startswith("torch") else "found, but not tested: no torch"
     return f"{said['name']}{size}, {tested} ({by})"

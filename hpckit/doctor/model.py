@@ -45,7 +45,7 @@ def bad(what: str, todo: str, *, counts: bool = True) -> Check:
 
 def unknown(what: str, why: str, *, counts: bool = False) -> Check:
     """Return what cannot be known here."""
-    what = f"cannot be known here: {what}"
+    what = f"cannot be checked here: {what}"
     return Check(level=Level.UNKNOWN, what=what, todo=why, counts=counts)
 
 

@@ -75,4 +75,4 @@ def _instead(works: Sequence[str], where: str) -> str:
         return f"Set 'launch: {{mpi: {kinds[0]}}}' in {where}"
     if MPIRUN in works:
         return "Use --launcher mpirun"
-    return "mpi4py must be built with this cluster's MPI, and that MPI's module be loaded"
+    return "mpi4py must be built with this cluster's MPI, and the module of this MPI must be loaded"

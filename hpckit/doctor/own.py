@@ -24,7 +24,8 @@ def own_checks() -> Iterator[Check]:
     else:
         yield unknown(
             f"whether nodes have {sys.prefix}",
-            f"its file system is {where.kind}; jobs start hpckit's Python there, by the same path",
+            f"its file system is {where.kind}; jobs start hpckit's Python on the nodes, "
+            "by the same path",
         )
 
 
@@ -32,12 +33,12 @@ def _packages() -> Check:
     try:
         wanted = metadata.requires("hpckit") or []
     except metadata.PackageNotFoundError:
-        return unknown("the versions of hpckit's packages", "it was not installed by pip")
+        return unknown("the versions of hpckit's packages", "hpckit was not installed by pip")
     needed = [row for row in wanted if "extra ==" not in row]
     faults = [fault for row in needed if (fault := requirement_fault(row, _version))]
     if faults:
         return bad("; ".join(faults), f"{sys.executable} -m pip install --upgrade hpckit")
-    return good(f"{len(needed)} packages, as hpckit needs them")
+    return good(f"{len(needed)} packages, all in versions that hpckit supports")
 
 
 def _version(name: str) -> str | None:

@@ -51,12 +51,14 @@ def _accounting(answer: Answer) -> Check:
 def _clock(answer: Answer, now: float) -> Check:
     match = _MADE_AT.search(answer.text or "")
     if match is None:
-        return unknown("whether clocks agree", "scontrol show config did not say its time")
+        return unknown(
+            "whether clocks agree", "scontrol show config did not give the controller's time"
+        )
     seconds = round(now - int(match[1]))
     if abs(seconds) <= _CLOCK_S:
         return good("this machine's clock and the controller's agree")
     return bad(
         f"this machine's clock is {abs(seconds)} s {'ahead of' if seconds > 0 else 'behind'} the "
         "controller's",
-        "tell the cluster's staff: logins and times of jobs will be wrong",
+        "tell the cluster's support: logins and the times of jobs will be wrong",
     )

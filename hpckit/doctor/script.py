@@ -17,8 +17,8 @@ def script_checks(submission: Submission) -> Iterator[Check]:
         todo = f"hpckit templates lint {submission.plan.template}"
         yield bad(f"line {line} of the job script: {message}", todo)
     if not faults:
-        yield good(f"template {template} gives a sound job script")
+        yield good(f"template {template} gives a valid job script")
     if submission.plan.executor == "slurm":
         yield good(check_with_slurm(submission).removesuffix("."))
     else:
-        yield unknown("whether Slurm would take a job", "there is no sbatch; jobs run here")
+        yield unknown("whether Slurm would accept a job", "there is no sbatch; jobs run here")

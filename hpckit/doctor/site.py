@@ -8,7 +8,7 @@ from hpckit.sites import GENERIC, Site
 from hpckit.slurm.cluster import Partition
 from hpckit.units import format_minutes
 
-_INIT = "hpckit init writes the file anew, if you have not edited it"
+_INIT = "or run hpckit init again, if you have not edited the file"
 
 
 def site_checks(site: Site, path: str, found: Detected | None) -> Iterator[Check]:
@@ -17,11 +17,13 @@ def site_checks(site: Site, path: str, found: Detected | None) -> Iterator[Check
     if found is None:
         return
     if site.name == GENERIC:
-        yield unknown("limits and GPUs of this cluster", "no site file fits: run hpckit init")
+        yield unknown(
+            "limits and GPUs of this cluster", "no site file fits this cluster: run hpckit init"
+        )
     differences = list(_differences(site, found))
     yield from differences
     if site.name != GENERIC and not differences:
-        yield good(f"site {site.name} says what the cluster says")
+        yield good(f"site {site.name} agrees with the cluster")
 
 
 def _differences(site: Site, found: Detected) -> Iterator[Check]:
@@ -34,21 +36,21 @@ def _differences(site: Site, found: Detected) -> Iterator[Check]:
     kinds = found.mpi.kinds
     if site.mpi and kinds and site.mpi not in kinds:
         todo = f"srun --mpi=list names {', '.join(kinds)}: set 'launch: {{mpi: NAME}}'"
-        yield bad(f"the site's MPI {site.mpi!r} is none that srun knows", todo)
+        yield bad(f"the site's MPI {site.mpi!r} is not one that srun knows", todo)
 
 
 def _partitions(site: Site, known: dict[str, Partition]) -> Iterator[Check]:
     names = dict.fromkeys([*site.partitions, *([site.partition] if site.partition else [])])
     for name in names:
         if name not in known:
-            todo = f"the cluster has {', '.join(known)}; {_INIT}"
-            yield bad(f"partition {name!r} of the site is gone", todo)
+            todo = f"the cluster has {', '.join(known)}: correct the site's file, {_INIT}"
+            yield bad(f"partition {name!r} of the site does not exist", todo)
     for row in site.partitions.values():
         if row.name in known:
             yield from _limits(row.name, row.max_time_min, row.max_nodes, known[row.name])
     default = known.get(site.partition or "")
     if default and default.state != "UP":
-        todo = "jobs wait: name another with --partition, or ask the cluster's staff"
+        todo = "jobs wait there: give another --partition, or ask the cluster's support"
         yield bad(f"default partition {default.name!r} is {default.state}", todo)
 
 
@@ -57,14 +59,15 @@ def _limits(name: str, minutes: int | None, nodes: int | None, known: Partition)
     limit = known.max_time_min
     if limit and minutes and minutes > limit:
         yield bad(
-            f"partition {name!r}: the site allows {format_minutes(minutes)}, the cluster "
-            f"{format_minutes(limit)}",
-            f"such jobs wait for ever: correct max_time; {_INIT}",
+            f"partition {name!r}: the site allows {format_minutes(minutes)}, but "
+            f"the cluster allows {format_minutes(limit)}",
+            f"such jobs never start: correct max_time, {_INIT}",
         )
     if known.max_nodes and nodes and nodes > known.max_nodes:
         yield bad(
-            f"partition {name!r}: the site allows {nodes} nodes, the cluster {known.max_nodes}",
-            f"correct max_nodes; {_INIT}",
+            f"partition {name!r}: the site allows {nodes} nodes, but the cluster allows "
+            f"{known.max_nodes}",
+            f"correct max_nodes, {_INIT}",
         )
 
 
@@ -73,14 +76,17 @@ def _gpus(site: Site, found: Detected) -> Iterator[Check]:
     if gone and not found.nodes_known:
         yield unknown("whether the site's GPU types are right", "sinfo did not answer")
     elif gone:
-        has = ", ".join(found.gpu_types) or "names no types"
-        yield bad(f"GPU types {', '.join(gone)} of the site are gone", f"the cluster: {has}")
+        has = ", ".join(found.gpu_types) or "no types"
+        yield bad(
+            f"GPU types {', '.join(gone)} of the site do not exist",
+            f"the cluster has {has}: correct the site's file, {_INIT}",
+        )
 
 
 def _rights(site: Site, found: Detected) -> Iterator[Check]:
     if found.associations is None:
         if site.account or site.qos:
-            yield unknown("whether account and QOS are yours", "sacctmgr did not answer")
+            yield unknown("whether you may use the account and QOS", "sacctmgr did not answer")
         return
     if site.account and site.account not in found.accounts:
         yours = ", ".join(found.accounts) or "none"

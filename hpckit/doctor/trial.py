@@ -22,7 +22,7 @@ _MARK = "hpckit-doctor "
 _MOST_BYTES = 1 << 20
 # What MPI says over many lines, in one.
 _KNOWN = {
-    "OMPI was not built with SLURM's PMI support": "this Open MPI was not built for that kind",
+    "OMPI was not built with SLURM's PMI support": "this Open MPI was not built for this kind",
 }
 
 
@@ -51,7 +51,7 @@ class Trial:
     def lateness(self) -> str:
         """What became of a late one, as a part of a sentence."""
         end = "goes on although Slurm was asked to cancel it" if self.goes_on else "was cancelled"
-        return f"job {self.job_id} was not over in time and {end} ({self.why})"
+        return f"job {self.job_id} did not end in time and {end} ({self.why})"
 
 
 def run_trials(submissions: dict[str, Submission], within_s: float) -> list[Trial]:

@@ -15,7 +15,9 @@ def late_options(text: str) -> list[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("#SBATCH"):
             if commands:
-                found.append((number, f"Slurm ignores {line!r}: it comes after the first command"))
+                found.append(
+                    (number, f"Slurm ignores {line!r}: this line comes after the first command")
+                )
         elif line.strip() and not line.startswith("#"):
             commands = True
     return found

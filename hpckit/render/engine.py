@@ -51,7 +51,7 @@ def render(
         raise TemplateError(f"{place}:{error.lineno}: {why}.") from error
     except jinja2.TemplateNotFound as error:
         raise TemplateError(
-            f"Template {found.path} needs {error.name!r}, which no collection has. "
+            f"Template {found.path} needs {error.name!r}, but no collection has this template. "
             "See `hpckit templates list`."
         ) from error
     except jinja2.UndefinedError as error:
@@ -64,7 +64,7 @@ def render(
         raise TemplateError(f"{_place(error, found)}: {error}.") from error
     except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template
         why = getattr(error, "msg", "") or type(error).__name__
-        raise TemplateError(f"{found.path}: nested too deeply: {why}.") from error
+        raise TemplateError(f"{found.path}: the template is nested too deeply: {why}.") from error
     text, origins = take_marks(text, files) if trace else (text, ())
     return Rendered(text=text, templates=tuple(loader.used.values()), origins=origins)
 

@@ -36,19 +36,19 @@ class Budget:
         """Count rounds of a loop, or a call."""
         self._steps += count
         if self._steps > MAX_STEPS:
-            raise OverflowError(f"over {MAX_STEPS} rounds of loops, calls and includes")
+            raise OverflowError(f"more than {MAX_STEPS} loop rounds, calls and includes")
 
     def printed(self, text: str) -> None:
         """Count text, also what a macro or a block prints that is printed again later."""
         self._text += len(text)
         if self._text > MAX_OUTPUT_BYTES:
-            raise OverflowError(f"the script grows over {MAX_OUTPUT_BYTES} bytes")
+            raise OverflowError(f"the script is larger than {MAX_OUTPUT_BYTES} bytes")
 
     def worked(self, *values: object) -> None:
         """Count values an operation reads or gives."""
         self._work += sum(map(weight, values))
         if self._work > MAX_WORK:
-            raise OverflowError(f"over {MAX_WORK} letters and items worked on")
+            raise OverflowError(f"more than {MAX_WORK} letters and items processed")
 
     def rounds(self, values: Any) -> Any:  # noqa: ANN401
         """Count the rounds of a loop before it starts; return what it goes through."""
@@ -87,7 +87,7 @@ def _refuse_object(item: object) -> None:
     from jinja2 import Undefined
 
     if not isinstance(item, Undefined):  # it has its own word when it is used
-        raise ValueError(f"a {type(item).__name__} is no value: call it, or leave it out")
+        raise ValueError(f"a {type(item).__name__} is not a value: call it, or leave it out")
 
 
 def refuse_huge(operator: str, left: object, right: object) -> None:
@@ -98,7 +98,9 @@ def refuse_huge(operator: str, left: object, right: object) -> None:
     """
     if operator == "%" and isinstance(left, str):
         if wide := _WIDE.search(left):
-            raise OverflowError(f"{wide[0]!r} in a pattern for %, where {_MAX_WIDTH} is the most")
+            raise OverflowError(
+                f"{wide[0]!r} in a pattern for %: the largest width is {_MAX_WIDTH}"
+            )
         refuse_large(left.count("%") * (weight(right) + _MAX_WIDTH))
     elif operator == "*" and isinstance(left, int) and isinstance(right, int):
         _refuse_long(left.bit_length() + right.bit_length())
@@ -112,7 +114,7 @@ def refuse_huge(operator: str, left: object, right: object) -> None:
 
 def _refuse_long(bits: int) -> None:
     if bits > MAX_BITS:
-        raise OverflowError(f"a number of over {MAX_BITS} bits")
+        raise OverflowError(f"a number of more than {MAX_BITS} bits")
 
 
 def refuse_large(size: int) -> None:
@@ -122,4 +124,4 @@ def refuse_large(size: int) -> None:
         OverflowError: it is over MAX_VALUE.
     """
     if size > MAX_VALUE:
-        raise OverflowError(f"a value of over {MAX_VALUE} letters and items")
+        raise OverflowError(f"a value of more than {MAX_VALUE} letters and items")

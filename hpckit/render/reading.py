@@ -39,7 +39,7 @@ def template_faults(
         yield opened or error.lineno, f"{(error.message or '').rstrip('.')}."
         return
     except (SyntaxError, MemoryError, RecursionError) as error:
-        raise TemplateError(f"{found.path}: nested too deeply: {error}.") from error
+        raise TemplateError(f"{found.path}: the template is nested too deeply: {error}.") from error
     unknown = meta.find_undeclared_variables(tree) - {*known, *environment.globals}
     for node in tree.find_all(nodes.Name):
         if node.name in unknown:

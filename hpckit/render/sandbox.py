@@ -115,7 +115,7 @@ def _finalize(value: Any, budget: Budget) -> Any:  # noqa: ANN401
     if isinstance(value, StrictUndefined):
         return value  # it raises, with its name, when it is printed
     if value is None:
-        raise ValueError("a value that is none cannot be printed; test it with `if` first")
+        raise ValueError("this value is none and cannot be printed; test it with `if` first")
     # Markup is what super() and macros give: text this function has already seen.
     text = value if isinstance(value, Markup) else Markup(shell_word(value))  # noqa: S704  # quoted just here
     budget.printed(text)
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     items = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(item, Markup) for item in items):
         raise ValueError(
-            "what a macro, a block or super() gives is quoted already: print it, do not change it"
+            "the result of a macro, a block or super() is already quoted: print it unchanged"
         )
     return value
 

@@ -61,7 +61,7 @@ class Loader:
         shadowed = self.used[parent].shadows
         if not shadowed:
             raise TemplateError(
-                f"{self.used[parent].path}: extends itself, and no collection further down the "
+                f"{self.used[parent].path}: extends itself, but no later collection on the "
                 f"search path has {template!r}."
             )
         return f"{shadowed[0].name}:{template}"
@@ -69,7 +69,7 @@ class Loader:
     def _load(self, name: str) -> tuple[str, str, Callable[[], bool]] | None:
         owner, _, path = name.rpartition(":")
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            raise TemplateError(f"Template name {path!r} leads out of the collections.")
+            raise TemplateError(f"Template name {path!r} points outside the collections.")
         names = [collection.name for collection in self.collections]
         if owner and owner not in names:
             raise TemplateError(f"Unknown collection {owner!r}. {nearest(owner, names)}")
@@ -95,14 +95,12 @@ def read_template(found: Found) -> str:
     except (OSError, DamagedFileError, UnicodeDecodeError) as error:
         raise TemplateError(f"{found.path}: cannot be read: {error}.") from error
     if len(content) > MAX_SOURCE_BYTES:
-        raise TemplateError(
-            f"{found.path}: over {MAX_SOURCE_BYTES} bytes, too long for a template."
-        )
+        raise TemplateError(f"{found.path}: the template is longer than {MAX_SOURCE_BYTES} bytes.")
     if fault := quoted_expression(source):
         line, expression = fault
         raise TemplateError(
-            f"{found.path}:{line}: {expression} stands inside quotes or a here-document. "
-            "Take the quotes away: hpckit quotes every value."
+            f"{found.path}:{line}: {expression} is inside quotes or a here-document. "
+            "Remove the quotes: hpckit quotes every value."
         )
     return source
 

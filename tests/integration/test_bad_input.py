@@ -329,7 +329,7 @@ TEMPLATES = [
     template('{% extends "slurm/bad.sh.j2" %}\n', "bad.sh.j2", "extends itself",
              name="extends itself with nothing below"),
     template('#!/bin/bash\n{% include "../../secret" %}\n', "../../secret",
-             name="leads out of the collections"),
+             name="points outside the collections"),
     template('#!/bin/bash\n{% include "/etc/passwd" %}\n', "/etc/passwd", name="absolute path"),
     template('#!/bin/bash\n{% include ["a.j2", "b.j2"] %}\n', "b.j2", name="none of two includes"),
     template("#!/bin/bash\n{% for a in range(10 ** 9) %}x{% endfor %}\n", "range", "bad.sh.j2:2",

@@ -145,7 +145,7 @@ def test_a_planted_pycache_that_all_can_write_is_refused(here, cli, lab) -> None
     cli("collections", "verify")
     assert cli("submit", "lab-hello", "--dry-run").status == 0
     folder.chmod(0o777)
-    refused(cli, f"everybody can write {folder}")
+    refused(cli, f"everybody can write to {folder}")
     folder.chmod(0o755)
     (folder / "hello.cpython-311.pyc").touch()
     give(folder)
@@ -189,7 +189,7 @@ def test_what_nobody_looked_at_is_refused(here, monkeypatch, origin) -> None:
     make_lab(here)
     monkeypatch.setattr("hpckit.collections.files._MOST", 5)
     row = refused_place(here, origin)
-    assert "not all of them are looked at" in row.why
+    assert "too many to check them all" in row.why
     assert row.provides is None
 
 
@@ -275,7 +275,7 @@ def test_a_cache_that_others_can_fill_is_not_believed(
     how(cache)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     before = sorted(cache.rglob("*"))
-    refused(cli, "could be somebody else's. Close it (chmod go-w), or set XDG_CACHE_HOME")
+    refused(cli, "Remove their write permission (chmod go-w), or set XDG_CACHE_HOME")
     for words in (("update",), ("sync",), ("add", f"git+file://{repo}@v1")):
         answer = cli("collections", *words)
         assert (answer.status, len(answer.err.splitlines())) == (2, 1), (words, answer)
@@ -306,7 +306,7 @@ def test_a_checkout_that_is_not_what_was_pinned_is_not_used(here, cli) -> None:
     cli("collections", "add", f"git+file://{repo}")
     (checkout,) = (here.parent / "home/.cache/hpckit/collections").glob("*/*/templates")
     write_files(checkout.parent, EVIL)
-    refused(cli, "Remove the folder, then: hpckit collections sync")
+    refused(cli, "Remove the folder, then run: hpckit collections sync")
     shutil.rmtree(checkout.parent)
     assert cli("collections", "sync").status == 0
     assert "LAB=one" in cli("submit", "lab-hello", "--dry-run").out
@@ -337,7 +337,7 @@ def test_a_configuration_that_is_a_strangers_is_not_the_users(here, cli, shared,
     give(shared / "config")
     answer = cli("templates", "list")
     assert f"{shared}/config belongs to user 61003" in answer.err
-    assert f"everybody can write {lab}" in answer.err  # whom a stranger trusts is not trusted
+    assert f"everybody can write to {lab}" in answer.err  # whom a stranger trusts is not trusted
     answer = cli("submit", "ddp", "--dry-run")
     assert (answer.status, answer.out) == (2, "")
     assert cli("collections", "trust", str(lab)).status == 2

@@ -99,7 +99,11 @@ def test_a_pipe_in_place_of_a_file_holds_nothing_up(here: Path, cli: Cli, name: 
 def test_who_holds_the_lock_for_ever_holds_nobody_up(here: Path, monkeypatch) -> None:
     monkeypatch.setattr("hpckit.collections.lockfile._LOCKED_S", 0)
     lock = here / "hpckit.lock"
-    with changing(lock), pytest.raises(OutsideError, match="locked by another"), changing(lock):
+    with (
+        changing(lock),
+        pytest.raises(OutsideError, match="another command has locked it"),
+        changing(lock),
+    ):
         pass
 
 
@@ -145,7 +149,7 @@ def test_every_field_of_a_lock_is_what_hpckit_writes(here: Path, cli: Cli, how: 
     write(here, {**GOOD, **BAD[how]})
     answer = cli("templates", "list")
     assert (answer.status, len(answer.err.splitlines())) == (0, 1)
-    assert "is not a lock file of hpckit: " in answer.err
+    assert "is not an hpckit lock file: " in answer.err
     assert not {"\x1b", "secret"} & {*answer.err, *answer.err.split("_")}
     answer = cli("submit", "ddp", "--dry-run")
     assert (answer.status, answer.out) == (2, "")
@@ -167,7 +171,7 @@ def test_a_branch_called_like_a_commit_is_not_that_commit(here: Path, cli: Cli) 
     assert (entry.rev, entry.commit) == (good, good)
     for command in (("add", f"git+file://{repo}@{good[:9]}"), ("update", "lab", "--to", good[:9])):
         answer = cli("collections", *command)
-        assert (answer.status, "Give the commit's whole name" in answer.err) == (2, True)
+        assert (answer.status, "Give the full name of the commit" in answer.err) == (2, True)
     # Where there is no such commit at all, a branch of that name is none either.
     git(repo, "update-ref", f"refs/heads/{COMMIT}", evil)
     answer = cli("collections", "add", f"git+file://{repo}@{COMMIT}")
@@ -180,4 +184,4 @@ def test_a_file_that_no_lock_could_name_is_refused_when_it_is_added(here: Path, 
     (lab / "templates" / "a\nb").touch()
     answer = cli("collections", "add", str(lab))
     assert (answer.status, len(answer.err.splitlines())) == (3, 1)
-    assert "is not a file of a collection" in answer.err
+    assert "is not a collection's file" in answer.err

@@ -84,7 +84,7 @@ ESCAPES = [
 def test_an_escape_is_refused_in_one_line_that_names_the_template(tmp_path, source) -> None:
     (tmp_path / "secret").write_text("{% set x = 'the secret' %}")
     said = refusal(tmp_path, source)
-    assert "t.sh.j2" in said or "leads out of the collections" in said
+    assert "t.sh.j2" in said or "points outside the collections" in said
     assert "secret is" not in said
 
 
@@ -95,9 +95,9 @@ DICTS = NESTED.replace("[b, b]", "{'a': b, 'b': b}")
 OFTEN = "".join(f"{{% for a{n} in l %}}" for n in range(6))
 ENDS = "{% endfor %}" * 6
 LARGE = "{% set a = 'x' * 99999 %}"
-VALUE = f"a value of over {MAX_VALUE} letters and items"
-WORK = f"over {MAX_WORK} letters and items worked on"
-ROUNDS = f"over {MAX_STEPS} rounds of loops, calls and includes"
+VALUE = f"a value of more than {MAX_VALUE} letters and items"
+WORK = f"more than {MAX_WORK} letters and items processed"
+ROUNDS = f"more than {MAX_STEPS} loop rounds, calls and includes"
 BOMBS = [
     ("{% for a in range(10 ** 9) %}{% endfor %}", "'range' is undefined"),
     (OFTEN + ENDS, ROUNDS),
@@ -122,8 +122,8 @@ BOMBS = [
     (LARGE + "{{ a | replace('', a) }}", VALUE),
     (LARGE + "{{ '%s%s%s%s' % (a, a, a, a) }}", VALUE),
     (LARGE + "{{ ('%(a)s' * 999) % {'a': a} }}", VALUE),
-    ("{{ '%999999999d' % 1 }}", "where 999 is the most"),
-    ("{{ '%*d' % (999999999, 1) }}", "where 999 is the most"),
+    ("{{ '%999999999d' % 1 }}", "the largest width is 999"),
+    ("{{ '%*d' % (999999999, 1) }}", "the largest width is 999"),
     ("{{ '{:>999999999}'.format(1) }}", "'format'"),
     ("{{ 'x'.center(10 ** 9) }}", "'center'"),
     ("{{ 'x'.ljust(10 ** 9) }}", "'ljust'"),
@@ -139,15 +139,15 @@ BOMBS = [
     ("{{ l | map('upper') }}", "No filter named 'map'"),
     ("{{ l | sum }}", "No filter named 'sum'"),
     ("{{ x | wordwrap(1) }}", "No filter named 'wordwrap'"),
-    ("{{ n ** (10 ** 6) }}", "a number of over 4096 bits"),
-    ("{{ n ** (n ** (n ** n)) }}", "a number of over 4096 bits"),
-    ("{{ (0 - n) ** (10 ** 6) }}", "a number of over 4096 bits"),
-    ("{% set a = n ** 999 %}{{ a * a * a }}", "a number of over 4096 bits"),
-    ("{{ ('f' * 99999) | int(base=16) // 3 }}", "a number of over 4096 bits"),
-    ("{{ 'x' * 99990 }}" * 11, "the script grows over 1000000 bytes"),
-    ("{% set y %}{% for a in l %}{{ 'x' * 99999 }}{% endfor %}{% endset %}", "the script grows"),
+    ("{{ n ** (10 ** 6) }}", "a number of more than 4096 bits"),
+    ("{{ n ** (n ** (n ** n)) }}", "a number of more than 4096 bits"),
+    ("{{ (0 - n) ** (10 ** 6) }}", "a number of more than 4096 bits"),
+    ("{% set a = n ** 999 %}{{ a * a * a }}", "a number of more than 4096 bits"),
+    ("{{ ('f' * 99999) | int(base=16) // 3 }}", "a number of more than 4096 bits"),
+    ("{{ 'x' * 99990 }}" * 11, "the script is larger than 1000000 bytes"),
+    ("{% set y %}{% for a in l %}{{ 'x' * 99999 }}{% endfor %}{% endset %}", "the script is large"),
     ("{% macro m() %}" + "x" * 9999 + "{% endmacro %}{% set y %}{% for a in l %}{% for b in l %}"
-     "{{ m() }}{% endfor %}{% endfor %}{% endset %}", "the script grows"),
+     "{{ m() }}{% endfor %}{% endfor %}{% endset %}", "the script is larger"),
     ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
     ("{% macro m(k) %}{% if k %}{{ m(k - 1) }}{{ m(k - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
      ROUNDS),
@@ -168,7 +168,7 @@ BOMBS = [
     ("{{" * (MAX_SOURCE_BYTES // 2), "recursion"),
     ("{#" * (MAX_SOURCE_BYTES // 2), "t.sh.j2:1"),
     ("{%" * (MAX_SOURCE_BYTES // 2), "t.sh.j2:1"),
-    ("x" * (MAX_SOURCE_BYTES + 1), f"over {MAX_SOURCE_BYTES} bytes"),
+    ("x" * (MAX_SOURCE_BYTES + 1), f"longer than {MAX_SOURCE_BYTES} bytes"),
 ]  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def test_doctor_finds_a_good_cluster_good(new_user: Desk) -> None:
     assert re.search(r"^ok   sbatch answers \(Slurm \S+, cluster box\)$", said, re.MULTILINE)
     assert "ok   accounting answers (sacct)\n" in said
     assert "ok   this machine's clock and the controller's agree\n" in said
-    assert "ok   site box says what the cluster says\n" in said
+    assert "ok   site box agrees with the cluster\n" in said
     assert re.search(r"^ok   Slurm would take it and start it .* on c[12]", said, re.MULTILINE)
 
 
@@ -101,13 +101,13 @@ def test_doctor_says_what_is_wrong_with_a_site(new_user: Desk) -> None:
     finally:
         (folder / "wrong.yaml").unlink()
     bad = {row["what"]: row["todo"] for row in record["checks"] if row["level"] == "bad"}
-    assert "gpu, short, urgent" in bad["partition 'gone' of the site is gone"]
+    assert "gpu, short, urgent" in bad["partition 'gone' of the site does not exist"]
     assert "account 'nobody' is not yours" in bad
-    assert "the site's MPI 'pmix_v1' is none that srun knows" in bad
+    assert "the site's MPI 'pmix_v1' is not one that srun knows" in bad
     assert "environment 'torch': there is no module hpckit-no-such/1.0" in bad
     assert "a small job" in bad  # Slurm refuses the account
     fine = [row["what"] for row in record["checks"] if row["level"] == "ok"]
-    known = "environment 'demo': its modules are there (hpckit-demo/1.0); of "
+    known = "environment 'demo': its modules exist (hpckit-demo/1.0); in "
     assert any(what.startswith(known) for what in fine)
 
 
@@ -125,7 +125,7 @@ def test_doctor_mpi_tries_every_launcher(new_user: Desk) -> None:
     assert rows["srun --mpi=pmix"]["what"].endswith("<- hpckit submit uses this")
     assert rows["mpirun"]["level"] == "ok"
     assert rows["srun --mpi=pmi2"]["level"] == "bad"
-    assert "was not built for that kind" in rows["srun --mpi=pmi2"]["todo"]
+    assert "was not built for this kind" in rows["srun --mpi=pmi2"]["todo"]
     assert record["good"] is True
     # What went well leaves no run behind; what did not, its logs.
     names = {path.name.rpartition("-2")[0] for path in new_user.runs.iterdir()}

@@ -143,21 +143,21 @@ def test_what_a_stranger_could_have_changed_is_refused_and_not_run(
     hello = lab / "workloads" / "lab-hello" / "hello.py"
     hello.chmod(0o666)
     answer = bob.call("submit", "lab-hello", expect=2)
-    assert f"everybody can write {hello}" in answer.err
+    assert f"everybody can write to {hello}" in answer.err
     hello.chmod(0o644)
     secret = alice.home / "script.sh.j2"
     (lab / "templates" / "slurm" / "base.sh.j2").unlink()
     (lab / "templates" / "slurm" / "base.sh.j2").symlink_to(secret)
     secret.write_text("#!/bin/bash\ntouch ran\n")  # what it named yesterday was harmless
     answer = bob.call("submit", "lab-hello", expect=2)
-    assert f"leads out of the collection, to {secret}" in answer.err
+    assert f"is a link to {secret}, outside the collection" in answer.err
     shutil.rmtree(lab)
     shutil.copytree(Path(__file__).parents[2] / "examples" / "lab-templates", lab)
     for path in (lab, *lab.rglob("*")):
         shutil.chown(path, "nobody")  # somebody else has put another one in its place
     answer = bob.call("submit", "hello", "--skip-check", "collections", expect=2)
     assert "Unknown workload 'hello'" in answer.err
-    assert f"belongs to nobody, and belonged to {alice.name} when it was added" in answer.err
+    assert f"belongs to nobody, but it belonged to {alice.name} when it was added" in answer.err
     assert sorted(bob.runs.glob("*")) == before
     # What the collection has nothing to do with goes on.
     assert "slurm/base.sh.j2" in bob.call("templates", "list").out

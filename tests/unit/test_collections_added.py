@@ -187,13 +187,13 @@ def test_a_vanished_folder_breaks_nothing_else(here: Path, lab: Path, cli: Cli) 
     ("text", "why"),
     [
         ("<<<<<<< HEAD\n", "hpckit.lock:1: is not valid JSON"),
-        ('{"format": 9, "collections": []}', "is of format 9"),
+        ('{"format": 9, "collections": []}', "has format 9"),
         ('{"format": 1, "collections": [{"name": "built-in", "source": "/x"}]}', "built-in"),
         ('{"format": 1, "collections": [{"name": "x", "source": "ext::sh"}]}', "must be a folder"),
         ('{"format": 1, "collections": [{"name": "x", "source": "git+https://h/x", '
          '"commit": "--output=/tmp/x"}]}', "is not a commit"),
-        ('{"format": 1, "collections": [{"name": "x", "source": "git+https://h/x"}]}', "no commit"),
-        ('{"format": 1, "collections": 3}', "is not a lock file"),
+        ('{"format": 1, "collections": [{"name": "x", "source": "git+https://h/x"}]}', "not pinne"),
+        ('{"format": 1, "collections": 3}', "is not an hpckit lock file"),
     ],
 )  # fmt: skip
 def test_a_damaged_lock_is_one_line_and_stops_only_what_could_need_it(
@@ -217,7 +217,7 @@ def test_a_lock_that_lies_about_its_content_is_found_out(
     monkeypatch.setenv("XDG_CACHE_HOME", str(here.parent / "other-cache"))
     answer = cli("collections", "sync")
     assert answer.status == 3
-    assert "Somebody changed the lock file" in answer.err
+    assert "The lock file was changed" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_a_lock_that_lies_about_its_content_is_found_out(
         ("file://{here}/empty", 3, "cannot be fetched"),
         ("git+ssh://git@nohost.invalid/lab", 3, "Could not resolve hostname"),
         ("file://{repo}@nope", 2, "no tag, branch or commit 'nope'. It has: main, v1."),
-        ("nameless", 2, "hpckit.yaml:1: a collection for others needs 'url:'"),
-        ("odd", 2, "'built-in' is hpckit's own"),
+        ("nameless", 2, "hpckit.yaml:1: a shared collection needs 'url:'"),
+        ("odd", 2, "'built-in' is reserved for hpckit"),
     ],
 )
 def test_what_cannot_be_added_is_one_line(
@@ -252,7 +252,7 @@ def test_one_name_has_one_source(here: Path, lab: Path, repo: Path, cli: Cli) ->
     cli("collections", "add", str(lab))
     answer = cli("collections", "add", f"file://{repo}")
     assert answer.status == 2
-    assert f"a collection 'lab' already, from {lab}" in answer.err
+    assert f"already has a collection 'lab', from {lab}" in answer.err
 
 
 def _add(folder: str, lock: str) -> None:

@@ -84,7 +84,7 @@ def test_a_default_partition_shorter_than_an_hour_sets_the_time(tmp_path: Path) 
 
 def test_what_is_for_the_user_to_decide_is_there_as_a_comment() -> None:
     page = site_page(cluster("21.08"))
-    assert '  # account: "phys"  # Slurm takes phys by itself; yours, ' in page
+    assert '  # account: "phys"  # Slurm uses phys if none is given; yours, ' in page
     assert "sacctmgr show assoc: phys, chem\n" in page
     assert "  # qos:  # yours, by sacctmgr show assoc: normal, high\n" in page
     assert "elsewhere" not in page  # that account is of another cluster
@@ -99,7 +99,7 @@ def test_partitions_one_cannot_use_are_named_and_no_more(tmp_path: Path) -> None
     page = site_page(cluster("23.11"))
     assert "  # admin:  # RootOnly=YES\n" in page
     assert "  # secret:  # hidden, or not for your groups: sinfo --all\n" in page
-    assert "# partition:  # Slurm has no default here" in page
+    assert "# partition:  # this cluster has no default partition" in page
     assert "State=DOWN" in site_page(cluster("20.11"))
     down = cluster("20.11").partitions
     assert down is not None

@@ -69,8 +69,9 @@ def test_programs_that_do_not_answer_are_bad_and_say_why() -> None:
 def test_a_cluster_without_accounting_is_not_ill() -> None:
     found = scheduler("20.11")
     assert bad(found) == []
-    assert "?    cannot be known here: what jobs used, after their end: this cluster keeps no " in (
-        "\n".join(map(str, found))
+    assert (
+        "?    cannot be checked here: what jobs used, after their end: this cluster keeps no "
+        in ("\n".join(map(str, found)))
     )
 
 
@@ -84,7 +85,7 @@ def test_a_site_that_init_wrote_says_what_the_cluster_says(tmp_path: Path) -> No
     for version in ("20.11", "21.08", "23.11", "25.05"):
         found = list(site_checks(site(version, tmp_path), "/s.yaml", cluster(version)))
         assert bad(found) == []
-        assert "says what the cluster says" in found[-1].what
+        assert "agrees with the cluster" in found[-1].what
 
 
 def a_site(**changed: Any) -> Site:
@@ -94,16 +95,19 @@ def a_site(**changed: Any) -> Site:
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"partition": "old"}, "partition 'old' of the site is gone"),
-        ({"partitions": {"old": Partition(name="old")}}, "partition 'old' of the site is gone"),
+        ({"partition": "old"}, "partition 'old' of the site does not exist"),
+        (
+            {"partitions": {"old": Partition(name="old")}},
+            "partition 'old' of the site does not exist",
+        ),
         (
             {"partitions": {"gpu": Partition(name="gpu", max_nodes=9)}},
-            "partition 'gpu': the site allows 9 nodes, the cluster 8",
+            "partition 'gpu': the site allows 9 nodes, but the cluster allows 8",
         ),
-        ({"gpu_types": {"v100": 4}}, "GPU types v100 of the site are gone"),
+        ({"gpu_types": {"v100": 4}}, "GPU types v100 of the site do not exist"),
         ({"account": "elsewhere"}, "account 'elsewhere' is not yours"),
         ({"qos": "express"}, "QOS 'express' is not yours"),
-        ({"mpi": "pmix_v9"}, "the site's MPI 'pmix_v9' is none that srun knows"),
+        ({"mpi": "pmix_v9"}, "the site's MPI 'pmix_v9' is not one that srun knows"),
     ],
 )
 def test_what_the_cluster_no_longer_has_is_bad(changed: dict[str, Any], what: str) -> None:
@@ -122,7 +126,7 @@ def test_a_site_that_needs_an_account_is_bad_without_one() -> None:
 def test_limits_over_the_clusters_are_bad() -> None:
     longer = a_site(partitions={"debug": Partition(name="debug", max_time_min=60)})
     (what,) = bad(list(site_checks(longer, "/s.yaml", cluster("24.05"))))
-    assert what == "partition 'debug': the site allows 01:00:00, the cluster 00:30:00"
+    assert what == "partition 'debug': the site allows 01:00:00, but the cluster allows 00:30:00"
     down = a_site(partition="long")
     (what,) = bad(list(site_checks(down, "/s.yaml", cluster("20.11"))))
     assert what == "default partition 'long' is DOWN"
@@ -159,7 +163,7 @@ def environments(row: Environment, modules: str = "lmod") -> list[Check]:
 def test_modules_are_looked_for_by_the_shells_own_function(here: Path) -> None:
     (here.parent / "home" / ".bash_profile").write_text(MODULE)
     (fine,) = environments(env(load=("PyTorch/2.6", "PyTorch")))
-    assert str(fine) == "ok   environment 'e': its modules are there (PyTorch/2.6, PyTorch)"
+    assert str(fine) == "ok   environment 'e': its modules exist (PyTorch/2.6, PyTorch)"
     (gone,) = environments(env(load=("PyTorch/2.5", "PyTorch/2.4")))
     assert gone.what == "environment 'e': there is no module PyTorch/2.5"
     assert "module spider PyTorch/2.5" in gone.todo
@@ -189,10 +193,13 @@ def test_a_groups_module_files_are_not_run_here(here: Path) -> None:
     ours = env(load=("torch", "torch/1.0", "torch/2.0"), use=(str(planted),))
     (found,) = environments(ours)
     assert (found.level, mark.exists()) == (Level.GOOD, False)
-    assert found.what.endswith(f"; of {planted} only the files' names were read")
+    assert found.what.endswith(f"; in {planted} only file names were checked")
     (found,) = environments(env(load=("torch/latest",), use=(str(planted),)))
     assert (found.level, mark.exists()) == (Level.UNKNOWN, False)
-    assert f"{planted}/.modulerc may name it; it runs as code, so only a job reads it" in found.todo
+    assert (
+        f"{planted}/.modulerc may define this module; it is a program, so only a job may run it"
+        in found.todo
+    )
     listed = f"module use {planted}; module -t avail"
     subprocess.run(["bash", "-lc", listed], check=False, capture_output=True)
     assert mark.exists()  # whoever is not careful runs it
@@ -222,13 +229,13 @@ def test_without_a_module_function_modules_cannot_be_known(here: Path) -> None:
 def test_environments_that_are_not_there_are_bad(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     venv = env(kind=EnvironmentKind.VENV, path=str(tmp_path))
-    assert bad(environments(venv)) == [f"environment 'e': no {tmp_path}/bin/python"]
+    assert bad(environments(venv)) == [f"environment 'e': {tmp_path}/bin/python does not exist"]
     (tmp_path / "bin" / "python").touch()
     assert bad(environments(venv)) == []
     conda = env(kind=EnvironmentKind.CONDA, path="torch", conda_init=f"{tmp_path}/conda.sh")
-    assert bad(environments(conda)) == [f"environment 'e': no {tmp_path}/conda.sh"]
+    assert bad(environments(conda)) == [f"environment 'e': {tmp_path}/conda.sh does not exist"]
     image = env(kind=EnvironmentKind.APPTAINER, path=f"{tmp_path}/torch.sif")
-    assert bad(environments(image)) == [f"environment 'e': no {tmp_path}/torch.sif"]
+    assert bad(environments(image)) == [f"environment 'e': {tmp_path}/torch.sif does not exist"]
 
 
 def folders(root: Path) -> list[Check]:
@@ -244,7 +251,7 @@ def test_a_runs_folder_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
 def test_a_runs_folder_that_everybody_can_write_is_not(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     (found,) = bad(folders(tmp_path / "runs"))
-    assert found == f"everybody can write {tmp_path}"
+    assert found == f"everybody can write to {tmp_path}"
     tmp_path.chmod(0o1777)
     assert bad(folders(tmp_path / "runs")) == []
 
@@ -262,7 +269,7 @@ def test_a_full_file_system_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values))
     space, files = bad(folders(tmp_path))
     assert space == f"{tmp_path} has 0.0 GB left"
-    assert files == f"{tmp_path} can take 3 more files"
+    assert files == f"{tmp_path} has room for only 3 more files"
 
 
 @pytest.mark.parametrize(
@@ -347,8 +354,8 @@ def test_each_gpu_gets_a_line() -> None:
     assert [str(row).split(":")[0] for row in found] == [
         "ok   g1 GPU 0", "bad  g1 GPU 1", "ok   g1 GPU 2", "bad  GPU of rank 3 was not reached",
     ]  # fmt: skip
-    assert str(found[0]) == "ok   g1 GPU 0: H200, 151 GB, multiplies right (torch 2.9)"
-    assert "seen, not computed on" in str(found[2])
+    assert str(found[0]) == "ok   g1 GPU 0: H200, 151 GB, computes correctly (torch 2.9)"
+    assert "found, but not tested" in str(found[2])
 
 
 def test_no_gpu_is_no_question(here: Path, cli) -> None:
@@ -376,7 +383,7 @@ def test_after_init_doctor_finds_nothing_bad(newest: Cluster, cli) -> None:
     done = cli("doctor")
     assert [line for line in done.out.splitlines() if line.startswith("bad")] == []
     assert "ok   sbatch answers (Slurm 25.05.3, cluster newest)\n" in done.out
-    assert "ok   site newest says what the cluster says\n" in done.out
+    assert "ok   site newest agrees with the cluster\n" in done.out
     assert "ok   Slurm would take it and start it " in done.out
     assert done.status == 0
 
@@ -384,7 +391,10 @@ def test_after_init_doctor_finds_nothing_bad(newest: Cluster, cli) -> None:
 def test_before_init_it_says_to_run_it(newest: Cluster, cli) -> None:
     done = cli("doctor")
     assert done.status == 0
-    assert "limits and GPUs of this cluster: no site file fits: run hpckit init\n" in done.out
+    assert (
+        "limits and GPUs of this cluster: no site file fits this cluster: run hpckit init\n"
+        in done.out
+    )
 
 
 def test_what_sbatch_refuses_is_bad(newest: Cluster, here: Path, cli) -> None:
@@ -414,8 +424,8 @@ def test_without_slurm_nothing_is_bad(here: Path, cli, monkeypatch: pytest.Monke
         add_program(here.parent / "bin" / name, "#!/bin/sh\nexit 1\n")
     done = cli("doctor")
     assert (done.status, "\nbad" in done.out) == (0, False)
-    assert "?    cannot be known here: Slurm: " in done.out
-    assert "gives a sound job script\n" in done.out
+    assert "?    cannot be checked here: Slurm: " in done.out
+    assert "gives a valid job script\n" in done.out
 
 
 def test_collections_that_changed_or_cannot_be_read_are_findings(here: Path, cli) -> None:

@@ -68,7 +68,7 @@ def test_a_changed_cluster_changes_the_file(here: Path, newest: Cluster, cli) ->
     assert read_site(site_file(here)).partitions["h200"].max_time_min == 1440
 
 
-@pytest.mark.parametrize("why", ["edited since", "did not write it"])
+@pytest.mark.parametrize("why", ["edited after", "did not write this file"])
 def test_what_is_not_its_own_init_shows_and_leaves(
     why: str, here: Path, newest: Cluster, cli
 ) -> None:
@@ -97,7 +97,7 @@ def test_a_program_that_hangs_costs_its_time_and_no_value(here: Path, newest: Cl
     assert time.monotonic() - begun < 20  # not the 30 s that it hangs, twice
     assert again.status == 1
     assert re.search(r"not known: sacctmgr .*: 'sacctmgr' gave no answer within 0.3 s", again.err)
-    assert "it would lose values" in again.err
+    assert "the file would lose values" in again.err
     assert site_file(here).read_text() == whole
     assert cli("init", "--timeout", "0.3", "--name", "other").status == 0
     page = site_file(here, "other").read_text()

@@ -211,12 +211,15 @@ def test_one_block_of_the_shipped_template_can_be_replaced(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("{% extends 'slurm/t.sh.j2' %}", "extends itself, and no collection further down"),
-        ("{% include 'slurm/gone.sh.j2' %}", "needs 'slurm/gone.sh.j2', which no collection has"),
+        ("{% extends 'slurm/t.sh.j2' %}", "extends itself, but no later collection"),
+        (
+            "{% include 'slurm/gone.sh.j2' %}",
+            "needs 'slurm/gone.sh.j2', but no collection has this",
+        ),
         ("{% include 'lab:slurm/gone.sh.j2' %}", "needs 'lab:slurm/gone.sh.j2'"),
         ("{% include 'leb:slurm/t.sh.j2' %}", "Unknown collection 'leb'. Did you mean 'lab'?"),
-        ("{% include '../x.j2' %}", "leads out of the collections"),
-        ("{% include 'lab:/etc/passwd' %}", "leads out of the collections"),
+        ("{% include '../x.j2' %}", "points outside the collections"),
+        ("{% include 'lab:/etc/passwd' %}", "points outside the collections"),
     ],
 )
 def test_templates_that_cannot_be_found_are_named(tmp_path: Path, source: str, says: str) -> None:
@@ -248,7 +251,7 @@ def test_templates_that_include_each_other_end_in_an_error(tmp_path: Path) -> No
         ("\n{% nope %}", 2, "unknown tag 'nope'"),
         ("\n{{ x", 2, "unexpected end"),
         ("\n{% if x %}", 2, "endif"),
-        ("\n{{ none }}", 2, "a value that is none cannot be printed"),
+        ("\n{{ none }}", 2, "this value is none and cannot be printed"),
         ("\n{{ refuse('not here') }}", None, "The template refuses: not here"),
     ],
 )

@@ -33,14 +33,18 @@ def _by_torch(index: int) -> Found:
     if not torch.cuda.is_available():
         return {}
     if index >= torch.cuda.device_count():
-        return {"fault": f"torch sees {torch.cuda.device_count()} GPUs, this rank's is {index}"}
+        return {
+            "fault": f"torch sees {torch.cuda.device_count()} GPUs, but this rank needs GPU {index}"
+        }
     device = torch.device("cuda", index)
     about = torch.cuda.get_device_properties(device)
     left = torch.randn(_SIZE, _SIZE, generator=torch.Generator().manual_seed(1))
     here = left @ left.T
     there = (left.to(device) @ left.to(device).T).cpu()
     error = float((there - here).abs().max() / here.abs().max())
-    fault = {} if error < _TOLERANCE else {"fault": f"its product is wrong by {error:.1e}"}
+    fault = (
+        {} if error < _TOLERANCE else {"fault": f"its matrix product has an error of {error:.1e}"}
+    )
     memory = about.total_memory
     return {"by": f"torch {torch.__version__}", "name": about.name, "memory_bytes": memory, **fault}
 
@@ -72,7 +76,7 @@ def _by_nvidia_smi(index: int) -> Found:
     except CommandError as error:
         return {"fault": f"no GPU driver answers: {error}"}
     if index >= len(rows):
-        return {"fault": f"nvidia-smi sees {len(rows)} GPUs, this rank's is {index}"}
+        return {"fault": f"nvidia-smi sees {len(rows)} GPUs, but this rank needs GPU {index}"}
     name, _, memory = rows[index].rpartition(",")
     size = int(memory) << 20 if memory.strip().isdecimal() else None
     return {"by": "nvidia-smi", "name": name.strip(), "memory_bytes": size}

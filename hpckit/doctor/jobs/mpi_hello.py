@@ -23,14 +23,15 @@ def main() -> int:
     comm = MPI.COMM_WORLD
     if comm.size != wanted:
         return _fail(
-            f"of {wanted} ranks each sees {comm.size}: they did not meet. mpi4py loads {library}, "
-            "and this launcher starts ranks of another MPI"
+            f"{wanted} ranks were started, but each sees only {comm.size}: they did not "
+            "connect. mpi4py "
+            f"loads {library}, but this launcher starts ranks for another MPI"
         )
     total = array("d", [0.0])
     comm.Allreduce(array("d", [comm.rank + 1.0]), total)
     expected = wanted * (wanted + 1) / 2
     if total[0] != expected:
-        return _fail(f"the ranks' sum is {total[0]}, must be {expected} ({library})")
+        return _fail(f"the sum over the ranks is {total[0]}, but it must be {expected} ({library})")
     print(MARK + json.dumps({"host": socket.gethostname(), "library": library}), flush=True)
     return 0
 
