@@ -18,7 +18,7 @@ from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.merge import merge
 from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.samples.records import samples_files
-from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.attempts import Span, outliving
 from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import Attempt, JobUse, SourceNote
@@ -54,7 +54,8 @@ def gather_one(
     known = _of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
     read, notes = _read_samples(_folders(known, samples), target.step)
     matched = match(read, spans(known, now), job_ids=_ids(target), running=is_running(known.state))
-    files, held = matched.files, matched.spans
+    held = matched.spans
+    files = _until_the_end(matched.files, held, notes)
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
@@ -228,21 +229,47 @@ def _is_folder(path: Path) -> bool:
 def _read_samples(
     folders: Sequence[Path], step: str | None
 ) -> tuple[list[Columns], list[SourceNote]]:
-    files, notes = [], []
+    files: list[Columns] = []
+    notes: list[SourceNote] = []
     for folder in folders:
         for path in samples_files(folder):
-            try:
-                columns = read_columns(path.path, path.restart)
-            except (OSError, DamagedFileError) as error:
-                text = f"{path.path.name} cannot be read: {reason(error)}."
-                notes.append(SourceNote(code="unreadable", text=text, host=path.host))
-                continue
-            if columns is None:
-                text = f"{path.path.name} has no readable header: the file is not used."
-                notes.append(SourceNote(code="headless", text=text, host=path.host))
-            elif step is None or columns.header.ids.get("step_id") == step:
+            columns = _read(path.path, path.host, path.restart, notes)
+            if columns and step in (None, columns.header.ids.get("step_id")):
                 files.append(columns)
     return files, notes
+
+
+def _read(
+    path: Path, host: str, restart: int, notes: list[SourceNote], until_us: int | None = None
+) -> Columns | None:
+    """Read one file, or note why it cannot be used."""
+    try:
+        columns = read_columns(path, restart, until_us)
+    except (OSError, DamagedFileError) as error:
+        text = f"{path.name} cannot be read: {reason(error)}."
+        notes.append(SourceNote(code="unreadable", text=text, host=host))
+        return None
+    if columns is None:
+        text = f"{path.name} has no readable header: the file is not used."
+        notes.append(SourceNote(code="headless", text=text, host=host))
+    return columns
+
+
+def _until_the_end(
+    files: Sequence[Columns], held: Sequence[Span], notes: list[SourceNote]
+) -> tuple[Columns, ...]:
+    """Return files without what a sampler that outlived its job wrote after the attempt's end.
+
+    They are read again: of counters only the ends of each block are kept.
+    """
+    ends = {file.path: until_us for file, until_us in outliving(files, held)}
+    read = (
+        _read(file.path, file.header.host, file.restart, notes, ends[file.path])
+        if file.path in ends
+        else file
+        for file in files
+    )
+    return tuple(file for file in read if file)
 
 
 def _missing_notes(

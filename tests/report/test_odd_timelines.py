@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from hpckit.report import gather
 from hpckit.report.view import energy
 from hpckit.stats.js1 import encode
 from hpckit.stats.samples.columns import read_columns
+from hpckit.stats.samples.records import Note
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.known import union
 from hpckit.stats.summary.summarise import summarise
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
-from tests.report.made import START, write_samples
+from tests.report.made import BEGAN_US, START, write_samples
 
 Cli = Callable[..., Answer]
 HOUR = 361  # samples, 10 s apart
@@ -190,12 +192,41 @@ def test_energy_of_nearly_a_kilowatt_hour() -> None:
     ]  # fmt: skip
 
 
-def test_a_sampler_that_outlives_its_job_finds_no_idle_end(stats: Any) -> None:
-    samples(1, [[*BUSY * HOUR, *IDLE * HOUR]])
-    found = stats([job(1)], 1)
-    # Slurm's end is rounded down: the second after it may be the job's.
-    assert found["per_gpu"][0]["idle_tail_s"] == 1
-    assert "idle-tail" not in advice(found)
+def test_what_is_sampled_after_the_end_is_in_no_figure(stats: Any) -> None:
+    """Another's work, or none: nothing of it is the job's, whatever it is."""
+    work = [60.0, 95.0] * 180
+    usual = {"cores_used": [4.0] * 361, "memory": [8 << 30] * 361, "source": "mean"}
+    samples(1, [[*work, 90.0], [*work, 0.0]], **usual)
+    more = {"cores_used": [16.0] * 360, "memory": [60 << 30] * 360}
+    lost = Note(mono_us=BEGAN_US + 5 * 10**9, code="gpu_lost", text="gone", gpu="GPU-n1-1")
+    late: dict[str, Any] = {key: usual[key] + more[key] for key in more} | {"notes": [lost]}
+    samples(2, [[*work, 90.0, *[100.0] * 360], [*work, 0.0, *[None] * 360]], **late)
+    idle = {"cores_used": [4.0] * 361 + [0.0] * 360, "memory": 8 << 30}
+    samples(3, [[*work, 90.0, *[0.0] * 360], [*work, 0.0, *[0.0] * 360]], **idle)
+    found = stats([job(number, gpus="2") for number in (1, 2, 3)], 1, 2, 3)
+    one, two, three = (found[str(number)] for number in (1, 2, 3))
+    for other in (two, three):
+        for part in ("summary", "per_gpu", "per_node", "attempts", "advice", "elapsed_s"):
+            assert other[part] == one[part], part
+        assert other["notes"] == one["notes"]
+    assert one["summary"]["samples"] == 361
+    assert one["per_gpu"][1]["idle_tail_s"] == 10
+    assert "idle-tail" not in advice(one)
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_named(
+    stats: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = samples(1, [BUSY * HOUR * 2])
+    real = gather.read_columns
+
+    def read_once(*words: Any) -> Any:
+        found = real(*words)
+        path.unlink()
+        return found
+
+    monkeypatch.setattr(gather, "read_columns", read_once)
+    assert "unreadable" in {note["code"] for note in stats([job(1)], 1)["notes"]}
 
 
 def test_time_taken_is_put_together_only_where_it_is_near(

@@ -41,6 +41,7 @@ class Columns:
         counters: columns of `Sample`, at `counter_times` only.
         energies: `energy_mj` of each GPU, at `counter_times` only.
         slow, states, notes, end: the other records.
+        cut: later samples than the last were left out, as asked.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Columns:
     notes: tuple[Note, ...] = ()
     end: End | None = None
     damage: Damage = field(default_factory=Damage)
+    cut: bool = False
 
     def __len__(self) -> int:
         return len(self.times)
@@ -77,8 +79,8 @@ class Columns:
         return zip(self.header.gpus, self.gpus, strict=True)
 
 
-def read_columns(path: Path, restart: int) -> Columns | None:
-    """Read one file whole; None if it has no readable header.
+def read_columns(path: Path, restart: int, until_us: int | None = None) -> Columns | None:
+    """Read one file whole, or what is not after `until_us`; None if it has no readable header.
 
     Raises:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
@@ -86,24 +88,25 @@ def read_columns(path: Path, restart: int) -> Columns | None:
     collects = gc.isenabled()
     gc.disable()  # it would look through the same ten thousand records again and again
     try:
-        found = _read(path, restart, every_energy=False)
+        found = _read(path, restart, until_us, every_energy=False)
         if found and any(note.code in _BROKEN for note in found.notes):
-            return _read(path, restart, every_energy=True)
+            return _read(path, restart, until_us, every_energy=True)
         return found
     finally:
         if collects:
             gc.enable()
 
 
-def _read(path: Path, restart: int, *, every_energy: bool) -> Columns | None:
+def _read(path: Path, restart: int, until_us: int | None, *, every_energy: bool) -> Columns | None:
     damage = Damage()
     columns: _Collected | None = None
     others: list[Record] = []
-    for record in read_blocks(path, damage):
+    for record in read_blocks(path, damage, until_us=until_us):
         if isinstance(record, Header):
             columns = _Collected(record, every_energy=every_energy)
         elif not isinstance(record, Block):
-            others.append(record)
+            if until_us is None or isinstance(record, End) or record.mono_us <= until_us:
+                others.append(record)
         elif columns is not None:
             columns.add(record)
     if columns is None:
@@ -123,6 +126,7 @@ def _read(path: Path, restart: int, *, every_energy: bool) -> Columns | None:
         notes=tuple(record for record in others if isinstance(record, Note)),
         end=next((record for record in reversed(others) if isinstance(record, End)), None),
         damage=damage,
+        cut=until_us is not None,
     )
 
 

@@ -9,6 +9,7 @@ import json
 import sys
 import zlib
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, compress, repeat
@@ -70,13 +71,19 @@ def read_header(path: Path) -> Header | None:
 
 
 def read_blocks(
-    path: Path, damage: Damage, samples: int = 4096, *, in_order: bool = False
+    path: Path,
+    damage: Damage,
+    samples: int = 4096,
+    *,
+    in_order: bool = False,
+    until_us: int | None = None,
 ) -> Iterator[Header | Block | Record]:
     """Yield a file's header, then its records, with the samples in blocks of columns.
 
     The order is the file's within each kind of record; between kinds their `mono_us` tells, unless
     `in_order` ends a block at every other record: then samples are given as they stand, else those
-    whose time cannot be are left out. Memory use does not grow with the file.
+    whose time cannot be, or is after `until_us`, are left out. Memory use does not grow with the
+    file.
 
     Raises:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
@@ -89,7 +96,7 @@ def read_blocks(
     yield header
     length = _BEFORE + layout.bytes * 4 // 3 + _AFTER
     packed: list[bytes] = []
-    order = _Order(layout, header, damage)
+    order = _Order(layout, header, damage, until_us)
     for lines in _batches(path, damage):
         groups = ([line] for line in lines) if in_order else (lines,)
         for group in groups:
@@ -189,9 +196,12 @@ class _Order:
     over time would be anything.
     """
 
-    def __init__(self, layout: Layout, header: Header, damage: Damage) -> None:
+    def __init__(
+        self, layout: Layout, header: Header, damage: Damage, until_us: int | None
+    ) -> None:
         self._layout = layout
         self._damage = damage
+        self._until = until_us
         self._last = header.mono_us - _LONGEST_US
         self._end = header.mono_us + _LONGEST_US
 
@@ -206,6 +216,10 @@ class _Order:
             times = self._times(block)
         if packed:
             self._last = times[-1]
+        if self._until is not None and times and times[-1] > self._until:
+            packed = packed[: bisect_right(times, self._until)]
+            block = _block(self._layout, packed)
+        if packed:
             yield block
 
     def _in_order(self, packed: list[bytes], times: "array[int]") -> list[bytes]:

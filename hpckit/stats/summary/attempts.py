@@ -13,6 +13,8 @@ Item = TypeVar("Item")
 # By how much a start and an end in whole seconds differ from the time between, if it is over; and
 # for how long accounting takes to answer.
 _ROUNDING_S = {True: 1.0, False: 30.0}
+# Slurm rounds the end down to a second.
+_END_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +137,12 @@ def _clocks(
 
     Wall clocks are set now and then; CLOCK_BOOTTIME is not.
     """
+    for file, origin_us in _origins(files, start):
+        yield file, make_clock(file, origin_us, width_s)
+
+
+def _origins(files: Sequence[Columns], start: float) -> Iterator[tuple[Columns, int]]:
+    """Yield each file that has samples with the attempt's start on its clock, oldest first."""
     zero: dict[Hashable, int] = {}
     for file in sorted(files, key=lambda file: file.first_epoch):
         if not len(file):
@@ -142,7 +150,21 @@ def _clocks(
         header = file.header
         boot = (header.host, header.boot_id) if header.boot_id else id(file)
         origin = header.mono_us + round((start - file.first_epoch) * 1e6)
-        yield file, make_clock(file, zero.setdefault(boot, origin), width_s)
+        yield file, zero.setdefault(boot, origin)
+
+
+def outliving(files: Sequence[Columns], spans: Sequence[Span]) -> Iterator[tuple[Columns, int]]:
+    """Yield each file that goes on after its attempt's end, and where it is to be cut (`mono_us`).
+
+    What a GPU or a node does then is another's work, or none, and not in the job's hours. A file
+    with nothing before the end is not cut: its node's clock is ahead.
+    """
+    for span in spans:
+        own = [file for file in files if file.restart == span.restart]
+        for file, origin_us in _origins(own, span.start) if span.over else ():
+            end_us = origin_us + round((span.wall_s + _END_S) * 1e6)
+            if file.times[0] <= end_us < file.times[-1]:
+                yield file, end_us
 
 
 def seen_span(files: Sequence[Columns], restart: int) -> Span:

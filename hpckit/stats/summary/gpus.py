@@ -20,7 +20,6 @@ from hpckit.stats.summary.sums import Sum, add, add_known, highest, most
 from hpckit.stats.summary.throttling import Throttling, find_throttling
 from hpckit.stats.summary.values import Stalls
 
-_SECOND_US = 1_000_000
 # Less than this is no work: a watchdog's or a notebook's odd kernel.
 _IDLE_PERMILLE = 10
 _HELD_SHARE = 0.05
@@ -238,8 +237,7 @@ def _moments(
     first, last = min(begin for begin, _ in busy), max(end for _, end in busy)
     began = enough_of(within(read, 0, first), first)
     ended = enough_of(within(read, last, end_us), end_us - last)
-    # A sampler that outlives its job tells nothing of it; Slurm's end is rounded down to a second.
-    tail = max(min(read[-1][1], round(end_us) + _SECOND_US) - last, 0) if read else 0
+    tail = max(read[-1][1] - last, 0) if read else 0
     return first if began else None, tail if ended else None
 
 

@@ -91,14 +91,15 @@ def tally_node(
 def unsaid(files: Sequence[File], read: Sequence[Interval]) -> int:
     """Return the time before the first sample and after the last that is no hole.
 
-    A sample is due each period; a sampler that ended by itself has nothing more to say.
+    A sample is due each period; a sampler that ended by itself has nothing more to say, but one
+    that outlived its job had, of the time before the end.
     """
     before = after = 0
     for columns, clock in files:
         begun, ended, _ = file_times(columns, clock)
         if read and read[0][0] == begun:
             before = min(columns.header.interval_us, 1_000_000)
-        if read and read[-1][1] == ended and columns.end is None:
+        if read and read[-1][1] == ended and (columns.end is None or columns.cut):
             after = clock.weights[-1]
     return before + after
 
