@@ -2,7 +2,8 @@
 
     python benchmarks/stats.py [--repeat N]
 
-Two made-up jobs of 8 GPUs on one node: a week at 1 s (4.8 million GPU readings) and a day at 10 s.
+Made-up jobs of 8 GPUs on one node: a week at 1 s (4.8 million GPU readings), the same with nothing
+read of any GPU at every third sample, a day at 10 s, and a day of 2,500 steps with a file each.
 Each is timed as a user runs it: a fresh process, from the samples to the page, advice, summary.json
 and timeseries.json. Beside it, in the same run, what people do by hand: the same readings as
 `nvidia-smi --query-gpu=... --format=csv,noheader,nounits -l` logs them, read with Python's csv
@@ -54,8 +55,11 @@ print([round(t / n, 2) for t, n in zip(total, count)], most)
 """
 
 
-def records(seconds: int, period: float) -> Iterator[Record]:
-    """Yield a training run: steady GPUs, one with loader stalls, one that idles in the end."""
+def records(seconds: int, period: float, *, late_s: float = 0.0, gaps: int = 0) -> Iterator[Record]:
+    """Yield a training run: steady GPUs, one with loader stalls, one that idles in the end.
+
+    `gaps`: of each so many samples one has no readings of GPUs.
+    """
     noise = random.Random(1)
     table = tuple(
         GpuInfo(
@@ -67,19 +71,25 @@ def records(seconds: int, period: float) -> Iterator[Record]:
         )
         for at in range(GPUS)
     )
-    began = 10_000_000
+    began = 10_000_000 + round(late_s * 1e6)
     yield Header(
-        host="node1", boot_id="b", pid=1, epoch_us=START * 1_000_000, mono_us=began,
+        host="node1", boot_id="b", pid=1, epoch_us=START * 1_000_000 + round(late_s * 1e6),
+        mono_us=began,
         interval_us=round(period * 1e6), gpus=table, gpu_method="constrained", cores=64,
         memory_limit_bytes=512 << 30, cgroup="v2",
     )  # fmt: skip
-    energy, cpu_us = [10**10] * GPUS, 0
+    # The counters of a node and a job go on from step to step.
+    energy = [10**10 + round(late_s * 700_000)] * GPUS
+    cpu_us = round(late_s * 24e6)
     for number in range(round(seconds / period)):
         # As a busy node keeps time: some tenths of a millisecond late or early.
         mono_us = began + round(number * period * 1e6 + noise.gauss(0, 300))
         cpu_us += round(24e6 * period)
         gpus = []
         for at in range(GPUS):
+            if gaps and number % gaps == gaps - 1:
+                gpus.append(GpuSample())
+                continue
             used = 900 + noise.randrange(100)
             if at == 5 and number % 60 < 12:
                 used = noise.randrange(9)
@@ -104,12 +114,15 @@ def records(seconds: int, period: float) -> Iterator[Record]:
             slow = GpuSlow(
                 sm_mhz=1980, throttle_reasons=0, temperature_c=55, utilization_source="mean"
             )
-            yield Slow(mono_us=mono_us, epoch_us=START * 1_000_000, gpus=(slow,) * GPUS)
+            epoch_us = START * 1_000_000 + mono_us - 10_000_000
+            yield Slow(mono_us=mono_us, epoch_us=epoch_us, gpus=(slow,) * GPUS)
     yield End(mono_us=mono_us, reason="parent")
 
 
-def make_run(root: Path, name: str, seconds: int, period: float) -> Path:
-    """Write a local run's folder with samples."""
+def make_run(
+    root: Path, name: str, seconds: int, period: float, *, steps: int = 1, gaps: int = 0
+) -> Path:
+    """Write a local run's folder with samples, those of each step in a file."""
     folder = root / f"{name}-20261001-000000-aaaaaa"
     (folder / "samples").mkdir(parents=True)
     plan = {
@@ -135,9 +148,12 @@ def make_run(root: Path, name: str, seconds: int, period: float) -> Path:
     }  # fmt: skip
     (folder / "ranks/0.json").write_text(json.dumps({"rank": 0, "attempts": [attempt]}))
     encode = encoder(GPUS)
-    path = folder / "samples" / file_name("node1", 0, 1)
-    with path.open("wb") as stream:
-        stream.writelines(map(encode, records(seconds, period)))
+    each_s = seconds / steps
+    for step in range(steps):
+        path = folder / "samples" / file_name("node1", 0, step + 1)
+        with path.open("wb") as stream:
+            part = records(round(each_s), period, late_s=step * each_s, gaps=gaps)
+            stream.writelines(map(encode, part))
     return folder
 
 
@@ -179,18 +195,27 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        print("Making 690,000 samples, which takes two minutes…", file=sys.stderr)
+        print("Making 1.3 million samples, which takes some minutes…", file=sys.stderr)
         week = make_run(root, "week", 7 * 86400, 1.0)
+        gaps = make_run(root, "gaps", 7 * 86400, 1.0, gaps=3)
+        steps = make_run(root, "steps", 86400, 10.0, steps=2500)
         day = make_run(root, "day", 86400, 10.0)
         logs = {folder: as_csv(folder) for folder in (week, day)}
         hpckit = [sys.executable, "-m", "hpckit", "stats"]
         rows = {
             "hpckit stats, week at 1 s": [*hpckit, str(week)],
             "hpckit stats, day at 10 s": [*hpckit, str(day)],
+            "hpckit stats, week with gaps": [*hpckit, str(gaps)],
+            "hpckit stats, 2,500 steps": [*hpckit, str(steps)],
             "csv module, week at 1 s": [sys.executable, "-c", _CSV_MEANS, str(logs[week])],
             "csv module, day at 10 s": [sys.executable, "-c", _CSV_MEANS, str(logs[day])],
         }
-        goals = {"hpckit stats, week at 1 s": (2.0, 300), "hpckit stats, day at 10 s": (0.4, 300)}
+        goals = {
+            "hpckit stats, week at 1 s": (2.0, 300),
+            "hpckit stats, day at 10 s": (0.4, 300),
+            "hpckit stats, week with gaps": (2.5, 300),
+            "hpckit stats, 2,500 steps": (3.0, 300),
+        }
         found = {label: [timed(argv, root) for _ in range(options.repeat + 1)][1:]
                  for label, argv in rows.items()}  # fmt: skip
         sizes = {

@@ -200,10 +200,14 @@ def _limited(inner: _Reader, limits: Sequence[object]) -> _Reader:
 
 def _one_of(options: Sequence[_Reader]) -> _Reader:
     what = " or ".join(option.what for option in options)
+    null = _PLAIN[NoneType] in options
+    others = [option for option in options if option is not _PLAIN[NoneType]]
 
     def read(value: Any, name: str) -> Any:  # noqa: ANN401
+        if value is None and null:  # most of what can be null is: no error to be made and caught
+            return None
         faults = []
-        for option in options:
+        for option in others:
             try:
                 return option.read(value, name)
             except DamagedFileError as error:

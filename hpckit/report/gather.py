@@ -16,7 +16,7 @@ from hpckit.runs import Run
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.merge import merge
-from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.columns import Columns, read_columns, uncollected
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span, outliving
 from hpckit.stats.summary.summarise import Account, summarise
@@ -46,6 +46,7 @@ def gather(
         yield gather_one(target, samples, live.get(raw or "", ()))
 
 
+@uncollected()
 def gather_one(
     target: Target, samples: Path | None = None, live: Sequence[StepUsage] = ()
 ) -> Gathered:

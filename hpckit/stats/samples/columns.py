@@ -6,6 +6,7 @@ A week at 1 s with 8 GPUs is 5 million GPU readings: 60 MB as arrays, and no Pyt
 import gc
 from array import array
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,13 +86,20 @@ def read_columns(path: Path, restart: int, until_us: int | None = None) -> Colum
     Raises:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
-    collects = gc.isenabled()
-    gc.disable()  # it would look through the same ten thousand records again and again
-    try:
+    with uncollected():
         found = _read(path, restart, until_us, every_energy=False)
         if found and any(note.code in _BROKEN for note in found.notes):
             return _read(path, restart, until_us, every_energy=True)
         return found
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep Python from looking for garbage: in the same ten thousand records, again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collects:
             gc.enable()

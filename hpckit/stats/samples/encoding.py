@@ -5,17 +5,19 @@ Pure. A sample's numbers are packed (`hpckit.stats.samples.packing`); everything
 """
 
 import binascii
+import functools
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from types import NoneType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from hpckit.files import DamagedFileError, parse_json
 from hpckit.stats.samples.packing import ALIGNMENT, Layout, Packer, Place, own_layout
 from hpckit.stats.samples.records import (
     End,
+    GpuInfo,
     GpuSlow,
     GpuState,
     Header,
@@ -25,7 +27,7 @@ from hpckit.stats.samples.records import (
     Slow,
     State,
 )
-from hpckit.values import Within, rebuild
+from hpckit.values import Within, check, rebuild
 
 SAMPLE_PREFIX, SAMPLE_SUFFIX = b'{"s":"', b'"}'
 CRC_BYTES = 9  # a space and eight hexadecimal digits
@@ -123,38 +125,64 @@ def _checked(kind: type[Record], document: dict[str, Any]) -> Record:
     return replace(rebuild(kind, document, newer=True), gpus=rows)
 
 
-def header_layout(text: bytes, header: Header) -> Layout | None:
-    """Return where the samples' numbers are, as a header's text says; None if it cannot be used."""
+def decode_header(text: bytes) -> tuple[Header, Layout] | None:
+    """Read a header, and where the samples' numbers are; None if either cannot be used."""
     try:
-        said = rebuild(_Places, parse_json(text)["layout"], newer=True)
+        document = parse_json(text)
+        if not isinstance(document, dict) or document.pop("k") != _NAMES[Header]:
+            return None
+        said = document.pop("layout")
+        gpus = _table(json.dumps(document.pop("gpus", [])))
+        header = replace(rebuild(Header, document, newer=True), gpus=gpus)
+        layout = _layout(said, len(gpus))
     except (DamagedFileError, KeyError):
         return None  # written by a version with another way of packing
-    layout = Layout(
-        node=said.node,
-        gpu=said.gpu,
-        node_bytes=said.node_bytes,
-        gpu_bytes=said.gpu_bytes,
-        gpus=len(header.gpus),
-    )
     usable = layout.bytes > 0 and layout.bytes % ALIGNMENT == 0 and "mono_us" in layout.node
-    return layout if usable and layout.fits() else None
+    return (header, layout) if usable and layout.fits() else None
+
+
+@functools.lru_cache(maxsize=64)
+def _table(text: str) -> tuple[GpuInfo, ...]:
+    """Read a node's GPUs: the same ones in the files of all its steps."""
+    gpus: tuple[GpuInfo, ...] = check(
+        get_type_hints(Header, include_extras=True)["gpus"], parse_json(text), "gpus"
+    )
+    return gpus
+
+
+def _layout(said: object, gpus: int) -> Layout:
+    if said == _own_places():
+        return own_layout(gpus)
+    places = rebuild(_Places, said, newer=True)
+    return Layout(
+        node=places.node,
+        gpu=places.gpu,
+        node_bytes=places.node_bytes,
+        gpu_bytes=places.gpu_bytes,
+        gpus=gpus,
+    )
 
 
 def _document(record: Record) -> dict[str, Any]:
     document: dict[str, Any] = {"k": _NAMES[type(record)]}
     if isinstance(record, Header):
-        layout = own_layout(len(record.gpus))
-        document["layout"] = {
-            "node": {name: _place(place) for name, place in layout.node.items()},
-            "gpu": {name: _place(place) for name, place in layout.gpu.items()},
-            "node_bytes": layout.node_bytes,
-            "gpu_bytes": layout.gpu_bytes,
-        }
+        document["layout"] = _own_places()
     document |= asdict(record)
     if isinstance(record, Slow | State):
         rows = document.pop("gpus")
         document["g"] = [list(row.values() if isinstance(row, dict) else row) for row in rows]
     return document
+
+
+@functools.cache
+def _own_places() -> dict[str, Any]:
+    layout = own_layout(0)
+    return {
+        "node": {name: _place(place) for name, place in layout.node.items()},
+        "gpu": {name: _place(place) for name, place in layout.gpu.items()},
+        "node_bytes": layout.node_bytes,
+        "gpu_bytes": layout.gpu_bytes,
+    }
 
 
 def _place(place: Place) -> dict[str, Any]:

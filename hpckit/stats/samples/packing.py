@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 from hpckit.stats.samples.records import GpuSample, Sample
@@ -112,9 +113,14 @@ def own_layout(gpus: int) -> Layout:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+_IS_ALL_SET = bytes(255) + b"\1"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Column:
     """One field over consecutive samples, as packed: compare with `missing`, then scale.
+
+    Once `known` was asked for, `values` must stay as they are.
 
     Attributes:
         values: unsigned integers; `missing` is unknown.
@@ -130,10 +136,26 @@ class Column:
         missing, scale = self.missing, self.scale
         return [None if value == missing else value * scale for value in self.values]
 
+    @cached_property
+    def known(self) -> bytes | None:
+        """1 where the value is known, else 0; None if it is so everywhere.
+
+        First in a fast scan; then in one over each byte of all values.
+        """
+        width, raw = self.missing.bit_length() // 8, self.values.tobytes()
+        if b"\xff" * width not in raw or self.missing not in self.values:
+            return None
+        size, count = self.values.itemsize, len(self.values)
+        first = 0 if sys.byteorder == "little" else size - width
+        unknown = int.from_bytes(b"\1" * count, "big")
+        everywhere = unknown
+        for at in range(first, first + width):
+            unknown &= int.from_bytes(raw[at::size].translate(_IS_ALL_SET), "big")
+        return (everywhere ^ unknown).to_bytes(count, "big")
+
     def has_gaps(self) -> bool:
-        """Tell whether any value is unknown, first in a fast scan of bytes."""
-        pattern = b"\xff" * (self.missing.bit_length() // 8)
-        return pattern in self.values.tobytes() and self.missing in self.values
+        """Tell whether any value is unknown."""
+        return self.known is not None
 
     def is_unknown(self) -> bool:
         """Tell whether nothing is known."""

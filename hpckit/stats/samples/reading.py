@@ -22,7 +22,7 @@ from hpckit.stats.samples.encoding import (
     SAMPLE_PREFIX,
     SAMPLE_SUFFIX,
     decode,
-    header_layout,
+    decode_header,
     unseal,
 )
 from hpckit.stats.samples.packing import Block, Layout
@@ -67,7 +67,7 @@ def read_header(path: Path) -> Header | None:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     found = _find_header(path)
-    return found[0] if found else None
+    return found[1] if found else None
 
 
 def read_blocks(
@@ -92,7 +92,7 @@ def read_blocks(
     if found is None:
         damage.headless += 1
         return
-    header, layout = found
+    known, header, layout = found
     yield header
     length = _BEFORE + layout.bytes * 4 // 3 + _AFTER
     packed: list[bytes] = []
@@ -102,7 +102,7 @@ def read_blocks(
         for group in groups:
             texts, others = _parted(group, length, damage)
             packed += texts
-            records = list(_others(others, damage))
+            records = list(_others(others, known, damage))
             if records and in_order and packed:
                 yield _block(layout, packed)
                 packed = []
@@ -129,13 +129,12 @@ def read_records(path: Path, damage: Damage) -> Iterator[Record]:
             yield record
 
 
-def _find_header(path: Path) -> tuple[Header, Layout] | None:
+def _find_header(path: Path) -> tuple[bytes, Header, Layout] | None:
+    """Return the first line that is a readable header, and what it says."""
     for line in _lines(path, Damage()):
-        if b'"header"' not in line[:20] or (text := unseal(line)) is None:
-            continue
-        header = decode(text)
-        if isinstance(header, Header) and (layout := header_layout(text, header)):
-            return header, layout
+        text = unseal(line) if b'"header"' in line[:20] else None
+        if text and (found := decode_header(text)):
+            return line, *found
     return None
 
 
@@ -166,10 +165,10 @@ def _parted(lines: list[bytes], length: int, damage: Damage) -> tuple[list[bytes
     return list(map(_TEXT, sound)), others
 
 
-def _others(lines: list[bytes], damage: Damage) -> Iterator[Record]:
-    """Read the lines that are not samples; the header is known already."""
+def _others(lines: list[bytes], known: bytes, damage: Damage) -> Iterator[Record]:
+    """Read the lines that are not samples; the header's is known already."""
     for line in lines:
-        record = _other(line, damage)
+        record = None if line == known else _other(line, damage)
         if record and not isinstance(record, Header):
             yield record
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.clock import Clock, bin_width_s, make_clock
 from hpckit.stats.summary.gpus import GpuTally, Part, tally_gpu
+from hpckit.stats.summary.known import Interval
 from hpckit.stats.summary.nodes import NodeTally, tally_node
 
 Item = TypeVar("Item")
@@ -104,11 +105,7 @@ def add_up(files: Sequence[Columns], span: Span) -> Added:
     width_s = bin_width_s(span.wall_s)
     clocks = list(_clocks(files, span.start, width_s))
     due_us = span.elapsed_s * 1e6  # nothing is sampled while a job is suspended
-    parts = [
-        Part(columns=columns, clock=clock, position=position)
-        for columns, clock in clocks
-        for position in range(len(columns.header.gpus))
-    ]
+    parts = [part for columns, clock in clocks for part in _parts(columns, clock)]
     return Added(
         span=span,
         width_s=width_s,
@@ -128,6 +125,12 @@ def add_up(files: Sequence[Columns], span: Span) -> Added:
             for group in by(parts, lambda part: (part.columns.header.host, part.info.uuid))
         ),
     )
+
+
+def _parts(columns: Columns, clock: Clock) -> Iterator[Part]:
+    times: dict[bytes | None, list[Interval]] = {}
+    for position in range(len(columns.header.gpus)):
+        yield Part(columns=columns, clock=clock, position=position, times=times)
 
 
 def _clocks(

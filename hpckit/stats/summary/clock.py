@@ -5,7 +5,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 from operator import itemgetter, mul, sub
 
 from hpckit.stats.samples.columns import Columns
@@ -93,7 +93,14 @@ def make_clock(columns: Columns, origin_us: int, width_s: float) -> Clock:
 def read_time(clock: Clock, times: "array[int]", known: bytes | None = None) -> list[Interval]:
     """Return the time that samples stand for, from the attempt's start; `known`: of some only."""
     found: list[Interval] = []
-    for first, last in [(0, len(times))] if known is None else runs(known):
+    parts = [(0, len(times))] if known is None else runs(known)
+    if not clock.holes:
+        weights, origin = clock.weights, clock.origin_us
+        return [
+            (times[first] - weights[first] - origin, times[last - 1] - origin)
+            for first, last in parts
+        ]
+    for first, last in parts:
         inside = (hole for hole in clock.holes if first < hole < last)
         for begin, end in pairwise([first, *inside, last]):
             start = times[begin] - clock.weights[begin]
@@ -147,26 +154,20 @@ def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> S
 
 def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
     """Return per bin the time in which a column is known, and the integral of it over that time."""
-    gaps = column.has_gaps()
-    return [_weigh(clock, column, part, gaps=gaps) for part in clock.bins]
+    return [_weigh(clock, column, part) for part in clock.bins]
 
 
-def _weigh(clock: Clock, column: Column, part: Bin, *, gaps: bool) -> tuple[int, float]:
+def _weigh(clock: Clock, column: Column, part: Bin) -> tuple[int, float]:
+    known = column.known
     values = column.values[part.first : part.last]
-    if part.even and not gaps:
+    if part.even and known is None:
         return part.weight_us, add_all(values) * column.scale * part.weight_us / len(values)
     weights = clock.weights[part.first : part.last]
-    if gaps:
-        pairs = [
-            (weight, value)
-            for weight, value in zip(weights, values, strict=True)
-            if value != column.missing
-        ]
-        return (
-            sum(weight for weight, _ in pairs),
-            float(sum(weight * value for weight, value in pairs) * column.scale),
-        )
-    return part.weight_us, float(sum(map(mul, values, weights)) * column.scale)
+    whole, weight = sum(map(mul, values, weights)), part.weight_us
+    if known is not None:  # the unknown ones are all the same number
+        weight = sum(compress(weights, known[part.first : part.last]))
+        whole -= column.missing * (part.weight_us - weight)
+    return weight, float(whole * column.scale)
 
 
 def total(parts: Sequence[tuple[int, float]]) -> tuple[int, float]:

@@ -26,10 +26,21 @@ def below(values: "array[int]", threshold: int) -> bytes:
     raw = values.tobytes()
     low, high = (raw[0::2], raw[1::2]) if sys.byteorder == "little" else (raw[1::2], raw[0::2])
     top, rest = divmod(threshold, 256)
-    less = _number(high.translate(bytes(part < top for part in range(256))))
-    equal = _number(high.translate(bytes(part == top for part in range(256))))
-    under = _number(low.translate(bytes(part < rest for part in range(256))))
+    less = _number(high.translate(_less(top)))
+    equal = _number(high.translate(_equal(top)))
+    under = _number(low.translate(_less(rest)))
     return (less | equal & under).to_bytes(len(values), "big")
+
+
+# A thousand files of a few samples each would spend their time on making tables.
+@functools.cache
+def _less(limit: int) -> bytes:
+    return bytes(part < limit for part in range(256))
+
+
+@functools.cache
+def _equal(value: int) -> bytes:
+    return bytes(part == value for part in range(256))
 
 
 def add_all(values: "array[int]") -> int:
@@ -62,12 +73,9 @@ def known_flags(columns: Sequence[Column], count: int) -> bytes | None:
         return bytes(count)
     found = 0
     for column in columns:
-        if not column.has_gaps():
+        if column.known is None:
             return None
-        values, missing = column.values, column.missing
-        narrow = values.typecode == "H"
-        flags = below(values, missing) if narrow else bytes(map(missing.__ne__, values))
-        found |= _number(flags)
+        found |= _number(column.known)
     return found.to_bytes(count, "big")
 
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -28,11 +28,15 @@ ACTIVITIES = ("sm_permille", "tensor_permille", "dram_permille")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One GPU in one file: its place in the file's table."""
+    """One GPU in one file: its place in the file's table.
+
+    `times` keeps what `read` found: GPUs of a node are mostly read, and missed, together.
+    """
 
     columns: Columns
     clock: Clock
     position: int
+    times: dict[bytes | None, list[Interval]] = field(default_factory=dict)
 
     @property
     def info(self) -> GpuInfo:
@@ -62,7 +66,9 @@ class Part:
             times = [time for time, _ in self.energies()]
             return [(times[0], times[-1])] if times else []
         flags = known_flags(columns, len(self.columns))
-        return read_time(self.clock, self.columns.times, flags)
+        if flags not in self.times:
+            self.times[flags] = read_time(self.clock, self.columns.times, flags)
+        return self.times[flags]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,12 +163,11 @@ def tally_gpu(parts: Sequence[Part], restart: int, due_us: float, end_us: float)
 
 def _shared_out(parts: Sequence[Part], times: Sequence[list[Interval]]) -> "Sequence[Part]":
     """Let each moment count in the oldest file that was reading then."""
-    found: list[Part] = []
-    taken = union([times[0]])
-    for part, own in zip(parts, times, strict=True):
-        found.append(
-            replace(part, clock=without(part.clock, part.columns.times, taken)) if found else part
-        )
+    found = [parts[0]]
+    taken = union([times[0]]) if len(parts) > 1 else []
+    for part, own in zip(parts[1:], times[1:], strict=True):
+        clock = without(part.clock, part.columns.times, taken)
+        found.append(part if clock is part.clock else replace(part, clock=clock, times={}))
         if own:  # of a thousand steps: only what is near is put together anew
             near = bisect_left(taken, min(own)[0], key=itemgetter(1))
             taken[near:] = union([taken[near:], own])
@@ -274,9 +279,11 @@ def _held_idle(part: Part, idle: bytes) -> int | None:
     if 1 not in idle:
         return 0
     least = part.info.memory_total_bytes * _HELD_SHARE / memory.scale
-    if min(memory.values) >= least and not memory.has_gaps():
+    if memory.known is not None:
+        idle = both(idle, memory.known)
+    if min(memory.values) >= least:  # an unknown one is the highest number there is
         return weigh(idle, weights)
-    held = bytes(least <= value != memory.missing for value in memory.values)
+    held = bytes(map(least.__le__, memory.values))
     return weigh(both(idle, held), weights)
 
 

@@ -10,11 +10,15 @@
 ENOUGH is 80 %, or all but a minute, which a job's start may take before a sampler runs.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import itemgetter, lt
 
 ENOUGH_PERCENT = 80.0
 _START_US = 60_000_000
 Interval = tuple[int, int]  # microseconds from the attempt's start; the end is exclusive
+_BEGIN, _END = itemgetter(0), itemgetter(1)
 
 
 def enough(percent: float | None, hours: float | None = None) -> bool:
@@ -36,8 +40,13 @@ def percent_of(part: float, whole: float) -> float | None:
 
 def union(groups: Iterable[Iterable[Interval]]) -> list[Interval]:
     """Return intervals in order that do not touch, each moment in one of them."""
+    parts = sorted(chain.from_iterable(groups))
+    begins, ends = list(map(_BEGIN, parts)), list(map(_END, parts))
+    # A GPU that every third sample missed has 200,000 in a week, which are so already.
+    if all(map(lt, begins, ends)) and all(map(lt, ends, begins[1:])):
+        return parts
     merged: list[Interval] = []
-    for begin, end in sorted(part for group in groups for part in group):
+    for begin, end in parts:
         if merged and begin <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         elif end > begin:
@@ -45,14 +54,19 @@ def union(groups: Iterable[Iterable[Interval]]) -> list[Interval]:
     return merged
 
 
-def length(parts: Iterable[Interval]) -> int:
+def length(parts: Sequence[Interval]) -> int:
     """Return the sum of the lengths."""
-    return sum(end - begin for begin, end in parts)
+    total: int = sum(map(_END, parts)) - sum(map(_BEGIN, parts))
+    return total
 
 
-def within(parts: Iterable[Interval], begin: float, end: float) -> int:
-    """Return how much of the time from `begin` to `end` lies in intervals that do not touch."""
-    return round(sum(max(0.0, min(last, end) - max(first, begin)) for first, last in parts))
+def within(parts: Sequence[Interval], begin: float, end: float) -> int:
+    """Return how much of the time from `begin` to `end` lies in what `union` returned."""
+    near = parts[bisect_right(parts, begin, key=_END) : bisect_left(parts, end, key=_BEGIN)]
+    if not near or end <= begin:
+        return 0
+    over: float = max(begin - near[0][0], 0.0) + max(near[-1][1] - end, 0.0)
+    return round(float(length(near)) - over)
 
 
 def outside(begin: int, end: int, parts: Sequence[Interval]) -> int:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable
+from itertools import compress
 
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.clock import total
@@ -15,8 +16,8 @@ def highest(column: Column | None) -> int | None:
     if column is None:
         return None
     values = column.values
-    if column.has_gaps():
-        values = array(values.typecode, filter(column.missing.__ne__, values))
+    if column.known is not None:
+        values = array(values.typecode, compress(values, column.known))
     parts = (values[at : at + _PART] for at in range(0, len(values), _PART))
     return max((_highest(part) for part in parts), default=-1) * column.scale if values else None
 
