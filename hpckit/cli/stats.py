@@ -233,8 +233,15 @@ def _gate(found: Sequence[Gathered], fail_under: float | None) -> None:
             )
         if value < fail_under:
             raise JobError(
-                f"Job {row.job.job_id}: GPU utilization is {value:.1f} %, below {fail_under:g} %."
+                f"Job {row.job.job_id}: GPU utilization is {_less(value, fail_under)} %, below "
+                f"{fail_under:g} %."
             )
+
+
+def _less(value: float, limit: float) -> str:
+    """Write a value with as many digits as show that it is below a limit: 39.96, not 40.0."""
+    texts = (f"{value:.{digits}f}" for digits in range(1, 16))
+    return next((text for text in texts if float(text) < limit), repr(value))
 
 
 def _watch(

@@ -56,7 +56,7 @@ def gather_one(
     read, notes = _read_samples(_folders(known, samples), target.step)
     matched = match(read, spans(known, now), job_ids=_ids(target), running=is_running(known.state))
     held = matched.spans
-    files = _until_the_end(matched.files, held, notes)
+    files = _of_the_job(matched.files, held, notes)
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
@@ -241,11 +241,17 @@ def _read_samples(
 
 
 def _read(
-    path: Path, host: str, restart: int, notes: list[SourceNote], until_us: int | None = None
+    path: Path,
+    host: str,
+    restart: int,
+    notes: list[SourceNote],
+    until_us: int | None = None,
+    *,
+    every_energy: bool = False,
 ) -> Columns | None:
     """Read one file, or note why it cannot be used."""
     try:
-        columns = read_columns(path, restart, until_us)
+        columns = read_columns(path, restart, until_us, every_energy=every_energy)
     except (OSError, DamagedFileError) as error:
         text = f"{path.name} cannot be read: {reason(error)}."
         notes.append(SourceNote(code="unreadable", text=text, host=host))
@@ -256,21 +262,30 @@ def _read(
     return columns
 
 
-def _until_the_end(
+def _of_the_job(
     files: Sequence[Columns], held: Sequence[Span], notes: list[SourceNote]
 ) -> tuple[Columns, ...]:
-    """Return files without what a sampler that outlived its job wrote after the attempt's end.
+    """Return files with what is needed to tell a job's time from other time, read again for it.
 
-    They are read again: of counters only the ends of each block are kept.
+    What a sampler that outlived its job wrote after an attempt's end is left out. Of an attempt
+    that was suspended each energy is kept: else of counters only the ends of each block are.
     """
     ends = {file.path: until_us for file, until_us in outliving(files, held)}
-    read = (
-        _read(file.path, file.header.host, file.restart, notes, ends[file.path])
-        if file.path in ends
-        else file
-        for file in files
-    )
-    return tuple(file for file in read if file)
+    suspended = {span.restart for span in held if span.suspended_s}
+    found = []
+    for file in files:
+        part: Columns | None = file
+        if file.path in ends or file.restart in suspended:
+            part = _read(
+                file.path,
+                file.header.host,
+                file.restart,
+                notes,
+                ends.get(file.path),
+                every_energy=file.restart in suspended,
+            )
+        found.append(part)
+    return tuple(part for part in found if part)
 
 
 def _missing_notes(

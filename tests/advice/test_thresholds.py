@@ -1,7 +1,7 @@
 """Every threshold is where its rule says: moved by a fifth, some job here is judged otherwise."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -112,6 +112,8 @@ POINTS = (
     Point("loader-stalls", stalls(share_percent=29.9), "yellow"),
     Point("loader-stalls", stalls(count=5), "yellow"),
     Point("loader-stalls", stalls(count=4), None),
+    Point("loader-stalls", replace(stalls(), elapsed_s=301.0), "yellow"),
+    Point("loader-stalls", replace(stalls(), elapsed_s=300.0), None),
     Point("low-cpu-efficiency", cpu(65.0), "yellow"),
     Point("low-gpu-utilization", two(15.1), "yellow"),
     Point("low-gpu-utilization", four(13.0), "red", action="--gpus 2"),

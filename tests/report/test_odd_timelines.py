@@ -11,6 +11,7 @@ from hpckit.report import gather
 from hpckit.report.view import energy
 from hpckit.stats.js1 import encode
 from hpckit.stats.samples.columns import read_columns
+from hpckit.stats.samples.encoding import SAMPLE_PREFIX
 from hpckit.stats.samples.records import Note
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.known import union
@@ -126,6 +127,25 @@ def test_time_suspended_is_in_no_figure_of_samples(stats: Any) -> None:
     assert found["summary"]["cpu_efficiency_percent"] == pytest.approx(50)
 
 
+def test_energy_of_suspended_time_is_in_no_figure(stats: Any) -> None:
+    """Its processes stand still, the sampler with them; the GPU's counter goes on."""
+    path = samples(1, [[*BUSY * 181, *IDLE * 360, *BUSY * 180]])
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept, number = [], 0
+    for line in lines:
+        number += line.startswith(SAMPLE_PREFIX)
+        if not (line.startswith(SAMPLE_PREFIX) and 181 < number <= 541):
+            kept.append(line)
+    path.write_bytes(b"".join(kept))
+    found = stats([job(1, End=str(START + 7200))], 1)
+    (gpu,) = found["per_gpu"]
+    watts = 100 + 5 * BUSY[0]
+    assert gpu["power_watts_mean"] == pytest.approx(watts, rel=1e-3)
+    # Of the sample that ends the hole nobody knows which part of it is the job's.
+    assert gpu["energy_joules"] == pytest.approx(watts * 3600, rel=0.005)
+    assert found["summary"]["energy_joules"] == gpu["energy_joules"]
+
+
 def test_a_pause_ends_where_nobody_looked(stats: Any) -> None:
     folder = samples(1, [[*BUSY * 50, *IDLE * 11]], end=False)
     samples(1, [[*IDLE * 11, *BUSY * 50]], late_s=4200, pid=7)
@@ -220,8 +240,8 @@ def test_a_file_that_vanishes_while_it_is_read_is_named(
     path = samples(1, [BUSY * HOUR * 2])
     real = gather.read_columns
 
-    def read_once(*words: Any) -> Any:
-        found = real(*words)
+    def read_once(*words: Any, **more: Any) -> Any:
+        found = real(*words, **more)
         path.unlink()
         return found
 

@@ -121,6 +121,11 @@ def test_the_gate(run: Path, cli: Cli) -> None:
     answer = cli("stats", "latest", "--fail-under", "72")
     assert answer.status == 1
     assert "GPU utilization is 71.2 %, below 72 %" in answer.err
+    used = json.loads(cli("stats", "latest", "--json").out)["summary"]["gpu_utilization_percent"]
+    for above in (1e-3, 1e-12):
+        words = cli("stats", "latest", "--fail-under", repr(used + above)).err.split()
+        shown = float(words[words.index("is") + 1])
+        assert used - 0.1 < shown < used + above
     make_run(run.parent, "cpu", job_id="local-000001")
     answer = cli("stats", "local-000001", "--fail-under", "1")
     assert answer.status == 1

@@ -41,6 +41,7 @@ class Columns:
         gpus: columns of `GpuSample`, in the header's order; `power_mw` only without a counter.
         counters: columns of `Sample`, at `counter_times` only.
         energies: `energy_mj` of each GPU, at `counter_times` only.
+        every_energy: `counter_times` are all of the samples.
         slow, states, notes, end: the other records.
         cut: later samples than the last were left out, as asked.
     """
@@ -54,6 +55,7 @@ class Columns:
     counter_times: "array[int]"
     counters: Mapping[str, Column]
     energies: tuple[Column | None, ...]
+    every_energy: bool = False
     slow: tuple[Slow, ...] = ()
     states: tuple[State, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -80,15 +82,19 @@ class Columns:
         return zip(self.header.gpus, self.gpus, strict=True)
 
 
-def read_columns(path: Path, restart: int, until_us: int | None = None) -> Columns | None:
+def read_columns(
+    path: Path, restart: int, until_us: int | None = None, *, every_energy: bool = False
+) -> Columns | None:
     """Read one file whole, or what is not after `until_us`; None if it has no readable header.
+
+    `every_energy` keeps all values of the energy counters, not only the ends of each block.
 
     Raises:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     with uncollected():
-        found = _read(path, restart, until_us, every_energy=False)
-        if found and any(note.code in _BROKEN for note in found.notes):
+        found = _read(path, restart, until_us, every_energy=every_energy)
+        if found and not every_energy and any(note.code in _BROKEN for note in found.notes):
             return _read(path, restart, until_us, every_energy=True)
         return found
 
@@ -128,6 +134,7 @@ def _read(path: Path, restart: int, until_us: int | None, *, every_energy: bool)
         gpus=tuple(map(_known, columns.gpus)),
         counter_times=columns.counters.pop("mono_us").values,
         counters=_known(columns.counters),
+        every_energy=every_energy,
         energies=tuple(_known(gpu).get(_ENERGY) for gpu in columns.energies),
         slow=tuple(record for record in others if isinstance(record, Slow)),
         states=tuple(record for record in others if isinstance(record, State)),

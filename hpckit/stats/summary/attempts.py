@@ -121,7 +121,9 @@ def add_up(files: Sequence[Columns], span: Span) -> Added:
             for group in by(clocks, lambda pair: pair[0].header.host)
         ),
         gpus=tuple(
-            tally_gpu(group, span.restart, due_us, span.wall_s * 1e6)
+            tally_gpu(
+                group, span.restart, due_us, span.wall_s * 1e6, suspended=span.suspended_s > 0
+            )
             for group in by(parts, lambda part: (part.columns.header.host, part.info.uuid))
         ),
     )

@@ -1,5 +1,6 @@
 """One GPU in one attempt, added up over its files: steps that follow or overlap one another."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -113,10 +114,12 @@ class GpuTally:
     loss: Loss | None
 
 
-def tally_gpu(parts: Sequence[Part], restart: int, due_us: float, end_us: float) -> GpuTally:
+def tally_gpu(
+    parts: Sequence[Part], restart: int, due_us: float, end_us: float, *, suspended: bool = False
+) -> GpuTally:
     """Add up one GPU of an attempt that held it for `due_us` and ended `end_us` after its start.
 
-    The oldest file comes first.
+    The oldest file comes first. `suspended`: for a while in between it did not hold it.
     """
     times = [part.read() for part in parts]
     read = union(times)
@@ -126,7 +129,7 @@ def tally_gpu(parts: Sequence[Part], restart: int, due_us: float, end_us: float)
     slow = [row for part in parts for row in _rows(part.columns.slow, part.position)]
     sources = {row.utilization_source for row in slow if row.utilization_source}
     first, tail = _moments(uses, read, end_us)
-    energy_mj, energy_us = _energy(parts)
+    energy_mj, energy_us = _energy(parts, suspended=suspended)
     return GpuTally(
         info=parts[-1].info,
         host=parts[-1].columns.header.host,
@@ -256,19 +259,21 @@ def _sums(parts: Sequence[Part]) -> dict[str, Sum]:
     return found
 
 
-def _energy(parts: Sequence[Part]) -> tuple[int | None, int]:
+def _energy(parts: Sequence[Part], *, suspended: bool) -> tuple[int | None, int]:
     """Return what the counter grew by, and over how long; a reset begins from 0 again.
 
-    It is the GPU's, not a file's: what was used between two steps is in it, too.
+    It is the GPU's, not a file's: what was used between two steps is in it, too. But of a job that
+    was `suspended`, and its sampler with it, the holes are no time of the job's.
     """
     known = sorted(point for part in parts for point in part.energies())
-    if len(known) < 2:
-        return None, 0
-    grown, last = 0, known[0][1]
-    for _, value in known[1:]:
-        grown += value - last if value >= last else value
-        last = value
-    return grown, known[-1][0] - known[0][0]
+    whole = all(part.columns.every_energy for part in parts)
+    longest = max(part.clock.reach_us for part in parts) if suspended and whole else math.inf
+    grown = time = 0
+    for (before, last), (after, value) in pairwise(known):
+        if after - before <= longest:
+            grown += value - last if value >= last else value
+            time += after - before
+    return (grown, time) if len(known) > 1 else (None, 0)
 
 
 def _held_idle(part: Part, idle: bytes) -> int | None:
