@@ -4,11 +4,14 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 import pytest
 
+from hpckit.cli import stats
+from hpckit.errors import JobError
 from hpckit.report.view import Style, blocks, style_of
 from hpckit.stats.document import SCHEMA_FILE
 from hpckit.stats.js1 import decode, encode
@@ -116,16 +119,20 @@ def test_the_jobstats_record_is_what_other_tools_read(run: Path, cli: Cli) -> No
     assert decode(encode(record)).record == record
 
 
+def test_what_is_below_a_limit_is_written_so(run: Path, cli: Cli, monkeypatch) -> None:
+    """Not `40.0 %, below 40 %`."""
+    for used, shown in ((39.96, "39.96"), (39.9, "39.9"), (40 - 2**-40, "39.9999999999991")):
+        job = SimpleNamespace(job_id="1", summary=SimpleNamespace(gpu_utilization_percent=used))
+        monkeypatch.setattr(stats, "utilization_coverage", lambda _job: None)
+        with pytest.raises(JobError, match=f" is {shown} %, below 40 %"):
+            stats._gate([SimpleNamespace(job=job)], 40.0)
+
+
 def test_the_gate(run: Path, cli: Cli) -> None:
     assert cli("stats", "latest", "--fail-under", "71").status == 0
     answer = cli("stats", "latest", "--fail-under", "72")
     assert answer.status == 1
     assert "GPU utilization is 71.2 %, below 72 %" in answer.err
-    used = json.loads(cli("stats", "latest", "--json").out)["summary"]["gpu_utilization_percent"]
-    for above in (1e-3, 1e-12):
-        words = cli("stats", "latest", "--fail-under", repr(used + above)).err.split()
-        shown = float(words[words.index("is") + 1])
-        assert used - 0.1 < shown < used + above
     make_run(run.parent, "cpu", job_id="local-000001")
     answer = cli("stats", "local-000001", "--fail-under", "1")
     assert answer.status == 1
