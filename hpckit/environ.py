@@ -38,6 +38,7 @@ _DROPPED = frozenset(
         "HPCKIT_RUN_DIR",
         "HPCKIT_RESTART",
         "HPCKIT_DEVICE",
+        "HPCKIT_CPU_REPLICAS",
         "HPCKIT_MPI_SCRIPT",
         "HPCKIT_END_FD",
         "HPCKIT_SOURCES_ONLY",

@@ -123,6 +123,17 @@ def _add_run(parser: Parser) -> None:
     add_out(parser)
 
 
+def add_devices(parser: Parser, default: str = "all", help: str = "") -> None:
+    """Add `--devices`, for `hpckit.parallel.training.devices_of`."""
+    parser.add_argument(
+        "--devices",
+        nargs="+",
+        default=[default],
+        metavar="WORD",
+        help=help or f"{default}, or words such as GPU:0 GPU:1, GPU:* or cpu:4 ({default})",
+    )
+
+
 def add_resume(parser: Parser) -> None:
     """Add `--resume`, of all workloads that keep checkpoints."""
     parser.add_argument(

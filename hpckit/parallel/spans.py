@@ -1,5 +1,6 @@
 """Which samples of a batch are whose: microbatches one after the other, replicas side by side."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -24,7 +25,7 @@ def replicas_of(
     Raises:
         SetupError: a word means nothing here, or there is none.
     """
-    if devices is None or isinstance(devices, str | torch.device):
+    if devices is None or isinstance(devices, str | re.Pattern | torch.device):
         return find_replicas(devices, default=default)
     found = [one.device if isinstance(one, Replica) else one for one in devices]
     places = [one for one in found if isinstance(one, torch.device)]

@@ -45,9 +45,12 @@ class Learner(Protocol):
         """Go on from such a state."""
 
 
-def devices_of(words: str) -> list[str] | None:
-    """Return what `--devices` says, as `find_replicas` takes it; None means all."""
-    return None if words == "all" else [word.strip() for word in words.split(",")]
+def devices_of(words: Sequence[str]) -> list[str] | None:
+    """Return what `--devices` says, as `find_replicas` takes it; None means all.
+
+    Words stand alone, or several with commas between them.
+    """
+    return None if list(words) == ["all"] else [one.strip() for one in ",".join(words).split(",")]
 
 
 def task_of(args: Namespace) -> Task:

@@ -29,6 +29,7 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
         "HPCKIT_RUN_ID": task.run_id,
         "HPCKIT_RESTART": str(restart_count()),
         "HPCKIT_DEVICE": device,
+        "HPCKIT_CPU_REPLICAS": str(task.replicas if device == "cpu" else 1),
         "PYTHONUNBUFFERED": "1",
     }
     first = [IMPORTABLE]

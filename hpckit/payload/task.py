@@ -22,6 +22,7 @@ class Task:
         python: argv that starts the environment's python, for `-m torch.distributed.run`.
         device: cuda or cpu; None lets the node decide.
         mpi: whether the ranks are MPI's.
+        replicas: GPUs that one process was to use; on the CPU, it makes as many logical replicas.
         sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
     """
@@ -41,6 +42,7 @@ class Task:
     handles_stop_signal: bool = False
     sample_interval_s: float = 10.0
     signal_delay_s: int = 90
+    replicas: int = 1
     sources_only: str | None = None
 
     @property

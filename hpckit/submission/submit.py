@@ -173,6 +173,7 @@ def _task(submission: Submission, index: int) -> Task:
         handles_stop_signal=plan.handles_stop_signal,
         sample_interval_s=plan.sample_interval_s,
         signal_delay_s=signal_delay_s(plan.time_min),
+        replicas=1 if plan.strategy.rank_per_gpu else max(1, plan.gpus_per_node),
         sources_only=_sources_only(plan),
     )
 

@@ -132,9 +132,11 @@ ODD = ["a b", "it's", '"q"', "two\nlines", "", "$(touch pwned)", "`id`", "--", "
 
 
 def test_arguments_arrive_exactly_as_they_were_given(here: Path) -> None:
-    run = submit(ENVIRONMENT, "--wait", args=ODD)
+    run = submit(ENVIRONMENT, "--gpus", "2", "--wait", args=ODD)
     assert seen(run, 0)["argv"] == ODD
     assert not list(here.rglob("pwned"))
+    # One process that was to use two GPUs: as many logical replicas on this machine's CPU.
+    assert seen(run, 0)["env"]["HPCKIT_CPU_REPLICAS"] == "2"
 
 
 def test_any_path_works(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -47,15 +49,53 @@ ALL = [f"cuda:{index}" for index in range(12)]
         ("cpu:4", ["cpu"] * 4),
         ("cuda:0 x 2", ["cuda:0"] * 2),
         ("GPU:[01]x2", ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]),
+        # Regular expressions of the whole name.
+        (r"GPU:\d", ALL[:10]),
+        (r"gpu:\d+", ALL),
+        (r"GPU:[^\D1]", [ALL[0], *ALL[2:10]]),
+        ("GPU:1|GPU:2", ["cuda:1", "cuda:2"]),
+        ("GPU:2|cuda:*", ["cuda:2", *ALL[:2], *ALL[3:]]),
+        ("GPU:(0|11)", ["cuda:0", "cuda:11"]),
+        (["cuda:3", r"GPU:1\d"], ["cuda:3", "cuda:10", "cuda:11"]),
+        (r"GPU:\D?1 x 2", ["cuda:1"] * 2),
+        (re.compile("gpu:[12]"), ["cuda:1", "cuda:2"]),
+        (re.compile("GPU:1"), ["cuda:1"]),
+        ([re.compile("cuda:4"), "cpu"], ["cuda:4", "cpu"]),
+        (re.compile(".*"), ALL),
+        (re.compile("CPU:0"), ["cpu"]),
+        # TensorFlow's names.
+        ("/gpu:1", ["cuda:1"]),
+        (["/gpu:0", "/device:GPU:1", "GPU:0"], ["cuda:0", "cuda:1"]),
+        ("/job:localhost/replica:0/task:0/device:GPU:3", ["cuda:3"]),
+        ("/device:GPU:*", ALL),
+        ("CPU:0", ["cpu"]),
+        ("/cpu:3", ["cpu"]),
+        (["CPU:0", "CPU:1", "CPU:2"], ["cpu"] * 3),
+        (["/cpu:0", "/cpu:1"], ["cpu"] * 2),
+        (["/cpu:2", "/cpu:4", "/cpu:2"], ["cpu"] * 2),
+        (["cpu", "cpu:0"], ["cpu"]),
+        (["cpu:1", "cpu:2"], ["cpu"] * 3),
+        # Torch's own devices are one each, whatever their number.
+        (torch.device("cpu", 3), ["cpu"]),
+        (torch.device("cpu", 0), ["cpu"]),
+        ([torch.device("cpu", 0), torch.device("cpu")], ["cpu"]),
     ],
 )
 def test_words_to_devices(gpus: None, spec: object, wanted: list[str]) -> None:
     assert names(spec) == wanted
 
 
-def test_none_without_a_gpu_is_the_cpu() -> None:
+def test_none_without_a_gpu_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.cuda.is_available()
     assert names(None) == names(None, default="all") == ["cpu"]
+    # In a job that asked for three GPUs, on a machine that has none.
+    monkeypatch.setenv("HPCKIT_CPU_REPLICAS", "3")
+    assert names(None) == ["cpu"]
+    assert names(None, default="all") == ["cpu"] * 3
+    for wrong in ("0", "two"):
+        monkeypatch.setenv("HPCKIT_CPU_REPLICAS", wrong)
+        with pytest.raises(ValueError, match=f"HPCKIT_CPU_REPLICAS.*{wrong}"):
+            names(None, default="all")
 
 
 def test_all_by_default(gpus: None) -> None:
@@ -67,10 +107,16 @@ def test_all_by_default(gpus: None) -> None:
     [
         ("GPU:12", ["'GPU:12'", "cuda:0 (NVIDIA H200)", "cuda:11"]),
         ("GPU:[x]", ["'GPU:[x]'", "is no device"]),
-        ("GPU:1|2", ["is no device"]),
+        ("GPU:1|2", ["'2' is no device"]),
+        ("GPU:(1", ["'GPU:(1' is no device", "regular expression: missing )"]),
+        (r"GPU:2\d", ["No device matches", "2\\\\d"]),
+        (re.compile("TPU:0"), ["No device matches 'TPU:0'", "cuda:11"]),
+        ("/tpu:0", ["'/tpu:0' is no device"]),
+        ("/cpu:400", ["'/cpu:400' names logical CPU 400"]),
+        (torch.device("meta"), ["'meta' is no device"]),
         ("tpu:0", ["'tpu:0'", "is no device", "Available:"]),
         ("", ["is no device"]),
-        ("cpu:0", ["asks for 0 replicas"]),
+        ("cpu x 0", ["asks for 0 replicas"]),
         ("cpu:99999", ["asks for 99999 replicas"]),
         ("cuda:0 x 0", ["asks for 0 replicas"]),
         ([], ["No device is named"]),

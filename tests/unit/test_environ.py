@@ -35,6 +35,7 @@ from hpckit.environ import scrubbed_environment
         "HPCKIT_RUN_DIR",
         "HPCKIT_RESTART",
         "HPCKIT_DEVICE",
+        "HPCKIT_CPU_REPLICAS",
     ],
 )
 def test_what_belongs_to_a_job_is_dropped(name: str) -> None:

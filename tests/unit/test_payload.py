@@ -223,6 +223,13 @@ def test_a_python_without_hpckit_imports_it_and_nothing_else_of_its_environment(
     assert done.stderr.endswith("ModuleNotFoundError: No module named 'typer'\n")
 
 
+def test_a_process_that_was_to_use_two_gpus_has_two_replicas_on_the_cpu() -> None:
+    task = Task(run_dir="/r", run_id="r", executor="local", launcher="srun", nodes=1, replicas=2,
+                tasks_per_node=1, command=("x",), python=("p",), device=None)  # fmt: skip
+    told = [rank_environment(task, THIRD_OF_FOUR, device) for device in ("cpu", "cuda")]
+    assert [one["HPCKIT_CPU_REPLICAS"] for one in told] == ["2", "1"]
+
+
 # --- tracebacks ---
 
 ONE = 'Traceback (most recent call last):\n  File "a.py", line 1\n    x\nValueError: one\n'

@@ -116,7 +116,7 @@ def test_replicas_tell_where_they_run(name: str, tmp_path: Path) -> None:
     [
         (("--devices", "tpu"), "'tpu' is no device. Write cpu"),
         (("--devices", "GPU:*"), "No device matches 'GPU:*'. Available: cpu"),
-        (("--devices", "cpu:0"), "'cpu:0' asks for 0 replicas"),
+        (("--devices", "cpu:2", "cpu x 0"), "'cpu x 0' asks for 0 replicas"),
         (("--data", "/nowhere"), "--data /nowhere: there is no folder"),
         (("--model", "vgg"), "invalid choice: 'vgg'"),
         (("--lr", "1e30"), "try a smaller --lr"),

@@ -284,4 +284,4 @@ def test_several_ranks_cannot_name_gpus(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(SetupError, match="each of 2 ranks has a GPU of its own already"):
-        train.find_devices("GPU:*", Place(0, 2, torch.device("cuda", 0), "here"))
+        train.find_devices(["GPU:*"], Place(0, 2, torch.device("cuda", 0), "here"))

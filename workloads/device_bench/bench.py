@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from hpckit.parallel.arguments import Parser, at_least
+from hpckit.parallel.arguments import Parser, add_devices, at_least
 from hpckit.parallel.benchmark import Benchmark, at_once
 from hpckit.parallel.devices import Replica, available, find_replicas
 from hpckit.parallel.ranks import say
@@ -129,7 +129,7 @@ def make_parser() -> Parser:
     """Return the parser of the arguments; workload.yaml lists them too."""
     parser = Parser(prog="bench.py", description="Measure the devices of this machine.")
     add = parser.add_argument
-    add("--devices", default="all", help="all, or words such as GPU:0,GPU:1 or cpu:4 (all)")
+    add_devices(parser)
     add("--size", type=at_least(1), help="rows of the matrices (4000 on GPUs, 1000 on CPUs)")
     add("--repeat", type=at_least(1), default=50, help="products per device (50)")
     add("--megabytes", type=at_least(1), default=64, help="of each tensor to all-reduce (64)")

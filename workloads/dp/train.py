@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, training_parser
+from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, add_devices, training_parser
 from hpckit.parallel.devices import Replica, find_replicas
 from hpckit.parallel.dp import data_parallel
 from hpckit.parallel.models import MODELS
@@ -70,7 +70,7 @@ def make_parser() -> Parser:
         models=tuple(MODELS),
         model="cnn",
     )
-    parser.add_argument("--devices", default="all", help="all, or words such as GPU:*, cpu:4 (all)")
+    add_devices(parser)
     return parser
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, training_parser
+from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, add_devices, training_parser
 from hpckit.parallel.devices import Replica, find_replicas
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.optimizers import scaled_lr
@@ -94,7 +94,7 @@ def make_parser() -> Parser:
         lr=0.05,
         optimizer=None,
     )
-    parser.add_argument("--devices", default="all", help="all, or words such as GPU:*, cpu:4 (all)")
+    add_devices(parser)
     parser.add_argument(
         "--reduce",
         choices=tuple(REDUCTIONS),

@@ -2,7 +2,7 @@
 
     python train.py                               all GPUs of this machine, or the CPU
     python train.py --devices cpu:4               four logical replicas that share the CPU
-    python train.py --devices GPU:0,GPU:1 --microbatch 16
+    python train.py --devices GPU:0 GPU:1 --microbatch 16
     hpckit submit mirrored --gpus 4               the same as a Slurm job
 
 Each batch is split over the copies, which work at once; then all take the same step. The same seed
@@ -16,7 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, at_least, training_parser
+from hpckit.parallel.arguments import (
+    BASE_BATCH_SIZE,
+    Parser,
+    add_devices,
+    at_least,
+    training_parser,
+)
 from hpckit.parallel.mirrored import MirroredStrategy
 from hpckit.parallel.models import MODELS
 from hpckit.parallel.optimizers import make_optimizer, scaled_lr
@@ -87,7 +93,7 @@ def make_parser() -> Parser:
     parser = training_parser(
         "Train a network on all devices of this machine.", models=tuple(MODELS), model="cnn"
     )
-    parser.add_argument("--devices", default="all", help="all, or words such as GPU:*, cpu:4 (all)")
+    add_devices(parser)
     parser.add_argument(
         "--microbatch",
         type=at_least(1),

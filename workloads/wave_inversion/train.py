@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -87,19 +88,19 @@ def folder_of(args: Namespace) -> Path:
     return args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out"))
 
 
-def find_devices(words: str, place: Place) -> tuple[Replica, ...]:
+def find_devices(words: Sequence[str], place: Place) -> tuple[Replica, ...]:
     """Return the replicas of this rank, which share its cores if they are CPUs.
 
     Raises:
         SetupError: there are no such devices, or several ranks would all take the same GPUs.
     """
-    if words == "auto":
+    if list(words) == ["auto"]:
         return (Replica(0, place.device),)
     replicas = find_replicas(devices_of(words), default="all")
     if place.world_size > 1 and any(row.device.type == "cuda" for row in replicas):
         raise SetupError(
-            f"--devices {words}: each of {place.world_size} ranks has a GPU of its own already; "
-            "leave --devices out, or start one process"
+            f"--devices {' '.join(words)}: each of {place.world_size} ranks has a GPU of its own "
+            "already; leave --devices out, or start one process"
         )
     if replicas[0].device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // len(replicas)))

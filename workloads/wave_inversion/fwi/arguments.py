@@ -4,7 +4,7 @@ from argparse import ArgumentTypeError
 
 import torch
 
-from hpckit.parallel.arguments import Parser, add_out, add_resume, at_least
+from hpckit.parallel.arguments import Parser, add_devices, add_out, add_resume, at_least
 
 PRECISIONS = {"fp32": torch.float32, "fp64": torch.float64}
 
@@ -137,10 +137,10 @@ def _add_inversion(parser: Parser) -> None:
         metavar="N",
         help="line searches per step, a gradient or two each; the published example has 20 (4)",
     )
-    add(
-        "--devices",
-        default="auto",
-        help="of each process: words such as GPU:*, cpu:2; auto is the rank's own (auto)",
+    add_devices(
+        parser,
+        "auto",
+        "of each process: words such as GPU:0 GPU:1, GPU:* or cpu:2; auto is the rank's own (auto)",
     )
     add(
         "--precision",
