@@ -1,5 +1,6 @@
 """Paths as users type them: `~` is a home, and what cannot be a path is simply not there."""
 
+import difflib
 import os
 from pathlib import Path
 
@@ -20,6 +21,17 @@ def is_file(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Say whether there is such a folder, by the same rule."""
     return os.path.isdir(path)  # noqa: PTH112
+
+
+def nearest_name(path: Path) -> str | None:
+    """Return the name in the same folder that looks most like a path's, whatever its capitals."""
+    try:
+        names = {name.casefold(): name for name in sorted(os.listdir(path.parent))[:10_000]}  # noqa: PTH208
+    except OSError:
+        return None
+    close = difflib.get_close_matches(path.name.casefold(), names, n=1, cutoff=0.75)
+    near = names[close[0]] if close else path.name
+    return None if near == path.name else near
 
 
 def is_there(path: Path) -> bool:

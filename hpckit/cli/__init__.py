@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from hpckit import __version__
+from hpckit.cli.mistakes import Commands
 from hpckit.cli.output import note, say, spelling
 from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.submission.interrupts import interrupts
@@ -43,6 +44,7 @@ def make_app(words: list[str]) -> typer.Typer:
     """Return the app with the command that `words` calls; the rest as names with a line of help."""
     app = typer.Typer(
         name="hpckit",
+        cls=Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

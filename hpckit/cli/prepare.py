@@ -1,6 +1,7 @@
 """From command-line words to a submission: site, workload, executor, plan. It sends nothing."""
 
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,6 +123,9 @@ def _workload(request: Request, collections: tuple[Collection, ...]) -> Workload
                 f"script, as in `hpckit submit {request.target} train.py`."
             )
         return load_workload(request.target, collections)
+    if request.target not in STRATEGIES and Path(request.script).name in STRATEGIES:
+        line = shlex.join([Path(request.script).name, request.target])
+        raise RequestError(f"The strategy comes first, then the script: hpckit submit {line}")
     if request.target not in STRATEGIES:
         raise RequestError(
             f"{request.target!r} is not a strategy; a script needs one of {', '.join(STRATEGIES)}: "

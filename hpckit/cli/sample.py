@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpckit.cli.mistakes import SampleCommand
 from hpckit.cli.output import note
-from hpckit.cli.own_words import SampleCommand
 from hpckit.errors import CommandError, RequestError
 from hpckit.stats.sampler.alongside import run_alongside
 from hpckit.stats.sampler.start import start_sampler, stop_sampler

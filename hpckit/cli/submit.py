@@ -19,8 +19,8 @@ from hpckit.cli.arguments import (
     SettingsOption,
     TimeOption,
 )
+from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.output import print_json, say, show_text
-from hpckit.cli.own_words import SubmitCommand
 from hpckit.cli.prepare import prepare, say_plan, say_which_script
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
@@ -32,7 +32,7 @@ from hpckit.units import parse_minutes
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(cls=SubmitCommand)(submit)
+    app.command(cls=OwnWordsCommand)(submit)
 
 
 def submit(

@@ -91,7 +91,10 @@ def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
 
 def _bring(source: Source, rev: str | None, *, trust: bool) -> tuple[Path, str | None]:
     if source.folder and not source.folder.is_dir():
-        raise RequestError(f"Collection {str(source.folder)!r} is not a folder on this machine.")
+        raise RequestError(
+            f"Collection {str(source.folder)!r} is not a folder on this machine. A repository is "
+            "written git+https://HOST/PATH.git@BRANCH."
+        )
     if not source.is_git:
         return Path(source.location), None
     if source.folder:

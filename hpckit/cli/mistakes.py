@@ -1,0 +1,157 @@
+"""Mistakes on the command line, told in one line: what is wrong, the value, what to do.
+
+typer finds them. Its own text is a usage line, a pointer to --help and the fault in a
+programmer's words.
+"""
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from hpckit.errors import RequestError
+
+_TYPED = "hpckit.typed"
+# What other programs call what hpckit has under another name.
+_ELSEWHERE = {
+    "-n": "--gpus or --tasks-per-node",
+    "--ntasks": "--gpus or --tasks-per-node",
+    "--ntasks-per-node": "--gpus or --tasks-per-node",
+    "--nproc-per-node": "--gpus or --tasks-per-node",
+    "--nproc_per_node": "--gpus or --tasks-per-node",
+    "-c": "--cpus-per-task",
+    "--mem": "--mem-gb",
+    "--gres": "--gpus",
+    "--nnodes": "--nodes",
+    "--job-name": "--name",
+    "--walltime": "--time",
+    "--dependency": "--after",
+    "-w": "--exclude, which names nodes not to use",
+}
+_PLAINER = {"a valid int": "a whole number", "a valid float": "a number"}
+
+
+class OwnWordsCommand(TyperCommand):
+    """A command that takes words of the user's own after `--`, which typer never sees."""
+
+    more = "[-- ARG...]"
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  # typer's is private
+        """Return the words of the usage line."""
+        return [*super().collect_usage_pieces(ctx), self.more]
+
+
+class SampleCommand(OwnWordsCommand):
+    """`sample`, which is nothing without them."""
+
+    more = "-- COMMAND [ARG...]"
+
+
+class Commands(TyperGroup):
+    """All of hpckit's commands; what typer refuses in any of them is told in one line."""
+
+    def make_context(self, info_name: Any, args: list[str], **more: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
+        """Read the options before the command."""
+        typed = tuple(args)
+        with _told(typed):
+            context = super().make_context(info_name, args, **more)
+        context.meta[_TYPED] = typed
+        return context
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        """Read the command's options and run it."""
+        with _told(ctx.meta[_TYPED]):
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _told(typed: tuple[str, ...]) -> Iterator[None]:
+    """Turn what typer refuses into an error of ours; help that it prints as one stays help."""
+    try:
+        yield
+    except Exception as error:
+        said = getattr(error, "message", "")
+        usage = hasattr(error, "format_message") and getattr(error, "exit_code", 0) == 2
+        if not usage or said.startswith("Usage:"):
+            raise
+        raise RequestError(explain(error, typed)) from error
+
+
+def explain(error: Exception, typed: tuple[str, ...]) -> str:
+    """Return the line about a usage error of typer's, for the words that were typed."""
+    command = typed[0] if typed and not typed[0].startswith("-") else ""
+    message = str(getattr(error, "message", ""))
+    if hasattr(error, "possibilities"):
+        return _unknown_option(error, command, typed)
+    if message.startswith("Got unexpected extra argument"):
+        return _too_many(message, command)
+    if message.startswith("No such command"):
+        return f"{message} To submit a workload or a script: hpckit submit NAME. {_see('')}"
+    said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+    for theirs, ours in _PLAINER.items():
+        said = said.replace(theirs, ours)
+    latest = " (`latest` is the newest run)" if "Missing argument 'JOBID" in said else ""
+    return f"{said}{latest}. {_see(command)}"
+
+
+def _see(command: str) -> str:
+    return f"See `hpckit {command} --help`.".replace("  ", " ")
+
+
+def _unknown_option(error: Exception, command: str, typed: tuple[str, ...]) -> str:
+    option = str(getattr(error, "option_name", ""))
+    context = getattr(error, "ctx", None)
+    known = [name for row in context.command.params for name in row.opts] if context else []
+    import difflib  # noqa: PLC0415  # --help starts without it
+
+    close = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
+    other = _ELSEWHERE.get(option.partition("=")[0]) if command == "submit" else None
+    meant = other or (close[0] if close else None)
+    what = f"hpckit{' ' * bool(command)}{command} has no option {option}."
+    hint = f" Did you mean {meant}?" if meant else ""
+    if command == "submit":
+        return f"{what}{hint} {_where_own_words_go(option, typed)}"
+    if command == "sample":
+        last = "The command and its own options go last, after `--`: hpckit sample -- python x.py"
+        return f"{what}{hint} {last}"
+    if not command and not hint:
+        return f"{what} Write the command first, its options after it: hpckit COMMAND [OPTIONS]."
+    return f"{what}{hint} {_see(command)}"
+
+
+def _where_own_words_go(option: str, typed: tuple[str, ...]) -> str:
+    words = [word for word in typed[1:3] if not word.startswith("-")]
+    value = _value(option, typed)
+    if len(words) == 2:
+        line = shlex.join([*words, "--", option, *([value] if value else [])])
+        return f"Your script's own arguments go last, after `--`: hpckit submit {line}"
+    setting = shlex.quote(f"{option.lstrip('-')}={value or 'VALUE'}")
+    return (
+        f"A workload's parameter is given by --set, as in --set {setting}; your own script's "
+        "arguments go last, after `--`."
+    )
+
+
+def _value(option: str, typed: tuple[str, ...]) -> str:
+    """Return what was typed as the option's value, if anything."""
+    for word, after in zip(typed, (*typed[1:], ""), strict=True):
+        if word == option and not after.startswith("-"):
+            return after
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _too_many(message: str, command: str) -> str:
+    extra = message.partition("argument(s) (")[2].removesuffix(")")
+    if command == "submit":
+        return (
+            f"submit takes a NAME and a SCRIPT, and there is more: {extra}. Put quotes round a "
+            "path with spaces, commas between values of --array; your script's own arguments go "
+            "last, after `--`."
+        )
+    if command == "sample":
+        return f"Write the command after `--`: hpckit sample -- {extra}"
+    return f"{command} takes no such word: {extra}. {_see(command)}"
