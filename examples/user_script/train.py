@@ -4,6 +4,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before the group is made: see main()
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -36,8 +37,9 @@ def main() -> None:
     # Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     train(args.lr, args.steps)
-    # After train() has returned, because its model must go first: a DistributedDataParallel that
-    # outlives its process group can hang the rank in its last moment (seen with torch 2.13, gloo).
+    # A process group that outlives this call may hang or abort the rank in its last moment (torch
+    # 2.13 with gloo). Two things keep it alive: a DistributedDataParallel, so train() has returned;
+    # and torch.distributed.nn, if DistributedDataParallel is the first to import it.
     dist.destroy_process_group()
 
 

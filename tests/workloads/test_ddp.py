@@ -28,6 +28,7 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.torch
 
 WORKLOAD = WORKLOADS / "ddp"
+EXAMPLE = WORKLOADS.parent / "examples" / "user_script" / "train.py"
 TRAINING, HELD_OUT, BATCH = 601, 361, 100  # 601 = 6 * 100 + 1: some ranks get nothing of the last
 
 
@@ -204,6 +205,27 @@ def test_no_thread_of_the_process_group_outlives_it(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     assert finish(*ranks).count("threads True then []\n") == 2
+
+
+def test_the_examples_process_group_ends_when_it_is_told_to() -> None:
+    # What was left of it hung 3 of 6 runs after their work was done; a Python that has imported
+    # torch.distributed.nn before would not show it.
+    program = f"""if True:
+        import pathlib, runpy, torch.distributed as dist
+        destroy = dist.destroy_process_group
+        def watched():
+            destroy()
+            paths = pathlib.Path("/proc/self/task").glob("*/comm")
+            print("left:", [name for path in paths if "gloo" in (name := path.read_text())])
+        dist.destroy_process_group = watched
+        runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
+    """
+    meeting = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--steps", "3"], env=environment(**meeting),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "left: []", done.stdout + done.stderr
 
 
 def test_a_finished_run_has_nothing_left_to_do(short: list[object], alone: Path) -> None:
