@@ -23,6 +23,7 @@ from hpckit.payload.orphan import end_job
 from hpckit.payload.place import find_place
 from hpckit.payload.rank import RankProcess
 from hpckit.payload.task import TASK_VARIABLE, Task
+from hpckit.payload.threads import threads
 from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class LauncherProcess:
         """Run the launcher to its end."""
         child = shell.spawn(
             self.argv,
-            env={**_TORCHRUN_ENDS_ON, **os.environ, TASK_VARIABLE: self.task.to_json()},
+            env=launcher_environment(self.task),
             new_session=True,
             prepare=prepare_child,
         )
@@ -154,6 +155,13 @@ class LauncherProcess:
             if rank.ended is None and rank.rank // self.task.tasks_per_node == node_rank():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, signum)
+
+
+def launcher_environment(task: Task) -> dict[str, str]:
+    """Return the environment of torchrun or mpirun, which their ranks inherit."""
+    ours = {**_TORCHRUN_ENDS_ON, **os.environ, TASK_VARIABLE: task.to_json()}
+    # torchrun gives its ranks one thread each, unless it is told another number.
+    return ours | (threads(task, os.environ) if task.launcher == "torchrun" else {})
 
 
 def rank_wrapper() -> tuple[str, ...]:

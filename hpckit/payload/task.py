@@ -23,6 +23,7 @@ class Task:
         device: cuda or cpu; None lets the node decide.
         mpi: whether the ranks are MPI's.
         replicas: GPUs that one process was to use; on the CPU, it makes as many logical replicas.
+        cpus_per_task: as asked for; None: nobody said.
         sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
     """
@@ -44,6 +45,7 @@ class Task:
     signal_delay_s: int = 90
     replicas: int = 1
     sources_only: str | None = None
+    cpus_per_task: int | None = None
 
     @property
     def folder(self) -> Path:

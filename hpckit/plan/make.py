@@ -14,6 +14,9 @@ from hpckit.sites import Partition, Site
 from hpckit.strategies import Strategy, find_strategy
 from hpckit.workloads import Workload, split_setting
 
+# So many ranks a core are still a trial of a script; more are more often a slip.
+_CROWD = 4
+
 
 def make_plan(
     request: Request,
@@ -41,7 +44,9 @@ def make_plan(
     settings = workload.parse_settings(request.settings) if workload else {}
     task_settings = _array_settings(request, workload)
     device, more_notes = _device(machine, nodes, gpus, strategy)
-    several = machine is not None and nodes * tasks_per_node > 1
+    ranks = nodes * tasks_per_node
+    several = machine is not None and ranks > 1
+    more_notes += _crowd(machine, ranks)
     plan = Plan(
         name=request.name or (workload.name if workload else script.stem),
         executor="slurm" if machine is None else "local",
@@ -198,6 +203,16 @@ def _cpus_per_task(
     if per_gpu is None and partition and partition.cpus_per_node and partition.gpus_per_node:
         per_gpu = partition.cpus_per_node // partition.gpus_per_node
     return per_gpu * gpus // tasks_per_node if per_gpu else None
+
+
+def _crowd(machine: Machine | None, ranks: int) -> tuple[str, ...]:
+    """Warn of far more processes than cores: memory may end before patience does."""
+    if machine is None or ranks <= _CROWD * machine.cpus:
+        return ()
+    return (
+        f"this run starts {ranks} processes on this machine, which has {machine.cpus} core(s). "
+        "They will be slow, and each needs its own memory. Try fewer --nodes or --gpus here.",
+    )
 
 
 def _device(

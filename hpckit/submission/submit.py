@@ -175,6 +175,7 @@ def _task(submission: Submission, index: int) -> Task:
         signal_delay_s=signal_delay_s(plan.time_min),
         replicas=1 if plan.strategy.rank_per_gpu else max(1, plan.gpus_per_node),
         sources_only=_sources_only(plan),
+        cpus_per_task=plan.cpus_per_task,
     )
 
 

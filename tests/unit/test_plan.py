@@ -147,8 +147,15 @@ def test_a_plan_without_an_array_has_one_empty_task() -> None:
     ],
 )
 def test_this_machine_computes_on_what_it_has_and_says_so(gpus, asked, device, notes) -> None:
-    made = plan(machine=Machine(gpus=gpus), **asked)
+    made = plan(machine=Machine(gpus=gpus, cpus=2), **asked)
     assert (made.executor, made.device, len(made.notes)) == ("local", device, notes)
+
+
+@pytest.mark.parametrize(("cpus", "crowd"), [(2, True), (50, False)])
+def test_far_more_ranks_than_cores_are_warned_of(cpus, crowd) -> None:
+    notes = plan(machine=Machine(cpus=cpus), nodes=100, gpus=2).notes
+    warned = "this run starts 200 processes on this machine, which has 2 core(s)"
+    assert any(line.startswith(warned) for line in notes) == crowd
 
 
 def test_this_machine_knows_no_partition_limits() -> None:
