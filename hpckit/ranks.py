@@ -35,7 +35,8 @@ class RankRecord:
 
     `exit_code` is the script's, or 128 + signal. `error` is the end of its traceback, else the last
     line it wrote to stderr. `consequence` is true for a rank told to stop: another one had failed,
-    or the job was taken away. `log_start`: bytes in the job's log when this rank began.
+    or the job was taken away. `met`: whether its script joined other ranks, by torch.distributed or
+    MPI; None: not known. `log_start`: bytes in the job's log when this rank began.
     """
 
     rank: Size
@@ -48,6 +49,7 @@ class RankRecord:
     exit_code: Annotated[int, Within(-255, 255)] | None = None
     error: str | None = None
     consequence: bool = False
+    met: bool | None = None
     log_start: Count = 0
 
 

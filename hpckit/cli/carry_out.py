@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from hpckit.cli.arguments import say_settled
-from hpckit.cli.follow import LiveView, NeverStarting
+from hpckit.cli.follow import LiveView, NeverStarting, say_notes
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.prepare import say_plan
 from hpckit.cli.view import status_line, submit_record
@@ -23,8 +23,12 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
     say_settled(submission.place.dir.parent)
+    local = submission.plan.executor == "local"
+    if local:  # it starts at once: what there is to warn of comes before that
+        say_plan(submission)
     found = submit_plan(submission, tell=note)
-    say_plan(submission)
+    if not local:
+        say_plan(submission)
     _say_submitted(submission, found, json=json)
     if not (wait or follow):
         if json:
@@ -39,6 +43,7 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
         print_json(_document(submission, ended))
     else:
         say("\n".join(status_line(status) for status in ended))
+    say_notes(ended)
     if not all(status.good for status in ended):
         if not _first_bad(ended).never_starts:
             note(f"Why: hpckit logs {_first_bad(ended).run.job_id} --errors")

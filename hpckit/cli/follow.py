@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hpckit.cli.output import note, redraw
@@ -56,6 +56,13 @@ class NeverStarting:
             if status.never_starts and status.run.job_id not in self._said:
                 self._said.add(status.run.job_id)
                 note(status_line(status))
+
+
+def say_notes(ended: Sequence[RunStatus]) -> None:
+    """Say what people should know of runs that are over: of an array's tasks once."""
+    first = {text: status.run.job_id for status in reversed(ended) for text in status.notes}
+    for text, job_id in first.items():
+        note(f"note: {job_id}: {text}")
 
 
 def _width() -> int:

@@ -45,6 +45,7 @@ def status_record(status: RunStatus) -> dict[str, Any]:
             for rank in status.ranks
         ],
         "damaged": list(status.damaged),
+        "notes": list(status.notes),
     }
 
 
@@ -127,6 +128,7 @@ def status_page(status: RunStatus) -> str:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
     if cause := why(status.run, status.ranks, status.state):
         lines += _cause_lines(cause)
+    lines += [f"  note     {text}" for text in status.notes]
     lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]
     if len(status.damaged) > _DAMAGED:
         lines.append(f"  damaged  {len(status.damaged) - _DAMAGED} files more")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
-from hpckit.cli.follow import NeverStarting
+from hpckit.cli.follow import NeverStarting, say_notes
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.view import status_document, status_line
 from hpckit.submission.waiting import wait as wait_for
@@ -33,6 +33,7 @@ def wait(
         print_json(status_document(found))
     else:
         say("\n".join(status_line(status) for status in found))
+    say_notes(found)
     if errors:
         raise typer.Exit(errors[-1].exit_code)
     if not all(status.good for status in found):

@@ -84,7 +84,7 @@ def _below(path: Path, name: str, *, strict: bool) -> Iterator[tuple[str, os.sta
 
 
 def _counted(rows: Rows) -> Rows:
-    """Leave out bytecode, which jobs do not read either: see `hpckit/payload/sources_only`."""
+    """Leave out bytecode, which jobs do not read either: see `hpckit_sources_only.py`."""
     return [row for row in rows if _BYTECODE not in row[0].split("/")]
 
 

@@ -1,10 +1,18 @@
-"""A line from a script to its supervisor: the exit status it is about to end with."""
+"""A line from a script to its supervisor: the exit status of its end, and whether it met others.
 
+What is said on it: `3`, by `mpi_script`, which then waits for an answer; `met PID` or `alone PID`,
+by `importable/hpckit_meeting.py` in any Python process that has the script's end.
+"""
+
+import contextlib
 import os
 import socket
 from typing import Self
 
 _VARIABLE = "HPCKIT_END_FD"
+# Which socket that is: a child of the script may have another file of the same number.
+_WHICH = "HPCKIT_END_INODE"
+_BYTES = 1 << 16
 
 
 class EndLine:
@@ -14,6 +22,7 @@ class EndLine:
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.set_inheritable(True)
+        self._said = b""
 
     def __enter__(self) -> Self:
         return self
@@ -24,7 +33,8 @@ class EndLine:
 
     def variables(self) -> dict[str, str]:
         """Return what tells the script where its end is."""
-        return {_VARIABLE: str(self._theirs.fileno())}
+        number = self._theirs.fileno()
+        return {_VARIABLE: str(number), _WHICH: str(os.fstat(number).st_ino)}
 
     def started(self) -> None:
         """Close the script's end here, once the script has it."""
@@ -32,11 +42,25 @@ class EndLine:
 
     def told(self) -> int | None:
         """Return the status the script has told by now."""
-        try:
-            words = self._ours.recv(16)
-        except OSError:  # nothing yet, or the script is gone
-            return None
-        return int(words) if words.strip().isdigit() else None
+        return next((int(line) for line in self._lines() if line.isdigit()), None)
+
+    def met(self, pid: int) -> bool | None:
+        """Say whether the script, process `pid`, has met other ranks by its own account.
+
+        Any process of the script may have; that none has, only the script itself can say.
+        """
+        lines = self._lines()
+        if any(line.startswith(b"met ") for line in lines):
+            return True
+        return False if b"alone %d" % pid in lines else None
+
+    def _lines(self) -> list[bytes]:
+        """Return what has been said in whole lines."""
+        if len(self._said) < _BYTES:
+            # Nothing yet, or the script is gone.
+            with contextlib.suppress(OSError):
+                self._said += self._ours.recv(_BYTES)
+        return self._said.split(b"\n")[:-1]
 
     def answer(self) -> None:
         """Let the script go on: its end is written down."""

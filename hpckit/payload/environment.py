@@ -6,11 +6,11 @@ from pathlib import Path
 from hpckit.payload import mpi_script
 from hpckit.payload.place import Place
 from hpckit.payload.task import TASK_VARIABLE, Task
+from hpckit.payload.threads import threads
 
-# Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit.
+# Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit; and where Python
+# finds the `sitecustomize.py` that it imports before the script.
 IMPORTABLE = str(Path(__file__).parent / "importable")
-# What keeps Python from a collection's bytecode: a sitecustomize.py.
-_SOURCES_ONLY = str(Path(__file__).parent / "sources_only")
 
 
 def script_command(task: Task) -> tuple[str, ...]:
@@ -24,6 +24,7 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
     """Return the environment of one rank's script."""
     environment = {
         **os.environ,
+        **threads(task, os.environ),
         **place.environment(),
         "HPCKIT_RUN_DIR": task.run_dir,
         "HPCKIT_RUN_ID": task.run_id,
@@ -32,11 +33,9 @@ def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
         "HPCKIT_CPU_REPLICAS": str(task.replicas if device == "cpu" else 1),
         "PYTHONUNBUFFERED": "1",
     }
-    first = [IMPORTABLE]
     if task.sources_only:
         environment["HPCKIT_SOURCES_ONLY"] = task.sources_only
-        first.append(_SOURCES_ONLY)
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*first, *_python_path()]))
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([IMPORTABLE, *_python_path()]))
     # Those of a job that this one was submitted from.
     for name in (TASK_VARIABLE, "HPCKIT_MPI_SCRIPT"):
         environment.pop(name, None)

@@ -72,6 +72,7 @@ class RankProcess:
         self._record: RankRecord | None = None
         self._errors_from = 0
         self._no_start: str | None = None
+        self._met: bool | None = None
         self._oom_kills = oom_kills()
 
     def run(self) -> int:
@@ -230,6 +231,7 @@ class RankProcess:
                 self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
+        self._met = line.met(child.pid)
         if child.returncode in (-signal.SIGTERM, -signal.SIGINT):
             self._hear()
         return shell_status(child.returncode) if told is None else told
@@ -265,6 +267,7 @@ class RankProcess:
             self._record,
             ended=time.time(),
             exit_code=code,
+            met=self._met,
             error=error,
             consequence=self._stopped_by is not None and not self._alone,
         )

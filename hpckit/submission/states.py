@@ -14,6 +14,7 @@ from hpckit.localjob import (
     controller_runs,
     read_local_state,
 )
+from hpckit.meetings import never_met
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.slurm import jobs
@@ -66,6 +67,13 @@ class RunStatus:
     def never_starts(self) -> bool:
         """Whether it waits for what cannot come any more."""
         return is_waiting(self.state) and _code(self.reason) == NEVER
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know of a run that Slurm has no word for."""
+        strategy = str(self.run.record["plan"]["strategy"])
+        said = never_met(strategy, self.run.ranks, self.ranks)
+        return (said,) if said else ()
 
     @property
     def good(self) -> bool:

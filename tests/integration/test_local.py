@@ -106,6 +106,18 @@ def test_every_rank_gets_its_place_and_the_run(here: Path) -> None:
     assert len({env["MASTER_PORT"] for env in ranks}) == 1
 
 
+def test_ranks_that_never_met_are_told_of_at_the_end_and_in_status(here: Path) -> None:
+    Path("alone.py").write_text("print('the whole work')\n")
+    words = ["submit", "ddp", "alone.py", "--executor", "local", "--gpus", "2", "--wait"]
+    done = hpckit(*words)
+    said = "the 2 ranks never met: no rank joined a process group of torch.distributed."
+    assert done.stderr.count(said) == 1
+    page = hpckit("status", "latest").stdout
+    assert page.splitlines()[0].split()[1] == "COMPLETED:"
+    assert page.count(said) == 1
+    assert [text[: len(said)] for text in state("latest")["notes"]] == [said]
+
+
 def test_the_folder_is_as_the_contract_says(here: Path) -> None:
     run = submit(ENVIRONMENT, "--gpus", "0", "--tasks-per-node", "2", "--wait")
     folder = Path(run["run_dir"])

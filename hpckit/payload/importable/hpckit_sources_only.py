@@ -1,13 +1,12 @@
-"""Python imports this before the script of a collection: bytecode there is neither read nor made.
+"""The script of a collection: bytecode below its folder is neither read nor made.
 
 A `.pyc` in `__pycache__` says itself which source it stands for, so whoever can write one runs what
-no check of the sources sees. Only files below `HPCKIT_SOURCES_ONLY` are concerned; other packages
-load as ever. Any Python from 3.4 on can run this: the job's is not hpckit's.
+no check of the sources sees. Other packages load as ever.
 """
 
 import os
 import sys
-from importlib import machinery, util
+from importlib import machinery
 
 TYPE_CHECKING = False  # without the cost of importing typing
 if TYPE_CHECKING:
@@ -19,7 +18,8 @@ class _Source(machinery.SourceFileLoader):
         raise OSError("no bytecode here")  # at which importlib compiles, and keeps nothing
 
 
-def _install(folder: str) -> None:
+def install(folder: str) -> None:
+    """Read modules below `folder` from their sources alone."""
     find = machinery.FileFinder.path_hook(
         (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
         (_Source, machinery.SOURCE_SUFFIXES),
@@ -34,19 +34,3 @@ def _install(folder: str) -> None:
 
     sys.path_hooks.insert(0, hook)
     sys.path_importer_cache.clear()
-
-
-def _go_on() -> None:
-    """Run the sitecustomize that this one stands before: a distribution's, or the user's own."""
-    here = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120
-    others = [path for path in sys.path if os.path.realpath(path or ".") != here]
-    spec = machinery.PathFinder.find_spec("sitecustomize", others)
-    if spec and spec.loader:
-        module = util.module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
-
-
-if os.environ.get("HPCKIT_SOURCES_ONLY"):
-    _install(os.path.realpath(os.environ["HPCKIT_SOURCES_ONLY"]))
-_go_on()
