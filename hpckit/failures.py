@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from hpckit.causes import Cause, Evidence, Kind, find_cause, places
 from hpckit.files import DamagedFileError, no_room, open_regular, reason
+from hpckit.hints import hints
 from hpckit.joblog import job_facts
 from hpckit.logs import JOB_LOG
 from hpckit.ranks import RankRecord
@@ -14,12 +15,6 @@ from hpckit.tracebacks import last_error, says_why
 # Slurm's words of one attempt; what users' own set-up prints may be more.
 _LOG_BYTES = 1 << 20
 _TAIL_LINES = 20
-# torch issues 179291 and 190489: gloo's threads outlive the script's work.
-_GLOO_EXIT = "terminate called without an active exception"
-_GLOO_HINT = (
-    "hint: a known fault of torch with gloo, after the work is done: delete the model, then call "
-    "torch.distributed.destroy_process_group() at the script's end"
-)
 
 
 def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
@@ -31,7 +26,21 @@ def error_report(run: Run, ranks: Sequence[RankRecord], state: JobState) -> str:
     """Return the cause, with the first traceback or the end of the job's own log; else nothing."""
     log = _attempt_log(run, ranks)
     cause = _cause(run, ranks, state, log)
-    return "\n".join(_report(run, cause, log)) if cause else ""
+    if cause is None:
+        return ""
+    said = list(_report(run, cause, log))
+    return "\n".join([*said, *hints("\n".join(said), _terms(run))])
+
+
+def _terms(run: Run) -> dict[str, str]:
+    """Return what hints say of a run, in its own words."""
+    plan, command = run.record["plan"], run.record["command"]
+    return {
+        "job_id": run.job_id,
+        "cwd": str(run.record["cwd"]),
+        "environment": str(plan.get("environment") or "none"),
+        "python": str(command[0]) if command else "python",
+    }
 
 
 def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> Cause | None:
@@ -63,8 +72,6 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         error = cause.rank.error
         yield f"{cause.text}:"
         yield error or f"it wrote no error; see {run.dir}/logs/{cause.rank.rank}.out"
-        if error and _GLOO_EXIT in error:
-            yield _GLOO_HINT
     else:
         yield cause.text
         yield from _last_words(run, cause.lost)

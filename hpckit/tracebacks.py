@@ -12,6 +12,10 @@ START = "Traceback (most recent call last):"
 _MAX_LINES, _MAX_WIDTH, _LINE_WIDTH = 80, 2_000, 200
 # How MPI's two libraries begin what they say at MPI_Abort.
 _ABORTS = ("MPI_ABORT was invoked on rank", "application called MPI_Abort(")
+# How Python begins and ends what it says of a script that it cannot read (traceback module).
+_FILE, _UNREAD = '  File "', ("SyntaxError: ", "IndentationError: ", "TabError: ")
+_WHERE = re.compile(r'  File "(?:.*/)?([^/"]+)", line (\d+)')
+_THROWN = "terminate called after throwing an instance of"  # libstdc++'s and libc++'s words
 # Open MPI's own frames of a rank that crashed, and the rules that it draws.
 _NOISE = re.compile(r"\[[\w.-]+:\d+\] |[-=*\s]*$")
 # What the supervisor adds where the job's cgroup tells of such a kill since the rank began.
@@ -38,7 +42,7 @@ def last_error(path: Path, start: int = 0) -> str | None:
     starts = [number for number, line in enumerate(lines) if START in line]
     if not starts:
         said = [line.strip() for line in lines if not _NOISE.match(line)]
-        return _abort(said) or (said[-1] if said else None)
+        return _unread(lines) or _abort(said) or _thrown(said) or (said[-1] if said else None)
     return "\n".join(lines[_chain_start(lines, starts) :][-_MAX_LINES:])
 
 
@@ -59,7 +63,23 @@ def silent_error(err: Path, out: Path, start: int, quiet_s: float) -> str | None
 
 def says_why(words: str) -> bool:
     """Say whether an error is more than a last line: a traceback, or MPI_Abort."""
-    return START in words or words.startswith(_ABORTS)
+    return START in words or words.startswith((*_ABORTS, _FILE))
+
+
+def _unread(lines: list[str]) -> str | None:
+    """Return what Python says of a script that it cannot read: no traceback, for nothing ran."""
+    if not lines or not lines[-1].startswith(_UNREAD):
+        return None
+    first = next((at for at in reversed(range(len(lines))) if lines[at].startswith(_FILE)), None)
+    return None if first is None else "\n".join(lines[first:])
+
+
+def _thrown(lines: list[str]) -> str | None:
+    """Return what C++ says of an exception that nobody caught; frames may follow it."""
+    for number, line in enumerate(lines[:-1]):
+        if line.startswith(_THROWN) and lines[number + 1].startswith("what():"):
+            return f"{line} {lines[number + 1]}"
+    return None
 
 
 def _abort(lines: list[str]) -> str | None:
@@ -106,6 +126,8 @@ def error_line(error: str) -> str:
             body = line.removeprefix(prefix)
             if body and not body[0].isspace():
                 return _cut(body.strip())
+    if where := _WHERE.match(error):
+        return _cut(f"{lines[-1].strip()} ({where[1]}, line {where[2]})")
     return _cut(lines[-1].strip())
 
 

@@ -239,6 +239,10 @@ CHAIN = ONE + (
 )
 
 
+UNREAD = '  File "/x/a b.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax\n'
+THROWN = "terminate called after throwing an instance of 'std::X'\n  what():  no\nframe #0: f\n"
+
+
 def prefixed(text: str) -> str:
     return "".join(f"[rank0]: {line}\n" for line in text.splitlines())
 
@@ -254,6 +258,9 @@ def prefixed(text: str) -> str:
         (prefixed(ONE), prefixed(ONE), "ValueError: one"),
         (prefixed(CHAIN), prefixed(CHAIN), "RuntimeError: two"),
         ("a\nsegfault\n\n", "segfault", "segfault"),
+        (f"a warning\n{UNREAD}", UNREAD, "SyntaxError: invalid syntax (a b.py, line 1)"),
+        ("SyntaxError: my own words\n", None, "SyntaxError: my own words"),
+        (THROWN, None, "terminate called after throwing an instance of 'std::X' what():  no"),
         ("train.py: error: no such option\n", None, "train.py: error: no such option"),
         ("", None, None),
         ("\n\n", None, None),

@@ -1,0 +1,133 @@
+"""What to do about the usual ends of a rank: a table of the errors' own words. Pure.
+
+A row matches the words of one library's error, never a word that a script may print by itself.
+`{job_id}`, `{cwd}`, `{environment}`, `{python}` are the run's, `{0}` is the group that matched.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hpckit.tracebacks import OUT_OF_MEMORY
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hint:
+    """One usual end: the words it is known by, and the advice."""
+
+    name: str
+    words: re.Pattern[str]
+    advice: str
+
+
+def _hint(name: str, words: str, advice: str) -> Hint:
+    return Hint(name=name, words=re.compile(words, re.MULTILINE), advice=advice)
+
+
+HINTS = (
+    _hint(
+        "syntax",
+        r"^(?:SyntaxError|IndentationError|TabError): ",
+        "Python could not read the script. File and line stand above. Try it before the next job: "
+        "python -m py_compile SCRIPT",
+    ),
+    _hint(
+        "missing package",
+        r"^ModuleNotFoundError: No module named '([\w.]+)'",
+        "the job's Python is {python} (environment {environment}), and it has no {0}. Install it "
+        "there, or choose another environment with --env PATH, --env conda:NAME or "
+        "--env module:NAME",
+    ),
+    _hint(
+        "shadowed module",
+        r"^(?:AttributeError|ImportError): .*partially initialized module '?([\w.]+)'? .*"
+        r"\(most likely due to a circular import\)",
+        "a file beside the script may have the name of a library, so that the library imports it. "
+        "The traceback names the file: rename it",
+    ),
+    _hint(
+        "no GPU",
+        r"^(?:AssertionError: Torch not compiled with CUDA enabled"
+        r"|RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system"
+        r"|Attempting to deserialize object on a CUDA device but torch\.cuda\.is_available\(\) is"
+        r"|Distributed package doesn't have NCCL built in)"
+        r"|ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found"
+        r"|.*CUDA error: no CUDA-capable device is detected)",
+        "the script asks for a GPU, and this rank has none, or a torch without CUDA. Let it choose "
+        'by os.environ["HPCKIT_DEVICE"] (cuda or cpu), and nccl or gloo with it; or ask for GPUs '
+        "with --gpus, and for a torch with CUDA with --env",
+    ),
+    _hint(
+        "wrong GPU",
+        r"CUDA error: invalid device ordinal",
+        "the script asks for a GPU with a number that this node has not. The GPU of a rank is its "
+        'LOCAL_RANK: torch.device("cuda", int(os.environ["LOCAL_RANK"]))',
+    ),
+    _hint(
+        "GPU memory",
+        r"OutOfMemoryError: CUDA out of memory\.|RuntimeError: CUDA out of memory\.",
+        "the GPU's memory is full. Make the batch of each rank smaller, accumulate gradients, use "
+        "bf16, or ask for GPUs with more memory. `hpckit stats` shows how much each rank used",
+    ),
+    _hint(
+        "NCCL timeout",
+        r"Watchdog caught collective operation timeout: WorkNCCL",
+        "the ranks waited for one that did not come: it may have failed, be in other code than the "
+        "others, or have had much more to do. Compare their last lines: hpckit logs {job_id} --all",
+    ),
+    _hint(
+        "port in use",
+        r"EADDRINUSE|^OSError: \[Errno 98\] (?:error while|Address already in use)",
+        "another process of the node has this port. For ranks that meet, hpckit chooses a free one "
+        "for each job: leave ports out of the script, and read MASTER_ADDR and MASTER_PORT",
+    ),
+    _hint(
+        "host memory",
+        rf"{re.escape(OUT_OF_MEMORY)}|^the job ran out of memory$"
+        r"|^rank \d+ on \S+ failed first, exit status \d+ \(out of memory\)"
+        r"|^(?:\S+\.)?_?(?:Array)?MemoryError(?::|$)",
+        "the host's memory was not enough, not the GPU's. Ask for more with --mem-gb, or use fewer "
+        "data loader workers and smaller pieces of data. `hpckit stats` shows the peak",
+    ),
+    _hint(
+        "Open MPI as root",
+        r"^mpirun has detected an attempt to run as root\.",
+        "Open MPI does not start for root. Run as another user; in a container of your own, "
+        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 before hpckit submit",
+    ),
+    _hint(
+        "arguments",
+        r"^\S+: error: (?:unrecognized arguments|the following arguments are required): ",
+        "arguments of the script stand after two dashes: hpckit submit STRATEGY SCRIPT [OPTIONS] "
+        "-- --name value",
+    ),
+    _hint(
+        "missing file",
+        r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?!/)([^'\n]+)'",
+        "the job runs in {cwd}, where it was submitted: '{0}' is looked for there. Give the whole "
+        "path, or submit from another folder",
+    ),
+    _hint(
+        "gloo at the end",
+        r"terminate called without an active exception",
+        "a known fault of torch with gloo, after the work is done: its process group outlived "
+        "destroy_process_group(). Import torch.distributed.nn at the script's top, and let the "
+        "model go first: del model; gc.collect(). Example: examples/user_script/train.py",
+    ),
+)
+
+
+def hints(words: str, run: Mapping[str, str]) -> Iterator[str]:
+    """Yield the advice that goes with an error; `run` has what the rows name."""
+    said = "\n".join(_said(words))
+    for hint in HINTS:
+        if found := hint.words.search(said):
+            yield "hint: " + hint.advice.format(*found.groups(), **run)
+
+
+def _said(words: str) -> Iterator[str]:
+    """Yield an error's lines but for the source lines of a traceback, which may quote anything."""
+    for line in words.splitlines():
+        plain = re.sub(r"^\[rank\d+\]: ?", "", line)
+        if not plain.startswith("  ") or plain.startswith("  what():"):
+            yield plain

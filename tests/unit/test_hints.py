@@ -1,0 +1,115 @@
+"""The usual ends of a rank get their advice, by the libraries' own words and nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpckit.failures import error_report
+from hpckit.hints import HINTS, hints
+from hpckit.ranks import write_rank
+from hpckit.slurm.states import JobState
+from hpckit.tracebacks import OUT_OF_MEMORY, last_error
+from tests.unit.made import make_run, rank
+
+RUN = {"job_id": "11", "cwd": "/work", "environment": "torch", "python": "/env/bin/python"}
+TRACE = 'Traceback (most recent call last):\n  File "/w/a.py", line 2, in <module>\n    x\n'
+# What the libraries wrote, here (torch 2.13 for CPUs, Open MPI 4.1) or as their users report it.
+SAID = [
+    ("syntax", '  File "/w/a.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax'),
+    ("missing package", TRACE + "ModuleNotFoundError: No module named 'lightning.pytorch'"),
+    ("shadowed module", TRACE + "AttributeError: partially initialized module 'torch' has no "
+     "attribute 'ones' (most likely due to a circular import)"),
+    ("shadowed module", TRACE + "ImportError: cannot import name 'x' from partially initialized "
+     "module 'random' (most likely due to a circular import) (/w/random.py)"),
+    ("no GPU", TRACE + "AssertionError: Torch not compiled with CUDA enabled"),
+    ("no GPU", "[rank0]: " + TRACE.replace("\n", "\n[rank0]: ")
+     + "RuntimeError: Distributed package doesn't have NCCL built in"),
+    ("no GPU", TRACE + "RuntimeError: Found no NVIDIA driver on your system. Please check that"),
+    ("wrong GPU", TRACE + "RuntimeError: CUDA error: invalid device ordinal\nCUDA kernel errors"),
+    ("GPU memory", TRACE + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB."),
+    ("GPU memory", TRACE + "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1"),
+    ("NCCL timeout", "terminate called after throwing an instance of 'c10::DistBackendError' "
+     "what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Watchdog caught collective operation "
+     "timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=9, NumelOut=9, Timeout(ms)=600000)"),
+    ("port in use", TRACE + "torch.distributed.DistNetworkError: The server socket has failed to "
+     "listen on any local network address. port: 53531, useIpv6: false, code: -98, name: "
+     "EADDRINUSE, message: address already in use"),
+    ("port in use", TRACE + "OSError: [Errno 98] Address already in use"),
+    ("host memory", f"killed by SIGKILL\n{OUT_OF_MEMORY}"),
+    ("host memory", TRACE + "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 PiB"),
+    ("host memory", TRACE + "MemoryError"),
+    ("host memory", "rank 2 on n1 failed first, exit status 137 (out of memory), 9.0 s after its"),
+    ("host memory", "the job ran out of memory"),
+    ("Open MPI as root", "-----\nmpirun has detected an attempt to run as root.\n\nRunning as"),
+    ("arguments", "train.py: error: the following arguments are required: --lr"),
+    ("arguments", "usage: a.py [-h]\na.py: error: unrecognized arguments: --epochs 3"),
+    ("missing file", TRACE + "FileNotFoundError: [Errno 2] No such file or directory: 'data/a b'"),
+    ("gloo at the end", "killed by SIGABRT; the last it wrote: terminate called without an active "
+     "exception"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "said"), SAID)
+def test_each_usual_end_gets_its_own_advice(name: str, said: str) -> None:
+    assert [row.name for row in HINTS if row.words.search(_plain(said))] == [name]
+    (advice,) = hints(said, RUN)
+    assert advice.startswith("hint: ")
+    assert "{" not in advice
+
+
+def _plain(said: str) -> str:
+    return "\n".join(line.removeprefix("[rank0]: ") for line in said.splitlines())
+
+
+def test_every_row_has_its_example() -> None:
+    assert {row.name for row in HINTS} == {name for name, _ in SAID}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        TRACE + "ValueError: SyntaxError: no",
+        TRACE.replace("    x", "    raise SyntaxError: MemoryError, EADDRINUSE") + "KeyError: 'x'",
+        TRACE + "ValueError: No module named 'x'",
+        TRACE + "FileNotFoundError: [Errno 2] No such file or directory: '/data/a'",
+        TRACE + "RuntimeError: out of memory of ideas",
+        "epoch 3: torch not compiled with CUDA enabled",
+    ],
+)
+def test_other_errors_get_none(said: str) -> None:
+    assert list(hints(said, RUN)) == []
+
+
+def test_the_advice_names_the_runs_own_python_folder_and_package() -> None:
+    (advice,) = hints("ModuleNotFoundError: No module named 'flash_attn'", RUN)
+    assert "/env/bin/python (environment torch), and it has no flash_attn" in advice
+    (advice,) = hints("FileNotFoundError: [Errno 2] No such file or directory: 'd/{0}'", RUN)
+    assert "runs in /work" in advice
+    assert "'d/{0}' is" in advice
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def f(:\n", "line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax"),
+        ("import no_such_package_here\n", "No module named 'no_such_package_here'"),
+        ("import socket as s\na = s.socket(); a.bind(('127.0.0.1', 0)); a.listen()\n"
+         "s.socket().bind(a.getsockname())\n", "Address already in use"),
+        ("open('no/such.csv')\n", "'no/such.csv'"),
+    ],
+)  # fmt: skip
+def test_what_python_really_writes_is_kept_and_advised_on(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    script, log, run = tmp_path / "a.py", tmp_path / "0.err", make_run(tmp_path)
+    script.write_text(text)
+    with log.open("wb") as stream:
+        subprocess.run([sys.executable, script], stderr=stream, check=False)
+    failed = rank(0, ended=20.0, exit_code=1, error=last_error(log))
+    write_rank(run.dir, failed)
+    report = error_report(run, [failed], JobState.FAILED)
+    assert words in report
+    assert str(script) in report
+    assert report.splitlines()[-1].startswith("hint: ")
