@@ -26,6 +26,8 @@ from hpckit.runs import (
 )
 from hpckit.values import rebuild
 
+# Where the scripts of doctor's jobs are, in any installation of hpckit.
+_TRIALS = ("doctor", "jobs")
 # Some 80,000 runs.
 _INDEX_BYTES = 16 * 2**20
 
@@ -93,7 +95,8 @@ def _indexed() -> list[_Entry]:
 def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) -> list[Run]:
     """Return the run called `word`, or every task of the array called so.
 
-    `word` is a job id, a run id, a run's folder, or `latest`: the user's own newest. `damaged` is
+    `word` is a job id, a run id, a run's folder, or `latest`: the user's own newest job or array,
+    but none of doctor's trials. `damaged` is
     told of tasks of the array that cannot be read.
 
     Raises:
@@ -102,7 +105,7 @@ def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) ->
     if "/" in word and is_folder(typed_path(word)):
         return [read_run(typed_path(word))]
     if word == "latest":
-        return [_latest(root)]
+        return _tasks_beside(_latest(root), root, damaged)
     matches, broken = _called(word, root)
     if matches:
         # In a group's folder somebody else's record may claim the id.
@@ -195,8 +198,21 @@ def _still_there(entry: _Entry, broken: list[DamagedRun] | None = None) -> Run |
     return read_or_tell(Path(entry.dir), broken)
 
 
+def _tasks_beside(run: Run, root: Path, damaged: list[DamagedRun] | None) -> list[Run]:
+    """Return all tasks of a run's array, or the run alone."""
+    if run.array_job_id is None:
+        return [run]
+    return find_runs(_parent(run.run_id), root, damaged)
+
+
+def _is_trial(run: Run) -> bool:
+    """Say whether a run is a job that `hpckit doctor` submitted, whose remains nobody asked for."""
+    script = Path(str(run.record["request"].get("script") or ""))
+    return script.parts[-3:-1] == _TRIALS and str(run.record["name"]).startswith("doctor-")
+
+
 def _latest(root: Path) -> Run:
-    here = next((run for run in list_runs(root) if run.mine), None)
+    here = next((run for run in list_runs(root) if _counts(run)), None)
     candidates = [run for run in (here, _newest_indexed()) if run]
     if not candidates:
         raise NotFoundError(f"There is no run yet in {root}. Start one: hpckit submit ddp")
@@ -204,7 +220,12 @@ def _latest(root: Path) -> Run:
 
 
 def _newest_indexed() -> Run | None:
-    return next((run for run in map(_still_there, _indexed()) if run and run.mine), None)
+    return next((run for run in map(_still_there, _indexed()) if run and _counts(run)), None)
+
+
+def _counts(run: Run) -> bool:
+    """Say whether a run may be the user's latest."""
+    return run.mine and not _is_trial(run)
 
 
 def newest_runs(

@@ -86,6 +86,8 @@ def _shape(job: JobUse) -> Iterator[str]:
     if job.gpus is not None:
         kinds = sorted({in_line(gpu.name) for gpu in job.per_gpu if gpu.name})
         yield f"{job.gpus} GPU{'s' * (job.gpus != 1)}" + (f" ({', '.join(kinds)})" if kinds else "")
+    if asked := _asked(job):
+        yield asked
     if job.requested.cores:
         yield f"{job.requested.cores} core{'s' * (job.requested.cores > 1)}"
     if job.elapsed_s is None:
@@ -95,6 +97,15 @@ def _shape(job: JobUse) -> Iterator[str]:
     yield f"ran {duration(job.elapsed_s)}{so_far}{_of_limit(job, job.elapsed_s)}"
     if job.exit_code:
         yield f"exit status {job.exit_code}"
+
+
+def _asked(job: JobUse) -> str:
+    """Say what a local run asked for, whose nodes and GPUs this one machine played."""
+    nodes, gpus = job.requested.nodes, job.requested.gpus
+    if job.job_id[:1].isdigit() or not nodes or (nodes, gpus) == (job.nodes, job.gpus):
+        return ""
+    words = f"asked for {nodes} node{'s' * (nodes > 1)}"
+    return words if gpus is None else f"{words} and {gpus} GPU{'s' * (gpus != 1)}"
 
 
 def _of_limit(job: JobUse, elapsed_s: float) -> str:
@@ -114,7 +125,7 @@ def _figures(job: JobUse, style: Style) -> Iterator[str]:
         yield from _gpu_figures(job, style)
     summary = job.summary
     yield _bar("CPU", summary.cpu_efficiency_percent, _cores(job), style)
-    yield _bar(
+    yield _memory(
         "CPU memory",
         summary.memory_efficiency_percent,
         _at_least(job, "memory_efficiency_percent")
@@ -143,7 +154,7 @@ def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
         peak = percent(summary.gpu_utilization_peak_percent)
         peak = _at_least(job, "gpu_utilization_peak_percent") + peak
         yield f"{'':{_LABEL}}peak {peak} ({job.origins['summary.gpu_utilization_peak_percent']})"
-    yield _bar(
+    yield _memory(
         "GPU memory",
         summary.gpu_memory_used_percent,
         ("highest " if len(job.per_gpu) > 1 else "")
@@ -162,6 +173,13 @@ def _bar(
         colour = "red" if value <= _LOW else "yellow" if value <= _MIDDLING else "green"
         text = style.paint(text, colour)
     return f"{text} {words}" if words else text
+
+
+def _memory(label: str, value: float | None, words: str, style: Style) -> str:
+    """Return the row of a peak; without a limit there is no bar to fill."""
+    if value is None and words.endswith("iB"):
+        return f"{label:<{_LABEL}}{words} at the peak; the limit is not known"
+    return _bar(label, value, words, style)
 
 
 def _of(part: float | None, limit: float | None) -> str:

@@ -1,10 +1,12 @@
 """Words of the page that depend on how a job went."""
 
+from dataclasses import replace
+
 import pytest
 
 from hpckit.report.page import Page, page
 from hpckit.report.view import Style
-from hpckit.stats.summary.values import Attempt, JobUse, Requested
+from hpckit.stats.summary.values import Attempt, JobUse, Requested, Summary
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,18 @@ def test_each_attempt_has_all_of_the_limit(elapsed_s: float, attempts: int, word
     )
     text = " ".join(page(Page(job=job, advice=[]), Style()).split())
     assert words in text.replace("4 min,", "4 min 00 s,")
+
+
+def test_a_local_run_says_what_it_asked_for() -> None:
+    asked = Requested(nodes=2, gpus=4)
+    local = JobUse(job_id="local-1a2b3c", nodes=1, gpus=0, requested=asked)
+    assert "1 node, 0 GPUs, asked for 2 nodes and 4 GPUs," in page(Page(job=local), Style())
+    same = replace(local, nodes=2, gpus=4)
+    of_slurm = replace(local, job_id="17")
+    assert not any("asked for" in page(Page(job=job), Style()) for job in (same, of_slurm))
+
+
+def test_a_peak_without_a_limit_is_no_unknown_share() -> None:
+    job = JobUse(job_id="local-1a2b3c", summary=Summary(memory_peak_bytes=655 << 20))
+    (row,) = (row for row in page(Page(job=job), Style()).splitlines() if row.startswith("CPU mem"))
+    assert row == "CPU memory        655 MiB at the peak; the limit is not known"

@@ -118,6 +118,7 @@ def test_an_array_is_found_whole_and_each_task_alone(here: Path) -> None:
         task(here / "runs", index)
     for word in ("20", "a-1"):
         assert [run.job_id for run in find_runs(word, here / "runs")] == ["20_0", "20_2", "20_10"]
+    assert len(find_runs("latest", here / "runs")) == 3
     assert [run.job_id for run in find_runs("20_2", here / "runs")] == ["20_2"]
     assert [run.run_id for run in find_runs("a-1_10", here / "runs")] == ["a-1_10"]
 
@@ -134,6 +135,20 @@ def test_the_index_finds_runs_anywhere_and_only_them(here: Path) -> None:
     (run.dir / "run.json").unlink()
     with pytest.raises(NotFoundError):
         find_runs("77", empty)
+
+
+def test_doctors_trials_are_never_the_latest(here: Path) -> None:
+    own = make_run(here / "runs", "own", job_id="5", submitted_at=1.0, name="doctor-strange")
+    job = "/opt/lib/hpckit/doctor/jobs/gpu_hello.py"
+    for number, request in ((6, {"target": "ddp", "script": job}), (7, {"script": None})):
+        trial = make_run(
+            here / "runs", f"doctor-gpu-{number}", job_id=str(number), submitted_at=float(number),
+            name="doctor-gpu", request=request,
+        )  # fmt: skip
+        add_to_index([trial])
+        newest = own if number == 6 else trial
+        assert [run.dir for run in find_runs("latest", here / "runs")] == [newest.dir]
+    assert [run.job_id for run in find_runs("6", here / "runs")] == ["6"]
 
 
 def test_a_lost_or_torn_index_costs_only_a_scan(here: Path) -> None:

@@ -109,4 +109,12 @@ def write_summary(run_dir: Path) -> None:
         _log.warning("No summary.json: %s", error)
         return
     if result.returncode != 0:
-        _log.warning("No summary.json: %s", result.stderr.strip()[-500:])
+        said = result.stderr.strip()[-500:] or f"its process {_how(result.returncode)}"
+        _log.warning("No summary.json: %s", said)
+
+
+def _how(status: int) -> str:
+    """Say how a process ended that wrote nothing."""
+    if status >= 0:
+        return f"ended with status {status}"
+    return f"was ended by {signal.Signals(-status).name}"
