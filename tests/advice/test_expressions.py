@@ -243,7 +243,7 @@ SCALARS = st.one_of(
     ),
     st.dictionaries(st.sampled_from(sorted(NAMES)), SCALARS),
 )
-@settings(max_examples=600, deadline=500)
+@settings(max_examples=600)
 def test_nothing_but_config_error_ever_comes_of_any_text(text: str, values: dict) -> None:
     try:
         expression = read(text)

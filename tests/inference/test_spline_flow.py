@@ -144,7 +144,7 @@ def test_a_seed_makes_the_flow_and_leaves_the_global_generator_alone() -> None:
 
 
 @given(dim=st.integers(1, 6), units=st.integers(1, 9), blocks=st.integers(0, 2), seed=st.integers())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_log_prob_is_the_density_of_samples(dim: int, units: int, blocks: int, seed: int) -> None:
     flow = scattered(SplineFlow(dim, 2, units, blocks, 3, 2.0, seed=seed % 2**32).double())
     z, log_q = flow.sample(40)

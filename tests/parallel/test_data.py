@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("mlxtend")
 
-from hypothesis import given, settings  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler  # noqa: E402
 
@@ -308,7 +308,6 @@ def test_samples_move_without_a_change_of_their_own(folder: Path) -> None:
         Samples(torch.ones(3), torch.ones(2))
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=2, max_size=60), st.integers(1, 20), st.integers(1, 25), st.randoms())
 def test_windows_of_any_text(text: bytes, context: int, stride: int, chance: random.Random) -> None:
     tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8)

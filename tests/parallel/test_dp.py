@@ -34,7 +34,7 @@ def gap(one: nn.Module, other: nn.Module) -> float:
     return max((mine - wanted).abs().max().item() for mine, wanted in pairs)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     replicas=st.integers(1, 7),
     batch=st.integers(1, 12),

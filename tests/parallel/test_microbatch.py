@@ -61,7 +61,7 @@ def gap(one: nn.Module, other: nn.Module) -> float:
     return max((mine - wanted).abs().max().item() for mine, wanted in pairs)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     replicas=st.integers(1, 6),
     sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3),
@@ -104,7 +104,7 @@ def test_any_parts_are_one_big_batch(
     assert trainer.evaluate(inputs, targets).loss == pytest.approx(wanted, rel=most * 10)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     replicas=st.integers(1, 3),
@@ -129,7 +129,6 @@ def test_accumulated_calls_weigh_each_sample_alike(
     assert (trainer.flush(), trainer.waiting) == (False, 0)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.none() | st.integers(1, 45), st.integers(1, 8))
 def test_spans_have_each_sample_once_and_in_order(
     total: int, microbatch: int | None, replicas: int

@@ -110,7 +110,7 @@ def test_the_losses_are_those_of_one_device(
     assert losses[-1] < 0.9 * losses[0], "nothing was trained, so that nothing was compared"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(1, 6), st.integers(1, 20), st.integers(1, 9), st.booleans())
 def test_any_batches_on_any_number_of_replicas(
     replicas: int, count: int, batch: int, mean: bool

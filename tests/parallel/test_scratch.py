@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -78,7 +78,6 @@ def test_copies_never_share_memory() -> None:
     assert copied[0].data_ptr() != original[0].data_ptr()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 6), st.lists(st.integers(0, 4), max_size=3), st.booleans())
 def test_both_reductions_give_the_sum_on_every_replica(
     count: int, shape: list[int], transposed: bool

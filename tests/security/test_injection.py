@@ -135,7 +135,7 @@ def test_bash_and_sbatch_read_the_same_script_with_any_value(tmp_path, collectio
 
 
 @pytest.mark.parametrize("case", ["lmod", "venv", "conda"])
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(words=st.lists(st.sampled_from(PRINTABLE), min_size=2, max_size=4))
 def test_strings_put_together_do_no_better(tmp_path_factory, case, words) -> None:
     value, folder = "x" + "".join(words), tmp_path_factory.mktemp("made")

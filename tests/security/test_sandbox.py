@@ -301,7 +301,7 @@ PIECES = ["'", '"', "`", "$(", ")", "${a:-", "}", "\\", "$'", " ", "\n", "a", "E
           "echo ", "cat <<EOF\n", "cat <<-'EOF'\n", "\nEOF\n", "{{ x }}", "{{ x }}"]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=14))
 def test_what_passes_holds_in_bash(pieces: list[str]) -> None:
     """bash runs no command of a value, whatever quotes, commands and here-documents are about."""

@@ -17,13 +17,12 @@ from hpckit.stats.samples.reading import Damage, read_records
 from hpckit.stats.samples.records import samples_files
 from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually
 from tests.stats.conftest import Played
+from tests.stats.exact import Row, close, read_log
 from tests.stats.stub.script import Gpu, Steps, Stub, busy, uuid
 
 NODES = ("c1", "c2")
 SCALE = 32.0
 WORK = SCRIPTS / "played.py"
-# Between the sample's time and the reading of a GPU, on a loaded machine; and the driver's windows.
-SLACK_S = 0.05
 CLOCK = f"{sys.executable} -c 'import time; print(time.monotonic())'"
 Nodes = Mapping[str, Sequence[Gpu]]
 
@@ -62,6 +61,7 @@ class Theatre:
         return {
             "LD_LIBRARY_PATH": str(self.library.parent),
             "NVML_STUB_SCRIPT": str(self.desk.work / f"{name}.%h.txt"),
+            "NVML_STUB_READS": str(self.desk.work / f"{name}.%h.reads"),
             "NVML_STUB_SCALE": f"{SCALE:g}",
         }
 
@@ -82,6 +82,7 @@ class Theatre:
         record = self.desk.submit(*argv, env=environment)
         return Show(
             theatre=self,
+            name=name,
             nodes=nodes,
             interval_s=interval_s,
             job_id=record["job_id"],
@@ -94,6 +95,7 @@ class Show:
     """One job, what was played to it, what it wrote and what `hpckit stats` says."""
 
     theatre: Theatre
+    name: str
     nodes: Nodes
     interval_s: float
     job_id: str
@@ -143,87 +145,26 @@ class Show:
                 found[file.host] = Played(records=records, damage=damage, stub=stub)
         return found
 
-    def rows(self, host: str) -> list[tuple[Record, Played, int, Gpu]]:
+    def rows(self, host: str) -> list[Row]:
         """Each GPU of the job on a node: its figures, samples, place in them, and script."""
         of = {gpu.uuid: gpu for gpu in self.nodes[host]}
         table = [info.uuid for info in self.played[host].header.gpus]
         mine = [row for row in self.document["per_gpu"] if row["host"] == host]
         assert [row["uuid"] for row in mine] == table
-        return [(row, self.played[host], at, of[row["uuid"]]) for at, row in enumerate(mine)]
+        played = self.played[host]
+        log = self.theatre.desk.work / f"{self.name}.{host}.reads"
+        reads = read_log(log, played.header.pid)
+        return [
+            Row(
+                figures=row, played=played, at=at, gpu=of[row["uuid"]],
+                reads=reads.get(row["uuid"], {}),
+            )
+            for at, row in enumerate(mine)
+        ]  # fmt: skip
 
     def codes(self) -> set[tuple[str, str | None, str | None]]:
         """Each note's code, host and GPU."""
         return {(note["code"], note["host"], note["gpu"]) for note in self.document["notes"]}
-
-
-def known(played: Played, at: int, name: str) -> tuple[float, float]:
-    """Return from when to when a GPU's field is known, in script seconds."""
-    rows = played.gpu(at)
-    have = [number for number, (_, sample) in enumerate(rows) if getattr(sample, name) is not None]
-    counter = name in ("energy_mj", "memory_bytes")  # means are of the time since the last sample
-    return rows[max(have[0] - (not counter), 0)][0], rows[have[-1]][0]
-
-
-def idle_percent(gpu: Gpu, begin: float, end: float) -> float:
-    """Return the exact share of time in which no kernel ran."""
-    idle = [(at, 0.0 if value else 100.0) for at, value in gpu.curves["util"]]
-    return Gpu(index=0, curves={"idle": idle}).mean("idle", begin, end)
-
-
-def close(exact: float) -> object:
-    """Say that a figure is within 1 % of the exact one."""
-    return pytest.approx(exact, rel=0.01, abs=1e-6)
-
-
-def assert_gpu(row: Record, played: Played, at: int, gpu: Gpu, *, activity: float = 0.01) -> None:
-    """Mean, peak, idle share, memory, power and energy are within 1 % of the script's.
-
-    `activity` is how near GPM's means must be.
-    """
-    begin, end = known(played, at, "utilization_permille")
-    exact = {
-        "utilization_percent": gpu.mean("util", begin, end),
-        "idle_percent": idle_percent(gpu, begin, end),
-        "hours": (end - begin) / SCALE / 3600,
-    }
-    peak = max(value for since, value in gpu.curves["util"] if since < end)
-    exact["utilization_peak_percent"] = peak
-    begin, end = known(played, at, "memory_bytes")
-    memory = max(value for since, value in gpu.curves["memory"] if since < end)
-    assert row["memory_peak_bytes"] == memory
-    total = played.header.gpus[at].memory_total_bytes
-    exact["memory_used_percent"] = memory / total * 100
-    for name, curve in (("sm_active", "sm"), ("tensor", "tensor"), ("dram", "dram")):
-        begin, end = known(played, at, f"{curve}_permille")
-        found = gpu.mean(curve, begin, end)
-        # A sample's permille has no tenths, and GPM has no times of its own: where a curve jumps,
-        # the reading comes after the sample's time.
-        values = [value for _, value in gpu.curves[curve]]
-        late = (max(values) - min(values)) * SLACK_S / ((end - begin) / SCALE)
-        near = pytest.approx(found, rel=activity, abs=0.05 + late)
-        assert row[f"{name}_percent"] == near, (name, begin, end)
-    if not gpu.slice_of:
-        begin, end = known(played, at, "energy_mj")
-        watts = gpu.mean("power", begin, end) / 1000
-        exact["power_watts_mean"] = watts
-        exact["energy_joules"] = watts * (end - begin) / SCALE
-    found = {name: row[name] for name in exact}
-    assert found == {
-        name: pytest.approx(value, rel=0.01, abs=0.0005) for name, value in exact.items()
-    }, row["uuid"]
-
-
-def assert_moments(show: Show, row: Record, played: Played, first: float, last: float) -> None:
-    """First use and idle tail are right to one period; `first`, `last` use in real seconds."""
-    boot_to_epoch = (
-        played.header.epoch_us / 1e6 - played.stub.script_time(played.header.mono_us) / SCALE
-    )
-    end = played.samples[-1].mono_us
-    slack = show.interval_s + SLACK_S
-    wanted = first + boot_to_epoch - show.document["attempts"][-1]["start"]
-    assert row["first_use_s"] == pytest.approx(wanted, abs=slack)
-    tail = played.stub.script_time(end) / SCALE - last
-    assert row["idle_tail_s"] == pytest.approx(max(tail, 0), abs=slack)
 
 
 def assert_whole(show: Show) -> None:
@@ -231,12 +172,10 @@ def assert_whole(show: Show) -> None:
     summary = show.document["summary"]
     rows = [row for host in show.played for row in show.rows(host)]
     util = energy = hours = 0.0
-    for _, played, at, gpu in rows:
-        begin, end = known(played, at, "utilization_permille")
-        util += gpu.mean("util", begin, end) * (end - begin)
-        hours += end - begin
-        begin, end = known(played, at, "energy_mj")
-        energy += gpu.mean("power", begin, end) * (end - begin) / SCALE / 1000
+    for row in rows:
+        util += row.mean("util", "utilization_permille") * row.hours()
+        hours += row.hours()
+        energy += row.energy()[0]
     assert summary["gpu_utilization_percent"] == close(util / hours)
     assert summary["energy_joules"] == close(energy)
     samples = [len(played.samples) for played in show.played.values()]

@@ -23,13 +23,13 @@ from tests.slurm.playing import (
     Show,
     Theatre,
     assert_coverage,
-    assert_gpu,
     assert_whole,
     gpu,
 )
 from tests.slurmbox import daemons
 from tests.slurmbox.fixture import Slurm
 from tests.stats.conftest import Played
+from tests.stats.exact import assert_gpu
 from tests.stats.stub.script import build_library
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
@@ -107,7 +107,7 @@ def assert_account(show: Show, state: str) -> None:
     for host in show.played:
         assert show.played[host].damage.bad_lines == 0
         for row in show.rows(host):
-            assert_gpu(*row)
+            assert_gpu(row)
     assert_whole(show)
     written: Record = json.loads((show.run_dir / "summary.json").read_text())
     assert (written["state"], written["summary"]) == (state, show.document["summary"])
@@ -238,6 +238,7 @@ def test_a_job_that_hpckit_did_not_submit(theatre: Theatre) -> None:
     desk.submitted.append(job_id)
     show = Show(
         theatre=theatre,
+        name="foreign",
         nodes=GPUS,
         interval_s=0.2,
         job_id=job_id,
@@ -250,7 +251,7 @@ def test_a_job_that_hpckit_did_not_submit(theatre: Theatre) -> None:
     assert show.document["sources"][0] == "samples"
     for host in show.played:
         for row in show.rows(host):
-            assert_gpu(*row)
+            assert_gpu(row)
     assert_whole(show)
     assert not (folder / "summary.json").exists()
 

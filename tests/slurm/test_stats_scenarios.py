@@ -24,14 +24,12 @@ from tests.slurm.playing import (
     Show,
     Theatre,
     assert_coverage,
-    assert_gpu,
-    assert_moments,
     assert_whole,
     gpu,
     gpu_uuid,
-    known,
 )
 from tests.slurmbox.fixture import Slurm
+from tests.stats.exact import assert_gpu, assert_moments
 from tests.stats.stub.script import Gpu, Steps, build_library, busy
 
 # All jobs run while the first test waits; a loaded machine may take three times as long.
@@ -186,15 +184,15 @@ def of_gpu(show: Show, uuid: str) -> Record:
     return next(row for row in show.document["per_gpu"] if row["uuid"] == uuid)
 
 
-def assert_all(show: Show, **options: Any) -> None:
+def assert_all(show: Show) -> None:
     """Every GPU, node and the whole agree with the script."""
     assert set(show.played) == set(show.nodes)
     for host, played in show.played.items():
         assert len(played.header.gpus) == 2
         assert played.header.gpu_method == METHODS[host]
         for row in show.rows(host):
-            assert_gpu(*row, **options)
-            assert not row[0]["lost"]
+            assert_gpu(row)
+            assert not row.figures["lost"]
     assert_whole(show)
 
 
@@ -208,26 +206,27 @@ def test_constant(completed: Completed) -> None:
 
 def test_square_wave(completed: Completed) -> None:
     show = completed("square-wave")
-    # GPM gives a reading each 100 ms, so at this period an edge may count for that much.
-    assert_all(show, activity=0.05)
+    assert_all(show)
 
 
 def test_idle_tail(completed: Completed) -> None:
     show = completed("idle-tail")
-    assert_all(show, activity=0.02)
-    for host, played in show.played.items():
-        for row, *_ in show.rows(host):
-            assert_moments(show, row, played, first=played.span()[0] / SCALE, last=9)
-            assert row["idle_tail_s"] > 5
+    assert_all(show)
+    began = show.document["attempts"][-1]["start"]
+    for host in show.played:
+        for row in show.rows(host):
+            assert_moments(row, began, first=0, last=9 * SCALE)
+            assert row.figures["idle_tail_s"] > 5
 
 
 def test_late_start(completed: Completed) -> None:
     show = completed("late-start")
-    assert_all(show, activity=0.02)
-    for host, played in show.played.items():
-        for row, *_ in show.rows(host):
-            assert_moments(show, row, played, first=9, last=played.span()[1] / SCALE)
-            assert row["idle_tail_s"] == 0
+    assert_all(show)
+    began = show.document["attempts"][-1]["start"]
+    for host in show.played:
+        for row in show.rows(host):
+            assert_moments(row, began, first=9 * SCALE, last=float("inf"))
+            assert row.figures["idle_tail_s"] == 0
 
 
 def test_straggler(completed: Completed) -> None:
@@ -249,18 +248,19 @@ def assert_gone(show: Show, code: str) -> None:
     assert (code, "c1", gone["uuid"]) in show.codes()
     for host in NODES:
         for row in show.rows(host):
-            assert_gpu(*row)
+            assert_gpu(row)
     full = [row for row in show.document["per_gpu"] if not row["lost"]]
-    _, played, at, _ = next(row for row in show.rows("c1") if row[0]["lost"])
-    begin, end = known(played, at, "utilization_permille")
-    assert EVENT - show.interval_s - 0.2 <= end / played.stub.scale <= EVENT
-    assert played.span()[1] - end > 2 * played.stub.scale
+    row = next(row for row in show.rows("c1") if row.figures["lost"])
+    end = row.last("utilization_permille") / SCALE
+    following = next(time for time in row.times if time / SCALE > end)
+    assert end <= EVENT <= following / SCALE + 0.2
+    assert row.times[-1] / SCALE - end > 2
     # It was busy when last seen: what came after is unknown, and no idle time.
     assert gone["idle_tail_s"] == 0
     assert gone["idle_percent"] == 0
     assert gone["longest_idle_s"] == 0
     seconds = [row["energy_joules"] / row["power_watts_mean"] for row in (gone, *full)]
-    assert seconds[0] == pytest.approx((end - begin) / played.stub.scale, rel=0.03)
+    assert seconds[0] == pytest.approx(end - row.times[0] / SCALE, rel=0.03)
     assert min(seconds[1:]) > seconds[0] + 2
     assert_whole(show)
 
@@ -320,14 +320,15 @@ def test_mig_slices(completed: Completed) -> None:
     for host in NODES:
         rows = show.rows(host)
         assert len(rows) == 2
-        assert len({row["uuid"] for row, *_ in rows}) == 2
-        for row, played, at, gpu_ in rows:
-            assert_gpu(row, played, at, gpu_)
-            assert row["mig"]
-            assert row["utilization_source"] == "gpm"
-            assert row["memory_total_bytes"] == MIG_TOTAL
+        assert len({row.figures["uuid"] for row in rows}) == 2
+        for row in rows:
+            assert_gpu(row)
+            assert row.figures["mig"]
+            assert row.figures["utilization_source"] == "gpm"
+            assert row.figures["memory_total_bytes"] == MIG_TOTAL
             # The board's, not this slice's.
-            assert (row["energy_joules"], row["power_watts_mean"]) == (None, None)
+            energy = (row.figures["energy_joules"], row.figures["power_watts_mean"])
+            assert energy == (None, None)
     used = sorted(row["utilization_percent"] for row in show.document["per_gpu"])
     assert used[0] < 12 < 79 < used[-1]
     assert show.document["summary"]["energy_joules"] is None
@@ -364,7 +365,7 @@ def test_counter_reset(completed: Completed) -> None:
     assert (host, of_gpu(show, uuid)["index"] % 2) == ("c1", 1)
     # What was used between the last sample before the reset and the reset is not known: at this
     # period 0.05 s of some 8. Of what came before and after, neither half is missing.
-    assert_all(show, activity=0.02)
+    assert_all(show)
 
 
 def test_two_jobs_on_one_node(completed: Completed) -> None:

@@ -94,11 +94,6 @@ class Played:
                 weight += at - before
         return total / weight
 
-    def known_until(self, position: int, name: str) -> float:
-        """The last sample may come too soon after the one before to have GPM metrics."""
-        rows = self.gpu(position)
-        return max(at for at, sample in rows if getattr(sample, name) is not None)
-
     def energy_mj(self, position: int) -> int:
         """Energy by counter differences; a counter that went back starts again at 0."""
         found = [s.energy_mj for _, s in self.gpu(position) if s.energy_mj is not None]

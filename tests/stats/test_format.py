@@ -77,7 +77,6 @@ samples = st.builds(
 
 
 # A GPU and a node both have `memory_bytes`; the GPU's counts KiB in 32 bits.
-@settings(deadline=None)
 @given(found=st.lists(samples, max_size=5))
 def test_samples_round_trip(found: list[Sample], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("s") / "a.r0.1.jsonl"
@@ -125,7 +124,7 @@ def whole_file(tmp: Path, count: int = 30) -> tuple[Path, list[Record]]:
     return path, records
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(cut=st.integers(0, 9_000))
 def test_a_torn_tail_costs_the_last_record(
     cut: int, tmp_path_factory: pytest.TempPathFactory
@@ -146,7 +145,7 @@ def test_a_torn_tail_costs_the_last_record(
     assert damage.torn == (len(found) == lines and not content.endswith(b"\n"))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(["flip", "hole", "insert", "drop"]))
 def test_damage_costs_only_what_it_hit(
     seed: int, kind: str, tmp_path_factory: pytest.TempPathFactory

@@ -6,11 +6,13 @@ A script runs faster than real time (`scale`), samples come every 0.2 s.
 import os
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
 from hpckit.stats.samples.records import GPM, MEAN, SHARED, SPOT, UNVERIFIED, VERIFIED
 from tests.stats.conftest import Played, Start
+from tests.stats.exact import Exact, read_log
 from tests.stats.stub.script import Gpu, Stub, busy, uuid
 
 WAVE = [(at * 5.0, 100.0 * (at % 2)) for at in range(40)]
@@ -24,26 +26,30 @@ def play(start: Start, gpus: Sequence[Gpu], *, seconds: float = SHORT, **options
     return running.stop()
 
 
-def assert_true(played: Played, gpus: Sequence[Gpu], slack: float = 8) -> None:
+def exactly(played: Played, gpus: Sequence[Gpu]) -> list[Exact]:
+    """What samples must say of each GPU."""
+    reads = read_log(played.stub.folder / "reads", played.header.pid)
+    return [
+        Exact(played=played, at=at, gpu=gpu, reads=reads[uuid(gpu.index)])
+        for at, gpu in enumerate(gpus)
+    ]
+
+
+def assert_true(played: Played, gpus: Sequence[Gpu]) -> None:
     """Means, memory peak and energy agree with the script's exact values within 1 %."""
-    for position, gpu in enumerate(gpus):
-        begin, end = played.span()
-        for name, curve, unit in (
-            ("utilization_permille", "util", 10),
-            ("sm_permille", "sm", 10),
-            ("occupancy_permille", "occupancy", 10),
-            ("tensor_permille", "tensor", 10),
-            ("dram_permille", "dram", 10),
+    for position, exact in enumerate(exactly(played, gpus)):
+        for name, curve in (
+            ("utilization_permille", "util"),
+            ("sm_permille", "sm"),
+            ("occupancy_permille", "occupancy"),
+            ("tensor_permille", "tensor"),
+            ("dram_permille", "dram"),
         ):
-            exact = gpu.mean(curve, begin, played.known_until(position, name)) * unit
-            # Utilization comes in windows that end up to 1/3 s of script before the sample.
-            assert played.mean(position, name) == pytest.approx(exact, rel=0.01, abs=slack), name
-        seconds = (end - begin) / SCALE
-        energy = gpu.mean("power", begin, end) * seconds
-        # Counters are read up to a millisecond after the sample's time.
-        assert played.energy_mj(position) == pytest.approx(energy, rel=0.01)
+            near = pytest.approx(exact.mean(curve, name) * 10, rel=0.01, abs=0.5)
+            assert played.mean(position, name) == near, name
+        assert played.energy_mj(position) == pytest.approx(exact.energy()[0] * 1000, rel=1e-3)
         peak = max(sample.memory_bytes or 0 for _, sample in played.gpu(position))
-        assert peak == max(value for at, value in gpu.curves["memory"] if at < end)
+        assert peak == exact.peak("memory", "memory_bytes")
 
 
 def test_constant(start: Start) -> None:
@@ -69,8 +75,7 @@ def test_constant(start: Start) -> None:
 
 def test_square_wave(start: Start) -> None:
     gpus = [busy(0, WAVE), busy(1, [(at + 2.5, value) for at, value in WAVE])]
-    # On a loaded machine the sampler's threads wait at some of the forty edges.
-    assert_true(play(start, gpus), gpus, slack=20)
+    assert_true(play(start, gpus), gpus)
 
 
 def test_spot_readings_between_samples(start: Start, stub: Stub) -> None:
@@ -92,15 +97,20 @@ def test_idle_tail(start: Start) -> None:
     gpus = [busy(0, [(0, 95), (30, 0)])]
     played = play(start, gpus)
     assert_true(played, gpus)
-    tail = [sample for at, sample in played.gpu(0) if at > 35]
-    assert {sample.utilization_permille for sample in tail} == {0}
+    (exact,) = exactly(played, gpus)
+    values = exact.values("utilization_permille")
+    said = exact.said("utilization_permille")
+    assert {values[part.number] for part in said if part.begin >= 30} == {0}
 
 
 def test_late_start(start: Start) -> None:
     gpus = [busy(0, [(0, 0), (40, 100)])]
     played = play(start, gpus)
     assert_true(played, gpus)
-    assert not any(sample.utilization_permille for at, sample in played.gpu(0) if at < 39)
+    (exact,) = exactly(played, gpus)
+    values = exact.values("utilization_permille")
+    said = exact.said("utilization_permille")
+    assert {values[part.number] for part in said if part.end <= 40} == {0}
 
 
 def test_straggler(start: Start) -> None:
@@ -146,9 +156,10 @@ def test_errors_in_the_middle_of_a_run(start: Start) -> None:
     assert found == {uuid(0): 999, uuid(1): 16, uuid(2): 999, "MIG-1": 2}
     assert [note.gpu for note in played.notes if note.code == "gpu_back"] == [uuid(2)]
     for name in gone:
-        rows = played.gpu(at[name])
-        assert all(sample.memory_bytes for when, sample in rows if when < 19)
-        assert not any(sample.memory_bytes for when, sample in rows if 26 < when < 39)
+        # A sample is read between its time and the next one's.
+        rows = [(when, row, end) for (when, row), (end, _) in pairwise(played.gpu(at[name]))]
+        assert all(row.memory_bytes for _, row, end in rows if end < 20)
+        assert not any(row.memory_bytes for when, row, end in rows if when > 20 and end < 40)
     assert played.gpu(at[uuid(2)])[-1][1].memory_bytes
     # One that no longer tells its energy is read on.
     last = played.gpu(at[uuid(3)])[-1][1]
@@ -267,10 +278,9 @@ def test_counter_reset(start: Start) -> None:
     gpus = [busy(0, [(0, 100)], energy_reset=30)]
     played = play(start, gpus)
     assert "counter_reset" in played.codes()
-    begin, end = played.span()
+    (exact,) = exactly(played, gpus)
     # What was used between the last sample before the reset and the reset itself is not known.
-    exact = gpus[0].mean("power", begin, end) * (end - begin) / SCALE
-    assert played.energy_mj(0) == pytest.approx(exact, rel=0.08)
+    assert played.energy_mj(0) == pytest.approx(exact.energy()[0] * 1000, rel=1e-3)
     assert all((sample.power_mw or 0) < 700_000 for _, sample in played.gpu(0))
 
 

@@ -9,9 +9,7 @@ from hpckit.documents import Fields, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.sites import read_site
 
-any_folder = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
-)
+any_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 
 
 def document(tmp_path: Path, text: str) -> Fields:

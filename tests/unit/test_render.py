@@ -14,7 +14,7 @@ from hpckit.render import find_template, list_templates, render
 from tests.unit.made import BUILTIN, collection
 
 hypothesis_here = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
 )
 
 

@@ -5,6 +5,7 @@ Calls are named as in NVML's manual without `nvmlDevice`, and may hang when a dr
 """
 
 import importlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -17,7 +18,7 @@ from hpckit.stats.sampler.gpus import Handle, Unit
 from hpckit.stats.samples.records import GpuInfo
 
 # GPM metrics are the difference of two samples; NVML wants more than 100 ms between them.
-GPM_SHORTEST_US = 100_000
+GPM_SHORTEST_NS = 100_000_000
 # In nvml.h: GRAPHICS_UTIL, SM_UTIL, SM_OCCUPANCY, ANY_TENSOR_UTIL, DRAM_BW_UTIL, all in percent.
 _GPM_METRICS = (1, 2, 3, 5, 10)
 
@@ -242,20 +243,22 @@ class Gpm:
         self._question.numMetrics = len(_GPM_METRICS)
         for at, metric in enumerate(_GPM_METRICS):
             self._question.metrics[at].metricId = metric
-        self._seen_us: int | None = None
+        self._seen_ns: int | None = None
 
-    def permilles(self, now_us: int) -> Sequence[int | None]:
+    def permilles(self) -> Sequence[int | None]:
         """Return the metrics of _GPM_METRICS since the last call; all None the first time."""
-        if self._seen_us is not None and now_us - self._seen_us <= GPM_SHORTEST_US:
+        # By its own clock: a sample's time may be long ago on a loaded node.
+        since, now = self._seen_ns, time.monotonic_ns()
+        if since is not None and now - since <= GPM_SHORTEST_NS:
             return (None,) * len(_GPM_METRICS)
         unit = self._unit
         if unit.instance is None:
             self._nvml.call("nvmlGpmSampleGet", unit.handle, self._next)
         else:
             self._nvml.call("nvmlGpmMigSampleGet", unit.board, unit.instance, self._next)
-        first, self._seen_us = self._seen_us is None, now_us
+        self._seen_ns = now
         self._last, self._next = self._next, self._last
-        return (None,) * len(_GPM_METRICS) if first else self._metrics()
+        return (None,) * len(_GPM_METRICS) if since is None else self._metrics()
 
     def _metrics(self) -> list[int | None]:
         question = self._question

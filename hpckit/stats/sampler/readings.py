@@ -55,7 +55,7 @@ class GpuReader:
         """
         handle = self.unit.handle
         self._answered, self._failures = False, []
-        graphics, sm, occupancy, tensor, dram = self._activity(now_us)
+        graphics, sm, occupancy, tensor, dram = self._activity()
         energy, power = self._energy_and_power(now_us)
         found = GpuSample(
             energy_mj=energy,
@@ -111,7 +111,7 @@ class GpuReader:
             processes=self._ask("processes", lambda: nvml.processes(self.unit.handle)),
         )
 
-    def _activity(self, now_us: int) -> tuple[int | None, ...]:
+    def _activity(self) -> tuple[int | None, ...]:
         unknown = (None,) * 5
         if not self.unit.info.gpm:
             return unknown
@@ -120,7 +120,7 @@ class GpuReader:
         gpm = self._gpm
         if gpm is None:
             return unknown
-        found = self._ask("GPM", lambda: gpm.permilles(now_us))
+        found = self._ask("GPM", gpm.permilles)
         return unknown if found is None else tuple(found)
 
     def _energy_and_power(self, now_us: int) -> tuple[int | None, int | None]:

@@ -3,6 +3,8 @@
  * NVML_STUB_SCRIPT  the script (its words: tests/stats/stub/script.py, which writes it and computes
  *                   the exact means of what is played); `%h` in it is the host's name
  * NVML_STUB_SCALE   script seconds per real second, 1 if not set
+ * NVML_STUB_READS   a file that is told of each reading of GPM, energy and buffered utilization: pid,
+ *                   UUID, which, its time, and until when it speaks; `%h` as above
  * NVML_STUB_T0      CLOCK_MONOTONIC, in seconds, at which the script starts; first call if not set
  *
  * Values hold from their time to the next one's. Power is what the energy counter's slope shows in
@@ -46,7 +48,7 @@ static Unit units[UNITS];
 static int unit_count, missing_driver, loaded;
 static double scale = 1, start = -1;
 static char driver[80] = "570.86";
-static FILE *calls;
+static FILE *calls, *reads;
 
 static double real_now(void) {
     struct timespec now;
@@ -91,21 +93,25 @@ static void load_line(Unit *unit, const char *key, char *rest) {
     } else { fprintf(stderr, "nvml_stub: unknown word '%s'\n", key); abort(); }
 }
 
+/* Fills in the host's name for %h. */
+static char *named(const char *text) {
+    static char path[4096];
+    char host[256];
+    const char *mark = strstr(text, "%h");
+    int before = mark ? mark - text : (int)strlen(text);
+    if (gethostname(host, sizeof host)) abort();
+    snprintf(path, sizeof path, "%.*s%s%s", before, text, mark ? host : "", mark ? mark + 2 : "");
+    return path;
+}
+
 static void load(void) {
     if (loaded++) return;
     const char *text;
-    char path[4096], host[256];
     if ((text = getenv("NVML_STUB_SCALE"))) scale = atof(text);
     start = (text = getenv("NVML_STUB_T0")) ? atof(text) : real_now();
     if ((text = getenv("NVML_STUB_CALLS"))) calls = fopen(text, "a");
-    path[0] = 0;
-    if ((text = getenv("NVML_STUB_SCRIPT"))) {
-        const char *mark = strstr(text, "%h");
-        int before = mark ? mark - text : (int)strlen(text);
-        if (gethostname(host, sizeof host)) abort();
-        snprintf(path, sizeof path, "%.*s%s%s", before, text, mark ? host : "", mark ? mark + 2 : "");
-    }
-    FILE *file = fopen(path, "r");
+    if ((text = getenv("NVML_STUB_READS"))) reads = fopen(named(text), "a");
+    FILE *file = (text = getenv("NVML_STUB_SCRIPT")) ? fopen(named(text), "r") : NULL;
     if (!file) { missing_driver = 1; return; }
     static char line[65536];
     char key[64];
@@ -164,6 +170,12 @@ static int ready(Unit *unit, const char *field) {
     }
     snprintf(padded, sizeof padded, " %s ", field);
     return strstr(unit->na, padded) ? NOT_SUPPORTED : SUCCESS;
+}
+/* Tells until when an answer speaks of the GPU: only then are a sample's exact figures known. */
+static void tell(const Unit *unit, const char *field, double until) {
+    if (!reads) return;
+    fprintf(reads, "%d %s %s %.9f %.9f\n", (int)getpid(), unit->uuid, field, now(), until);
+    fflush(reads);
 }
 #define READY(unit, field) do { int r_ = ready(unit, field); if (r_) return r_; } while (0)
 #define BOARD(unit) ((unit)->board ? (unit)->board : (unit))
@@ -255,6 +267,7 @@ int nvmlDeviceGetSamples(Unit *u, int kind, unsigned long long since, int *type,
         found[n++].v.ull = lround(mean(&u->curve[UTIL], from, to));
     }
     *count = n;
+    if (n) tell(u, "samples", script_time(last * window));
     return n ? SUCCESS : NOT_FOUND;
 }
 int nvmlDeviceGetTotalEnergyConsumption(Unit *u, unsigned long long *mj) {
@@ -262,6 +275,7 @@ int nvmlDeviceGetTotalEnergyConsumption(Unit *u, unsigned long long *mj) {
     double t = now(), from = t >= u->energy_reset ? u->energy_reset : 0;
     double used = integral(&u->curve[POWER], from, t) / scale;
     *mj = (t >= u->energy_reset ? 0 : u->energy_base) + (unsigned long long)used;
+    tell(u, "energy", t);
     return SUCCESS;
 }
 int nvmlDeviceGetPowerUsage(Unit *u, unsigned *mw) {
@@ -356,6 +370,7 @@ int nvmlGpmSampleFree(GpmSample *sample) { free(sample); return SUCCESS; }
 int nvmlGpmSampleGet(Unit *u, GpmSample *sample) {
     READY(u, "gpm");
     *sample = (GpmSample){now(), u};
+    tell(u, "gpm", sample->at);
     return SUCCESS;
 }
 int nvmlGpmMigSampleGet(Unit *board, unsigned instance, GpmSample *sample) {

@@ -22,6 +22,10 @@ def build_library(folder: Path) -> Path:
     return built
 
 
+# What energy counters begin with.
+ENERGY_BASE_MJ = 10**10
+
+
 def uuid(index: int) -> str:
     return f"GPU-{index:08x}-0000-4000-8000-{index:012x}"
 
@@ -39,7 +43,8 @@ class Gpu:
     def lines(self) -> str:
         first = f"slice {self.index}" if self.slice_of else f"gpu {self.index}"
         pci = f"00000000:{0x18 + self.index:02X}:00.0"
-        words = {**H200, "uuid": self.uuid or uuid(self.index), "pci": pci, "energy_base": 10**10}
+        own = {"uuid": self.uuid or uuid(self.index), "pci": pci, "energy_base": ENERGY_BASE_MJ}
+        words = {**H200, **own}
         rows = [
             first,
             *(
@@ -96,6 +101,7 @@ class Stub:
             },
             "LD_LIBRARY_PATH": str(self.library.parent),
             "NVML_STUB_SCRIPT": str(script),
+            "NVML_STUB_READS": str(self.folder / "reads"),
             "NVML_STUB_SCALE": f"{scale:g}",
             "NVML_STUB_T0": f"{self.started:.9f}",
         }
