@@ -1,5 +1,4 @@
 import itertools
-import time
 from pathlib import Path
 
 import pytest
@@ -169,10 +168,8 @@ def test_a_value_of_another_kind_is_unknown() -> None:
     ids=lambda text: text[:30],
 )  # fmt: skip
 def test_the_rest_of_python_is_refused(text: str, message: str) -> None:
-    began = time.monotonic()
     with pytest.raises(ConfigError, match=message) as caught:
         read(text)
-    assert time.monotonic() - began < 1
     assert str(caught.value).startswith("rule.yaml:7: 'when' of rule 'r': ")
     assert len(str(caught.value)) < 600
 
@@ -258,9 +255,8 @@ def test_each_part_is_evaluated_once() -> None:
     nested = "t"
     for _ in range(25):
         nested = f"(u == {nested} == u)"
-    began = time.monotonic()
+    # Twice on each of 25 levels would be 33 million times: the test would not end.
     read(nested).evaluate(VALUES | {"u": True})
-    assert time.monotonic() - began < 0.1
 
 
 @given(st.text())

@@ -17,7 +17,7 @@ from hpckit.stats.samples.reading import Damage, read_records
 from hpckit.stats.samples.records import samples_files
 from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually
 from tests.stats.conftest import Played
-from tests.stats.exact import Row, close, read_log
+from tests.stats.exact import Exact, Row, close, read_log
 from tests.stats.stub.script import Gpu, Steps, Stub, busy, uuid
 
 NODES = ("c1", "c2")
@@ -147,20 +147,22 @@ class Show:
 
     def rows(self, host: str) -> list[Row]:
         """Each GPU of the job on a node: its figures, samples, place in them, and script."""
-        of = {gpu.uuid: gpu for gpu in self.nodes[host]}
-        table = [info.uuid for info in self.played[host].header.gpus]
         mine = [row for row in self.document["per_gpu"] if row["host"] == host]
-        assert [row["uuid"] for row in mine] == table
-        played = self.played[host]
+        exact = self.exact(host, self.played[host])
+        assert [row["uuid"] for row in mine] == list(exact)
+        return [Row(figures=row, **vars(exact[row["uuid"]])) for row in mine]
+
+    def exact(self, host: str, played: Played) -> dict[str, Exact]:
+        """What a node's samples must say of each GPU, by UUID."""
+        scripts = {gpu.uuid: gpu for gpu in self.nodes[host]}
         log = self.theatre.desk.work / f"{self.name}.{host}.reads"
         reads = read_log(log, played.header.pid)
-        return [
-            Row(
-                figures=row, played=played, at=at, gpu=of[row["uuid"]],
-                reads=reads.get(row["uuid"], {}),
+        return {
+            info.uuid: Exact(
+                played=played, at=at, gpu=scripts[info.uuid], reads=reads.get(info.uuid, {})
             )
-            for at, row in enumerate(mine)
-        ]  # fmt: skip
+            for at, info in enumerate(played.header.gpus)
+        }
 
     def codes(self) -> set[tuple[str, str | None, str | None]]:
         """Each note's code, host and GPU."""
