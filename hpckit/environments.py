@@ -120,6 +120,8 @@ def why_none(word: str) -> str:
         return "is a folder, but not of a virtual environment: it has no bin/python"
     if is_file(path):
         return f"is a file in this folder: for a python write ./{word}"
+    if "/" in word and word[0] not in "/.~":
+        return f"is no path here (a module is written module:{word})"
     if "/" in word:
         return "does not exist"
     return "is no folder here"

@@ -222,7 +222,9 @@ def sync_collections(names: NamesArgument = None) -> None:
 
 
 @commands.command("remove")
-def remove_collection(name: Annotated[str, typer.Argument(help="A collection.")]) -> None:
+def remove_collection(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A collection.")],
+) -> None:
     """Take a collection off the search path; jobs that wait keep its files."""
     lock, entry = remove(name)
     say(f"Removed {entry.name} ({entry.source}) from {lock}")
@@ -262,7 +264,9 @@ def trust_folder(
 
 
 @commands.command("diff")
-def diff_collection(name: Annotated[str, typer.Argument(help="A collection.")]) -> None:
+def diff_collection(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A collection.")],
+) -> None:
     """Show what the last update of a git collection changed."""
     ((_, entry),) = entries_called([name])
     show_text(last_change(entry))

@@ -86,18 +86,24 @@ def explain(error: Exception, typed: tuple[str, ...]) -> str:
     if hasattr(error, "possibilities"):
         return _unknown_option(error, command, typed)
     if message.startswith("Got unexpected extra argument"):
-        return _too_many(message, command)
+        return _too_many(error, message, command)
     if message.startswith("No such command"):
-        return f"{message} To submit a workload or a script: hpckit submit NAME. {_see('')}"
+        return f"{message} To submit a workload or a script: hpckit submit NAME. {_see(error, '')}"
     said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     for theirs, ours in _PLAINER.items():
         said = said.replace(theirs, ours)
     latest = " (`latest` is the newest run)" if "Missing argument 'JOBID" in said else ""
-    return f"{said}{latest}. {_see(command)}"
+    return f"{said}{latest}. {_see(error, command)}"
 
 
-def _see(command: str) -> str:
-    return f"See `hpckit {command} --help`.".replace("  ", " ")
+def _path(error: Exception, command: str) -> str:
+    """Return the command in its own words, as in `hpckit workloads show`."""
+    context = getattr(error, "ctx", None)
+    return str(context.command_path) if context else f"hpckit {command}".rstrip()
+
+
+def _see(error: Exception, command: str) -> str:
+    return f"See `{_path(error, command)} --help`."
 
 
 def _unknown_option(error: Exception, command: str, typed: tuple[str, ...]) -> str:
@@ -109,16 +115,18 @@ def _unknown_option(error: Exception, command: str, typed: tuple[str, ...]) -> s
     close = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
     other = _ELSEWHERE.get(option.partition("=")[0]) if command == "submit" else None
     meant = other or (close[0] if close else None)
-    what = f"hpckit{' ' * bool(command)}{command} has no option {option}."
+    what = f"{_path(error, command)} has no option {option}."
     hint = f" Did you mean {meant}?" if meant else ""
     if command == "submit":
         return f"{what}{hint} {_where_own_words_go(option, typed)}"
     if command == "sample":
         last = "The command and its own options go last, after `--`: hpckit sample -- python x.py"
         return f"{what}{hint} {last}"
+    if command == "resubmit":
+        return f"{what}{hint} {_by_set(option, typed)}"
     if not command and not hint:
         return f"{what} Write the command first, its options after it: hpckit COMMAND [OPTIONS]."
-    return f"{what}{hint} {_see(command)}"
+    return f"{what}{hint} {_see(error, command)}"
 
 
 def _where_own_words_go(option: str, typed: tuple[str, ...]) -> str:
@@ -127,11 +135,13 @@ def _where_own_words_go(option: str, typed: tuple[str, ...]) -> str:
     if len(words) == 2:
         line = shlex.join([*words, "--", option, *([value] if value else [])])
         return f"Your script's own arguments go last, after `--`: hpckit submit {line}"
-    setting = shlex.quote(f"{option.lstrip('-')}={value or 'VALUE'}")
-    return (
-        f"A workload's parameter is given by --set, as in --set {setting}; your own script's "
-        "arguments go last, after `--`."
-    )
+    return f"{_by_set(option, typed)} Your own script's arguments go last, after `--`."
+
+
+def _by_set(option: str, typed: tuple[str, ...]) -> str:
+    name = option.partition("=")[0].lstrip("-")
+    setting = shlex.quote(f"{name}={_value(option, typed) or 'VALUE'}")
+    return f"A workload's parameter is given by --set, as in --set {setting}."
 
 
 def _value(option: str, typed: tuple[str, ...]) -> str:
@@ -144,7 +154,7 @@ def _value(option: str, typed: tuple[str, ...]) -> str:
     return ""
 
 
-def _too_many(message: str, command: str) -> str:
+def _too_many(error: Exception, message: str, command: str) -> str:
     extra = message.partition("argument(s) (")[2].removesuffix(")")
     if command == "submit":
         return (
@@ -154,4 +164,4 @@ def _too_many(message: str, command: str) -> str:
         )
     if command == "sample":
         return f"Write the command after `--`: hpckit sample -- {extra}"
-    return f"{command} takes no such word: {extra}. {_see(command)}"
+    return f"{_path(error, command)} takes no such word: {extra}. {_see(error, command)}"

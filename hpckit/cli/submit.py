@@ -20,7 +20,7 @@ from hpckit.cli.arguments import (
     TimeOption,
 )
 from hpckit.cli.mistakes import OwnWordsCommand
-from hpckit.cli.output import print_json, say, show_text
+from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.cli.prepare import prepare, say_plan, say_which_script
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
@@ -28,6 +28,20 @@ from hpckit.plan.checks import CHECKS
 from hpckit.plan.request import Request
 from hpckit.submission.model import Submission, render_script
 from hpckit.units import parse_minutes
+
+# Few scripts have options of these names.
+_HPCKITS = frozenset(
+    {
+        "--nodes",
+        "--gpus",
+        "--partition",
+        "--account",
+        "--env",
+        "--executor",
+        "--dry-run",
+        "--follow",
+    }
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -112,6 +126,7 @@ def submit(
     ] = None,
 ) -> None:
     """Submit a workload, or your own script, as one job or an array; return at once."""
+    _say_swallowed(context.obj or ())
     gpu_type, gpu_count = parse_gpus(gpus)
     request = Request(
         target=name,
@@ -156,6 +171,16 @@ def submit(
         from hpckit.cli.carry_out import carry_out  # noqa: PLC0415
 
         carry_out(submission, wait=wait, follow=follow, json=json)
+
+
+def _say_swallowed(own_words: tuple[str, ...]) -> None:
+    """Say of options that are hpckit's by their names, and stand where the script gets them."""
+    swallowed = [word for word in own_words if word.partition("=")[0] in _HPCKITS]
+    if swallowed:
+        note(
+            f"note: {', '.join(swallowed)} stands after `--`: your script gets it. Options of "
+            "hpckit go before `--`"
+        )
 
 
 def parse_gpus(text: str | None) -> tuple[str | None, int | None]:

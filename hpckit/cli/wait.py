@@ -19,7 +19,8 @@ def add_to(app: typer.Typer) -> None:
 def wait(
     job_ids: JobsArgument,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="S", help="Give up after S seconds.")
+        float | None,
+        typer.Option("--timeout", min=0, metavar="S", help="Give up after S seconds."),
     ] = None,
     runs: RunsOption = None,
     json: JsonOption = False,

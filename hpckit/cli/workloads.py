@@ -52,7 +52,8 @@ def list_all(json: JsonOption = False) -> None:
 
 @commands.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A workload.")], json: JsonOption = False
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A workload.")],
+    json: JsonOption = False,
 ) -> None:
     """Show a workload: its script and parameters, with types, defaults and help."""
     workload = load_workload(name, look_around().collections)

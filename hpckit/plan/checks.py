@@ -33,7 +33,7 @@ def check_plan(plan: Plan, request: Request, partition: Partition | None) -> Non
     if plan.executor == "slurm":
         limits = partition or Partition(name="")
         # GPUs first: too many of them also ask for too many CPUs, which nobody typed.
-        refusals |= dict(_gpu_refusals(plan, limits)) | dict(_limit_refusals(plan, limits))
+        refusals |= dict(_gpu_refusals(plan, request, limits)) | dict(_limit_refusals(plan, limits))
     for check, message in refusals.items():
         if check not in request.skip_checks:
             raise PlanError(f"{message} {off_switch(check)}")
@@ -142,7 +142,7 @@ def _limit_refusals(plan: Plan, limits: Partition) -> list[tuple[str, str]]:
     return found
 
 
-def _gpu_refusals(plan: Plan, limits: Partition) -> list[tuple[str, str]]:
+def _gpu_refusals(plan: Plan, request: Request, limits: Partition) -> list[tuple[str, str]]:
     types = plan.site.gpu_types
     if plan.site.gpu_type_required and plan.gpus_per_node and not plan.gpu_type:
         first = next(iter(types), "TYPE")
@@ -166,6 +166,14 @@ def _gpu_refusals(plan: Plan, limits: Partition) -> list[tuple[str, str]]:
         per_node = plan.site.gpus_per_node
     if per_node is None or plan.gpus_per_node <= per_node:
         return []
+    if per_node == 0 and request.gpus is None:
+        return [
+            (
+                "gpus",
+                f"Nodes of partition {limits.name!r} have no GPU, and a job asks for one unless "
+                "you say otherwise. Give --gpus 0, or another --partition.",
+            )
+        ]
     kind = f" with {plan.gpu_type}" if plan.gpu_type else ""
     nodes = -(-plan.total_gpus // per_node) if per_node else None
     advice = f" For {plan.total_gpus} GPUs: --nodes {nodes} --gpus {per_node}." if nodes else ""

@@ -148,6 +148,10 @@ NAMES = [
     case("a job left out", "logs", "'JOBID'", "`latest` is the newest run"),
     case("sample's command without --", "sample python x.py", "hpckit sample -- python x.py"),
     case("a repository without git+", "collections add github.com/lab/x", "git+https://HOST"),
+    case("a module without its kind", "submit ddp --env PyTorch/2.1", "module:PyTorch/2.1)"),
+    case("a parameter at resubmit", "resubmit latest --lr=2", "--set lr=2."),
+    case("a word too many", "workloads list ddp", "hpckit workloads list takes no such word: ddp",
+         "`hpckit workloads list --help`"),
     case("missing script", "submit ddp nowhere.py", "nowhere.py' does not exist"),
     case("script is a folder", "submit ddp code", "code' is a folder", files={"code": None}),
     case("unknown site", "submit ddp --site alviss", "'alviss'", "Did you mean 'alvis'?"),
@@ -232,7 +236,8 @@ VALUES = [
 SIZES = [
     case("GPUs over the node's", (*BOX, "--gpus", "6"), "--gpus 6", "the 4 of a node",
          "--nodes 2 --gpus 4", "--skip-check gpus", files=GOOD_SITE),
-    case("GPUs on a partition without", (*BOX, "-p", "cpu"), "--gpus 1", "the 0", files=GOOD_SITE),
+    case("GPUs on a partition without", (*BOX, "-p", "cpu"), "'cpu' have no GPU", "--gpus 0",
+         files=GOOD_SITE),
     case("GPUs over the type's", "submit ddp --site typed --gpus T4:9 --dry-run", "--gpus 9",
          "the 8", "T4", files=TYPED_SITE),
     case("nodes over the limit", (*BOX, "--nodes", "9"), "--nodes 9", "8 nodes",
@@ -354,7 +359,7 @@ TEMPLATES = [
     template("#!/bin/bash\n{% for a in header %}{% for b in header %}{% for c in header %}"
              "{% for d in header %}{% for e in header %}{% for f in header %}xxxxxxxxxxxxxxxxxxxx"
              "{% endfor %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}\n",
-             "bad.sh.j2", "50000 rounds", name="endless output"),
+             "bad.sh.j2", "50000 loop rounds", name="endless output"),
     template(f"#!/bin/bash\n{ESCAPE}\n", "bad.sh.j2:2", "unsafe", name="sandbox escape by class"),
     template("#!/bin/bash\n{{ refuse.__globals__ }}\n", "bad.sh.j2:2", "unsafe",
              name="sandbox escape by a function"),

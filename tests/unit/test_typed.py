@@ -75,6 +75,16 @@ def test_a_gpu_that_nobody_asked_for_is_not_missed(
     assert ("(gloo)" in asked) is (strategy == "ddp")
 
 
+@pytest.mark.parametrize(("words", "note"), [("--lr 1", ""), ("--nodes 2 --gpus=1", "--nodes, ")])
+def test_hpckits_options_after_the_dashes_are_noticed(
+    cli: Cli, here: Path, words: str, note: str
+) -> None:
+    (here / "one.py").write_text("print(1)\n")
+    said = cli("submit", "ddp", "one.py", "--dry-run", "--", *words.split())
+    assert said.status == 0
+    assert (f"note: {note}" in said.err and "your script gets it" in said.err) is bool(note)
+
+
 WANTS = {"templates/sites/payer.yaml": "description: d\naccount_required: true\n"}
 ASSOC = "box|phys|||\nbox|chem|||\n"
 
