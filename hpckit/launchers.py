@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
 
+# Of a local run: how long ranks may do nothing after others have ended.
+WAIT_S = 300.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
@@ -78,6 +81,16 @@ def _srun_per_node(shape: Shape) -> tuple[str, ...]:
 def _no_launch(shape: Shape) -> tuple[str, ...]:
     del shape  # mpirun is started by the supervisor, which then is the batch script's own process
     return ()
+
+
+def srun_wait_s(srun_args: Sequence[str], default: float = WAIT_S) -> float:
+    """Return the --wait among a site's arguments of srun, in seconds; the last one counts.
+
+    Locally a run of which other ranks have ended is ended when the rest did nothing for so long; 0
+    means never.
+    """
+    found = [word.partition("=")[2] for word in srun_args if word.startswith("--wait=")]
+    return float(found[-1]) if found and found[-1].isdecimal() else default
 
 
 LAUNCHERS = {

@@ -60,7 +60,7 @@ def write_last_state(run_dir: Path, state: LocalState) -> None:
     Raises:
         OSError: neither is possible.
     """
-    if state.state is JobState.FAILED and (why := no_room(run_dir)):
+    if state.state is JobState.FAILED and not state.reason and (why := no_room(run_dir)):
         state = replace(state, reason=why)
     state = replace(state, reason=state.reason[:_REASON_CHARS])
     try:

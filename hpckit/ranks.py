@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +16,7 @@ from hpckit.values import Count, Moment, Within, Word, rebuild, whole_number
 
 # A file holds the end of one traceback per restart. All together: what a login node bears.
 _MAX_BYTES, _MAX_TOGETHER, _MAX_FILES = 4 * 2**20, 256 * 2**20, 100_000
+_NAMED = 16
 # A script may remove what it finds in its run's folder, also while a record is being written.
 _REMOVALS = 5
 
@@ -167,3 +168,18 @@ def first_failure(records: Iterable[RankRecord]) -> RankRecord | None:
     stopped = (row for row in known if row.exit_code and row.ended is not None)
     own = own_failures(known)
     return own[0] if own else min(stopped, key=lambda row: row.ended or 0.0, default=None)
+
+
+def not_ended(records: Collection[RankRecord], planned: int) -> str | None:
+    """Say which ranks go on although others have ended, all of these well; None where it is not so.
+
+    "7 of 8 ranks have ended, rank 3 has not".
+    """
+    left = [row.rank for row in records if row.ended is None]
+    ended = len(records) - len(left)
+    failed = any(row.exit_code for row in records)
+    if len(records) != planned or not left or not ended or failed:
+        return None
+    numbers = ", ".join(map(str, left[:_NAMED])) + (", ..." if left[_NAMED:] else "")
+    what = f"rank {numbers} has" if len(left) == 1 else f"ranks {numbers} have"
+    return f"{ended} of {planned} ranks have ended, {what} not"

@@ -20,6 +20,7 @@ from hpckit import shell
 from hpckit.errors import CommandError
 from hpckit.files import parse_json, sealed_file
 from hpckit.interpreter import own_python
+from hpckit.launchers import WAIT_S
 from hpckit.localjob import (
     LocalState,
     cancel_asked,
@@ -32,9 +33,11 @@ from hpckit.localjob import (
 from hpckit.logs import JOB_LOG
 from hpckit.payload.children import prepare_child, shell_status, signal_group, wait_for
 from hpckit.payload.keeper import GRACE_S
+from hpckit.payload.stragglers import Stragglers
 from hpckit.payload.sweep import adopt_orphans, sweep
 from hpckit.runs import open_to_write
 from hpckit.slurm.states import JobState, is_finished
+from hpckit.units import format_seconds
 from hpckit.values import rebuild
 
 if TYPE_CHECKING:
@@ -59,6 +62,8 @@ class ControllerSpec:
     max_requeues: int = 0
     signal_delay_s: float = 90
     after: tuple[str, ...] = ()
+    ranks: int = 1
+    wait_s: float = WAIT_S
 
 
 def spec_from_json(text: str) -> ControllerSpec:
@@ -86,6 +91,7 @@ class Job:
         self.keepers = keepers
         self.child: Popen[bytes] | None = None
         self.warned = False
+        self.stragglers: Stragglers | None = None
         self.state = LocalState(
             job_id=job_id,
             state=JobState.PENDING,
@@ -115,6 +121,9 @@ class Job:
             )
         self.keepers.append(self.child)
         self.warned = False
+        self.stragglers = Stragglers(
+            self.run_dir, self.state.restarts, self.spec.ranks, self.spec.wait_s
+        )
         self._write(state=JobState.RUNNING, started=time.time(), reason="")
 
     def look(self, environ: Mapping[str, str]) -> None:
@@ -123,8 +132,18 @@ class Job:
             return
         if self.child.poll() is not None:
             self._ended(environ)
+        elif self.stragglers and (words := self.stragglers.idle()):
+            self._end_idle(words)
         else:
             self._watch_time(time.time() - self.state.started)
+
+    def _end_idle(self, words: str) -> None:
+        """End a job whose last ranks do nothing, as srun's --wait would."""
+        waited = format_seconds(self.spec.wait_s)
+        why = f"{words}, and did nothing for {waited}: hpckit has ended the run"
+        with open_to_write(self.run_dir / JOB_LOG, "ab") as log:
+            log.write(f"hpckit: {why}\n".encode())
+        self.end(JobState.FAILED, reason=why)
 
     def _watch_time(self, elapsed_s: float) -> None:
         limit_s = self.spec.time_min * 60

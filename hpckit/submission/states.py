@@ -111,6 +111,9 @@ def _status(run: Run, said: _Answers) -> RunStatus:
         status = _local_status(run, ranks, damaged)
     else:
         status = _slurm_status(run, ranks, said)
+    if status.state is JobState.RUNNING and not status.reason_text:
+        words = verdict.straggling(status.ranks, run.ranks, time.time())
+        status = replace(status, reason_text=words)
     return replace(status, damaged=tuple(damaged))
 
 

@@ -14,6 +14,7 @@ from hpckit.errors import (
     UnknownOutcomeError,
 )
 from hpckit.interpreter import own_python
+from hpckit.launchers import srun_wait_s
 from hpckit.logs import JOB_LOG
 from hpckit.payload.controller import ControllerSpec
 from hpckit.payload.task import MAX_JSON_BYTES, Task
@@ -253,6 +254,8 @@ def _controller_spec(submission: Submission, script: str, tasks: list[Task]) -> 
         max_requeues=plan.max_requeues,
         signal_delay_s=signal_delay_s(plan.time_min),
         after=submission.after_dirs,
+        ranks=plan.ranks,
+        wait_s=srun_wait_s(plan.site.srun_args),
     )
 
 

@@ -7,7 +7,7 @@ of the attempt that Slurm starts next.
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.ranks import RankRecord
+from hpckit.ranks import RankRecord, not_ended
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState
 from hpckit.units import format_minutes
@@ -16,6 +16,8 @@ from hpckit.units import format_minutes
 # acdirmax, 60 s unless mounted otherwise (nfs(5)).
 LATE_S = 60.0
 _NAMED = 3
+# From when on it is said that a rank goes on: also longer than a file may stay unseen.
+_STRAGGLING_S = 90.0
 # What accounting can say of an attempt that no other follows by itself.
 _FOR_GOOD = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.DEADLINE, JobState.REVOKED})
 
@@ -88,6 +90,18 @@ def ended_when_told(
 def all_ended(ranks: Sequence[RankRecord], planned: int) -> bool:
     """Say whether every rank of the newest attempt has written its end."""
     return len(ranks) == planned and all(row.ended is not None for row in ranks)
+
+
+def straggling(ranks: Sequence[RankRecord], planned: int, now: float) -> str | None:
+    """Say of a running job which ranks have not ended long after the others; None: it is not so.
+
+    "7 of 8 ranks have ended, rank 3 has not for 2 min"; `now` is in epoch seconds.
+    """
+    words = not_ended(ranks, planned)
+    passed_s = now - max((row.ended for row in ranks if row.ended is not None), default=now)
+    if words is None or passed_s < _STRAGGLING_S:
+        return None
+    return f"{words} for {passed_s / 60:.0f} min"
 
 
 def _failed(ranks: Sequence[RankRecord]) -> Iterator[str]:

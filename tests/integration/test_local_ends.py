@@ -120,3 +120,17 @@ def test_a_run_without_its_state_is_cancelled_or_nobody_can(here: Path, cli, mon
             said = cli(command, run["job_id"])
             assert said.status == 3
             assert "no process of this run is on" in said.err
+
+
+def test_a_rank_that_does_nothing_after_the_others_have_ended_is_ended(here: Path) -> None:
+    site = here / "templates" / "sites" / "quick.yaml"
+    site.parent.mkdir(parents=True)
+    site.write_text("description: quick\nlaunch: {srun_args: [--wait=1]}\n")
+    script = "import os, time\nif os.environ['RANK'] == '1': time.sleep(600)\n"
+    words = ("--tasks-per-node", "3", "--gpus", "0", "--site", "quick", "--wait")
+    run = submit(script, *words, status=1)
+    why = "2 of 3 ranks have ended, rank 1 has not, and did nothing for 1 s: hpckit has ended the"
+    assert run["state"] == "FAILED"
+    assert why in state(run["job_id"])["reason_text"]
+    assert why in hpckit("logs", run["job_id"], "--errors").stdout
+    assert processes_of(here) == []
