@@ -415,7 +415,9 @@ def test_a_whole_array_is_asked_for_in_one_query(fake_slurm: Path, tmp_path: Pat
 
 def test_a_local_run_asks_no_slurm(fake_slurm: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path, job_id="local-1", executor="local")
-    assert one(run).state is JobState.PENDING
+    lost = one(run)  # it is written before run.json
+    assert (lost.state, lost.elsewhere) == (JobState.UNKNOWN, True)
+    assert str(lost.reason_text).startswith("local.json is gone; no process of this run is on ")
     state = LocalState(job_id="local-1", state=JobState.COMPLETED, host="h", pid=1, pid_started=1,
                        started=10.0, ended=15.0, exit_code=0)  # fmt: skip
     write_local_state(run.dir, state)
