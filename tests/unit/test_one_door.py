@@ -19,6 +19,8 @@ ALLOWED = {
     "localjob.py": PROC,
     "payload/importable/hpckit_meeting.py": "the script itself, in its own process",
     "payload/rendezvous.py": PROC,
+    "payload/stragglers.py": PROC,
+    "payload/sweep.py": PROC,
     "stats/sampler/cgroups.py": PROC,
     "stats/sampler/node.py": PROC,
     "collections/scaffold.py": WRITES,
