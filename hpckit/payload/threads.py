@@ -2,7 +2,7 @@
 
 OpenMP and the libraries over it (torch, MKL, OpenBLAS, numexpr) start one thread per core that a
 process may use. Where several ranks may use the same cores they slow one another down many times
-over: four ranks of a small DDP on two cores took 2 to 20 times as long per step (docs/submit.md).
+over; docs/submit.md has what was measured.
 MKL_NUM_THREADS and its kin follow OMP_NUM_THREADS where they are not set themselves.
 """
 
