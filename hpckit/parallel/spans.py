@@ -1,17 +1,20 @@
 """Which samples of a batch are whose: microbatches one after the other, replicas side by side."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 
 import torch
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
-from hpckit.parallel.mirrored.values import Tree, leaves, map_tree
+from hpckit.parallel.mirrored.values import Tree, map_tree
 from hpckit.parallel.split import part_sizes
 
 # The samples from the first number up to, and without, the second.
 Span = tuple[int, int]
+# Values that are equal or not, and have no tensor inside.
+_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 
 def replicas_of(
@@ -75,7 +78,9 @@ def check_even(total: int, microbatch: int | None, replicas: int) -> None:
 
 def lengths(tree: Tree) -> list[int]:
     """Return how many samples each tensor of a tree has; a tensor without an axis has none."""
-    return [len(leaf) for leaf in leaves(tree) if _has_samples(leaf)]
+    found: list[int] = []
+    map_fields(lambda leaf: found.append(len(leaf)) if _has_samples(leaf) else None, tree)
+    return found
 
 
 def samples(tree: Tree, name: str) -> int:
@@ -94,7 +99,7 @@ def samples(tree: Tree, name: str) -> int:
 
 
 def cut(tree: Tree, span: Span, device: torch.device) -> Tree:
-    """Return some samples on a device. What has none is the same for every part."""
+    """Return some samples on a device. Values without a sample axis are the same in every part."""
 
     def part(leaf: Tree) -> Tree:
         if _has_samples(leaf):
@@ -103,7 +108,33 @@ def cut(tree: Tree, span: Span, device: torch.device) -> Tree:
             leaf = leaf.to(device, non_blocking=leaf.is_pinned())
         return leaf
 
-    return map_tree(part, tree)
+    return map_fields(part, tree)
+
+
+def map_fields(change: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
+    """Return what `map_tree` does, also of the fields of dataclasses.
+
+    Raises:
+        ValueError: the trees are not of one shape.
+    """
+
+    def leaf(first: Tree, *rest: Tree) -> Tree:
+        if not is_dataclass(first) or isinstance(first, type):
+            return change(first, *rest)
+        if any(type(one) is not type(first) for one in rest):
+            kinds = ", ".join(type(one).__name__ for one in (first, *rest))
+            raise ValueError(f"The parts are of different kinds: {kinds}. Return the same kind.")
+        names = [one.name for one in fields(first) if one.init]
+        return replace(
+            first,
+            **{
+                name: map_fields(change, *(getattr(one, name) for one in (first, *rest)))
+                for name in names
+            },
+        )
+
+    # A dataclass that is a mapping too (as outputs of transformers are) keeps its class so.
+    return leaf(tree, *others) if is_dataclass(tree) else map_tree(leaf, tree, *others)
 
 
 def as_tensors(tree: Tree) -> Tree:
@@ -116,26 +147,35 @@ def as_tensors(tree: Tree) -> Tree:
 def join(outputs: Sequence[Tree], device: torch.device) -> Tree:
     """Return the outputs of parts as one tree on a device.
 
-    Tensors are joined along axis 0; numbers become a tensor with one for each part; what is no
-    tensor must be the same for all.
+    Tensors are joined along axis 0, in tuples, named tuples, lists, dicts and dataclasses too;
+    tensors without an axis become one with a value for each part; what is no tensor must be the
+    same for all.
 
     Raises:
-        TypeError: it is not.
+        TypeError: it is not, or it is an object of another kind.
     """
 
     def together(*parts: Tree) -> Tree:
         tensors = [part for part in parts if isinstance(part, torch.Tensor)]
         if len(tensors) == len(parts):
             return torch.cat([(one if one.dim() else one.reshape(1)).to(device) for one in tensors])
-        if tensors or any(part != parts[0] for part in parts):
-            kinds = ", ".join(dict.fromkeys(type(part).__name__ for part in parts))
+        if all(part is parts[0] for part in parts):
+            return parts[0]
+        kinds = ", ".join(dict.fromkeys(type(part).__name__ for part in parts))
+        if tensors or not all(isinstance(part, _PLAIN) for part in parts):
             raise TypeError(
-                f"Outputs of type {kinds} differ between parts and cannot be joined: return "
-                "tensors, or tuples, lists and dicts of them."
+                f"Outputs of type {kinds} cannot be joined: return tensors, or tuples, named "
+                "tuples, lists, dicts and dataclasses of them."
+            )
+        if any(part != parts[0] for part in parts):
+            told = ", ".join(map(repr, parts))
+            raise TypeError(
+                f"Outputs of type {kinds} differ between parts and cannot be joined ({told}): "
+                "return tensors."
             )
         return parts[0]
 
-    return map_tree(together, *outputs)
+    return map_fields(together, *outputs)
 
 
 def _near(size: int, divisor: int) -> str:

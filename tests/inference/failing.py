@@ -6,17 +6,18 @@ import sys
 import torch
 
 from hpckit.inference.gaussian import TrainableGaussian
+from hpckit.inference.mpi_setup import mpi_comm, mpi_rank, mpi_size, ranks
 from hpckit.inference.vi import VI
-from hpckit.parallel.mpi import find_ranks
 
-ranks = find_ranks()
+assert mpi_comm is not None
+assert (mpi_comm.rank, mpi_comm.size) == (mpi_rank, mpi_size) == (ranks.rank, 3)
 calls = 0
 
 
 def loss(params: torch.Tensor, data: object) -> torch.Tensor:
     global calls
     calls += 1
-    if calls == 2 and ranks.rank == 1:
+    if calls == 2 and mpi_rank == 1:
         if sys.argv[1] == "killed":
             os.kill(os.getpid(), 9)
         raise ZeroDivisionError("the simulator of rank 1")

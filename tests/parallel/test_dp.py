@@ -4,6 +4,9 @@ import copy
 import re
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 
@@ -209,6 +212,68 @@ def test_what_cannot_be_split_or_joined() -> None:
     with pytest.raises(TypeError, match="type int differ between parts and cannot be joined"):
         data_parallel(Length(), "cpu:2")(torch.ones(3))
     assert data_parallel(Length(), "cpu:2")(torch.ones(4)) == 2, "the same for both parts"
+
+
+@dataclass(frozen=True)
+class Waves:
+    """As a simulator returns them: a field of each shot, and what is the same for all."""
+
+    field: torch.Tensor
+    step_s: float
+    extra: object = None
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: Waves
+
+
+@pytest.mark.parametrize("wrap", ["dataclass", "named tuple", "list in a dataclass"])
+def test_outputs_and_inputs_of_ones_own_kinds_are_split_and_joined(wrap: str) -> None:
+    class Solver(nn.Module):
+        def forward(self, shots: Waves) -> object:
+            told.append(len(shots.field))
+            made = Waves(shots.field * 2, shots.step_s, [shots.field] if "list" in wrap else None)
+            return Pair(shots.field, made) if wrap == "named tuple" else made
+
+    told: list[int] = []
+    field = torch.arange(6.0).reshape(3, 2)
+    out = data_parallel(Solver(), "cpu:2")(Waves(field, 0.5))
+    assert sorted(told) == [1, 2]
+    if wrap == "named tuple":
+        assert torch.equal(out.first, field)
+        out = out.second
+    assert isinstance(out, Waves)
+    assert (out.field.tolist(), out.step_s) == ((field * 2).tolist(), 0.5)
+    assert out.extra is None or torch.equal(out.extra[0], field)  # type: ignore[index]
+
+
+class Other:
+    """Holds a tensor; nobody knows how to join two of these."""
+
+    def __init__(self, field: torch.Tensor) -> None:
+        self.field = field
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Other, "type Other cannot be joined: return tensors, or tuples, named tuples"),
+        (lambda part: torch.distributions.Normal(part, 1.0), "type Normal cannot be joined"),
+        (lambda part: part if len(part) > 1 else None, "type Tensor, NoneType cannot be joined"),
+        (lambda part: Waves(part, len(part)), r"int differ between parts .*joined \(2, 1\)"),
+        (lambda part: Waves(part, 1.0) if len(part) > 1 else part, "different kinds: Waves, Tens"),
+    ],
+)
+def test_outputs_that_cannot_be_joined_are_named(
+    make: Callable[[torch.Tensor], object], words: str
+) -> None:
+    class Makes(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> object:
+            return make(inputs)
+
+    with pytest.raises((TypeError, ValueError), match=words):
+        data_parallel(Makes(), "cpu:2")(torch.ones(3))
 
 
 def test_devices_in_all_their_forms(monkeypatch: pytest.MonkeyPatch) -> None:

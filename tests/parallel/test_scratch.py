@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from hpckit.parallel import d2l
 from hpckit.parallel.scratch import allreduce, copy_params, ring_allreduce, train_batch
 from hpckit.parallel.split import part_sizes, split_batch
 
@@ -66,6 +67,24 @@ def test_ten_steps_are_those_of_one_device(
             assert (mine - wanted).abs().max().item() <= most
     moved = (alone[0][0] - weights(dtype)[0]).abs().max().item()
     assert moved > 1000 * most, "nothing was trained, so that nothing was compared"
+
+
+def test_the_books_names_and_orders() -> None:
+    """The notebook's own lines: parameters by device, a batch, the learning rate."""
+    devices = [CPU] * 2
+    all_params = [d2l.get_params(weights(torch.float64), device) for device in devices]
+    torch.manual_seed(1)
+    x, y = torch.randn(5, 1, 28, 28, dtype=torch.float64), torch.randint(0, 10, (5,))
+    x_shards, y_shards = d2l.split_batch(x, y, devices)
+    assert [len(part) for part in (*x_shards, *y_shards)] == [3, 2, 3, 2]
+    mean = d2l.train_batch(x, y, all_params, devices, 0.2)
+    alone = copy_params(weights(torch.float64), CPU)
+    assert mean == pytest.approx(train_batch(x, y, [alone], lenet, each_loss, 0.2), rel=1e-12)
+    for parameters in all_params:
+        for mine, wanted in zip(parameters, alone, strict=True):
+            assert (mine - wanted).abs().max().item() < 1e-12
+    with pytest.raises(ValueError, match="Parameters are on cpu, cpu, not on the devices cpu, m"):
+        d2l.train_batch(x, y, all_params, [CPU, torch.device("meta")], 0.2)
 
 
 def test_copies_never_share_memory() -> None:

@@ -4,7 +4,14 @@ from hpckit.parallel.mirrored.context import (
     ReplicaContext,
     get_replica_context,
     get_strategy,
+    has_strategy,
     in_cross_replica_context,
+)
+from hpckit.parallel.mirrored.cross_device import (
+    HierarchicalCopyAllReduce,
+    MultiWorkerMirroredStrategy,
+    NcclAllReduce,
+    ReductionToOneDevice,
 )
 from hpckit.parallel.mirrored.data import DistributedDataset, InputContext, ValueContext
 from hpckit.parallel.mirrored.gradients import MirroredOptimizer
@@ -19,19 +26,24 @@ __all__ = [
     "Aggregation",
     "Callback",
     "DistributedDataset",
+    "HierarchicalCopyAllReduce",
     "InputContext",
     "Mirrored",
     "MirroredOptimizer",
     "MirroredStrategy",
     "MirroredVariable",
+    "MultiWorkerMirroredStrategy",
+    "NcclAllReduce",
     "PerReplica",
     "Progress",
     "ReduceOp",
+    "ReductionToOneDevice",
     "ReplicaContext",
     "Sync",
     "ValueContext",
     "compute_average_loss",
     "get_replica_context",
     "get_strategy",
+    "has_strategy",
     "in_cross_replica_context",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +15,7 @@ from hpckit.parallel.mirrored.values import Tree, parts_of, regroup
 
 if TYPE_CHECKING:  # the strategy is made of what is here
     from hpckit.parallel.mirrored.strategy import MirroredStrategy
+    from hpckit.parallel.mirrored.twins import Twins
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,9 @@ class ReplicaContext:
     strategy: "MirroredStrategy"
     replica: Replica
     meeting: Meeting
+    # Of what was built in scope(), this replica's copies; who has stepped which optimizer.
+    twins: "Twins | None" = None
+    steppers: dict[torch.optim.Optimizer, int] = field(default_factory=dict)
 
     @property
     def replica_id_in_sync_group(self) -> int:
@@ -42,6 +46,11 @@ class ReplicaContext:
     def device(self) -> torch.device:
         """The device of this replica; the replica makes its tensors there."""
         return self.replica.device
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """The devices of this replica: one, as TensorFlow has it."""
+        return (self.replica.device,)
 
     def all_reduce(self, op: str, value: Tree) -> Tree:
         """Return the sum or mean over replicas of each tensor or number in `value`.
@@ -121,6 +130,23 @@ def get_strategy() -> "MirroredStrategy | None":
     """Return the strategy whose scope or replica this is in; None outside of any."""
     place = _place.get()
     return None if place is None else place.strategy
+
+
+def has_strategy() -> bool:
+    """Return whether this is in a strategy's scope or in one of its replicas."""
+    return _place.get() is not None
+
+
+def replica_here() -> ReplicaContext | None:
+    """Return the context of the replica that calls; None where none does."""
+    place = _place.get()
+    return None if place is None else place.replica
+
+
+def in_scope_of(strategy: "MirroredStrategy") -> bool:
+    """Return whether this is in a strategy's scope, and not in one of its replicas."""
+    place = _place.get()
+    return place is not None and place.strategy is strategy and place.replica is None
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from hpckit.parallel.mirrored.context import get_replica_context
 from hpckit.parallel.mirrored.data import DistributedDataset, samples
@@ -37,7 +38,7 @@ class Means:
 
 def evaluate(
     strategy: "MirroredStrategy",
-    model: Mirrored,
+    model: Mirrored | nn.Module,
     batches: Iterable[Tree],
     measures: Mapping[str, Loss],
 ) -> dict[str, float]:
@@ -69,7 +70,9 @@ class _Output:
     samples: int
 
 
-def predict(strategy: "MirroredStrategy", model: Mirrored, batches: Iterable[Tree]) -> Tree:
+def predict(
+    strategy: "MirroredStrategy", model: Mirrored | nn.Module, batches: Iterable[Tree]
+) -> Tree:
     """Return the predictions of all samples, in order, on the CPU."""
 
     def step(batch: Tree) -> _Output:
@@ -89,10 +92,10 @@ def predict(strategy: "MirroredStrategy", model: Mirrored, batches: Iterable[Tre
 
 
 @contextmanager
-def in_mode(model: Mirrored, *, training: bool) -> Iterator[None]:
+def in_mode(model: Mirrored | nn.Module, *, training: bool) -> Iterator[None]:
     """Have a model in a mode; to evaluate, all copies have the same buffers."""
     before = model.training
-    if not training:
+    if not training and isinstance(model, Mirrored):
         model.sync_buffers()
     model.train(training)
     try:

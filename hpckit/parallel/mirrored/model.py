@@ -36,6 +36,16 @@ class Mirrored:
         context = replica_of(self.strategy, "a model")
         return self.copies[context.replica.number if context else 0]
 
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # only of what is not there
+        """Say where a method of Keras's models is, or of one copy."""
+        if name in ("compile", "fit", "evaluate", "predict"):
+            raise AttributeError(
+                f"A mirrored model has no {name}(): "
+                "strategy.fit(model, batches, loss, optimizer, epochs), strategy.evaluate and "
+                "strategy.predict do that, and take loss and metrics themselves."
+            )
+        raise AttributeError(f"A mirrored model has no {name!r}; model.local is one copy of it.")
+
     @property
     def synced(self) -> bool:
         """Whether replicas meet in the forward pass, so that those without samples must run it."""
@@ -68,7 +78,7 @@ class Mirrored:
     def sync_buffers(self) -> None:
         """Give all copies the same buffers, outside of replicas."""
         for values in self._buffers():
-            one = _one_buffer(values)
+            one = one_buffer(values)
             for value in values:
                 value.copy_(one)
 
@@ -78,7 +88,7 @@ class Mirrored:
         names = [name for name, _ in self.copies[0].named_buffers()]
         for name, values in zip(names, self._buffers(), strict=True):
             if name in state:
-                state[name] = _one_buffer(values)
+                state[name] = one_buffer(values)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -91,7 +101,8 @@ class Mirrored:
 
 
 @torch.no_grad()
-def _one_buffer(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
+def one_buffer(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return one value for those of all replicas: their mean, or the first of whole numbers."""
     first = values[0]
     if len(values) == 1 or not (first.is_floating_point() or first.is_complex()):
         return first

@@ -1,14 +1,15 @@
 """One process, all devices of this machine, one step at a time: `MirroredStrategy`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
-from hpckit.parallel.mirrored import collectives, context, data, evaluation, training
+from hpckit.parallel.mirrored import asked, collectives, context, data, evaluation, training
 from hpckit.parallel.mirrored.batchnorm import with_sync_batchnorm
+from hpckit.parallel.mirrored.built import Built
 from hpckit.parallel.mirrored.engine import Meeting, run_together
 from hpckit.parallel.mirrored.gradients import Make, MirroredOptimizer, reduce_gradients
 from hpckit.parallel.mirrored.losses import Loss
@@ -42,6 +43,7 @@ class MirroredStrategy:
     def __init__(self, devices: Spec = None, *, cross_device_ops: Reduce | None = None) -> None:
         self.replicas = find_replicas(devices, default="all")
         self.cross_device_ops: Reduce = cross_device_ops or collectives.sum_in_place
+        self.built = Built(self)
 
     def __repr__(self) -> str:
         devices = ", ".join(str(replica.device) for replica in self.replicas)
@@ -54,13 +56,17 @@ class MirroredStrategy:
 
     @contextmanager
     def scope(self) -> Iterator["MirroredStrategy"]:
-        """Be in cross-replica context: no other strategy can be used meanwhile.
+        """Be in cross-replica context; no other strategy can be used meanwhile.
+
+        Modules that are built in it, and their optimizers, may be used in `run` as they are: there
+        each replica has a copy of its own, and `optimizer.step()` takes one step with the sum of
+        all replicas' gradients. Outside of `run` they are plain modules and optimizers of torch.
 
         Raises:
             RuntimeError: this is in another strategy's scope, or in a replica.
         """
         context.refuse_replica(self, "scope()")
-        with context.entered(context.Place(self)):
+        with context.entered(context.Place(self)), self.built.noting():
             yield self
 
     def variable(
@@ -94,6 +100,7 @@ class MirroredStrategy:
                 each replica's part.
         """
         context.refuse_replica(self, "mirror()")
+        self.built.forget(module)
         return Mirrored(self, with_sync_batchnorm(module) if sync_batch_norm else module)
 
     def optimizer(self, model: Mirrored, make: Make) -> MirroredOptimizer:
@@ -105,7 +112,12 @@ class MirroredStrategy:
                 `lambda copy: torch.optim.SGD(copy.parameters(), lr=0.1)`.
         """
         context.refuse_replica(self, "optimizer()")
-        self._own(model)
+        asked.check_own(self, model)
+        if not isinstance(model, Mirrored):
+            raise TypeError(
+                f"optimizer() takes what mirror() returned, not a {type(model).__name__}. A model "
+                "built in scope() has torch's own: torch.optim.SGD(model.parameters(), lr=0.1)."
+            )
         return MirroredOptimizer(self, model, make)
 
     def run(
@@ -124,16 +136,19 @@ class MirroredStrategy:
         """
         context.refuse_replica(self, "run()")
         for value in (*args, *(kwargs or {}).values()):
-            self._own(value)
+            asked.check_own(self, value)
         given = parts_of((tuple(args), dict(kwargs or {})), len(self.replicas))
+        steppers: dict[torch.optim.Optimizer, int] = {}
+        with self.built.mirrored() as twins:
 
-        def body(replica: Replica, meeting: Meeting) -> Tree:
-            here = context.ReplicaContext(self, replica, meeting)
-            positional, named = given[replica.number]
-            with context.entered(context.Place(self, here)):
-                return fn(*positional, **named)
+            def body(replica: Replica, meeting: Meeting) -> Tree:
+                mine = twins[replica.number]
+                here = context.ReplicaContext(self, replica, meeting, mine, steppers)
+                positional, named = given[replica.number]
+                with context.entered(context.Place(self, here)):
+                    return fn(*positional, **named)
 
-        return regroup(run_together(self.replicas, body))
+            return regroup(run_together(self.replicas, body))
 
     def reduce(self, op: str, value: Tree, axis: int | None = None) -> Tree:
         """Return the sum or mean over replicas of each PerReplica in `value`.
@@ -227,63 +242,80 @@ class MirroredStrategy:
         here = context.replica_of(self, "all_reduce_gradients()")
         if here is None:
             raise RuntimeError("all_reduce_gradients() is called in what strategy.run() runs.")
-        self._own(model)
-        parameters = model.parameters() if isinstance(model, Mirrored) else model
+        asked.check_own(self, model)
+        parameters = list(model.parameters() if isinstance(model, Mirrored) else model)
+        built = {id(leaf) for leaf in here.twins.weights.values()} if here.twins else set()
+        if built & set(map(id, parameters)):
+            raise RuntimeError(
+                "optimizer.step() sums the gradients of a model built in scope() by itself: leave "
+                "all_reduce_gradients() out, or take strategy.mirror(model)."
+            )
         reduce_gradients(here, parameters, samples)
+
+    # TensorFlow's older names, under which its guides and scripts have them.
+    experimental_distribute_dataset = distribute_dataset
+    experimental_distribute_values_from_function = distribute_values_from_function
+    experimental_local_results = local_results
 
     def fit(
         self,
-        model: Mirrored,
+        model: Mirrored | nn.Module,
         batches: Iterable[Tree],
         loss: Loss,
-        optimizer: MirroredOptimizer,
+        optimizer: MirroredOptimizer | torch.optim.Optimizer,
         epochs: int = 1,
         *,
-        metrics: Mapping[str, Loss] | None = None,
+        metrics: asked.Metrics = None,
+        validation_data: Iterable[Tree] | None = None,
         validation: Iterable[Tree] | None = None,
         callbacks: Sequence[training.Callback] = (),
     ) -> dict[str, list[float]]:
         """Train on global batches of (inputs, targets); return the history, a value per epoch.
 
         Args:
-            model: what `mirror` returned.
+            model: built in `scope()`, or what `mirror` returned.
             batches: read once per epoch; tensors, samples first.
             loss: of predictions and targets, one value per sample (`reduction="none"`) or the mean
                 over samples.
-            optimizer: what `optimizer` returned.
+            optimizer: torch's, of a model built in `scope()`; else what `optimizer` returned.
             epochs: how many.
-            metrics: more values by name, each as `loss` is.
-            validation: global batches to evaluate on after each epoch, as `val_loss` and so on.
+            metrics: more values by name, each as `loss` is; or a list of names, of `accuracy` (the
+                largest score is that of the class), `mse` and `mae`, and of functions.
+            validation_data: global batches to evaluate on after each epoch, as `val_loss` and so
+                on.
+            validation: the same, by its first name.
             callbacks: called in the caller's thread, between steps.
 
         Raises:
-            ValueError: an epoch has no batch, or the loss is a sum.
+            ValueError: an epoch has no batch, the loss is a sum, or a metric is not known.
+            TypeError: the model has no copies, or the optimizer is not of its kind.
         """
-        self._own(model)
-        self._own(optimizer)
-        fitting = training.Fitting(self, model, optimizer, loss, dict(metrics or {}))
-        return fitting.run(batches, epochs, validation, callbacks)
+        asked.check_model(self, model)
+        asked.check_optimizer(self, model, optimizer)
+        fitting = training.Fitting(self, model, optimizer, asked.measures_of(loss, metrics))
+        held_out = validation if validation_data is None else validation_data
+        return fitting.run(batches, epochs, held_out, callbacks)
 
     def evaluate(
         self,
-        model: Mirrored,
+        model: Mirrored | nn.Module,
         batches: Iterable[Tree],
         loss: Loss,
         *,
-        metrics: Mapping[str, Loss] | None = None,
+        metrics: asked.Metrics = None,
     ) -> dict[str, float]:
         """Return the mean over all samples of the loss, and of each metric; nothing is trained."""
-        self._own(model)
-        return evaluation.evaluate(self, model, batches, {"loss": loss, **(metrics or {})})
+        asked.check_model(self, model)
+        return evaluation.evaluate(self, model, batches, asked.measures_of(loss, metrics))
 
-    def predict(self, model: Mirrored, batches: Iterable[Tree]) -> Tree:
+    def predict(self, model: Mirrored | nn.Module, batches: Iterable[Tree]) -> Tree:
         """Return the predictions of all samples, in order, on the CPU.
 
         Args:
-            model: what `mirror` returned.
+            model: built in `scope()`, or what `mirror` returned.
             batches: inputs, or (inputs, targets), of which targets are left aside.
         """
-        self._own(model)
+        asked.check_model(self, model)
         return evaluation.predict(self, model, batches)
 
     def _wrapped(self, leaf: Tree) -> Tree:
@@ -291,16 +323,3 @@ class MirroredStrategy:
         if isinstance(leaf, PerReplica) or len(self.replicas) == 1:
             return PerReplica(values_of(leaf, len(self.replicas)))
         return leaf
-
-    def _own(self, value: Tree) -> None:
-        """Refuse what another strategy made.
-
-        Raises:
-            RuntimeError: it did.
-        """
-        made = isinstance(value, Mirrored | MirroredOptimizer | MirroredVariable)
-        if made and value.strategy is not self:
-            raise RuntimeError(
-                f"Two strategies are mixed: a {type(value).__name__} of {value.strategy} is "
-                f"given to {self}. Make it with the strategy that uses it."
-            )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from hpckit.parallel.mirrored.context import get_replica_context
 from hpckit.parallel.mirrored.data import DistributedDataset
@@ -36,8 +37,8 @@ class Progress:
     `epoch` and `batch` (in the epoch) count from 0, `step` over all epochs from 1.
     """
 
-    model: Mirrored
-    optimizer: MirroredOptimizer
+    model: Mirrored | nn.Module
+    optimizer: MirroredOptimizer | torch.optim.Optimizer
     epochs: int
     epoch: int = 0
     batch: int = 0
@@ -76,10 +77,9 @@ class Fitting:
     """One call of `fit`."""
 
     strategy: "MirroredStrategy"
-    model: Mirrored
-    optimizer: MirroredOptimizer
-    loss: Loss
-    metrics: dict[str, Loss]
+    model: Mirrored | nn.Module
+    optimizer: MirroredOptimizer | torch.optim.Optimizer
+    measures: dict[str, Loss]
 
     def run(
         self,
@@ -90,8 +90,7 @@ class Fitting:
     ) -> History:
         """Train; return the history."""
         progress = Progress(self.model, self.optimizer, epochs)
-        measures = {"loss": self.loss, **self.metrics}
-        for name, measure in measures.items():
+        for name, measure in self.measures.items():
             refuse_sum(name, measure)
         data = distributed(self.strategy, batches)
         _tell(callbacks, "on_train_begin", progress)
@@ -99,7 +98,7 @@ class Fitting:
             self._epoch(data, progress, callbacks)
             found = progress.logs
             if validation is not None:
-                measured = evaluate(self.strategy, self.model, validation, measures)
+                measured = evaluate(self.strategy, self.model, validation, self.measures)
                 found |= {f"val_{name}": value for name, value in measured.items()}
             for name, value in found.items():
                 progress.history.setdefault(name, []).append(value)
@@ -131,21 +130,27 @@ class Fitting:
         """Train one step, in each replica; return the sums of its measures, and its samples."""
         inputs, targets, count = pair(batch)
         self.optimizer.zero_grad()
-        sums = zeros(("loss", *self.metrics))
-        # Where gradients cross over in the backward pass, losses must be weighed before it.
-        synced = self.model.synced
-        share = count / _total(count) if synced else 1.0
+        sums = zeros(self.measures)
+        mirrored = isinstance(self.optimizer, MirroredOptimizer)
+        synced = isinstance(self.model, Mirrored) and self.model.synced
+        # Where gradients cross over in the backward pass, losses must be weighed before it; and
+        # where an optimizer of torch steps for all, which knows no samples.
+        share = 1.0 if mirrored and not synced else count / _total(count)
         if synced and not count:
             outputs = leaves(self.model(inputs))
             torch.autograd.backward([output.sum() for output in outputs])
         if count:
             predictions = self.model(inputs)
-            loss = mean_of_samples(self.loss, predictions, targets, count)
+            loss = mean_of_samples(self.measures["loss"], predictions, targets, count)
             torch.autograd.backward(loss * share)
             with torch.no_grad():
                 sums["loss"] = loss.detach().double() * count
-                sums |= sums_of(self.metrics, predictions, targets, count)
-        self.optimizer.step(samples=None if synced else count)
+                others = {name: one for name, one in self.measures.items() if name != "loss"}
+                sums |= sums_of(others, predictions, targets, count)
+        if isinstance(self.optimizer, MirroredOptimizer):
+            self.optimizer.step(samples=None if synced else count)
+        else:
+            self.optimizer.step()
         return sums, count
 
 
@@ -155,4 +160,12 @@ def _tell(callbacks: Sequence[Callback], what: str, progress: Progress) -> None:
 
 
 def _total(count: int) -> int:
-    return int(get_replica_context().all_reduce("sum", count))
+    """Return the samples of all replicas.
+
+    Raises:
+        ValueError: there is none.
+    """
+    total = int(get_replica_context().all_reduce("sum", count))
+    if not total:
+        raise ValueError("No replica has a sample: there is nothing to take a mean of.")
+    return total

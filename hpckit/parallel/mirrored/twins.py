@@ -1,0 +1,130 @@
+"""Copies of modules for one replica and one run, and what of them is kept afterwards."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from hpckit.parallel.devices import Replica
+from hpckit.parallel.mirrored.model import one_buffer
+
+
+@dataclass
+class Twins:
+    """One replica's copies during a run, by the `id` of what they are copies of."""
+
+    modules: dict[int, nn.Module] = field(default_factory=dict)
+    weights: dict[int, nn.Parameter] = field(default_factory=dict)
+    versions: dict[int, int] = field(default_factory=dict)
+
+    def weight(self, parameter: torch.Tensor) -> nn.Parameter:
+        """Return the copy of a parameter.
+
+        Raises:
+            RuntimeError: it has none.
+        """
+        if id(parameter) not in self.weights:
+            raise RuntimeError(
+                f"An optimizer has a parameter of shape {tuple(parameter.shape)} that is of no "
+                "module built in scope(), beside such that are: build a module of it there."
+            )
+        return self.weights[id(parameter)]
+
+    @torch.no_grad()
+    def follow(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Take over the values of parameters."""
+        for parameter in parameters:
+            mine = self.weights[id(parameter)]
+            if mine.data_ptr() != parameter.data_ptr():
+                mine.copy_(parameter)
+            self.versions[id(parameter)] = mine._version
+
+
+def make_twins(modules: Sequence[nn.Module], replica: Replica) -> Twins:
+    """Return copies for one replica; the first one's weights are those of the modules."""
+    twins = Twins()
+    copies: dict[nn.Module, nn.Module] = {}
+    buffers: dict[int, torch.Tensor] = {}
+    with torch.inference_mode(False), torch.no_grad():
+        for module in modules:
+            # Torch's modules say themselves, in the method that its DataParallel calls, what a
+            # copy needs.
+            copies[module] = module._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
+        for module, copy in copies.items():
+            twins.modules[id(module)] = copy
+            for name, child in module._modules.items():
+                copy._modules[name] = None if child is None else copies[child]
+            for name, parameter in module._parameters.items():
+                if parameter is None:
+                    copy._parameters[name] = None
+                    continue
+                if id(parameter) not in twins.weights:
+                    leaf = twins.weights[id(parameter)] = _leaf(parameter, replica)
+                    twins.versions[id(parameter)] = leaf._version
+                setattr(copy, name, twins.weights[id(parameter)])
+            for name, buffer in module._buffers.items():
+                if buffer is not None and id(buffer) not in buffers:
+                    buffers[id(buffer)] = buffer.to(replica.device, copy=True)
+                copy._buffers[name] = None if buffer is None else buffers[id(buffer)]
+    for copy in copies.values():
+        del copy._is_replica
+    return twins
+
+
+def _leaf(parameter: nn.Parameter, replica: Replica) -> nn.Parameter:
+    """Return a weight for one replica, with the gradient so far in the first."""
+    value = parameter.detach()
+    if replica.number:
+        value = value.to(replica.device, copy=True)
+    leaf = nn.Parameter(value, requires_grad=parameter.requires_grad)
+    if not replica.number:
+        leaf.grad = parameter.grad
+    return leaf
+
+
+@torch.no_grad()
+def keep(modules: Sequence[nn.Module], twins: Sequence[Twins]) -> None:
+    """Leave in modules what replicas made of them: gradients, buffers, plain attributes.
+
+    Raises:
+        RuntimeError: a replica has changed a weight other than by an optimizer's step.
+    """
+    for module in modules:
+        copies = [one.modules[id(module)] for one in twins]
+        for name in module._buffers:
+            _keep_buffer(module, name, [copy._buffers[name] for copy in copies])
+        for name, value in copies[0].__dict__.items():
+            if value is None or isinstance(value, bool | int | float | str):
+                module.__dict__[name] = value
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                _keep_gradient(f"{type(module).__name__}.{name}", parameter, twins)
+
+
+def _keep_buffer(module: nn.Module, name: str, values: Sequence[torch.Tensor | None]) -> None:
+    tensors = tuple(value for value in values if value is not None)
+    mine = module._buffers[name]
+    if len(tensors) < len(values):
+        module._buffers[name] = values[0]
+    elif mine is not None and mine.shape == tensors[0].shape:
+        mine.copy_(one_buffer(tensors))
+    else:
+        module._buffers[name] = one_buffer(tensors)
+
+
+def _keep_gradient(name: str, parameter: nn.Parameter, twins: Sequence[Twins]) -> None:
+    first, *others = (one.weights[id(parameter)] for one in twins)
+    gradient = first.grad
+    for number, (one, leaf) in enumerate(zip(twins[1:], others, strict=True), start=1):
+        if leaf._version != one.versions[id(parameter)]:
+            raise RuntimeError(
+                f"Replica {number} has changed {name} by itself, and the others do not know: step "
+                "with an optimizer of torch, or take strategy.mirror(model), whose copies are each "
+                "replica's own."
+            )
+        if leaf.grad is not None:
+            more = leaf.grad.to(parameter.device)
+            gradient = more if gradient is None else gradient + more
+            leaf.grad = None  # a weight that two modules share is counted once
+    first.grad = parameter.grad = gradient
