@@ -15,8 +15,8 @@ from hpckit.cli import main
 # What CI says of one commit must not change from run to run: there the examples are always the
 # same. On a developer's own runs of pytest Hypothesis looks for new ones.
 # How long an example takes is the machine's matter.
-settings.register_profile("new")
-settings.register_profile("ci", derandomize=True)
+settings.register_profile("new", deadline=None)
+settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("HPCKIT_NO_SKIPS") else "new")
 
 FAKES = Path(__file__).parent / "fakes" / "slurm"
