@@ -122,7 +122,7 @@ def find_cause(known: Evidence) -> Cause | None:
             return _from_outside(known, *found, silent=look in (_taken, _signalled))
     if known.own:  # they only say that a peer is gone, and none is
         return _ranks_own(known)
-    well = "every rank ended well" if known.ranks else "no rank had begun"
+    well = "every rank ended well" if known.ranks else "no rank had started"
     return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: the job's own log says why it failed")
 
 
@@ -132,7 +132,7 @@ def _from_outside(known: Evidence, kind: Kind, text: str, *, silent: bool) -> Ca
     if failed:
         text = f"rank {failed.rank} on {failed.host} had failed and did not end; {text}"
     elif kind in (Kind.TIME_LIMIT, Kind.PREEMPTED, Kind.CANCELLED):
-        text = f"{text}; no rank is to blame"
+        text = f"{text}; no rank is the cause"
     stopped = tuple(row for row in known.stopped if row is not failed)
     return Cause(
         kind=kind, text=text, rank=failed, also=known.own, stopped=stopped, lost=known.lost
@@ -188,7 +188,7 @@ def _lost_node(known: Evidence) -> _Found:
         return None
     hosts = nodes or tuple(dict.fromkeys(row.host for row in known.lost))
     if not nodes and len(hosts) > 1:  # ranks of the others may still be on their way out
-        return Kind.LOST, f"a node was lost; of ranks on {listed(hosts)} there is no end on record"
+        return Kind.LOST, f"a node was lost; ranks on {listed(hosts)} recorded no end"
     return Kind.LOST, f"node {listed(hosts)} was lost" if hosts else "a node was lost"
 
 
@@ -214,13 +214,13 @@ def _lost_ranks(known: Evidence) -> _Found:
         return None
     parts = []
     if known.lost:
-        parts.append(f"no end on record of rank(s) {places(known.lost)}: killed from outside")
+        parts.append(f"rank(s) {places(known.lost)} recorded no end: killed from outside")
         numbers = {row.rank for row in known.lost}
         tasks = (end for end in known.facts.tasks if known.srun and numbers & {*end.tasks})
         told = next((end for end in tasks if not end.aborted), None)
         parts += [f"srun saw task(s) of {told.host} end first: {told.words}"] if told else []
     if never:
-        parts.append(f"rank(s) {listed([str(number) for number in never])} never began")
+        parts.append(f"rank(s) {listed([str(number) for number in never])} never started")
     return Kind.LOST, "; ".join(parts)
 
 

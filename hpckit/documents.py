@@ -32,7 +32,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"
-    return f"Known: {', '.join(names)}." if names else "None are known."
+    return f"Known: {', '.join(names)}." if names else "No names are known."
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def _scalar(node: Any, place: Place) -> Scalar:  # noqa: ANN401
         kind = node.tag.rpartition(":")[2]
         raise ConfigError(f"{place}: {node.value[:80]!r} cannot be read as {kind}.") from error
     if isinstance(value, int) and abs(value) > _LARGEST:
-        raise ConfigError(f"{place}: a number is larger than any that counts something.")
+        raise ConfigError(f"{place}: a number is too large.")
     return value
 
 
@@ -259,7 +259,7 @@ def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any
         if line in _LEFT_OUT.get():
             continue
         if key in built:
-            raise ConfigError(f"{path}:{line}: key {key!r} stands twice.")
+            raise ConfigError(f"{path}:{line}: key {key!r} is given twice.")
         value, place = _build(value_node, path, seen)
         built[key] = (value, Place(path, line, place.written))
     return built

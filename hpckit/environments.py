@@ -40,8 +40,8 @@ class Environment:
         words = [*self.load, *self.use, self.path or "", self.conda_init or ""]
         if wrong := next((word for word in words if word.startswith("-")), None):
             raise ConfigError(
-                f"Environment {self.name!r}: {wrong!r} begins with a dash, which a program would "
-                "take for an option."
+                f"Environment {self.name!r}: {wrong!r} begins with a dash. A program would "
+                "read it as an option."
             )
 
     def command(self, python: str) -> tuple[str, ...]:

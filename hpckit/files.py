@@ -39,10 +39,10 @@ def open_regular(path: Path | str, *, dir_fd: int | None = None) -> IO[bytes]:
     try:
         descriptor = os.open(path, _READ, dir_fd=dir_fd)
     except ValueError as error:  # a name taken from a file may hold anything
-        raise DamagedFileError("its name holds a NUL or half a letter") from error
+        raise DamagedFileError("its name contains a NUL or half a letter") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DamagedFileError("it is no regular file")
+        raise DamagedFileError("it is not a regular file")
     return os.fdopen(descriptor, "rb")
 
 
@@ -61,7 +61,7 @@ def open_to_lock(path: Path | str) -> IO[bytes]:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DamagedFileError("it is no regular file")
+        raise DamagedFileError("it is not a regular file")
     return os.fdopen(descriptor, "rb")
 
 
@@ -135,7 +135,7 @@ def read_text(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = N
     try:
         return read_bytes(path, most=most, dir_fd=dir_fd).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DamagedFileError(f"byte {error.start} is no UTF-8") from error
+        raise DamagedFileError(f"byte {error.start} is not UTF-8") from error
 
 
 def read_json(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = None) -> Any:  # noqa: ANN401
@@ -161,7 +161,7 @@ def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401
     except DamagedFileError:
         raise
     except (ValueError, RecursionError) as error:
-        raise DamagedFileError(f"it is no JSON: {str(error)[:200]}") from error
+        raise DamagedFileError(f"it is not JSON: {str(error)[:200]}") from error
     _refuse_deep(value)
     return value
 
@@ -193,7 +193,7 @@ def _refuse_deep(value: object) -> None:
     ]:
         depth += 1
         if depth > MAX_DEPTH:
-            raise DamagedFileError(f"its values are nested more than {MAX_DEPTH} deep")
+            raise DamagedFileError(f"its values are nested more than {MAX_DEPTH} levels deep")
 
 
 def replace_file(

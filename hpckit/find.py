@@ -120,8 +120,8 @@ def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) ->
     if broken:
         raise broken[0].error
     raise NotFoundError(
-        f"No run is called {word!r}, here in {root} or in your index. "
-        "See `hpckit jobs`, or name the folder with --runs DIR."
+        f"There is no run {word!r} in {root} or in your index. "
+        "See `hpckit jobs`, or give its folder with --runs DIR."
     )
 
 
@@ -148,8 +148,8 @@ def refuse_doubtful(run: Run, word: str) -> None:
     """
     if run.doubt:
         raise RequestError(
-            f"Run {run.run_id} in {run.dir} is not believed: {run.doubt}. What it says may be "
-            "anybody's. If it is yours: chmod go-w the folder and its run.json."
+            f"Run {run.run_id} in {run.dir} is not trusted: {run.doubt}. Another user may have "
+            "written it. If it is yours: chmod go-w the folder and its run.json."
         )
     if not run.mine and JOB_ID.fullmatch(word):
         raise RequestError(

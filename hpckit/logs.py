@@ -29,7 +29,9 @@ def log_files(run: Run, rank: int | None = None, *, every: bool = False) -> list
         return [*_present(run.dir / JOB_LOG), *(p for r in ranks for p in _of_rank(folder, r))]
     if rank is not None:
         if not 0 <= rank < run.ranks:
-            raise NotFoundError(f"Rank {rank} is none of this run's 0 to {run.ranks - 1}.")
+            raise NotFoundError(
+                f"Rank {rank} does not exist: this run has ranks 0 to {run.ranks - 1}."
+            )
         return _of_rank(folder, rank)
     return _of_rank(folder, 0) or _present(run.dir / JOB_LOG, or_empty=False)
 

@@ -44,7 +44,7 @@ def shell_word(value: object) -> str:
     text = str(value)
     # C*: control and the like; Zl and Zp: Unicode's own line breaks.
     if any(unicodedata.category(c) in _UNSAFE and c != "\t" for c in text):
-        raise ValueError(f"value {text!r} holds a control character, which a script cannot hold")
+        raise ValueError(f"value {text!r} contains a control character. A script cannot contain it")
     return shlex.quote(text)
 
 

@@ -51,9 +51,9 @@ class Run:
         try:
             around, inside = self.dir.stat(), record.lstat()
         except OSError:
-            return "it cannot be read any more"
+            return "it can no longer be read"
         if around.st_uid != inside.st_uid:
-            return f"its {RECORD} was written by another than the owner of its folder"
+            return f"its {RECORD} does not belong to the owner of its folder"
         who = writers(self.dir, around) or writers(record, inside)
         return f"{who} may write to it" if who else ""
 

@@ -100,7 +100,7 @@ def _record(kind: Any, found: object, name: str, *, newer: bool) -> Any:  # noqa
     inside = f"{name}." if name else ""
     if not found.keys() <= readers.keys() and not newer:
         other = next(key for key in found if key not in readers)
-        raise DamagedFileError(f"{inside}{str(other)[:_SHOWN]!r} is unknown here")
+        raise DamagedFileError(f"{inside}{str(other)[:_SHOWN]!r} is an unknown key")
     if not needed <= found.keys():
         raise DamagedFileError(
             f"'{inside}{next(key for key in readers if key in needed - found.keys())}' is missing"

@@ -58,7 +58,7 @@ class Parameter:
 
     def _range(self) -> str:
         if self.minimum is not None and self.maximum is not None:
-            return f"must lie between {self.minimum:g} and {self.maximum:g}"
+            return f"must be between {self.minimum:g} and {self.maximum:g}"
         if self.minimum is not None:
             return f"must be at least {self.minimum:g}"
         return f"must be at most {self.maximum:g}"
@@ -223,7 +223,9 @@ def _parameters(fields: Fields) -> dict[str, Parameter]:
     for key, entry in fields.mappings("parameters", "parameter").items():
         name = key.replace("_", "-")
         if name in parameters:
-            raise ConfigError(f"{entry.place}: parameter {name!r} stands twice (- and _ are one).")
+            raise ConfigError(
+                f"{entry.place}: parameter {name!r} is given twice (- and _ are the same)."
+            )
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 f"{entry.place}: parameter {key!r} cannot be an option: use letters, digits and -."

@@ -51,7 +51,7 @@ def check_estimator(estimator: object) -> int:
     name = type(estimator).__name__
     if not isinstance(estimator, Estimator):
         lacks = [method for method in ("sample", "log_prob") if not hasattr(estimator, method)]
-        hint = ": put a flow of zuko into ZukoEstimator" if hasattr(estimator, "transform") else ""
+        hint = ": wrap a zuko flow in ZukoEstimator" if hasattr(estimator, "transform") else ""
         raise SetupError(f"estimator {name} has no method {' and no '.join(lacks)}{hint}")
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
@@ -60,7 +60,8 @@ def check_estimator(estimator: object) -> int:
             raise SetupError(f"{name}.sample({_DRAWS}) fails: {failure}") from failure
         if not isinstance(drawn, (tuple, list)) or len(drawn) != 2:
             raise SetupError(
-                f"{name}.sample({_DRAWS}) gives {_shown(drawn)}: it must give the pair z, log q(z)"
+                f"{name}.sample({_DRAWS}) gives {_shown(drawn)}: it must return the pair "
+                "z, log q(z)"
             )
         z, log_q = drawn
         if not isinstance(z, torch.Tensor) or z.ndim != 2 or len(z) != _DRAWS:

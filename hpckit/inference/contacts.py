@@ -21,7 +21,7 @@ def watts_strogatz_edges(n_agents: int, degree: int, p: float, seed: int) -> NDA
         import networkx  # noqa: PLC0415 - only who makes the graph needs it
     except ImportError as error:
         raise SetupError(
-            "networkx is missing, which makes the graph: pip install networkx"
+            "networkx, which builds the graph, is missing: pip install networkx"
         ) from error
     graph = networkx.watts_strogatz_graph(n_agents, degree, p, seed=seed)
     return numpy.array(graph.edges, dtype=numpy.int64).reshape(-1, 2)
@@ -157,7 +157,8 @@ def _check(rows: NDArray[numpy.int64], columns: NDArray[numpy.int64], n_agents: 
     low, high = min(rows.min(), columns.min()), max(rows.max(), columns.max())
     if low < 0 or high >= n_agents:
         raise SetupError(
-            f"The graph names agents {low} to {high}, and there are {n_agents}: number them from 0."
+            f"The graph names agents {low} to {high}, but there are {n_agents} agents: "
+            "number them from 0."
         )
 
 

@@ -43,7 +43,7 @@ class TrainableGaussian(nn.Module):
         mean = torch.as_tensor(mu, device=device)
         mean = mean if mean.is_floating_point() else mean.to(torch.get_default_dtype())
         if mean.ndim != 1 or not len(mean):
-            raise SetupError(f"a mean of shape {tuple(mean.shape)}: give a list of d numbers")
+            raise SetupError(f"the mean has shape {tuple(mean.shape)}: give a list of d numbers")
         root = _root(mean, sigma) if covariance is None else _root_of(mean, covariance)
         self.mu = nn.Parameter(mean.detach().clone())
         self.below = nn.Parameter(root.tril(-1))

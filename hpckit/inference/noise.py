@@ -106,7 +106,7 @@ def _draw(
     streams = _streams.get()
     if streams is None:
         if samples is None:
-            raise SetupError("The number of samples is not known here: give `samples`.")
+            raise SetupError("The number of samples is unknown here: give `samples`.")
         numbers = torch.empty((samples, *shape), dtype=dtype, device=device)
         fill(numbers, None)
         return numbers

@@ -84,7 +84,8 @@ def check_draws(z: torch.Tensor, epoch: int) -> None:
     """
     if not torch.isfinite(z).all():
         raise SetupError(
-            f"the estimator draws infinities or nan in epoch {epoch + 1}: try a smaller learning "
+            f"the estimator draws infinite or nan values in epoch {epoch + 1}: try a "
+            "smaller learning "
             "rate, or gradient_clipping_norm"
         )
 

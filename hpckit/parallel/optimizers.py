@@ -28,7 +28,7 @@ def scaled_lr(lr: float, batch_size: int, base_batch_size: int, scaling: str = "
     """
     factor = batch_size / base_batch_size
     if scaling not in SCALINGS:
-        raise SetupError(f"learning rate scaling {scaling!r} is none of {', '.join(SCALINGS)}")
+        raise SetupError(f"learning rate scaling {scaling!r} must be one of {', '.join(SCALINGS)}")
     return lr * {"none": 1.0, "linear": factor, "sqrt": math.sqrt(factor)}[scaling]
 
 
@@ -45,7 +45,7 @@ def make_optimizer(
         SetupError: no such optimizer.
     """
     if name not in OPTIMIZERS:
-        raise SetupError(f"optimizer {name!r} is none of {', '.join(OPTIMIZERS)}")
+        raise SetupError(f"optimizer {name!r} must be one of {', '.join(OPTIMIZERS)}")
     kind: type[torch.optim.Optimizer] = torch.optim.Adam if name == "adam" else torch.optim.SGD
     options: dict[str, Any] = {"lr": lr} if name == "adam" else {"lr": lr, "momentum": 0.9}
     if zero and dist.is_initialized():

@@ -51,7 +51,7 @@ def checked_device(word: str) -> torch.device:
     try:
         device = torch.device(word)
     except RuntimeError as error:
-        raise SetupError(f"{word!r} is no device: write cpu, cuda or cuda:1") from error
+        raise SetupError(f"{word!r} is not a device: write cpu, cuda or cuda:1") from error
     count = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= count:
         has = f"{count} GPUs" if count else "no GPU"

@@ -48,7 +48,9 @@ def free_port(salt: str) -> int:
     for port in candidates:
         if _is_free(port):
             return port
-    sys.exit(f"hpckit: none of {len(candidates)} ports is free on {socket.gethostname()}.")
+    sys.exit(
+        f"hpckit: all {len(candidates)} ports that were tried are in use on {socket.gethostname()}."
+    )
 
 
 def candidate_ports(salt: str) -> Iterator[int]:

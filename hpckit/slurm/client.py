@@ -86,7 +86,7 @@ def own_patience_s() -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e6:
-        raise RequestError(f"{_PATIENCE}={text!r} is no number of seconds; the default is 9.")
+        raise RequestError(f"{_PATIENCE}={text!r} is not a number of seconds; the default is 9.")
     return seconds
 
 

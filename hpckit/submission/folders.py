@@ -47,7 +47,7 @@ class Root:
             status = os.fstat(descriptor)
             # Another's, or one of ours that was moved here since: in a root that others may write.
             if not is_mine_alone(descriptor, status) or list(os.scandir(descriptor)):
-                raise FileExistsError(errno.EEXIST, "another was put in its place", name)
+                raise FileExistsError(errno.EEXIST, "it was replaced by another folder", name)
             self._made[name] = _identity(status)
         finally:
             os.close(descriptor)
@@ -62,7 +62,7 @@ class Root:
         descriptor = os.open(name, _FOLDER, dir_fd=self._descriptor)
         try:
             if _identity(os.fstat(descriptor)) != self._made[name]:
-                raise FileNotFoundError(errno.ENOENT, "another was put in its place", name)
+                raise FileNotFoundError(errno.ENOENT, "it was replaced by another folder", name)
             yield Path(f"/proc/self/fd/{descriptor}")
         finally:
             os.close(descriptor)

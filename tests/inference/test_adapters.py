@@ -64,7 +64,7 @@ class Broken(TrainableGaussian):
 @pytest.mark.parametrize(
     ("drawn", "density", "message"),
     [
-        (torch.zeros(7, 2), None, r"sample\(7\) gives shape \(7, 2\): it must give the pair"),
+        (torch.zeros(7, 2), None, r"sample\(7\) gives shape \(7, 2\): it must return the pair"),
         ((torch.zeros(2, 7), torch.zeros(7)), None, r"draws shape \(2, 7\): needs \(7, d\)"),
         (([0.0], torch.zeros(7)), None, r"draws list \[0.0\]: needs"),
         (

@@ -94,7 +94,7 @@ def test_it_starts_where_it_is_told(given: dict[str, object], covariance: list[o
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"mu": 0.0}, r"mean of shape \(\)"),
+        ({"mu": 0.0}, r"mean has shape \(\)"),
         ({"mu": [0.0, 0.0], "sigma": [1.0, -1.0]}, r"sigma=\[1.0, -1.0\]: .* above 0"),
         ({"mu": [0.0, 0.0], "covariance": [[1.0]]}, r"covariance of shape \(1, 1\) .* of 2"),
         ({"mu": [0.0, 0.0], "covariance": [[1.0, 2.0], [2.0, 1.0]]}, "not symmetric and pos"),

@@ -128,7 +128,7 @@ def test_devices_that_are_not_there(words: tuple[str, ...], expected: str, tmp_p
     [
         (("--gradient-horizon", "some"), "--gradient-horizon 'some': give a number of steps"),
         (("--n_agents", 5), "--n-agents 5: each has 10 neighbours"),
-        (("--device_ids", "gpu9"), "'gpu9' is no device: write cpu, cuda or cuda:1"),
+        (("--device_ids", "gpu9"), "'gpu9' is not a device: write cpu, cuda or cuda:1"),
         (("--lr", 1e20, "--n_epochs", 9), "try a smaller learning rate"),
     ],
 )

@@ -402,7 +402,7 @@ RUNS = [
     run_folder(json.dumps({**RECORD, "plan": None}), "run.json is damaged", name="no plan"),
     run_folder(json.dumps({**RECORD, "array": 5}), "run.json is damaged", name="array a number"),
     run_folder(b"\xff\xfe", "run.json is damaged", name="not UTF-8"),
-    run_folder(None, "run.json is damaged", "no regular file", name="run.json is a folder"),
+    run_folder(None, "run.json is damaged", "not a regular file", name="run.json is a folder"),
     run_folder(json.dumps({**RECORD, "plan": {"ranks": 1}}), "run.json is damaged", "'plan.nodes'",
                name="half of the plan"),
     run_folder(json.dumps({**RECORD, "submitted_at": "noon"}), "run.json is damaged", "noon",

@@ -215,7 +215,9 @@ def test_missing_files_and_wrong_names(folder: Path) -> None:
 
 def test_other_content_under_a_known_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "FASHION_MNIST", folder)
-    with pytest.raises(SetupError, match=r"train-images.* does not hold the known fashion-mnist"):
+    with pytest.raises(
+        SetupError, match=r"train-images.* does not contain the known fashion-mnist"
+    ):
         load_images("fashion-mnist")
     assert len(load_images("fashion-mnist", verify=False).train) == 6
 
@@ -236,7 +238,9 @@ def other_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_other_content_in_a_known_package(other_digits: Path) -> None:
-    with pytest.raises(SetupError, match=r"digits.csv.gz does not hold the known digits: the SHA"):
+    with pytest.raises(
+        SetupError, match=r"digits.csv.gz does not contain the known digits: the SHA"
+    ):
         load_images("digits")
     assert len(load_images("digits", verify=False).train) == 1437
     for content in (torn(other_digits.read_bytes()), gzip.compress(b"1,2\n3\n"), b""):
@@ -264,7 +268,7 @@ def test_auto_takes_the_first_that_is_here(monkeypatch: pytest.MonkeyPatch, fold
         load_images("auto")
     # What is here but wrong is no reason to take another one in silence.
     monkeypatch.setattr(loading, "FASHION_MNIST", folder)
-    with pytest.raises(SetupError, match="does not hold the known fashion-mnist"):
+    with pytest.raises(SetupError, match="does not contain the known fashion-mnist"):
         load_images("auto")
 
 

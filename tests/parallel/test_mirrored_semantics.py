@@ -206,7 +206,7 @@ def test_reduce_along_an_axis_weighs_parts_by_their_length() -> None:
     assert strategy.reduce("sum", parts, axis=0).item() == 9.0
     with pytest.raises(ValueError, match=r"differ in shape: \(2,\), \(1,\), \(0,\)"):
         strategy.reduce("sum", parts)
-    with pytest.raises(ValueError, match="has no axis"):
+    with pytest.raises(ValueError, match="has no such axis"):
         strategy.reduce("sum", PerReplica((1, 2, 3)), axis=0)
     with pytest.raises(ValueError, match="'max' is no reduction"):
         strategy.reduce("max", parts)

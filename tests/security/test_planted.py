@@ -91,7 +91,7 @@ def test_a_pipe_in_place_of_a_file_holds_nothing_up(here: Path, cli: Cli, name: 
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(path)
     answer = cli("collections", "add", str(lab), "--project", "--trust")
-    assert (answer.status != 0, "no regular file" in answer.err) == (True, True)
+    assert (answer.status != 0, "not a regular file" in answer.err) == (True, True)
     assert len(answer.err.splitlines()) == 1
     assert cli("templates", "list").status in (0, 2)
 

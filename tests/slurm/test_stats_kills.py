@@ -184,7 +184,7 @@ def test_it_is_cancelled(theatre: Theatre) -> None:
     cancelled = now_s(show)
     theatre.desk.slurm.run("scancel", show.job_id)
     assert show.over() == "CANCELLED"
-    assert why(show) == "the job was cancelled; no rank is to blame"
+    assert why(show) == "the job was cancelled; no rank is the cause"
     assert_account(show, "CANCELLED")
     assert ends(show) == {"c1": "signal", "c2": "signal"}
     assert all(last_s(show, host) > cancelled - LAST_S for host in NODES)
@@ -260,7 +260,7 @@ def test_a_job_that_hpckit_did_not_submit(theatre: Theatre) -> None:
 def test_it_is_at_its_time_limit(timed_out: Show) -> None:
     sampled(timed_out)
     assert timed_out.over() == "TIMEOUT"
-    assert why(timed_out) == "the job reached its time limit; no rank is to blame"
+    assert why(timed_out) == "the job reached its time limit; no rank is the cause"
     assert_account(timed_out, "TIMEOUT")
     assert ends(timed_out) == {"c1": "signal", "c2": "signal"}
     assert all(last_s(timed_out, host) > 55 for host in NODES)

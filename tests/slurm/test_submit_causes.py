@@ -50,9 +50,9 @@ def test_a_rank_that_was_killed_is_to_blame_not_one_that_misses_it(desk: Desk) -
     (folder / "peer-is-gone").touch()
     assert desk.over(job_id)["state"] == "FAILED"
     report = desk.call("logs", job_id, "--errors").out
-    assert report.startswith("no end on record of rank(s) 1 (c2): killed from outside")
+    assert report.startswith("rank(s) 1 (c2) recorded no end: killed from outside")
     assert "srun saw task(s) of c2 end first: Killed" in report
-    assert "  why      no end on record of rank(s) 1 (c2)" in desk.call("status", job_id).out
+    assert "  why      rank(s) 1 (c2) recorded no end" in desk.call("status", job_id).out
 
 
 def test_an_attempt_that_fails_in_its_setup_shows_no_earlier_ones_error(desk: Desk) -> None:
@@ -68,6 +68,6 @@ def test_an_attempt_that_fails_in_its_setup_shows_no_earlier_ones_error(desk: De
     ask = ("sacct", "-n", "-P", "-D", "-X", "-o", "State", "-j", job_id)
     assert eventually(lambda: desk.slurm.run(*ask).stdout.split() == ["REQUEUED", "FAILED"], 90)
     for answer in (desk.call("logs", job_id, "--errors"), desk.call("status", job_id)):
-        assert "no rank had begun: the job's own log says why it failed" in answer.out
+        assert "no rank had started: the job's own log says why it failed" in answer.out
         assert "no luck" not in answer.out.partition("no such module")[0]
     assert desk.call("logs", job_id, "--errors").out.endswith("no such module\n")

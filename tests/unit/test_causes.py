@@ -133,7 +133,7 @@ def test_one_that_only_says_that_a_peer_is_gone_comes_last() -> None:
 def test_a_job_that_was_taken_away_is_no_ranks_fault(state, log, kind, words, ends) -> None:
     found = cause(state, *ends, log=log)
     assert (found.kind, found.rank) == (kind, None)
-    assert found.text == f"{words}; no rank is to blame"
+    assert found.text == f"{words}; no rank is the cause"
 
 
 def test_a_rank_that_raised_before_the_job_was_taken_away_is_to_blame() -> None:
@@ -174,7 +174,7 @@ def test_a_lost_node_comes_first() -> None:
 def test_lost_ranks_come_before_those_that_miss_them() -> None:
     found = cause(JobState.FAILED, PEER, GONE, TERM)
     assert (found.kind, found.rank) == (Kind.LOST, None)
-    assert found.text == "no end on record of rank(s) 1 (n0): killed from outside"
+    assert found.text == "rank(s) 1 (n0) recorded no end: killed from outside"
     assert (numbers(found.also), numbers(found.stopped)) == ([0], [2])
 
 
@@ -209,14 +209,14 @@ def test_of_a_step_that_was_ended_as_a_whole_the_order_of_ends_says_nothing() ->
     # A supervisor of its own was killed: the other ranks' SIGKILL is Slurm's.
     found = cause(JobState.FAILED, KILLED, KILLED, GONE, GONE, log=PMIX)
     assert found.rank is None
-    assert found.text.endswith("rank(s) 2 (n1), 3 (n1): killed from outside")
+    assert found.text.endswith("rank(s) 2 (n1), 3 (n1) recorded no end: killed from outside")
 
 
 def test_ranks_that_never_began_are_named() -> None:
     found = cause(JobState.FAILED, GOOD, planned=3)
-    assert (found.kind, found.text) == (Kind.LOST, "rank(s) 1, 2 never began")
+    assert (found.kind, found.text) == (Kind.LOST, "rank(s) 1, 2 never started")
     many = cause(JobState.FAILED, *[GONE] * 40)
-    assert many.text.endswith("15 (n7) and 24 more: killed from outside")
+    assert many.text.endswith("15 (n7) and 24 more recorded no end: killed from outside")
 
 
 def test_what_is_left_is_a_signal_or_the_job_script() -> None:
@@ -224,7 +224,7 @@ def test_what_is_left_is_a_signal_or_the_job_script() -> None:
     assert cause(JobState.FAILED, GOOD, GOOD).text.startswith(
         "every rank ended well: the job's own"
     )
-    assert cause(JobState.FAILED).text.startswith("no rank had begun: the job's own log")
+    assert cause(JobState.FAILED).text.startswith("no rank had started: the job's own log")
     assert cause(JobState.OUT_OF_MEMORY, GONE).kind is Kind.OUT_OF_MEMORY
 
 
@@ -291,7 +291,7 @@ def test_of_ranks_that_were_killed_with_their_supervisors_the_last_words_are_sho
     (run.dir / "job.out").write_text("srun: error\n")
     rows = [rank(number) for number in range(4)]
     assert report(run, *rows) == [
-        "no end on record of rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1): killed from outside",
+        "rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end: killed from outside",
         "rank 1 on n0 wrote:",
         *(shown or said.rstrip()).splitlines(),
         "srun: error",
@@ -311,7 +311,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     full = os.statvfs_result((*real[:3], 2, 2, *real[5:]))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     said = report(run, *map(rank, range(4)), state=JobState.NODE_FAIL)
-    assert said[0].startswith("no end on record of rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1): killed")
+    assert said[0].startswith("rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end: killed")
     assert said[-1] == f"there is no room left in {run.dir}: what was written last is lost"
 
 

@@ -114,7 +114,7 @@ def test_what_is_not_plain_yaml_is_an_error_of_ours(tmp_path: Path, text: str) -
 def test_unreadable_files_are_errors_of_ours(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_document(tmp_path / "gone.yaml", "a thing")
-    with pytest.raises(ConfigError, match="it is no regular file"):
+    with pytest.raises(ConfigError, match="it is not a regular file"):
         read_document(tmp_path, "a thing")
 
 
@@ -150,7 +150,7 @@ def test_random_bytes_are_a_site_or_an_error_of_ours(tmp_path: Path, content: by
     [
         ("alviss", ["alvis", "generic"], "Did you mean 'alvis'?"),
         ("zzz", ["b", "a"], "Known: a, b."),
-        ("zzz", [], "None are known."),
+        ("zzz", [], "No names are known."),
     ],
 )
 def test_the_nearest_word_or_all_of_them_are_offered(word, known, says) -> None:

@@ -20,14 +20,14 @@ from hpckit.files import (
 def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for read in (read_bytes, read_json, lambda path: read_tail(path, 10)):
-        with pytest.raises(DamagedFileError, match="no regular file"):
+        with pytest.raises(DamagedFileError, match="not a regular file"):
             read(tmp_path / "pipe")
 
 
 def test_folders_devices_and_links_to_them_are_refused(tmp_path: Path) -> None:
     (tmp_path / "zero").symlink_to("/dev/zero")
     for path in (tmp_path, tmp_path / "zero"):
-        with pytest.raises(DamagedFileError, match="no regular file"):
+        with pytest.raises(DamagedFileError, match="not a regular file"):
             read_bytes(path)
 
 

@@ -38,7 +38,9 @@ def test_before_any_rank_the_job_script_is_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [-1, 4])
 def test_a_rank_the_run_has_not_is_refused(tmp_path: Path, number: int) -> None:
-    with pytest.raises(NotFoundError, match=f"Rank {number} is none of this run's 0 to 3"):
+    with pytest.raises(
+        NotFoundError, match=f"Rank {number} does not exist: this run has ranks 0 to 3"
+    ):
         log_files(logged(tmp_path), number)
 
 

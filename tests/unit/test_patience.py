@@ -91,7 +91,7 @@ def test_the_shorter_patience_counts_and_the_users_word(hanging: Clock, monkeypa
     assert hanging.limits == [("squeue", 3.0), ("squeue", 60.0)]
     for word in ("soon", "0", "-1", "nan", "inf"):
         monkeypatch.setenv("HPCKIT_PATIENCE", word)
-        with pytest.raises(RequestError, match="is no number of seconds"), patience():
+        with pytest.raises(RequestError, match="is not a number of seconds"), patience():
             pass
 
 

@@ -117,7 +117,7 @@ def test_an_occupied_port_is_skipped(monkeypatch) -> None:
 
 def test_no_free_port_is_said(monkeypatch) -> None:
     monkeypatch.setattr(rendezvous, "_is_free", lambda port: False)
-    with pytest.raises(SystemExit, match="none of 50 ports is free on "):
+    with pytest.raises(SystemExit, match="all 50 ports that were tried are in use on "):
         rendezvous.free_port("7.0")
 
 

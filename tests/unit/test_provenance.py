@@ -140,9 +140,9 @@ UNKNOWN = {
     "a path that leads out": (_index(_entry(b"a/../../x")), "leads out"),
     "a path of the root": (_index(_entry(b"/etc/passwd")), "leads out"),
     "a path cut too far": (_index(_entry(b"\x80\x80\x80x", 4)), "cut by more than it has"),
-    "HEAD a pipe": (_pipe("HEAD"), "no regular file"),
-    "index a pipe": (_pipe("index"), "no regular file"),
-    "config a pipe": (_pipe("config"), "no regular file"),
+    "HEAD a pipe": (_pipe("HEAD"), "not a regular file"),
+    "index a pipe": (_pipe("index"), "not a regular file"),
+    "config a pipe": (_pipe("config"), "not a regular file"),
 }
 
 

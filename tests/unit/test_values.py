@@ -71,7 +71,7 @@ def test_a_value_comes_back_from_its_json() -> None:
         ({"ids": {"a": "b"}}, "'ids.a' is 'b'"),
         ({"ids": [1]}, "'ids' is a list, must be a mapping"),
         ({"flag": 1}, "true or false"),
-        ({"other": 1}, "'other' is unknown"),
+        ({"other": 1}, "'other' is an unknown key"),
     ],
 )
 def test_a_field_of_another_kind_is_named(changed: Mapping[str, Any], why: str) -> None:

@@ -75,8 +75,8 @@ def test_settings_get_their_types(here: Path, setting: str, value: object) -> No
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("batch-size=0", "batch-size=0 must lie between 1 and 512"),
-        ("batch-size=513", "batch-size=513 must lie between"),
+        ("batch-size=0", "batch-size=0 must be between 1 and 512"),
+        ("batch-size=513", "batch-size=513 must be between"),
         ("batch-size=x", "'x' is not of type int. (images)"),
         ("batch-size=", "'' is not of type int"),
         ("lr=x", "'x' is not of type float"),

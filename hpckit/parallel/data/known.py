@@ -39,7 +39,7 @@ def check(name: str, content: bytes | memoryview, place: str) -> None:
     found, known = hashlib.sha256(content).hexdigest(), _SHA256[name]
     if found != known:
         raise SetupError(
-            f"{place} does not hold the known {name.split()[0]}: the SHA-256 of its content is "
+            f"{place} does not contain the known {name.split()[0]}: the SHA-256 of its content is "
             f"{found[:16]}..., not {known[:16]}...: install it again, or take it as it is with "
             "--no-verify (verify=False)"
         )

@@ -23,7 +23,7 @@ def checked(op: str) -> ReduceOp:
     try:
         return ReduceOp(op.lower())
     except ValueError:
-        raise ValueError(f"{op!r} is no reduction: write 'sum' or 'mean'.") from None
+        raise ValueError(f"{op!r} is not a reduction: write 'sum' or 'mean'.") from None
 
 
 def total(op: ReduceOp, values: Sequence[Tree], device: torch.device) -> torch.Tensor:
@@ -47,7 +47,7 @@ def total_along(
     tensors = [_tensor(value, device) for value in values]
     if any(not -tensor.dim() <= axis < tensor.dim() for tensor in tensors):
         raise ValueError(
-            f"reduce(axis={axis}): a value of shape {_shapes(tensors)} has no axis so."
+            f"reduce(axis={axis}): a value of shape {_shapes(tensors)} has no such axis."
         )
     summed = total(ReduceOp.SUM, [tensor.sum(axis) for tensor in tensors], device)
     count = sum(tensor.shape[axis] for tensor in tensors)
