@@ -82,7 +82,7 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         numbers = ", ".join(str(row.rank) for row in cause.stopped)
         yield f"{'stopped after that' if cause.rank else 'stopped'}: rank(s) {numbers}"
     if cause.lost and (cause.rank or cause.kind not in (Kind.LOST, Kind.CANCELLED)):
-        yield f"no end on record: rank(s) {places(cause.lost)}"
+        yield f"recorded no end: rank(s) {places(cause.lost)}"
     if cause.rank is None:
         yield from log.rstrip().splitlines()[-_TAIL_LINES:] or [f"{run.dir / JOB_LOG} is empty"]
     if full := no_room(run.dir):

@@ -97,11 +97,11 @@ def checked_record(found: object) -> Mapping[str, Any]:
         if not JOB_ID.fullmatch(word):
             raise DamagedFileError(f"{word[:80]!r} cannot be a job's id")
     if is_slurm_id(record["job_id"]) != (record["executor"] == "slurm"):
-        raise DamagedFileError(f"{record['job_id']!r} is no job's id of {record['executor']}")
+        raise DamagedFileError(f"{record['job_id']!r} is not a job id of {record['executor']}")
     if not _RUN_ID.fullmatch(record["run_id"]):
         raise DamagedFileError(f"{record['run_id'][:80]!r} cannot be a run's id")
     if "\0" in record["cwd"]:
-        raise DamagedFileError("'cwd' holds a NUL")
+        raise DamagedFileError("'cwd' contains a NUL")
     return record
 
 

@@ -205,8 +205,8 @@ def list_runs(root: Path, damaged: list[DamagedRun] | None = None) -> Iterator[R
 
 def _too_many(root: Path) -> DamagedRunError:
     return DamagedRunError(
-        f"{str(root)!r} holds more records of others than are read together "
-        f"({_MOST_OF_OTHERS >> 20} MB). Give a run's own name."
+        f"{str(root)!r} has too many records of other users to read them all "
+        f"({_MOST_OF_OTHERS >> 20} MB). Give the name of a run."
     )
 
 

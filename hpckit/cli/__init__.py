@@ -22,18 +22,18 @@ from hpckit.submission.interrupts import interrupts
 COMMANDS = {
     "submit": "Submit a workload, or your own script, as one job or an array; return at once.",
     "jobs": "List your runs, newest first, with their states.",
-    "status": "Show what became of a job: state, why it waits, its ranks.",
-    "logs": "Print what a job's ranks wrote: rank 0 unless told otherwise.",
+    "status": "Show the state of a job, why it waits, and its ranks.",
+    "logs": "Print the output of a job's ranks (default: rank 0).",
     "wait": "Wait until all jobs are over.",
     "cancel": "End jobs, or take them out of the queue.",
     "resubmit": "Submit a run's request again, with options changed.",
-    "stats": "Show what the GPUs, cores and memory of a job did, and what to change.",
-    "sample": "Run COMMAND, and write down what this node's GPUs, cores and memory do meanwhile.",
+    "stats": "Show how a job used its GPUs, cores and memory, and what to change.",
+    "sample": "Run COMMAND, and record how this node's GPUs, cores and memory are used.",
     "workloads": "Programs hpckit can submit.",
     "templates": "Job script templates.",
     "sites": "Clusters, as data.",
     "collections": "Folders of templates, workloads and sites.",
-    "init": "Find out what this cluster is, and write a commented site file; submits nothing.",
+    "init": "Detect the properties of this cluster and write a site file; submits nothing.",
     "doctor": "Check what a submission needs; say what to do.",
 }
 # Commands that take the user's own words after `--`.
@@ -116,8 +116,8 @@ def _stand_somewhere() -> None:
         os.getcwd()  # noqa: PTH109  # Path.cwd() is the same call, and pathlib may not be loaded
     except OSError as error:
         raise OutsideError(
-            f"The folder you are in, {os.environ.get('PWD', '.')}, does not exist any more. "
-            "Go to another one: cd ~"
+            f"The folder you are in, {os.environ.get('PWD', '.')}, no longer exists. "
+            "Go to another folder: cd ~"
         ) from error
 
 

@@ -138,9 +138,9 @@ def runs_called(
 def say_whose(run: Run) -> None:
     """Say on stderr whose words a run's are, if they are not this user's own."""
     if run.doubt:
-        note(f"note: what run {run.run_id} says may be anybody's word: {run.doubt}")
+        note(f"note: another user may have written run {run.run_id}: {run.doubt}")
     elif not run.mine:
-        note(f"note: run {run.run_id} is of {run.owner}, and so is what it says")
+        note(f"note: run {run.run_id} and its contents belong to {run.owner}")
 
 
 def raise_last(errors: list[HpckitError]) -> None:

@@ -66,7 +66,12 @@ def _cancel(
         print_json(records[0] if len(records) == 1 else {"jobs": records})
     elif not json:
         say_all([status_line(status) for status in found])
-        say_all([f"{word} {state}: by Slurm's word, no run" for word, state in states.items()])
+        say_all(
+            [
+                f"{word} {state} according to Slurm; hpckit has no run of this job"
+                for word, state in states.items()
+            ]
+        )
     asked = {row.run.job_id: row.state for row in found if row.run.executor == "slurm"} | states
     errors += [JobError(unheeded(*row)) for row in asked.items() if is_unheeded(row[1])]
     errors += [_nobody_here(row) for row in found if row.elsewhere and row.run.executor == "local"]

@@ -93,7 +93,7 @@ def add_collection(
         ),
     ],
     trust: Annotated[
-        bool, typer.Option("--trust", help="Take it although others could change it.")
+        bool, typer.Option("--trust", help="Use it although other users could change it.")
     ] = False,
     project: Annotated[
         bool, typer.Option("--project", help=f"Write ./{LOCK}, for all who use this folder.")
@@ -108,7 +108,9 @@ def add_collection(
     It is written to ./hpckit.lock where there is one, else to the user's.
     """
     if project and user:
-        raise RequestError("--project and --user name two lock files: give one of them.")
+        raise RequestError(
+            "--project and --user choose different lock files: give only one of them."
+        )
     ours, theirs = lock_files()
     lock = ours if project else theirs if user else default_lock()
     change, found = add(source, lock, trust=trust)
@@ -189,7 +191,7 @@ def _each(
 def _print_change(change: Change, *, in_full: bool) -> None:
     before, now = change.before or change.now, change.now
     old, new = (before.commit or before.hash)[:23], (now.commit or now.hash)[:23]
-    moved = f"{old} -> {new}" if old != new else f"{new}, as it was"
+    moved = f"{old} -> {new}" if old != new else f"{new}, unchanged"
     say(f"{now.name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
     for line in change.files:
         say(f"  {line}")
@@ -253,7 +255,7 @@ def verify_collections(names: NamesArgument = None, json: JsonOption = False) ->
 @commands.command("trust")
 def trust_folder(
     folder: Annotated[Path, typer.Argument(help="A project, or one of $HPCKIT_COLLECTIONS.")],
-    no: Annotated[bool, typer.Option("--no", help="Trust it no longer.")] = False,
+    no: Annotated[bool, typer.Option("--no", help="Stop trusting it.")] = False,
 ) -> None:
     """Use a folder although others could change it; for what is added: add --trust."""
     source = parse_source(str(folder))
@@ -274,7 +276,9 @@ def diff_collection(
 
 @commands.command("new")
 def new_collection(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is not there yet.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")
+    ],
 ) -> None:
     """Make a collection to start from: a template, a site, a workload, and a check for CI."""
     for path in make_collection(folder):

@@ -177,7 +177,7 @@ def gpu(
 
     kind, count = parse_gpus(gpus)
     if not count:
-        raise RequestError(f"--gpus {gpus}: without a GPU there is nothing to look at.")
+        raise RequestError(f"--gpus {gpus}: this check needs at least one GPU.")
     request = Request(
         target="ddp", script=str(JOBS / "gpu_hello.py"), gpus=count, gpu_type=kind,
         nodes=nodes, site=site, partition=partition, account=account, env=env,

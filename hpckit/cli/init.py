@@ -32,7 +32,10 @@ def init(
         str | None, typer.Option("--name", help="The site's name (else Slurm's ClusterName).")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is edited or not init's.")
+        bool,
+        typer.Option(
+            "--force", help="Overwrite a file that was edited or that init did not write."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the YAML; write nothing.")
@@ -84,16 +87,17 @@ def say_unknown(found: Detected) -> None:
     for row in found.unknown:
         note(f"not known: {row.what}: {row.why}")
     for name in found.left_out:
-        note(f"left out: {name}, which is not one printable word")
+        note(f"left out: {name}: it is not one printable word")
 
 
 def _site_name(name: str | None, found: Detected) -> str:
     chosen = name or found.name
     if chosen is None:
-        raise OutsideError("Slurm does not say what this cluster is called: give --name NAME.")
+        raise OutsideError("Slurm does not give the name of this cluster: give --name NAME.")
     if not _NAME.fullmatch(chosen) or chosen == GENERIC:
         raise RequestError(
-            f"{chosen!r} cannot be a site's name: give another with --name (letters, digits, . _ -)"
+            f"{chosen!r} is not a valid site name: give another name with --name "
+            "(letters, digits, . _ -)"
         )
     return chosen
 
@@ -102,7 +106,7 @@ def _say(placed: Placed) -> None:
     if placed.diff:
         say(placed.diff.rstrip("\n"))
     if placed.outcome is Outcome.KEPT:
-        note(f"{placed.path} was left as it is: {placed.why}. --force writes over it.")
+        note(f"{placed.path} was not changed: {placed.why}. --force overwrites it.")
     else:
         say(f"{placed.path}: {placed.outcome}" + (f"; {placed.why}" if placed.why else ""))
 
@@ -111,10 +115,13 @@ def _say_next(name: str) -> None:
     collections = look_around().collections
     place = list_sites(collections)[name]
     for row in place.shadows:
-        note(f"note: it stands before site {name!r} of {row.label()}")
+        note(f"note: this file takes precedence over site {name!r} of {row.label()}")
     used = detect_site(collections)
     if used != name:
-        note(f"note: here `hpckit submit` takes site {used!r}: give --site {name}, or HPCKIT_SITE.")
+        note(
+            f"note: here `hpckit submit` uses site {used!r}: give --site {name}, or set "
+            "HPCKIT_SITE."
+        )
     note(f"next: hpckit sites show {name}; hpckit doctor")
 
 

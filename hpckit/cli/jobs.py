@@ -44,7 +44,7 @@ def jobs(
     if not shown:
         note("No runs yet. Start one: hpckit submit ddp")
     elif len(shown) == limit:
-        note(f"The newest {limit}; --limit 0 shows all.")
+        note(f"These are the newest {limit} runs; --limit 0 shows all.")
 
 
 def _say_damaged(lines: list[str]) -> None:

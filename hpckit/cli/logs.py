@@ -25,15 +25,17 @@ def add_to(app: typer.Typer) -> None:
 
 def logs(
     job_id: JobArgument,
-    rank: Annotated[int | None, typer.Option("--rank", help="This rank (default 0).")] = None,
+    rank: Annotated[
+        int | None, typer.Option("--rank", help="Show the log of this rank (default 0).")
+    ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="The job script's and every rank's.")
+        bool, typer.Option("--all", help="Show the logs of the job script and of all ranks.")
     ] = False,
     errors: Annotated[
-        bool, typer.Option("--errors", help="The first traceback, with rank and host.")
+        bool, typer.Option("--errors", help="Show the first traceback, with rank and host.")
     ] = False,
     following: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job is over.")
+        bool, typer.Option("--follow", "-f", help="Keep printing until the job is over.")
     ] = False,
     runs: RunsOption = None,
 ) -> None:
@@ -51,12 +53,14 @@ def logs(
     else:
         note(f"{run.job_id} has written nothing yet. See `hpckit status {run.job_id}`.")
     if damaged:
-        raise DamagedRunError(f"Logs of {run.run_id} that cannot be read: {'; '.join(damaged)}.")
+        raise DamagedRunError(f"Some logs of {run.run_id} cannot be read: {'; '.join(damaged)}.")
 
 
 def _one(word: str, found: list[Run]) -> Run:
     if len(found) > 1:
-        raise RequestError(f"{word} is an array of {len(found)} tasks. Name one: {found[0].job_id}")
+        raise RequestError(
+            f"{word} is an array of {len(found)} tasks. Give one of them: {found[0].job_id}"
+        )
     return found[0]
 
 

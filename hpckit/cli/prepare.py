@@ -119,8 +119,8 @@ def _workload(request: Request, collections: tuple[Collection, ...]) -> Workload
         key = request.target.replace("-", "_")
         if key not in known and request.target in STRATEGIES:
             raise RequestError(
-                f"{request.target!r} is a strategy, and no workload has that name: give your "
-                f"script, as in `hpckit submit {request.target} train.py`."
+                f"{request.target!r} is a strategy, and no workload has that name: give "
+                f"your script, as in `hpckit submit {request.target} train.py`."
             )
         return load_workload(request.target, collections)
     if request.target not in STRATEGIES and Path(request.script).name in STRATEGIES:
@@ -148,7 +148,7 @@ def choose_executor(word: str, *, preview: bool) -> str:
         return "slurm" if sbatch_answers() else "local"
     if word == "slurm" and not sbatch_answers():
         raise OutsideError(
-            "There is no sbatch here that knows a cluster, so Slurm cannot be reached. "
+            "No sbatch here can reach a cluster. "
             "Log in to the cluster, or use --executor local for this machine."
         )
     return word

@@ -102,7 +102,10 @@ def resubmit(
     if not old.mine:
         note(_whose(old, rendered))
     lines = differences(old.record, make_record(submission, rendered))
-    note(f"Again {old.run_id}" + (", with these differences:" if lines else ", with no difference"))
+    note(
+        f"Resubmitting {old.run_id}"
+        + (", with these differences:" if lines else ", without differences")
+    )
     for line in lines:
         note(f"  {line}")
     if dry_run:
@@ -151,6 +154,6 @@ def _go_there(run: Run) -> None:
         os.chdir(Path(run.record["cwd"]))
     except OSError as error:
         raise OutsideError(
-            f"The run was submitted from {run.record['cwd']}, which cannot be entered: "
+            f"The run was submitted from {run.record['cwd']}, but this folder cannot be entered: "
             f"{error.strerror}."
         ) from error

@@ -78,8 +78,8 @@ def _foreign(folder: Path) -> str:
         except OSError:
             return ""  # a full disk: the sampler tries again
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            kind = "a folder of another user" if stat.S_ISDIR(status.st_mode) else "no folder"
-            return f"{path} is {kind}: name another with --dir"
+            kind = "a folder of another user" if stat.S_ISDIR(status.st_mode) else "not a folder"
+            return f"{path} is {kind}: choose another folder with --dir"
     return ""
 
 

@@ -49,13 +49,13 @@ def stats(
     runs: RunsOption = None,
     json: JsonOption = False,
     samples: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the samples of this job are.")
+        Path | None, typer.Option(metavar="DIR", help="Folder with the samples of this job.")
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every GPU, node, advice and note.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again every 5 s until the job is over.")
+        bool, typer.Option("--watch", help="Show the page again every 5 s until the job is over.")
     ] = False,
     jobstats: Annotated[
         bool, typer.Option("--jobstats", help="Print the record of the Princeton jobstats tool.")
@@ -70,7 +70,7 @@ def stats(
             min=0,
             max=100,
             metavar="PERCENT",
-            help="Exit 1 if the GPUs were used less, or nobody knows.",
+            help="Exit 1 if the GPUs were used less, or if this is unknown.",
         ),
     ] = None,
     schema: Annotated[
@@ -93,9 +93,11 @@ def stats(
         say(explain(find_rule(explain_rule, rules_for(None))))
         return
     if not job_ids:
-        raise RequestError("Which job? hpckit stats JOBID, or: hpckit stats latest.")
+        raise RequestError("Give a job: hpckit stats JOBID, or hpckit stats latest.")
     if samples is not None and not samples_files(samples):
-        raise RequestError(f"--samples {samples}: there are no samples files. See docs/sampler.md.")
+        raise RequestError(
+            f"--samples {samples}: this folder has no samples files. See docs/sampler.md."
+        )
     if watch:
         if json or jobstats or grafana or fail_under is not None:
             raise RequestError("--watch shows pages only: leave out --json and the like.")
@@ -150,7 +152,7 @@ def _print_jobstats(found: _Found, *, many: bool) -> None:
     records = {row.job.job_id: jobstats_record(row.job) for row, _ in found}
     for job_id, record in records.items():
         if record is None:
-            note(f"Job {job_id}: too little is known of its nodes for a record.")
+            note(f"Job {job_id}: too little is known about its nodes for a record.")
     several = many or len(records) > 1
     print_json(records if several else next(iter(records.values())))
 
@@ -197,11 +199,12 @@ def _link(found: Gathered) -> str:
     if site is None or not site.grafana:
         name = site.name if site else job.site
         raise RequestError(
-            f"Job {job.job_id}: site {name!r} names no Grafana. Add to its file, under `grafana:`, "
+            f"Job {job.job_id}: site {name!r} has no Grafana. Add to the site's file, "
+            "under `grafana:`, "
             "the address of a job's page with {jobid}, {start_ms} and {end_ms}."
         )
     if job.start is None:
-        raise RequestError(f"Job {job.job_id!r} has not started: there is nothing to show yet.")
+        raise RequestError(f"Job {job.job_id!r} has not started, so it has no figures yet.")
     raw = job.raw_id or job.job_id
     link = site.grafana
     for name, value in (

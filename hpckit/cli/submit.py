@@ -79,7 +79,7 @@ def submit(
         typer.Option("--constraint", "-C", help="Features that the nodes must have, as in 'a|b'."),
     ] = None,
     reservation: Annotated[
-        str | None, typer.Option("--reservation", help="Nodes that were reserved by that name.")
+        str | None, typer.Option("--reservation", help="Name of a reservation of nodes.")
     ] = None,
     exclude: ExcludeOption = None,
     template: Annotated[str, typer.Option(help="Script template.")] = "base",
@@ -100,7 +100,8 @@ def submit(
     ] = None,
     parallel: Annotated[int | None, typer.Option(help="Array tasks at once.")] = None,
     after: Annotated[
-        list[str] | None, typer.Option(metavar="JOBID", help="Start after that job ended well.")
+        list[str] | None,
+        typer.Option(metavar="JOBID", help="Start after this job has ended with status 0."),
     ] = None,
     max_requeues: Annotated[int, typer.Option(help="Restarts after time limit or preemption.")] = 0,
     executor: Annotated[str, typer.Option(help="auto, slurm or local (this machine).")] = "auto",

@@ -56,7 +56,9 @@ def list_all(json: JsonOption = False) -> None:
 @commands.command()
 def show(
     name: NameArgument,
-    origin: Annotated[bool, typer.Option("--origin", help="Only where it comes from.")] = False,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Show only where it comes from.")
+    ] = False,
 ) -> None:
     """Print a template's source."""
     found = find_template(name, look_around().collections)
@@ -78,7 +80,7 @@ def variables(json: JsonOption = False) -> None:
     if json:
         print_json(VARIABLES)
     else:
-        say(table(("VARIABLE", "WHAT IT HOLDS"), list(VARIABLES.items())))
+        say(table(("VARIABLE", "MEANING"), list(VARIABLES.items())))
 
 
 @commands.command()
@@ -140,7 +142,9 @@ def diff(name: NameArgument) -> None:
     """Show how a template differs from the one it shadows."""
     found = find_template(name, look_around().collections)
     if not found.shadows:
-        raise RequestError(f"{found.name} of {found.collection.label()} shadows no other template.")
+        raise RequestError(
+            f"{found.name} of {found.collection.label()} does not shadow another template."
+        )
     below = found.shadows[0].path / "templates" / found.name
     lines = difflib.unified_diff(
         _lines(below), _lines(found.path), fromfile=str(below), tofile=str(found.path)

@@ -131,7 +131,7 @@ def status_page(status: RunStatus) -> str:
     lines += [f"  note     {text}" for text in status.notes]
     lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]
     if len(status.damaged) > _DAMAGED:
-        lines.append(f"  damaged  {len(status.damaged) - _DAMAGED} files more")
+        lines.append(f"  damaged  {len(status.damaged) - _DAMAGED} more files")
     if status.finished and not status.good:
         lines.append(f"  see      hpckit logs {status.run.job_id} --errors")
     return "\n".join(lines)
@@ -144,7 +144,7 @@ def _cause_lines(cause: Cause) -> Iterator[str]:
         error = f": {error_line(rank.error)}" if rank.error else ""
         yield f"  rank {rank.rank:<3} {rank.host}, exit status {rank.exit_code}{error}"
     if cause.lost and cause.kind not in (Kind.LOST, Kind.CANCELLED):
-        yield f"  no end   on record of rank(s) {places(cause.lost)}"
+        yield f"  no end   recorded by rank(s) {places(cause.lost)}"
     if cause.stopped:
         yield f"  stopped  rank(s) {listed([str(row.rank) for row in cause.stopped])}, after that"
 

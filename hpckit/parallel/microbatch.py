@@ -244,7 +244,9 @@ def _matched(inputs: Tree, targets: Tree) -> int:
     """
     total, wanted = samples(inputs, "the inputs"), samples(targets, "the targets")
     if total != wanted:
-        raise ValueError(f"A batch has {total} inputs and {wanted} targets: these must be as many.")
+        raise ValueError(
+            f"A batch has {total} inputs and {wanted} targets: the numbers must be equal."
+        )
     if not total:
         raise ValueError("The batch is empty: there is no sample to take a mean over.")
     return total

@@ -115,7 +115,9 @@ def make_scaler(amp: str | None, replicas: Sequence[Replica]) -> torch.amp.GradS
         return None
     for replica in replicas:
         if replica.device.type != "cuda":
-            raise SetupError(f"amp='fp16' is for GPUs, and {replica} is none: give amp='bf16'.")
+            raise SetupError(
+                f"amp='fp16' needs GPUs, but {replica} is not on a GPU: give amp='bf16'."
+            )
     return torch.amp.GradScaler("cuda")
 
 

@@ -37,7 +37,7 @@ def choose_device(ranks: Ranks, device_ids: Sequence[str] = ()) -> torch.device:
     else:
         raise SetupError(
             f"{len(ids)} devices ({' '.join(ids)}) for {ranks.local_size} ranks on this host: "
-            "give one for each, or a single one for all"
+            "give one device for each rank, or one device for all"
         )
     return checked_device(chosen)
 

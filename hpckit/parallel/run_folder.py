@@ -65,7 +65,7 @@ def event_writer(folder: Path | str | None, purge_step: int) -> "SummaryWriter":
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  # a package of its own
     except ImportError as error:
         raise SetupError(
-            "TensorBoard is not here: install it with 'pip install tensorboard'"
+            "TensorBoard is not installed: install it with 'pip install tensorboard'"
         ) from error
     return SummaryWriter(folder, purge_step=purge_step)
 
@@ -88,7 +88,7 @@ def make_folder(folder: Path) -> Path:
     try:
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SetupError(f"the run folder {folder} cannot be made: {error.strerror}") from error
+        raise SetupError(f"the run folder {folder} cannot be created: {error.strerror}") from error
     return folder
 
 

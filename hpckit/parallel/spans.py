@@ -62,7 +62,7 @@ def check_even(total: int, microbatch: int | None, replicas: int) -> None:
     Raises:
         ValueError: it does not.
     """
-    way_out = "or let the parts be weighed by their samples: uneven='weight'"
+    way_out = "or weight the parts by their samples: uneven='weight'"
     if microbatch is not None and total % microbatch:
         raise ValueError(
             f"A batch of {total} cannot be split into microbatches of {microbatch}: give a batch "
@@ -93,7 +93,8 @@ def samples(tree: Tree, name: str) -> int:
     if len(set(found)) != 1:
         told = ", ".join(map(str, found)) or "none"
         raise ValueError(
-            f"The tensors of {name} must have as many samples each, along axis 0; they have {told}."
+            f"The tensors of {name} must have the same number of samples on axis 0; they "
+            f"have {told}."
         )
     return found[0]
 

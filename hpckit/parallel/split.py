@@ -41,6 +41,7 @@ def split_batch(
     """
     if len(inputs) != len(targets):
         raise ValueError(
-            f"A batch has {len(inputs)} inputs and {len(targets)} targets: these must be as many."
+            f"A batch has {len(inputs)} inputs and {len(targets)} targets: the numbers "
+            "must be equal."
         )
     return split(inputs, devices), split(targets, devices)

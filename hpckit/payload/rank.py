@@ -89,7 +89,7 @@ class RankProcess:
         except OSError as error:
             raise JobError(
                 f"rank {self.place.rank} on {socket.gethostname()} cannot write to "
-                f"{self.task.folder}: {error.strerror}. What it did is not on record."
+                f"{self.task.folder}: {error.strerror}. The rank's end is not recorded."
             ) from error
         if self._alone:
             end_job(self.task)

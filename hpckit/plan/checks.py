@@ -17,7 +17,7 @@ CHECKS = (
 
 def off_switch(check: str) -> str:
     """Return the end of a refusal: how to switch it off."""
-    return f"(--skip-check {check} submits it all the same.)"
+    return f"(--skip-check {check} submits it anyway.)"
 
 
 def check_plan(plan: Plan, request: Request, partition: Partition | None) -> None:
@@ -47,7 +47,7 @@ def _shape_refusals(plan: Plan, request: Request) -> list[tuple[str, str]]:
             (
                 "multi-node",
                 f"Strategy {plan.strategy.name!r} is one process on one node; --nodes {plan.nodes} "
-                f"would idle {plan.nodes - 1}. Use --nodes 1, or a strategy over nodes: "
+                f"would leave {plan.nodes - 1} idle. Use --nodes 1, or a strategy over nodes: "
                 f"{', '.join(several)}.",
             )
         )
@@ -60,7 +60,7 @@ def _shape_refusals(plan: Plan, request: Request) -> list[tuple[str, str]]:
         found.append(
             (
                 "launcher",
-                f"--tasks-per-node {request.tasks_per_node} does not go with --gpus "
+                f"--tasks-per-node {request.tasks_per_node} cannot be combined with --gpus "
                 f"{plan.gpus_per_node}: strategy {plan.strategy.name!r} gives each node "
                 f"{plan.tasks_per_node} task(s). Leave one of the two out.",
             )
@@ -88,7 +88,7 @@ def _shape_refusals(plan: Plan, request: Request) -> list[tuple[str, str]]:
         found.append(
             (
                 "launcher",
-                f"On this machine nothing but mpirun can start {plan.ranks} MPI ranks. "
+                f"On this machine only mpirun can start {plan.ranks} MPI ranks. "
                 "Leave --launcher srun out.",
             )
         )
@@ -149,7 +149,7 @@ def _gpu_refusals(plan: Plan, request: Request, limits: Partition) -> list[tuple
         return [
             (
                 "gpu-type",
-                f"Site {plan.site.name!r} wants the GPU type named: --gpus "
+                f"Site {plan.site.name!r} needs the GPU type: --gpus "
                 f"{first}:{plan.gpus_per_node}. Types: {', '.join(types)}.",
             )
         ]

@@ -44,7 +44,7 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
     found = find_believed(job, root)
     if found[0].executor != executor:
         raise RequestError(
-            f"--after {word}: that is a {found[0].executor} run, this one {executor}."
+            f"--after {word}: that is a {found[0].executor} run, but this one is {executor}."
         )
     job_id = found[0].array_job_id if len(found) > 1 else found[0].job_id
     return f"{kind}:{job_id}", tuple(f"{kind}:{run.dir}" for run in found)
@@ -68,8 +68,8 @@ def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
             )
         if kind == "afternotok" and ended and not bad:
             raise PlanError(
-                f"--after {word}: job {ended[0][0]} has COMPLETED, and this one is to start after "
-                f"it failed: it would never start. Leave --after out. {off_switch('after')}"
+                f"--after {word}: job {ended[0][0]} has COMPLETED, but this job starts only after "
+                f"a failed job: it would never start. Leave --after out. {off_switch('after')}"
             )
 
 

@@ -29,8 +29,8 @@ def cancel_by_id(job_id: str, why: HpckitError | None) -> JobState:
         if users - {_me()}:
             whose = ", ".join(sorted(str(user) for user in users))
             raise RequestError(
-                f"Job {job_id} is of {whose}, who alone can cancel it with hpckit. "
-                f"Who may end any job: scancel {job_id}"
+                f"Job {job_id} belongs to {whose}. Only its owner can cancel it with hpckit. "
+                f"If you may end any job: scancel {job_id}"
             )
         if all(is_finished(row.state) for row in records):
             return records[0].state

@@ -25,7 +25,7 @@ def check_with_slurm(submission: Submission) -> str:
     """
     if submission.plan.executor != "slurm":
         raise RequestError(
-            f"--check asks Slurm, and this run is for this machine: {_why_local(submission)}."
+            f"--check asks Slurm, but this run is for this machine: {_why_local(submission)}."
         )
     rendered = render_script(submission)
     with tempfile.TemporaryDirectory() as folder:
@@ -36,12 +36,12 @@ def check_with_slurm(submission: Submission) -> str:
         raise refused(answer.message)
     _refuse_endless_wait(submission.plan)
     if answer.start_time is None:
-        return f"Slurm would take it: {answer.message}"
+        return f"Slurm would accept this job: {answer.message}"
     seconds = answer.start_time - time.time()
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.start_time))
     soon = "at once" if seconds < 60 else f"at {when} at the latest"
     nodes = f" on {', '.join(answer.nodes)}" if answer.nodes else ""
-    return f"Slurm would take it and start it {soon}{nodes}."
+    return f"Slurm would accept this job and start it {soon}{nodes}."
 
 
 def _why_local(submission: Submission) -> str:
@@ -62,7 +62,7 @@ def _refuse_endless_wait(plan: Plan) -> None:
         chosen = row.name == plan.partition if plan.partition else row.default
         if chosen and row.max_time_min and plan.time_min > row.max_time_min:
             raise SubmissionError(
-                f"Slurm would take it, but it would wait for ever: --time "
+                f"Slurm would accept this job, but it would never start: --time "
                 f"{format_minutes(plan.time_min)} is over the limit "
                 f"{format_minutes(row.max_time_min)} of partition {row.name!r}."
             )

@@ -124,7 +124,7 @@ def _refuse_strangers(path: Path, *, shared: bool) -> None:
             f"Folder of runs {str(path)!r} is not safe: {who}, and so could put another script in "
             "place of yours. Name a folder that you alone write with --runs DIR or HPCKIT_RUNS, "
             "or have its owner (you or root) say `chmod g-w,o-w` or, for a folder that many "
-            "share, `chmod +t`. (--skip-check shared-runs takes it all the same.)"
+            "share, `chmod +t`. (--skip-check shared-runs uses it anyway.)"
         )
 
 

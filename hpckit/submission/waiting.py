@@ -39,7 +39,7 @@ def wait(
             raise OutsideError(f"Nothing to wait for here: {lost[0]}")
     open_runs = sum(not status.finished for status in found)
     raise OutsideError(
-        f"{open_runs} of {len(found)} runs are not over after {timeout_s:g} s; they go on."
+        f"{open_runs} of {len(found)} runs are not over after {timeout_s:g} s; they continue."
     )
 
 
@@ -93,10 +93,11 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
     """
     for run in runs:
         if not run.mine:
-            how = f" Who may end any job: scancel {run.job_id}" * (run.executor == "slurm")
+            how = f" If you may end any job: scancel {run.job_id}" * (run.executor == "slurm")
             refuse_doubtful(run, run.run_id)
             raise RequestError(
-                f"Run {run.run_id} is of {run.owner}, who alone can cancel it with hpckit.{how}"
+                f"Run {run.run_id} belongs to {run.owner}. Only its owner can cancel it "
+                f"with hpckit.{how}"
             )
     with patience():
         with patience(own_patience_s() / 2):  # the other half is for scancel

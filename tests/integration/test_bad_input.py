@@ -177,7 +177,7 @@ NAMES = [
     case("show an unknown template", "templates show slurm/nope.sh.j2", "'slurm/nope.sh.j2'"),
     case("lint an unknown template", "templates lint nope", "'nope'"),
     case("show an unknown site", "sites show nope", "'nope'"),
-    case("diff of a template that shadows none", "templates diff base", "shadows no other"),
+    case("diff of a template that shadows none", "templates diff base", "does not shadow another"),
 ]  # fmt: skip
 VALUES = [
     case("GPUs in words", "submit ddp --gpus four", "'four'", "A100:4"),

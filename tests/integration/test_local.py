@@ -254,7 +254,7 @@ def test_resubmitting_one_task_runs_that_task_alone(here: Path) -> None:
     again = json.loads(done.stdout)
     assert seen(again, 0)["argv"] == ["--common", "a b", "--x", "2"]
     assert again["run_id"] != found[1]["run_id"]
-    assert f"Again {found[1]['run_id']}" in done.stderr
+    assert f"Resubmitting {found[1]['run_id']}" in done.stderr
 
 
 def test_resubmitting_says_what_differs(here: Path) -> None:

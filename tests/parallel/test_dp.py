@@ -206,7 +206,7 @@ def test_what_cannot_be_split_or_joined() -> None:
         def forward(self, inputs: torch.Tensor) -> int:
             return len(inputs)
 
-    with pytest.raises(ValueError, match=r"as many samples each, along axis 0; they have 4, 1\."):
+    with pytest.raises(ValueError, match=r"the same number of samples on axis 0; they have 4, 1\."):
         data_parallel(Add(), "cpu:2")(torch.ones(4), torch.ones(1))
     assert data_parallel(Add(), "cpu:2")(torch.ones(4), torch.tensor(1.0)).tolist() == [2.0] * 4
     with pytest.raises(TypeError, match="type int differ between parts and cannot be joined"):

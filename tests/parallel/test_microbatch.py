@@ -163,7 +163,7 @@ def test_parts_that_are_not_equal(
     (pair,) = data(batch)
     with pytest.raises(ValueError, match=said) as error:
         trainer.train(*pair)
-    assert str(error.value).endswith("weighed by their samples: uneven='weight'.")
+    assert str(error.value).endswith("weight the parts by their samples: uneven='weight'.")
     assert (gap(model, network()), trainer.waiting) == (0, 0)
     assert len(trainer.predict(pair[0])) == trainer.evaluate(*pair).samples == batch
 
@@ -206,7 +206,10 @@ def test_one_call_may_say_otherwise(given_: int | bool | None, seen: list[int]) 
         ({"sync_frequency": 0}, "sync_frequency is 0"),
         ({"uneven": "drop"}, "uneven is 'drop': give 'error' or 'weight'"),
         ({"amp": "fp8"}, "amp is 'fp8': give 'bf16', 'fp16' or None"),
-        ({"amp": "fp16"}, "amp='fp16' is for GPUs, and replica 0 on cpu is none: give amp='bf16'"),
+        (
+            {"amp": "fp16"},
+            "amp='fp16' needs GPUs, but replica 0 on cpu is not on a GPU: give amp='bf16'",
+        ),
     ],
 )
 def test_settings_that_cannot_be(options: dict[str, object], said: str) -> None:
@@ -222,7 +225,9 @@ def test_batches_that_cannot_be() -> None:
             method(inputs, targets[:4])
         with pytest.raises(ValueError, match="The batch is empty"):
             method(inputs[:0], targets[:0])
-    with pytest.raises(ValueError, match=r"tensors of the inputs must have as many .* have 5, 4"):
+    with pytest.raises(
+        ValueError, match=r"tensors of the inputs must have the same number .* have 5, 4"
+    ):
         trainer.predict((inputs, inputs[:4]))
     with pytest.raises(ValueError, match='has reduction="sum"'):
         MicrobatchTrainer(network(), nn.MSELoss(reduction="sum"), sgd)

@@ -78,14 +78,14 @@ def test_what_others_may_write_is_looked_at_and_not_obeyed(here, cli, bits, path
     assert cli("submit", "ddp", "--executor=local", "--after=mine-1").status == 2
     looked = cli("status", "mine-1")
     assert looked.status == 0
-    assert f"note: what run mine-1 says may be anybody's word: {says}" in looked.err
+    assert f"note: another user may have written run mine-1: {says}" in looked.err
     assert cli("status", "latest").status == 2
 
 
 def test_a_record_of_another_hand_or_another_run_is_not_believed(here, cli) -> None:
     run = make_run(here / "runs", "mine-1", job_id="local-1", executor="local", cwd=str(here))
     os.chown(run.dir / "run.json", COLLEAGUE, GROUP)
-    assert "written by another" in cli("wait", "mine-1").err
+    assert "does not belong to the owner of its folder" in cli("wait", "mine-1").err
     os.chown(run.dir / "run.json", 0, 0)
     run.dir.rename(here / "runs" / "other-2")
     said = cli("wait", "./runs/other-2")
@@ -102,7 +102,7 @@ def test_a_colleagues_run_called_by_its_name_says_whose_it_is(here, cli) -> None
     ):  # fmt: skip
         said = cli(command, "theirs-1")
         assert said.status == status, said.err
-        assert "of user 61002" in said.err
+        assert "user 61002" in said.err
     again = cli("resubmit", "theirs-1", "--dry-run")
     assert "run theirs-1 is of user 61002, and so are its script and its settings" in again.err
 
@@ -137,11 +137,14 @@ def test_a_jobs_id_is_enough_to_cancel_what_slurm_says_is_ones_own(
             broken(monkeypatch, made.dir / "run.json")
     said = cli("cancel", "4711")
     if user == "root":
-        assert (said.status, said.out) == (0, "4711 CANCELLED: by Slurm's word, no run\n"), said.err
+        assert (said.status, said.out) == (
+            0,
+            "4711 CANCELLED according to Slurm; hpckit has no run of this job\n",
+        ), said.err
         assert (fake_slurm / "cancelled").read_text() == "4711\n"
     else:
         assert said.status == 2
-        assert "Job 4711 is of colleague, who alone can cancel it" in said.err
+        assert "Job 4711 belongs to colleague. Only its owner can cancel it" in said.err
         assert not (fake_slurm / "cancelled").exists()
 
 
@@ -191,7 +194,7 @@ def test_a_job_id_of_the_other_executor_ends_no_list(here, cli) -> None:
     said = cli("jobs")
     assert said.status == 0
     assert "mine-1" in said.out
-    assert "'local-a' is no job's id of slurm" in said.err
+    assert "'local-a' is not a job id of slurm" in said.err
 
 
 def test_colleagues_records_push_ones_own_out_of_no_list(here, cli, monkeypatch) -> None:
@@ -203,7 +206,7 @@ def test_colleagues_records_push_ones_own_out_of_no_list(here, cli, monkeypatch)
     monkeypatch.setattr("hpckit.runs._MOST_OF_OTHERS", 10)  # bytes: none of theirs is read
     said = cli("jobs")
     assert [word for word in ("mine-1", "evil") if word in said.out] == ["mine-1"]
-    assert "more records of others than are read together" in said.err
+    assert "too many records of other users to read them all" in said.err
 
 
 def test_what_was_read_of_a_damaged_record_is_not_kept(here) -> None:

@@ -38,7 +38,7 @@ def test_a_link_in_its_place_is_not_followed(here: Path, cli, monkeypatch, name:
     (here / name).parent.mkdir(exist_ok=True)
     (here / name).symlink_to(here.parent / "home" / "precious")
     said, files = sampled(cli, here)
-    assert f"no GPU samples: {name} is no folder: name another with --dir" in said
+    assert f"no GPU samples: {name} is not a folder: choose another folder with --dir" in said
     assert files == []
     assert list((here.parent / "home" / "precious").iterdir()) == []
 

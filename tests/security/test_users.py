@@ -125,7 +125,7 @@ def test_a_colleague_reads_a_run_and_leaves_it_as_it_was(lab: Path) -> None:
     assert ", of built-in\n" in again.err
     cancelled = as_colleague(lab, "cancel", run.name)
     assert cancelled.status == 2
-    assert f"Run {run.name} is of root, who alone can cancel it" in cancelled.err
+    assert f"Run {run.name} belongs to root. Only its owner can cancel it" in cancelled.err
     assert contents(run) == before
 
 

@@ -84,7 +84,9 @@ def test_doctor_finds_a_good_cluster_good(new_user: Desk) -> None:
     assert "ok   accounting answers (sacct)\n" in said
     assert "ok   this machine's clock and the controller's agree\n" in said
     assert "ok   site box agrees with the cluster\n" in said
-    assert re.search(r"^ok   Slurm would take it and start it .* on c[12]", said, re.MULTILINE)
+    assert re.search(
+        r"^ok   Slurm would accept this job and start it .* on c[12]", said, re.MULTILINE
+    )
 
 
 def test_doctor_says_what_is_wrong_with_a_site(new_user: Desk) -> None:

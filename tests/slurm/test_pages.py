@@ -157,7 +157,12 @@ def test_a_page_can_be_typed_as_it_stands(
 
 
 SAYS = {
-    "README.md": ("hpckit 0.", "#SBATCH --nodes=2", "Slurm would take it", "rank 1 of 2: loss"),
+    "README.md": (
+        "hpckit 0.",
+        "#SBATCH --nodes=2",
+        "Slurm would accept this job",
+        "rank 1 of 2: loss",
+    ),
     "docs/collections.md": ("COMPLETED", "lab-hello", "+Ask Alice."),
     "docs/new-cluster.md": ("box.yaml: written", "ok   sbatch answers"),
 }

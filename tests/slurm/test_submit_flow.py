@@ -45,7 +45,7 @@ def test_what_is_previewed_is_what_is_submitted(desk: Desk, request_: tuple[str,
 def test_check_says_when_it_would_start_and_leaves_nothing(desk: Desk) -> None:
     before = desk.slurm.run("squeue", "-h", "-t", "all", "-o", "%A").stdout
     answer = desk.call("submit", "ddp", *EVERYTHING, "--check")
-    assert re.fullmatch(r"Slurm would take it and start it .* on c1, c2\.\n", answer.out)
+    assert re.fullmatch(r"Slurm would accept this job and start it .* on c1, c2\.\n", answer.out)
     assert not desk.runs.exists()
     assert desk.slurm.run("squeue", "-h", "-t", "all", "-o", "%A").stdout == before
 
@@ -56,7 +56,7 @@ def test_check_says_when_it_would_start_and_leaves_nothing(desk: Desk) -> None:
         (("--account", "nobodys"), "nvalid account"),
         (("--partition", "nowhere"), "nvalid partition"),
         (("--gpus", "h100:2"), "node configuration is not available"),
-        (("--partition", "short", "--time", "2h"), "wait for ever"),
+        (("--partition", "short", "--time", "2h"), "never start"),
     ],
 )
 def test_check_refuses_what_slurm_refuses(desk: Desk, options: tuple[str, ...], word: str) -> None:
@@ -156,7 +156,7 @@ def test_resubmitting_says_what_differs(desk: Desk) -> None:
     script.write_text(Path(SEEN).read_text())
     first = desk.done("ddp", script, "--nodes", "1", "--tasks-per-node", "2", "--", "--lr", "0.1")
     again = desk.call("resubmit", first["job_id"], "--wait", "--json", cwd=desk.home)
-    assert "with no difference" in again.err
+    assert "without differences" in again.err
     (seen, _) = rank_files(again.json["run_dir"]).values()
     assert seen["argv"] == ["--lr", "0.1"]
     assert seen["cwd"] == str(desk.work)

@@ -384,7 +384,7 @@ def test_after_init_doctor_finds_nothing_bad(newest: Cluster, cli) -> None:
     assert [line for line in done.out.splitlines() if line.startswith("bad")] == []
     assert "ok   sbatch answers (Slurm 25.05.3, cluster newest)\n" in done.out
     assert "ok   site newest agrees with the cluster\n" in done.out
-    assert "ok   Slurm would take it and start it " in done.out
+    assert "ok   Slurm would accept this job and start it " in done.out
     assert done.status == 0
 
 

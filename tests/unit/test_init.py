@@ -135,7 +135,7 @@ def test_a_site_needs_a_name_that_is_one(name: str, here: Path, newest: Cluster,
 
 def test_a_cluster_whose_name_is_no_name_asks_for_one(newest: Cluster, cli) -> None:
     newest.says("25.05", config="ClusterName = ../../x\n")
-    assert "give another with --name" in cli("init").err
+    assert "give another name with --name" in cli("init").err
     newest.says("25.05", config="nothing\n")
     done = cli("init")
     assert (done.status, "give --name" in done.err) == (3, True)
@@ -167,4 +167,4 @@ def test_detect_writes_nothing(here: Path, newest: Cluster, cli) -> None:
 
 def test_init_says_when_another_site_is_taken_here(newest: Cluster, cli, monkeypatch) -> None:
     monkeypatch.setenv("HPCKIT_SITE", "alvis")
-    assert "takes site 'alvis': give --site newest" in cli("init").err
+    assert "uses site 'alvis': give --site newest" in cli("init").err

@@ -177,7 +177,11 @@ REFUSED = [
     ("multi-node", {"target": "dp", "nodes": 2}, "'dp' is one process on one node; --nodes 2"),
     ("launcher", {"launcher": "mpirun"}, "strategy 'ddp' is not mpi"),
     ("launcher", {"target": "mpi", "launcher": "torchrun"}, "cannot start MPI ranks"),
-    ("launcher", {"gpus": 2, "tasks_per_node": 3}, "--tasks-per-node 3 does not go with --gpus 2"),
+    (
+        "launcher",
+        {"gpus": 2, "tasks_per_node": 3},
+        "--tasks-per-node 3 cannot be combined with --gpus 2",
+    ),
     ("launcher", {"target": "dp", "tasks_per_node": 3}, "strategy 'dp' is one process[.] Leave"),
 ]
 
@@ -199,7 +203,7 @@ def test_every_check_has_a_case_here() -> None:
 
 def test_a_type_that_the_site_wants_named_is_asked_for() -> None:
     site = replace(BOX, gpu_type_required=True)
-    with pytest.raises(PlanError, match=r"wants the GPU type named: --gpus A100:2\. Types: A100, "):
+    with pytest.raises(PlanError, match=r"needs the GPU type: --gpus A100:2\. Types: A100, "):
         plan(site=site, gpus=2)
     assert plan(site=site, gpus=2, skip_checks=("gpu-type",)).gpu_type is None
     assert plan(site=replace(site, gpu_type="T4"), gpus=2).gpu_type == "T4"

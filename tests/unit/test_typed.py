@@ -98,7 +98,7 @@ def accounting(here: Path, default: str, code: int = 0) -> None:
 @pytest.mark.parametrize(
     ("default", "code", "options", "status", "says"),
     [
-        ("", 0, "", 2, "you have: phys, chem). (--skip-check account submits it all the same.)"),
+        ("", 0, "", 2, "you have: phys, chem). (--skip-check account submits it anyway.)"),
         ("", 0, "--account phys", 0, ""),
         ("", 0, "--skip-check account", 0, ""),
         ("phys", 0, "", 0, "note: account: phys, which Slurm takes by itself"),
@@ -168,7 +168,7 @@ def test_a_folder_that_is_gone_is_one_line(here: Path) -> None:
         timeout=120,
     )
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"The folder you are in, {gone}, does not exist any more." in done.stderr
+    assert f"The folder you are in, {gone}, no longer exists." in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -30,7 +30,8 @@ class Samples(Dataset[Pair]):
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
         if len(inputs) != len(targets):
             raise ValueError(
-                f"There are {len(inputs)} inputs and {len(targets)} targets: these must be as many."
+                f"There are {len(inputs)} inputs and {len(targets)} targets: the numbers "
+                "must be equal."
             )
         self.inputs, self.targets = inputs, targets
 

@@ -107,8 +107,8 @@ def samples(batch: Tree) -> int:
     if len(set(counts)) != 1:
         told = ", ".join(map(str, counts)) or "no tensor with an axis of samples"
         raise ValueError(
-            "The tensors of a batch must have as many samples each, along axis 0; "
-            f"there are {told}."
+            "The tensors of a batch must have the same number of samples on axis 0; "
+            f"they have {told}."
         )
     return counts[0]
 
