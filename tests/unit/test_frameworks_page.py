@@ -1,0 +1,46 @@
+"""docs/frameworks.md: each script is python, and each line plans eight ranks on two nodes.
+
+tests/clients runs those whose frameworks are there, benchmarks/foreign.py all of them.
+"""
+
+import ast
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clients.page import PAGE, Snippet, read_page
+from tests.conftest import Answer
+
+_SNIPPETS = read_page()
+
+
+def test_the_page_has_every_framework() -> None:
+    headings = [line for line in PAGE.read_text().splitlines() if line.startswith("## ")]
+    for word in (
+        "nanoGPT",
+        "Lightning",
+        "Trainer",
+        "accelerate",
+        "DeepSpeed",
+        "submitit",
+        "mpi4py",
+    ):
+        assert any(word in heading for heading in headings), word
+    assert len(_SNIPPETS) == 7
+
+
+@pytest.mark.parametrize("snippet", _SNIPPETS.values(), ids=_SNIPPETS)
+def test_each_script_and_its_line(
+    snippet: Snippet, cli: Callable[..., Answer], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ast.parse(snippet.text)
+    (here / snippet.name).write_text(snippet.text)
+    venv = here.parent / "home" / "venvs" / "torch" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "python").symlink_to("/usr/bin/env")
+    words = shlex.split(snippet.submit.replace("~", str(here.parent / "home")))
+    answer = cli(*words[1:], "--dry-run")
+    assert answer.status == 0, answer.err
+    assert "--nodes=2 --ntasks=8 --ntasks-per-node=4" in answer.out
