@@ -108,4 +108,4 @@ $(MPICH)/.done: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(MPICH) .venv-torchx .venv-nvitop .venv-blackbirds .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs
+	rm -rf $(VENV) $(CLIENTS) $(MPICH) .venv-torchx .venv-nvitop .venv-blackbirds .venv-foreign .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs

@@ -164,7 +164,8 @@ def rows() -> Iterator[Row]:
         if "--env" in words:
             del words[words.index("--env") : words.index("--env") + 2]
         module = re.findall(r"^(?:import|from) (\w+)", snippet.text, re.MULTILINE)
-        needs = next((word for word in module if word not in ("os", "torch")), "torch")
+        others = (word for word in module if word not in {"torch", *sys.stdlib_module_names})
+        needs = next(others, "torch")
         yield Row(name=name, submit=shlex.join(words), set=PAGE_SET[name], needs=needs, ranks=8)
     yield from OTHERS
 
@@ -184,7 +185,7 @@ def make_environment(venv: Path) -> None:
 
 def write_scripts(folder: Path) -> None:
     """Put the page's scripts and ours into `folder`."""
-    for path in SCRIPTS.iterdir():
+    for path in SCRIPTS.glob("*.py"):
         (folder / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
     page = read_page()
     for snippet in page.values():

@@ -6,12 +6,11 @@ does, so that none of the three can drift from the others.
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
-_FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NAME = re.compile(r"# (\w+\.py)$", re.MULTILINE)
-_SUBMIT = re.compile(r"^ {4}(hpckit submit \S+ (\w+\.py) .*)$", re.MULTILINE)
+from tests.pages import blocks
+
+PAGE = "docs/frameworks.md"
+_NAME = re.compile(r"# (\w+\.py)\n")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,23 +23,19 @@ class Snippet:
 
 
 def read_page() -> dict[str, Snippet]:
-    """Return the page's scripts by file name.
+    """Return the page's scripts by file name; the block after each is the line that submits it.
 
     Raises:
-        ValueError: a block lacks the comment with its file's name, or a script is not submitted
-            by exactly one line.
+        ValueError: a script lacks the comment with its file's name, or the line.
     """
-    page = PAGE.read_text(encoding="utf-8")
-    lines = [(match[2], match[1]) for match in _SUBMIT.finditer(page)]
-    texts: dict[str, str] = {}
-    for match in _FENCE.finditer(page):
-        name = _NAME.match(match[1])
-        if name is None or name[1] in texts:
-            raise ValueError(f"{PAGE}: a block has no file name of its own: {match[1][:60]!r}")
-        texts[name[1]] = match[1]
-    if sorted(name for name, _ in lines) != sorted(texts):
-        raise ValueError(f"{PAGE}: {sorted(texts)} are shown, {sorted(lines)} submitted")
-    submits = dict(lines)
-    return {
-        name: Snippet(name=name, text=text, submit=submits[name]) for name, text in texts.items()
-    }
+    found = list(blocks(PAGE))
+    snippets: dict[str, Snippet] = {}
+    for block, after in zip(found, [*found[1:], None], strict=True):
+        if block.language != "python":
+            continue
+        name = _NAME.match(block.text)
+        line = after.text.strip() if after and after.language == "sh" else ""
+        if name is None or f" {name[1]} " not in line or name[1] in snippets or "\n" in line:
+            raise ValueError(f"{PAGE}:{block.line}: no name of its own, or no line that submits it")
+        snippets[name[1]] = Snippet(name=name[1], text=block.text, submit=line)
+    return snippets

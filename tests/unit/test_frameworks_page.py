@@ -12,12 +12,13 @@ import pytest
 
 from tests.clients.page import PAGE, Snippet, read_page
 from tests.conftest import Answer
+from tests.pages import ROOT
 
 _SNIPPETS = read_page()
 
 
 def test_the_page_has_every_framework() -> None:
-    headings = [line for line in PAGE.read_text().splitlines() if line.startswith("## ")]
+    headings = [line for line in (ROOT / PAGE).read_text().splitlines() if line.startswith("## ")]
     for word in (
         "nanoGPT",
         "Lightning",
