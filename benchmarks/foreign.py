@@ -262,8 +262,11 @@ class Bench:
             for pattern in _SAYS
             for match in pattern.finditer(text)
         ]
-        records = [json.loads(path.read_text()) for path in sorted(folder.glob("ranks/*.json"))]
-        errors = [record["error"] for record in records if record.get("error")]
+        records = [
+            json.loads(path.read_text())["attempts"][-1]
+            for path in sorted(folder.glob("ranks/*.json"))
+        ]
+        errors = [row["error"] for row in records if row.get("error") and not row["consequence"]]
         return Result(
             name=row.name,
             set=row.set,
