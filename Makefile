@@ -27,7 +27,7 @@ test: system $(VENV)/.dev $(CLIENTS)/.done $(MPICH)/.done
 pytest: $(VENV)/.dev
 	HPCKIT_CLIENTS_VENV=$(CURDIR)/$(CLIENTS) HPCKIT_MPICH_VENV=$(CURDIR)/$(MPICH) \
 		HPCKIT_NO_SKIPS=$(ALL_CAN_RUN) \
-		$(BIN)/python -m pytest $(ARGS)
+		tests/run.sh $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -35,7 +35,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hpckit templates lint
-	$(BIN)/shellcheck tests/setup_system.sh tests/clients/setup.sh .ci/run
+	$(BIN)/shellcheck tests/run.sh tests/setup_system.sh tests/clients/setup.sh .ci/run
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -395,12 +394,10 @@ def test_a_part_that_only_some_replicas_use() -> None:
 
 
 def test_replicas_run_at_the_same_time() -> None:
-    barrier = threading.Barrier(3, timeout=5)
+    barrier = threading.Barrier(3, timeout=60)  # one after the other, they would not meet
     model = nn.Sequential(nn.Linear(3, 2).double())
     model.register_forward_hook(lambda *_: barrier.wait() * 0 or None)
-    begun = time.perf_counter()
     trainer_of(model, "cpu:3", microbatch=6).train(*data(12)[0])
-    assert time.perf_counter() - begun < 5
 
 
 def test_bfloat16_computes_in_it_and_keeps_the_weights() -> None:

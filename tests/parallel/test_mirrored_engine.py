@@ -25,11 +25,10 @@ def number() -> int:
 
 
 def test_replicas_run_at_the_same_time() -> None:
-    begun = time.perf_counter()
+    meeting = threading.Barrier(4, timeout=60)  # one after the other, they would not meet
     names = MirroredStrategy("cpu:4").run(
-        lambda: (time.sleep(0.2), threading.current_thread().name)[1]
+        lambda: (meeting.wait(), threading.current_thread().name)[1]
     )
-    assert time.perf_counter() - begun < 0.7  # one after the other: 0.8
     assert list(names) == [f"mirrored-{at}" for at in range(4)]
 
 
@@ -62,10 +61,8 @@ def test_what_one_raises_ends_the_others_where_they_wait(what: str) -> None:
         time.sleep(0.05)
         raise KeyError("mine")
 
-    begun = time.perf_counter()
     with pytest.raises(KeyError, match="mine") as error:
         strategy.run(lambda: trips_over_this() if number() == 1 else wait())
-    assert time.perf_counter() - begun < 1
     assert error.value.__notes__ == ["Raised in replica 1 on cpu."]
     assert "trips_over_this" in "".join(traceback.format_exception(error.value))
     assert after == []

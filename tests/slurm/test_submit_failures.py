@@ -71,7 +71,7 @@ def test_under_mpirun_too(desk: Desk) -> None:
     record = desk.submit(*job)
     status = desk.over(record["job_id"])
     failed_at = float(Path(record["run_dir"], "failed-at").read_text())
-    assert time.time() - failed_at < 10
+    assert time.time() - failed_at < 60  # not the minutes that the others would work on
     assert (status["state"], status["exit_code"]) == ("FAILED", 7)
     assert exit_code(desk, status["job_id"]) == "7:0"
     report = desk.call("logs", status["job_id"], "--errors").out

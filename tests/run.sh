@@ -1,0 +1,22 @@
+#!/bin/bash
+# Runs pytest: with arguments once, with them; without, everything. Tests on real Slurm mostly wait,
+# so they run beside the others, and what they said is printed at the end.
+set -uom pipefail
+cd "$(dirname "$0")/.." || exit
+run=(.venv/bin/python -m pytest)
+if (($#)); then exec "${run[@]}" "$@"; fi
+
+on_slurm=(tests/slurm tests/clients)
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+"${run[@]}" "${on_slurm[@]}" >"$said" 2>&1 &
+beside=$!
+# They have a process group of their own, which Ctrl-C does not reach: their Slurm must be stopped.
+trap 'kill -INT -- -"$beside"; wait "$beside"; exit 130' INT TERM
+"${run[@]}" "${on_slurm[@]/#/--ignore=}"
+others=$?
+wait "$beside"
+slurm=$?
+cat "$said"
+echo "Tests on real Slurm: exit status $slurm. All others: exit status $others."
+exit $((others ? others : slurm))
