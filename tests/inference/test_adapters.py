@@ -34,7 +34,7 @@ def test_a_flow_of_zuko_is_an_estimator(zuko: ModuleType) -> None:
     torch.testing.assert_close(estimator.log_prob(z), log_q, rtol=1e-3, atol=1e-3)
     (z.sum() + log_q.sum()).backward()
     assert all(weight.grad is not None for weight in estimator.parameters())
-    with pytest.raises(SetupError, match=r"NSF has no method sample .*: .* into ZukoEstimator"):
+    with pytest.raises(SetupError, match=r"NSF has no method sample .*: .* in ZukoEstimator"):
         check_estimator(zuko.flows.NSF(3))
 
 
