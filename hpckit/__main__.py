@@ -2,11 +2,14 @@
 
 import io
 import os
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback, also while it is being imported."""
+    # Ignored, as some parents leave it, a program's exit status would be lost and read as 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _hold_streams()
     _speak_utf8()
     try:

@@ -349,3 +349,16 @@ def test_nobody_to_tell_changes_no_exit_status(here, where) -> None:
     for argv, status in ((("status", "none-such"), 2), (("jobs", "--json"), 0)):
         shell = ["bash", "-c", f'"$@" {where}', "_", *HPCKIT, *argv]
         assert subprocess.run(shell, capture_output=True, timeout=30).returncode == status
+
+
+def test_a_refusal_is_heard_where_the_parent_ignores_ended_children(here: Path, slurm) -> None:
+    slurm("echo 'sbatch: error: Invalid account' >&2; exit 1", "exit 0")
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    argv = [sys.executable, "-c", ignoring, *HPCKIT, *SUBMIT]
+    answer = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert answer.returncode == 3
+    assert "Invalid account" in answer.stderr
+    assert runs(here) == []
