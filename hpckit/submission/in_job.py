@@ -62,8 +62,8 @@ class Payload:
         if told:
             raise JobError(
                 "Slurm announced the job's end, by time limit or preemption, and all "
-                f"{task.max_requeues} of --max-requeues were used up: the script got SIGUSR2 to save "
-                "its state and has ended, and nothing follows by itself. Go on with hpckit resubmit."
+                f"{task.max_requeues} of --max-requeues were used up: the script got SIGUSR2 to "
+                "save its state and has ended. Nothing follows by itself: hpckit resubmit."
             )
         return {"exit_code": 0}
 
