@@ -336,6 +336,8 @@ def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> RunSta
     state = JobState.UNKNOWN
     if over:
         state = JobState.FAILED if failed else JobState.COMPLETED
+        if failed and failed.consequence and cancel_asked(run.dir):
+            state = JobState.CANCELLED  # each rank was told to stop, and hpckit had asked for it
         why = f"judged by the rank files ({why})"
     elif ended:
         why = f"every rank had ended when last seen, but it may start again; {why}"

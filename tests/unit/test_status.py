@@ -8,7 +8,7 @@ import pytest
 from hpckit.cli.follow import LiveView, NeverStarting
 from hpckit.cli.view import status_line, status_page, status_record
 from hpckit.errors import OutsideError
-from hpckit.localjob import LocalState, write_local_state
+from hpckit.localjob import LocalState, ask_cancel, write_local_state
 from hpckit.ranks import write_rank
 from hpckit.runs import Run
 from hpckit.slurm.rows import COLUMN, ROW
@@ -229,6 +229,23 @@ def test_a_local_run_is_judged_alike(tmp_path: Path) -> None:
     write_local_state(run.dir, state)
     assert one(run).state is JobState.FAILED
     assert "but rank 3 on n1 wrote no end" in str(one(run).reason_text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "consequence", "state"),
+    [(True, True, "CANCELLED"), (True, False, "FAILED"), (False, True, "FAILED")],
+)
+def test_a_cancelled_job_that_slurm_forgot_was_cancelled(
+    fake_slurm: Path, tmp_path: Path, asked: bool, consequence: bool, state: str
+) -> None:
+    """Without accounting, minutes after its end."""
+    run = make_run(tmp_path)
+    for number in range(4):
+        write_rank(run.dir, rank(number, ended=20.0, exit_code=143, consequence=consequence))
+    answers(fake_slurm, sacct_rc="1", sacct_err=OFF)
+    if asked:
+        ask_cancel(run.dir)
+    assert one(run).state == state
 
 
 # --- a job that may start again ---
