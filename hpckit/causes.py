@@ -61,6 +61,7 @@ class Evidence:
         state: Slurm's word for the job.
         facts: what the job's log says of this attempt.
         srun: whether the tasks in that log are ranks.
+        full: the disk of the run's folder has no room left.
     """
 
     ranks: tuple[RankRecord, ...]
@@ -68,6 +69,7 @@ class Evidence:
     state: JobState
     facts: JobFacts
     srun: bool = True
+    full: bool = False
 
     @property
     def own(self) -> tuple[RankRecord, ...]:
@@ -214,7 +216,9 @@ def _lost_ranks(known: Evidence) -> _Found:
         return None
     parts = []
     if known.lost:
-        parts.append(f"rank(s) {places(known.lost)} recorded no end: killed from outside")
+        # What a rank could not write says nothing of how it ended.
+        how = "their folder's disk is full" if known.full else "killed from outside"
+        parts.append(f"rank(s) {places(known.lost)} recorded no end: {how}")
         numbers = {row.rank for row in known.lost}
         tasks = (end for end in known.facts.tasks if known.srun and numbers & {*end.tasks})
         told = next((end for end in tasks if not end.aborted), None)

@@ -48,7 +48,12 @@ def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         state = JobState.FAILED  # this machine is there; the run's controller is not
     by_srun = run.executor == "slurm" and run.record["plan"]["launcher"] == "srun"
     known = Evidence(
-        ranks=tuple(ranks), planned=run.ranks, state=state, facts=job_facts(log), srun=by_srun
+        ranks=tuple(ranks),
+        planned=run.ranks,
+        state=state,
+        facts=job_facts(log),
+        srun=by_srun,
+        full=no_room(run.dir) is not None,
     )
     return find_cause(known)
 

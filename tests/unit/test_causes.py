@@ -311,7 +311,8 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     full = os.statvfs_result((*real[:3], 2, 2, *real[5:]))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     said = report(run, *map(rank, range(4)), state=JobState.NODE_FAIL)
-    assert said[0].startswith("rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end: killed")
+    lost = "rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end"
+    assert said[0] == f"{lost}: their folder's disk is full"  # not: killed from outside
     assert said[-1] == f"there is no room left in {run.dir}: what was written last is lost"
 
 
