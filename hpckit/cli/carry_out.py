@@ -23,11 +23,10 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
     say_settled(submission.place.dir.parent)
-    local = submission.plan.executor == "local"
-    if local:  # it starts at once: what there is to warn of comes before that
-        say_plan(submission)
-    found = submit_plan(submission, tell=note)
-    if not local:
+    if submission.plan.executor == "local":  # it starts at once, and there may be a warning
+        found = submit_plan(submission, tell=note, ready=lambda: say_plan(submission))
+    else:
+        found = submit_plan(submission, tell=note)
         say_plan(submission)
     _say_submitted(submission, found, json=json)
     if not (wait or follow):

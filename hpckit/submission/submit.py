@@ -34,11 +34,17 @@ from hpckit.submission.sbatch import Sent, send, told_if_slow
 from hpckit.submission.slurm import slurm_executor
 
 
-def submit(submission: Submission, *, tell: Callable[[str], None] | None = None) -> list[Run]:
+def submit(
+    submission: Submission,
+    *,
+    tell: Callable[[str], None] | None = None,
+    ready: Callable[[], None] | None = None,
+) -> list[Run]:
     """Submit a plan; return one run per job, or per array task.
 
     Ctrl-C, SIGTERM and SIGHUP take back what Slurm may have taken already; `tell` gets the word
-    that this is waited for.
+    that this is waited for. `ready` is called before the job is handed over, once all is checked
+    and written.
 
     Raises:
         SubmissionError: sbatch refused. OutsideError: the run's folder cannot be made or written,
@@ -53,11 +59,12 @@ def submit(submission: Submission, *, tell: Callable[[str], None] | None = None)
     _refuse_patterns(base, plan.executor)
     shared = "shared-runs" in submission.request.skip_checks
     tell = tell or (lambda _text: None)
+    ready = ready or (lambda: None)
     with (
         interrupts(tell) as taken,
         held_root(base.parent, shared=shared) as root,
     ):
-        return _submit_in(root, taken, submission, rendered, tasks, tell)
+        return _submit_in(root, taken, submission, rendered, tasks, (tell, ready))
 
 
 def _submit_in(
@@ -66,9 +73,10 @@ def _submit_in(
     submission: Submission,
     rendered: Rendered,
     tasks: list[Task],
-    tell: Callable[[str], None],
+    calls: tuple[Callable[[str], None], Callable[[], None]],
 ) -> list[Run]:
     plan, run_id = submission.plan, submission.place.run_id
+    tell, ready = calls
     sent = Sent()
     try:
         _make_folders(root, submission, rendered.text, [task.run_id for task in tasks])
@@ -78,6 +86,7 @@ def _submit_in(
             if plan.executor == "slurm":
                 begin(base, handover)
                 remember(run_id, root.path)  # also what is killed can be found
+            ready()
             with taken.held(), told_if_slow(tell):
                 folder = submitit_folder(base)
                 job_ids = _hand_over(submission, folder, rendered.text, tasks, sent)
