@@ -73,6 +73,10 @@ class _Spelling:
                 self._lost = OutsideError(f"{self._must}: {error.strerror}.")
                 raise self._lost from error
 
+    def forgive(self) -> None:
+        """Raise nothing from now on: loggers of libraries keep the stream until Python's exit."""
+        self._must, self._lost = "", None
+
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
@@ -82,12 +86,14 @@ class _Spelling:
 def spelling() -> Iterator[None]:
     """Spell out whatever is written to stdout and stderr meanwhile."""
     streams = sys.stdout, sys.stderr
-    sys.stdout = cast("TextIO", _Spelling(sys.stdout, "The result cannot be written to stdout"))
+    results = _Spelling(sys.stdout, "The result cannot be written to stdout")
+    sys.stdout = cast("TextIO", results)
     sys.stderr = cast("TextIO", _Spelling(sys.stderr))
     try:
         yield
     finally:
         sys.stdout, sys.stderr = streams
+        results.forgive()
 
 
 def print_json(value: object) -> None:
