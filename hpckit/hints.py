@@ -111,7 +111,8 @@ HINTS = (
         "gloo at the end",
         r"terminate called without an active exception",
         "a known fault of torch with gloo, after the work is done: its process group outlived "
-        "destroy_process_group(). Import torch.distributed.nn at the script's top, and let the "
+        "destroy_process_group(). Import torch.distributed.nn at the script's top (and deepspeed.comm "
+        "where DeepSpeed is installed: accelerate and the Trainer import it late), and let the "
         "model go first: del model; gc.collect(). Example: examples/user_script/train.py",
     ),
 )

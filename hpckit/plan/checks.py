@@ -4,14 +4,15 @@ from hpckit.documents import nearest
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import PlanError, RequestError
 from hpckit.plan.model import Plan
+from hpckit.plan.program import not_python
 from hpckit.plan.request import Request
 from hpckit.sites import Partition
 from hpckit.strategies import STRATEGIES
 from hpckit.units import format_minutes
 
 CHECKS = (
-    "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node", "launcher",
-    "account", "collections", "shared-runs", "after",
+    "script", "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node",
+    "launcher", "account", "collections", "shared-runs", "after",
 )  # fmt: skip
 
 
@@ -29,7 +30,8 @@ def check_plan(plan: Plan, request: Request, partition: Partition | None) -> Non
     for check in request.skip_checks:
         if check not in CHECKS:
             raise RequestError(f"Unknown --skip-check {check!r}. {nearest(check, CHECKS)}")
-    refusals = dict(_shape_refusals(plan, request))
+    refusals = {"script": why} if (why := not_python(plan.script)) else {}
+    refusals |= dict(_shape_refusals(plan, request))
     if plan.executor == "slurm":
         limits = partition or Partition(name="")
         # GPUs first: too many of them also ask for too many CPUs, which nobody typed.
