@@ -24,6 +24,13 @@ def _hint(name: str, words: str, advice: str) -> Hint:
     return Hint(name=name, words=re.compile(words, re.MULTILINE), advice=advice)
 
 
+# docs/frameworks.md, "The end of a script".
+_LET_GO = (
+    "Import torch.distributed.nn at the script's top, and deepspeed.comm where DeepSpeed is "
+    "installed (accelerate and the Trainer import it late). Let the model go first: del model; "
+    "gc.collect(). Example: examples/user_script/train.py"
+)
+
 HINTS = (
     _hint(
         "syntax",
@@ -111,9 +118,13 @@ HINTS = (
         "gloo at the end",
         r"terminate called without an active exception",
         "a known fault of torch with gloo, after the work is done: its process group outlived "
-        "destroy_process_group(). Import torch.distributed.nn at the script's top (and deepspeed.comm "
-        "where DeepSpeed is installed: accelerate and the Trainer import it late), and let the "
-        "model go first: del model; gc.collect(). Example: examples/user_script/train.py",
+        f"destroy_process_group(). {_LET_GO}",
+    ),
+    _hint(
+        "hang at the end",
+        r"ranks have ended, ranks? .* (?:has|have) not, and did nothing for .*: hpckit has ended",
+        "if the last rank had done its work, its process group may have outlived "
+        f"destroy_process_group() (seen with torch and gloo). {_LET_GO}",
     ),
 )
 

@@ -48,6 +48,8 @@ SAID = [
     ("missing file", TRACE + "FileNotFoundError: [Errno 2] No such file or directory: 'data/a b'"),
     ("gloo at the end", "killed by SIGABRT; the last it wrote: terminate called without an active "
      "exception"),
+    ("hang at the end", "hpckit: 1 of 2 ranks have ended, rank 1 has not, and did nothing for 5 m: "
+     "hpckit has ended the run"),
 ]  # fmt: skip
 
 
@@ -57,6 +59,13 @@ def test_each_usual_end_gets_its_own_advice(name: str, said: str) -> None:
     (advice,) = hints(said, RUN)
     assert advice.startswith("hint: ")
     assert "{" not in advice
+
+
+@pytest.mark.parametrize("name", ["gloo at the end", "hang at the end"])
+def test_what_keeps_a_process_group_alive_is_named(name: str) -> None:
+    (advice,) = hints(dict(SAID)[name], RUN)
+    assert "torch.distributed.nn" in advice
+    assert "deepspeed.comm" in advice
 
 
 def _plain(said: str) -> str:
