@@ -20,6 +20,12 @@ torch.is_initialized, torch.get_world_size = lambda: {up}, lambda: {size}
 torch._backend, torch._default_pg_init_method = {backend!r}, {method!r}
 sys.modules[torch.__name__] = torch
 """
+RPC = """\
+import sys, types
+rpc = types.ModuleType("torch.distributed.rpc.api")
+rpc._ALL_WORKER_NAMES = {names}
+sys.modules[rpc.__name__] = rpc
+"""
 NEVER = TORCH.format(up=False, size=0, backend=None, method=None)
 MPI = """\
 import sys, types
@@ -42,7 +48,7 @@ def told(path: Path, *argv: str, text: str = "", world: int = 4) -> bool | None:
             close_fds=False,
         )
         line.started()
-        assert child.wait(60) == 0
+        assert child.wait(240) == 0
         return line.met(child.pid)
 
 
@@ -58,6 +64,9 @@ def told(path: Path, *argv: str, text: str = "", world: int = 4) -> bool | None:
         (TORCH.format(up=False, size=0, backend="undefined", method=None), False),
         (NEVER + "del torch._backend", None),
         (NEVER + "torch.is_initialized = None", None),  # and no traceback of ours
+        (RPC.format(names="set()"), False),  # as `import torch` leaves it
+        (RPC.format(names="{'a', 'b'}"), True),
+        (RPC.format(names="None"), None),  # a torch that keeps no account of it
         (MPI.format(over=False, size=4), True),
         (MPI.format(over=False, size=1), False),
         (MPI.format(over=True, size=4), None),

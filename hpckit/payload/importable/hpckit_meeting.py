@@ -12,7 +12,7 @@ import sys
 _MAY_HAVE_MET = (
     *("horovod", "tensorflow", "ray", "distributed", "byteps", "petsc4py", "paddle", "mindspore"),
     *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"),
-    *("deepspeed.launcher.runner", "torch.distributed.rpc.api", "mxnet", "oneflow", "zmq", "grpc"),
+    *("deepspeed.launcher.runner", "mxnet", "oneflow", "zmq", "grpc"),
 )
 # A script that asks for its place shares the work out itself, whether or not its ranks talk.
 _OWN_SHARES = (
@@ -52,7 +52,7 @@ def _tell() -> None:
 
 def _met() -> "bool | None":
     """Say whether this process has met other ranks; None: it cannot be known."""
-    answers = [_by_torch(), _by_mpi(), _by_jax()]
+    answers = [_by_torch(), _by_rpc(), _by_mpi(), _by_jax()]
     if any(answers):
         return True
     if None in answers or any(name in sys.modules for name in _MAY_HAVE_MET):
@@ -71,6 +71,16 @@ def _by_torch() -> "bool | None":
     # Both stay as they were set when the group is destroyed.
     method = getattr(module, "_default_pg_init_method", None)
     return module._backend not in (None, "undefined") or method is not None
+
+
+def _by_rpc() -> "bool | None":
+    # `import torch` loads it, so that it is loaded says nothing.
+    module = sys.modules.get("torch.distributed.rpc.api")
+    if module is None:
+        return False
+    # It stays as it was set when RPC is shut down.
+    names = getattr(module, "_ALL_WORKER_NAMES", None)
+    return None if names is None else len(names) > 1
 
 
 def _by_mpi() -> "bool | None":
