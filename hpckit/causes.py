@@ -12,7 +12,7 @@ from enum import StrEnum
 from hpckit.joblog import JobFacts
 from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
 from hpckit.slurm.states import JobState, is_finished
-from hpckit.tracebacks import OUT_OF_MEMORY, START
+from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START
 
 _KILLED = 137  # by SIGKILL
 _NAMED = 16
@@ -89,8 +89,9 @@ class Evidence:
 
     @property
     def silent(self) -> RankRecord | None:
-        """The first rank that had failed and did not end, until it was ended from outside."""
-        return next((row for row in self.stopped if START in (row.error or "")), None)
+        """The first rank that had failed or was done, and hung until it was ended from outside."""
+        words = START, HANGS_AT_END
+        return next((row for row in self.stopped if _has(row, *words)), None)
 
 
 # What Slurm calls the end of a job that was not its ranks' doing, and the words it has in the log.
@@ -132,7 +133,8 @@ def _from_outside(known: Evidence, kind: Kind, text: str, *, silent: bool) -> Ca
     """Return a cause that is no rank's own end; `silent` ranks may have had a part in it."""
     failed = known.silent if silent else None
     if failed:
-        text = f"rank {failed.rank} on {failed.host} had failed and did not end; {text}"
+        was = "had failed" if _has(failed, START) else "was done"
+        text = f"rank {failed.rank} on {failed.host} {was} and did not end; {text}"
     elif kind in (Kind.TIME_LIMIT, Kind.PREEMPTED, Kind.CANCELLED):
         text = f"{text}; no rank is the cause"
     stopped = tuple(row for row in known.stopped if row is not failed)
@@ -230,6 +232,10 @@ def _lost_ranks(known: Evidence) -> _Found:
 
 def _signalled(known: Evidence) -> _Found:
     return (Kind.STOPPED, "ranks were ended from outside, by a signal") if known.stopped else None
+
+
+def _has(row: RankRecord, *words: str) -> bool:
+    return any(word in (row.error or "") for word in words)
 
 
 def places(rows: Sequence[RankRecord]) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hpckit.tracebacks import OUT_OF_MEMORY
+from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ HINTS = (
     ),
     _hint(
         "gloo at the end",
-        r"terminate called without an active exception",
+        rf"terminate called without an active exception|^{HANGS_AT_END}",
         "a known fault of torch with gloo, after the work is done: its process group outlived "
         f"destroy_process_group(). {_LET_GO}",
     ),

@@ -38,7 +38,13 @@ from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.stats.sampler.cgroups import find_cgroup
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
-from hpckit.tracebacks import OUT_OF_MEMORY, last_error, signal_error, silent_error
+from hpckit.tracebacks import (
+    HANGS_AT_END,
+    OUT_OF_MEMORY,
+    last_error,
+    signal_error,
+    silent_error,
+)
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -53,6 +59,8 @@ _QUIET_S = 20.0
 # How long Slurm may take from one process of a step to the next.
 _HEARD_S = 1.0
 _POLL_S = 0.05
+# Python's own end takes a moment; with much memory to give back, some seconds.
+_ENDS_WITHIN_S = 20.0
 
 
 class RankProcess:
@@ -73,6 +81,7 @@ class RankProcess:
         self._errors_from = 0
         self._no_start: str | None = None
         self._met: bool | None = None
+        self._hangs = False
         self._oom_kills = oom_kills()
 
     def run(self) -> int:
@@ -213,18 +222,23 @@ class RankProcess:
                 if self._record:
                     self._record = replace(self._record, pid=child.pid)
                     write_rank(self.task.folder, self._record)
-                return self._watch(child, line)
+                return self._watch(child, line, stderr)
             finally:
                 stop_all([child], grace_s=0)  # what the script left running ends with it
 
-    def _watch(self, child: "Popen[bytes]", line: EndLine) -> int:
+    def _watch(self, child: "Popen[bytes]", line: EndLine, stderr: IO[bytes]) -> int:
         """Wait for the script's end; return its status, which an MPI script tells beforehand."""
-        parent, told = os.getppid(), None
+        parent, told, ends_by = os.getppid(), None, None
         while child.poll() is None:
             time.sleep(_POLL_S)
             if told is None and (told := line.told()) is not None:
                 self._finish(told)
                 line.answer()
+            if ends_by is None and line.at_its_end(child.pid):
+                ends_by = time.monotonic() + _ENDS_WITHIN_S
+            if ends_by and time.monotonic() > ends_by and not self._hangs:
+                self._hangs = True
+                _say(stderr, f"{HANGS_AT_END} for {_ENDS_WITHIN_S:g} s")
             if not self._alone and os.getppid() != parent:
                 # slurmstepd was killed: Slurm cannot end this script any more.
                 self._alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
@@ -261,6 +275,8 @@ class RankProcess:
             error = f"ended by {signal.Signals(self._stopped_by).name}"
             if self._failed_before:
                 error = f"{error}; before that it wrote:\n{self._failed_before}"
+            elif self._hangs:
+                error = f"{error}\n{HANGS_AT_END}"
         if self._alone:
             error = "its slurmstepd was killed, and with it all that could end this rank"
         self._record = replace(

@@ -208,7 +208,7 @@ def test_reduce_along_an_axis_weighs_parts_by_their_length() -> None:
         strategy.reduce("sum", parts)
     with pytest.raises(ValueError, match="has no such axis"):
         strategy.reduce("sum", PerReplica((1, 2, 3)), axis=0)
-    with pytest.raises(ValueError, match="'max' is no reduction"):
+    with pytest.raises(ValueError, match="'max' is not a reduction"):
         strategy.reduce("max", parts)
 
 
@@ -244,7 +244,7 @@ def test_batches_of_many_things() -> None:
     (parts,) = strategy.distribute_dataset([batch])
     assert [len(part) for part in parts["x"]] == [len(part) for part in parts["y"]] == [2, 1]
     assert (parts["scale"], parts["name"]) == (2, "a")
-    with pytest.raises(ValueError, match="there are 3, 2"):
+    with pytest.raises(ValueError, match="they have 3, 2"):
         list(strategy.distribute_dataset([(torch.ones(3), torch.ones(2))]))
     with pytest.raises(ValueError, match="no tensor with an axis of samples"):
         list(strategy.distribute_dataset([torch.ones(())]))

@@ -10,7 +10,7 @@ from hpckit.failures import error_report, why
 from hpckit.joblog import JobFacts, TaskEnd, job_facts
 from hpckit.ranks import RankRecord, first_failure, write_rank
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import OUT_OF_MEMORY, START
+from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START
 from tests.unit.made import make_run, rank
 
 GOOD = {"exit_code": 0, "ended": 20.0}
@@ -155,6 +155,8 @@ def test_a_rank_that_raised_and_did_not_end_is_named(state: JobState, words: str
     assert found.text == f"rank 1 on n0 had failed and did not end; {words}"
     assert (numbers((found.rank,)), numbers(found.stopped)) == ([1], [0, 2])
     assert cause(JobState.NODE_FAIL, TERM, hung).rank is None
+    done = TERM | {"error": f"ended by SIGTERM\n{HANGS_AT_END}"}
+    assert cause(state, GOOD, done).text == f"rank 1 on n0 was done and did not end; {words}"
 
 
 def test_a_job_cancelled_on_its_way_back_into_the_queue_was_cancelled() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hpckit import __version__
 from hpckit.errors import JobError
+from hpckit.hints import hints
 from hpckit.payload import rank, rendezvous, supervisor
 from hpckit.payload.device import choose_device
 from hpckit.payload.environment import IMPORTABLE, rank_environment
@@ -19,7 +20,13 @@ from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, read_ranks, write_rank
-from hpckit.tracebacks import OUT_OF_MEMORY, error_line, last_error, signal_error
+from hpckit.tracebacks import (
+    HANGS_AT_END,
+    OUT_OF_MEMORY,
+    error_line,
+    last_error,
+    signal_error,
+)
 
 THIRD_OF_FOUR = Place(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
 
@@ -293,8 +300,8 @@ def test_a_rank_that_a_signal_ended_says_which(tmp_path: Path) -> None:
     assert signal_error(3, "words") == "words"
 
 
-def one_rank(folder: Path, *command: str) -> rank.RankProcess:
-    place = Place(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
+def one_rank(folder: Path, *command: str, ranks: int = 1) -> rank.RankProcess:
+    place = Place(rank=0, world_size=ranks, local_rank=0, local_world_size=ranks, node_rank=0)
     task = Task(run_dir=str(folder), run_id="r", executor="slurm", launcher="srun", nodes=1,
                 tasks_per_node=1, command=command, python=("p",), device="cpu",
                 sample_interval_s=0)  # fmt: skip
@@ -391,6 +398,37 @@ def test_what_a_rank_raised_before_it_hung_is_on_record(
     assert error.startswith("ended by SIGTERM")
     assert (error_line(error) == "ValueError: boom") is known
     assert record.consequence
+
+
+HANGS_AT_THE_END = """
+import time
+class Group:
+    def __del__(self, wait=time.sleep):
+        wait(600)
+group = Group()
+"""
+
+
+def test_a_script_that_is_done_and_does_not_end_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank, "_ENDS_WITHIN_S", 0.1)
+    script = tmp_path / "hang.py"
+    script.write_text(HANGS_AT_THE_END)
+    process = one_rank(tmp_path, sys.executable, str(script), ranks=2)
+
+    def end() -> None:
+        log = tmp_path / "logs" / "0.err"
+        while not log.exists() or HANGS_AT_END not in log.read_text():
+            time.sleep(0.02)
+        process.stop(signal.SIGTERM)
+
+    Thread(target=end).start()
+    process.run()
+    (record,) = read_ranks(tmp_path)
+    assert str(record.error).splitlines() == ["ended by SIGTERM", HANGS_AT_END]
+    (advice,) = hints(str(record.error), {"job_id": "7"})
+    assert "destroy_process_group" in advice
 
 
 def test_an_end_that_cannot_be_written_is_no_good_end(

@@ -1,4 +1,4 @@
-"""At the end of a rank's script: has it met the other ranks? Tells the supervisor, when it knows.
+"""At the end of a rank's script: has it met the other ranks? Tells the supervisor.
 
 Lightning's or Transformers' Trainer without the right settings trains on every rank alone, and the
 job ends well. Only what is loaded anyway is looked at; nothing is imported, wrapped or waited for.
@@ -42,10 +42,11 @@ def _tell() -> None:
         line, found = _line(), _met()
     except Exception:  # noqa: BLE001  # a library that is not as it was known: the script ends well
         return
-    if line is None or found is None:
+    if line is None:
         return
+    word = {True: b"met", False: b"alone", None: b"unknown"}[found]
     try:
-        os.write(line, b"%s %d\n" % (b"met" if found else b"alone", os.getpid()))
+        os.write(line, b"%s %d\n" % (word, os.getpid()))
     except OSError:
         return  # the supervisor is gone
 
