@@ -76,7 +76,7 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
     if cause.rank:
         error = cause.rank.error
         yield f"{cause.text}:"
-        yield error or f"it wrote no error; see {run.dir}/logs/{cause.rank.rank}.out"
+        yield error or f"the rank printed no error; see {run.dir}/logs/{cause.rank.rank}.out"
     else:
         yield cause.text
         yield from _last_words(run, cause.lost)
@@ -87,11 +87,11 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         numbers = ", ".join(str(row.rank) for row in cause.stopped)
         yield f"{'stopped after that' if cause.rank else 'stopped'}: rank(s) {numbers}"
     if cause.lost and (cause.rank or cause.kind not in (Kind.LOST, Kind.CANCELLED)):
-        yield f"recorded no end: rank(s) {places(cause.lost)}"
+        yield f"rank(s) {places(cause.lost)} recorded no end"
     if cause.rank is None:
         yield from log.rstrip().splitlines()[-_TAIL_LINES:] or [f"{run.dir / JOB_LOG} is empty"]
     if full := no_room(run.dir):
-        yield f"{full}: what was written last is lost"
+        yield f"{full}: the last output is lost"
 
 
 def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:

@@ -25,7 +25,7 @@ COMMANDS = {
     "status": "Show the state of a job, why it waits, and its ranks.",
     "logs": "Print the output of a job's ranks (default: rank 0).",
     "wait": "Wait until all jobs are over.",
-    "cancel": "End jobs, or take them out of the queue.",
+    "cancel": "End jobs, or remove them from the queue.",
     "resubmit": "Submit a run's request again, with options changed.",
     "stats": "Show how a job used its GPUs, cores and memory, and what to change.",
     "sample": "Run COMMAND, and record how this node's GPUs, cores and memory are used.",

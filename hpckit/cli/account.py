@@ -27,15 +27,15 @@ def account_note(plan: Plan, request: Request) -> tuple[str, ...]:
     try:
         default = ask(default_account_argv(user)).stdout.strip().partition("\n")[0]
         if default:
-            return (f"account: {default}, which Slurm takes by itself",)
+            return (f"account: {default}, your default in Slurm",)
         rows = parse_associations(ask(associations_argv(user)).stdout)
     except CommandError:
         return (
-            f"site {plan.site.name!r} needs an account. None is given, and Slurm cannot be asked "
-            "for your default one: give --account NAME",
+            f"site {plan.site.name!r} needs an account. You gave none, and Slurm does not answer "
+            "which one is your default: give --account NAME",
         )
-    yours = ", ".join(dict.fromkeys(row.account for row in rows)) or "none that Slurm knows"
+    yours = ", ".join(dict.fromkeys(row.account for row in rows)) or "none"
     raise PlanError(
-        f"Site {plan.site.name!r} needs an account, and neither you nor Slurm named one. Give "
-        f"yours with --account NAME (you have: {yours}). {off_switch('account')}"
+        f"Site {plan.site.name!r} needs an account. You gave none, and Slurm has no default for "
+        f"you. Give --account NAME (your accounts in Slurm: {yours}). {off_switch('account')}"
     )

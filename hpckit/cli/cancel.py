@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
-    """End jobs, or take them out of the queue. Jobs that are over stay as they were.
+    """End jobs, or remove them from the queue. Jobs that are over stay as they were.
 
     Slurm's own id is enough also where the run cannot be read: Slurm says whose the job is.
     """

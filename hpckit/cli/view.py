@@ -75,7 +75,7 @@ def status_line(status: RunStatus) -> str:
     if status.reason_text:
         parts.append(status.reason_text.rstrip("."))
     if status.never_starts:
-        parts.append(f"take it out of the queue with hpckit cancel {status.run.job_id}")
+        parts.append(f"remove it from the queue: hpckit cancel {status.run.job_id}")
     elif is_waiting(status.state) and status.expected_start:
         parts.append(f"expected start {clock(status.expected_start)}")
     if status.restarts:
@@ -144,7 +144,7 @@ def _cause_lines(cause: Cause) -> Iterator[str]:
         error = f": {error_line(rank.error)}" if rank.error else ""
         yield f"  rank {rank.rank:<3} {rank.host}, exit status {rank.exit_code}{error}"
     if cause.lost and cause.kind not in (Kind.LOST, Kind.CANCELLED):
-        yield f"  no end   recorded by rank(s) {places(cause.lost)}"
+        yield f"  lost     rank(s) {places(cause.lost)} recorded no end"
     if cause.stopped:
         yield f"  stopped  rank(s) {listed([str(row.rank) for row in cause.stopped])}, after that"
 

@@ -12,7 +12,7 @@ _SENTENCES = {
     "BeginTime": "It may not start yet: it has a begin time, or was just requeued; wait.",
     "Dependency": "It waits for another job to end: see what it was submitted after.",
     "DependencyNeverSatisfied": (
-        "The job it was to start after did not end as asked, so it will never start."
+        "The job of its --after did not end as required, so it will never start."
     ),
     "JobHeldUser": "It is held by its user: release it with 'scontrol release JOBID'.",
     "JobHeldAdmin": "It is held by an administrator: ask the cluster's support.",

@@ -62,14 +62,15 @@ def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
         bad = next((row for row in ended if row[1] is not JobState.COMPLETED), None)
         if kind == "afterok" and bad:
             raise PlanError(
-                f"--after {word}: job {bad[0]} is {bad[1]}, and this one is to start after that "
-                "ended well: it would never start. Do that one again first (hpckit resubmit "
-                f"{bad[0]}), or give --after afterany:{job}. {off_switch('after')}"
+                f"--after {word}: job {bad[0]} is {bad[1]}, but the new job starts only after a "
+                "job that is COMPLETED, so it would never start. Run that job again first (hpckit "
+                f"resubmit {bad[0]}), or give --after afterany:{job}. {off_switch('after')}"
             )
         if kind == "afternotok" and ended and not bad:
             raise PlanError(
-                f"--after {word}: job {ended[0][0]} has COMPLETED, but this job starts only after "
-                f"a failed job: it would never start. Leave --after out. {off_switch('after')}"
+                f"--after {word}: job {ended[0][0]} is COMPLETED, but the new job starts only "
+                "after a failed job, so it would never start. Leave --after out. "
+                f"{off_switch('after')}"
             )
 
 

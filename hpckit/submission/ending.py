@@ -30,7 +30,7 @@ def cancel_in_slurm(job_id: str) -> JobState:
             control.cancel([job_id])
         except CommandError as error:
             raise CommandError(
-                f"Job {job_id} is in Slurm and could not be cancelled: {error}"
+                f"Slurm has job {job_id}, and it could not be cancelled: {error}"
             ) from error
         until = time.monotonic() + _SETTLING_S
         records = _left(job_id)
@@ -50,8 +50,8 @@ def unheeded(job_id: str, state: JobState) -> str:
     """Say of a job that was cancelled that it goes on, and what can be done."""
     does = "waits" if is_waiting(state) else "runs"
     return (
-        f"Asked Slurm to cancel {job_id}; it still {does} ({state}). Look again with squeue "
-        f"--job={job_id}; if it stays, say scancel {job_id}, and ask the site's help desk why."
+        f"Asked Slurm to cancel {job_id}; it still {does} ({state}). Look again: squeue "
+        f"--job={job_id}. If it is still there, run scancel {job_id} and ask the cluster's support."
     )
 
 
@@ -60,6 +60,6 @@ def _left(job_id: str) -> list[JobRecord]:
         records = jobs.squeue([job_id]).values()
     except CommandError as error:
         raise CommandError(
-            f"Asked Slurm to cancel {job_id}; whether it took effect is not known: {error}"
+            f"Asked Slurm to cancel {job_id}; hpckit does not know whether it ended: {error}"
         ) from error
     return [row for row in records if not is_finished(row.state)]

@@ -185,23 +185,23 @@ def _settle(handover: Handover) -> list[str]:
         job_id = job_of(handover.run_id, handover.since)
     except CommandError as error:
         raise UnknownOutcomeError(
-            f"Whether Slurm took run {handover.run_id} is not known: {error} "
-            "Do not submit it again before that is known."
+            f"hpckit does not know yet whether Slurm took run {handover.run_id}: {error} "
+            "Ask again later, and do not submit the run again before."
         ) from error
     if job_id is None and not here and time.time() - handover.since < _SUBMITTING_S:
         return []  # it may be: that host's processes cannot be seen from this one
     if job_id is None:
         forget(handover.run_id)
         raise NotFoundError(
-            f"Slurm has no job of run {handover.run_id}, so it was not taken: submit it again. "
-            f"What is left of it: {handover.base}"
+            f"Slurm has no job of run {handover.run_id}: submit it again. "
+            f"The files of the first submission are in {handover.base}"
         )
     try:
         adopt(handover, job_id)
     except OSError as error:
         raise UnknownOutcomeError(
-            f"Slurm has taken run {handover.run_id} as job {job_id}, which cannot be written down "
-            f"in {handover.base}: {error.strerror}. Make room there and ask again."
+            f"Slurm has taken run {handover.run_id} as job {job_id}, but hpckit cannot write this "
+            f"to {handover.base}: {error.strerror}. Free some space there and ask again."
         ) from error
     forget(handover.run_id)
     return [f"Slurm has taken run {handover.run_id}: it is job {job_id}."]

@@ -61,9 +61,9 @@ class Payload:
             raise ScriptFailedError(code)
         if told:
             raise JobError(
-                "Slurm announced the job's end, by time limit or preemption, and all "
-                f"{task.max_requeues} of --max-requeues were used up: the script got SIGUSR2 to "
-                "save its state and has ended. Nothing follows by itself: hpckit resubmit."
+                "Slurm signalled a time limit or a preemption, and the job has used all "
+                f"{task.max_requeues} requeues of --max-requeues. The script got SIGUSR2 to save "
+                "its state and has ended. To continue: hpckit resubmit."
             )
         return {"exit_code": 0}
 

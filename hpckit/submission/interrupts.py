@@ -23,8 +23,8 @@ class Interrupts:
         if again or not self._held:
             raise KeyboardInterrupt
         self._tell(
-            "Interrupted. Slurm's answer is waited for, so that the job can be taken back; "
-            "a second Ctrl-C waits no longer."
+            "Interrupted. hpckit waits for Slurm's answer, so that it can cancel the job; "
+            "press Ctrl-C again to stop waiting."
         )
 
     @contextmanager

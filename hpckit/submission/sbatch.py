@@ -94,8 +94,8 @@ def send(
 def told_if_slow(tell: Callable[[str], None]) -> Iterator[None]:
     """Say that the answer takes long, once, while the block goes on."""
     text = (
-        f"Slurm has not answered sbatch for {_SILENT_S:g} s; it is waited for, at most "
-        f"{_SBATCH_S:g} s. Ctrl-C twice waits no longer."
+        f"Slurm has not answered sbatch for {_SILENT_S:g} s; hpckit waits up to "
+        f"{_SBATCH_S:g} s. Press Ctrl-C twice to stop waiting."
     )
     later = threading.Timer(_SILENT_S, tell, [text])
     later.daemon = True
@@ -138,13 +138,13 @@ def _ask(run_id: str, since: float, unclear: HpckitError) -> str | None:
                 if job := job_of(run_id, since):
                     return job
     except CommandError as error:
-        raise _nobody_knows(run_id, f"{unclear} Asked for it: {error}") from error
+        raise _nobody_knows(run_id, f"{unclear} hpckit asked Slurm for the job: {error}") from error
     return None
 
 
 def _nobody_knows(run_id: str, why: str) -> UnknownOutcomeError:
     return UnknownOutcomeError(
-        f"Whether Slurm took the job is not known: {why} Its folder is kept, and `hpckit status "
-        f"{run_id}` will say: do not submit it again before. Its comment is hpckit:{run_id}: "
-        "squeue --me --Format=JobID,Comment:100"
+        f"hpckit does not know whether Slurm took the job: {why} The run's folder is kept. Ask "
+        f"`hpckit status {run_id}`, and do not submit again before it knows. To look for the job "
+        f"by hand, its comment is hpckit:{run_id}: squeue --me --Format=JobID,Comment:100"
     )

@@ -96,7 +96,7 @@ def _submit_in(
         if isinstance(error, OSError):
             raise _cannot_write(root, error) from error
         if isinstance(error, KeyboardInterrupt) and sent.begun:
-            what = f"job {sent.job}" if sent.job else "what was started"
+            what = f"job {sent.job}" if sent.job else "the run"
             raise StoppedError(f"Interrupted: {what} is cancelled, nothing is left.") from error
         raise
 
@@ -115,8 +115,8 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
         end_local([root.path / name for name in root.names])
     elif sent.begun and not sent.answered:
         raise StoppedError(
-            f"Interrupted before Slurm answered: whether it took run {run_id} is not known. "
-            f"`hpckit status {run_id}` will say; its folder is kept: {submission.place.dir}"
+            "Interrupted before Slurm answered: hpckit does not know whether Slurm took run "
+            f"{run_id}. Ask `hpckit status {run_id}`. The folder is kept: {submission.place.dir}"
         ) from error
     elif sent.job:
         _cancel(sent.job, error)
@@ -131,18 +131,18 @@ def _cancel(job_id: str, error: BaseException) -> None:
             return
         trouble = unheeded(job_id, state)
     except CommandError as silent:
-        trouble = f"{silent} Say `scancel {job_id}`."
+        trouble = f"{silent} Run `scancel {job_id}`."
     except KeyboardInterrupt:
-        trouble = f"Job {job_id} is in Slurm, and whether it is cancelled is not known: "
-        trouble += f"interrupted again. Say `scancel {job_id}`."
+        trouble = f"Interrupted again: Slurm has job {job_id}, and hpckit does not know whether "
+        trouble += f"it is cancelled. Run `scancel {job_id}`."
     kind = StoppedError if isinstance(error, KeyboardInterrupt) else OutsideError
-    why = str(error) or "it was interrupted"
-    raise kind(f"{trouble} Why it should be: {why}.") from error
+    why = str(error) or "the submission was interrupted"
+    raise kind(f"{trouble} Reason for cancelling: {why}.") from error
 
 
 def _cannot_write(root: Root, error: OSError) -> OutsideError:
     return OutsideError(
-        f"Run folder in {str(root.path)!r} cannot be made or written: "
+        f"hpckit cannot create or write a run folder in {str(root.path)!r}: "
         f"{error.strerror or error}. Choose another place with --runs DIR or HPCKIT_RUNS."
     )
 
@@ -204,8 +204,8 @@ def _refuse_long(tasks: list[Task]) -> None:
     longest = max(len(task.to_json().encode()) for task in tasks)
     if longest > MAX_JSON_BYTES:
         raise RequestError(
-            f"The script's arguments take {longest} bytes, over the {MAX_JSON_BYTES} Linux passes "
-            "to a program. Put them in a file and pass its name."
+            f"The script's arguments are {longest} bytes long, and Linux allows {MAX_JSON_BYTES}: "
+            "write them to a file and pass the file's name."
         )
 
 
@@ -214,13 +214,13 @@ def _refuse_patterns(folder: Path, executor: str) -> None:
 
     See JobPaths in submitit/core/utils.py, and sbatch(1), "FILENAME PATTERN".
     """
-    why = "in whose place submitit writes an id"
+    why = "which submitit replaces by an id"
     found = next((word for word in ("%j", "%t", "%a", "%A") if word in str(folder)), None)
     if executor == "slurm" and "\\" in str(folder):
-        found, why = "a backslash", "which Slurm takes out of the names of logs"
+        found, why = "a backslash", "which Slurm removes from the names of logs"
     if found:
         raise RequestError(
-            f"Run folder '{folder}' holds {found}, {why}. "
+            f"The name of run folder '{folder}' contains {found}, {why}. "
             "Choose another place with --runs DIR or HPCKIT_RUNS."
         )
 

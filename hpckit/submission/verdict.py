@@ -51,7 +51,7 @@ def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], max_requeues: i
     starts no job again that was submitted with --no-requeue: sbatch(1).
     """
     if record.restarts is not None and any(row.restart > record.restarts for row in ranks):
-        return "its ranks have begun another attempt since"
+        return "its ranks have begun another attempt"
     if max_requeues and record.state not in _FOR_GOOD:
         return "it may start again"
     return None
@@ -67,10 +67,10 @@ def taken_away(
     limit = f" of {format_minutes(time_limit_min)}" if time_limit_min else ""
     what = f"it reached its time limit{limit}"
     if state is JobState.PREEMPTED:
-        what = "jobs that go first took its nodes"
+        what = "jobs with a higher priority took its nodes"
     elif state is JobState.FAILED:
         what = (
-            f"its script ended when told that its end (a time limit{limit}, a preemption) is near"
+            f"its script ended after the signal that the time limit{limit} or a preemption was near"
         )
     if not max_requeues:
         return what
@@ -114,6 +114,6 @@ def _failed(ranks: Sequence[RankRecord]) -> Iterator[str]:
 def _lost(ranks: Sequence[RankRecord], planned: int) -> Iterator[str]:
     for row in ranks:
         if row.ended is None:
-            yield f"rank {row.rank} on {row.host} wrote no end"
+            yield f"rank {row.rank} on {row.host} recorded no end"
     for number in sorted({*range(planned)} - {row.rank for row in ranks}):
         yield f"rank {number} left no record"

@@ -39,7 +39,7 @@ def test_with_any_room_left_there_is_a_whole_run_or_none(here, cli, fake_slurm, 
         if said.status:
             assert (said.status, said.out, found) == (3, "", [])
             assert len(said.err.splitlines()) == 1
-            assert "cannot be made or" in said.err
+            assert "hpckit cannot create or" in said.err
             assert "No space left on device" in said.err
             assert "--runs DIR" in said.err
         else:

@@ -93,7 +93,7 @@ def test_a_number_that_is_no_job_of_ours_is_not_recorded(here, cli, slurm, sbatc
     (run,) = runs(here)
     assert (said.status, said.out) == (3, "")
     assert f"it printed {shown}. Slurm shows no job of this run." in said.err
-    assert f"Its comment is hpckit:{run.name}: squeue --me" in said.err
+    assert f"its comment is hpckit:{run.name}: squeue --me" in said.err
     assert not (run / "run.json").exists()
     pretend_its_process_has_ended(run)
     slurm("", KNOWS)  # it was there, after all
@@ -117,16 +117,17 @@ def test_while_slurm_is_silent_all_is_kept_until_it_speaks(here, cli, slurm) -> 
     (run,) = runs(here)
     assert said.status == 3
     assert len(said.err.splitlines()) == 1
-    assert f"`hpckit status {run.name}` will say: do not submit it again before" in said.err
+    assert f"Ask `hpckit status {run.name}`, and do not submit again before it knows." in said.err
     pretend_its_process_has_ended(run)
     for command in ("status", "logs", "stats", "wait", "cancel", "resubmit"):
         asked = cli(command, run.name)
         assert (asked.status, asked.out) == (3, ""), command
-        assert f"Whether Slurm took run {run.name} is not known" in asked.err
-    assert f"run {run.name} is not known" in cli("jobs").err
+        assert f"hpckit does not know yet whether Slurm took run {run.name}: " in asked.err
+    assert f"not know yet whether Slurm took run {run.name}" in cli("jobs").err
     slurm("echo 'sbatch: error: Invalid qos' >&2; exit 1", SILENT)
     again = cli(*SUBMIT)
-    assert f"run {run.name} is not known" in again.err  # no second one without a word
+    # No second one without a word.
+    assert f"not know yet whether Slurm took run {run.name}" in again.err
     slurm("", KNOWS)
     found = cli("jobs", "--json")
     assert f"Slurm has taken run {run.name}: it is job 77." in found.err
@@ -144,8 +145,8 @@ def test_what_slurm_never_took_is_said_later_too(here, cli, slurm) -> None:
     slurm("", "exit 0")
     asked = cli("status", run.name)
     assert asked.status == 2
-    assert f"Slurm has no job of run {run.name}, so it was not taken: submit it again" in asked.err
-    assert "not known" not in cli("jobs").err
+    assert f"Slurm has no job of run {run.name}: submit it again" in asked.err
+    assert "not know" not in cli("jobs").err
 
 
 def pretend_its_process_has_ended(run: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_job_that_cannot_be_taken_back_is_said(here, slurm) -> None:
     (answers / "scancel.err").write_text("scancel: error: Unable to contact slurm controller\n")
     done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=60)
     assert done.returncode == 130
-    assert "Job 77 is in Slurm and could not be cancelled" in done.stderr
+    assert "Slurm has job 77, and it could not be cancelled" in done.stderr
     (run,) = runs(here)
     assert json.loads((run / "run.json").read_text())["job_id"] == "77"
 
@@ -214,7 +215,7 @@ def test_a_job_that_cannot_be_taken_back_is_said(here, slurm) -> None:
     [
         ("RUNNING", "Asked Slurm to cancel 77; it still runs (RUNNING)."),
         ("PENDING", "Asked Slurm to cancel 77; it still waits (PENDING)."),
-        (SILENT, "Asked Slurm to cancel 77; whether it took effect is not known: "),
+        (SILENT, "Asked Slurm to cancel 77; hpckit does not know whether it ended: "),
     ],
 )
 def test_a_scancel_without_effect_takes_nothing_back(
@@ -250,7 +251,7 @@ def test_a_second_signal_waits_no_longer_and_keeps_everything(here, slurm) -> No
     done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=15)
     assert done.returncode == 130
     (run,) = runs(here)
-    assert f"whether it took run {run.name} is not known" in done.stderr
+    assert f"hpckit does not know whether Slurm took run {run.name}." in done.stderr
     status = subprocess.run([*HPCKIT, "status", run.name], capture_output=True, text=True)
     assert f"Slurm has taken run {run.name}: it is job 77." in status.stderr
 
@@ -296,9 +297,9 @@ def test_while_another_host_submits_nobody_calls_it_not_taken(here, cli, slurm) 
     path = runs(here)[0] / "handover.json"
     handover = json.loads(path.read_text()) | {"host": "another"}
     path.write_text(json.dumps(handover))
-    assert "was not taken" not in cli("jobs").err
+    assert "has no job" not in cli("jobs").err
     path.write_text(json.dumps(handover | {"since": handover["since"] - 600}))
-    assert "was not taken" in cli("jobs").err
+    assert "has no job" in cli("jobs").err
 
 
 def test_a_second_signal_while_the_job_is_taken_back_is_said(here, slurm) -> None:
@@ -306,7 +307,7 @@ def test_a_second_signal_while_the_job_is_taken_back_is_said(here, slurm) -> Non
     add_program(here.parent / "bin" / "scancel", "#!/bin/bash\nkill -2 $PPID; exec sleep 20\n")
     done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=15)
     assert done.returncode == 130
-    assert "Job 77 is in Slurm, and whether it is cancelled is not known: interrup" in done.stderr
+    assert "Interrupted again: Slurm has job 77, and hpckit does not know whether" in done.stderr
 
 
 def test_a_slow_sbatch_is_said(here, cli, slurm, monkeypatch) -> None:

@@ -68,5 +68,5 @@ def test_slurms_patterns_in_the_place_of_submission_are_left_alone(desk: Desk) -
     assert seen["cwd"] == str(place)
     assert seen["env"]["SLURM_JOB_NAME"] == "%j_%a"
     refused = desk.call("submit", "serial", SCRIPTS / "seen.py", "--runs", place, expect=2)
-    assert "holds %j" in refused.err
+    assert "contains %j" in refused.err
     assert list(place.iterdir()) == []

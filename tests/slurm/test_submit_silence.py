@@ -40,7 +40,7 @@ def test_a_job_taken_in_silence_is_found_and_runs(desk: Desk) -> None:
     with standing_still(desk):
         out, err = begin(desk).communicate(timeout=60)
     assert out == ""
-    assert "Whether Slurm took the job is not known" in err
+    assert "hpckit does not know whether Slurm took the job: " in err
     (run,) = desk.runs.iterdir()
     assert (run / "handover.json").exists()
     asked = desk.call("status", run.name, "--json")

@@ -24,9 +24,9 @@ def test_after_a_job_that_failed_nothing_would_start(
     with pytest.raises(PlanError) as said:
         refuse_hopeless((word,), tmp_path / "runs")
     assert str(said.value) == (
-        f"--after {word}: job 11 is FAILED, and this one is to start after that ended well: it "
-        "would never start. Do that one again first (hpckit resubmit 11), or give --after "
-        "afterany:11. (--skip-check after submits it anyway.)"
+        f"--after {word}: job 11 is FAILED, but the new job starts only after a job that is "
+        "COMPLETED, so it would never start. Run that job again first (hpckit resubmit 11), or "
+        "give --after afterany:11. (--skip-check after submits it anyway.)"
     )
     for kind in ("afterany", "afternotok", "after", "aftercorr"):
         refuse_hopeless((f"{kind}:11",), tmp_path / "runs")
@@ -37,7 +37,9 @@ def test_nor_after_one_that_only_slurm_calls_completed(fake_slurm: Path, tmp_pat
     answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED"))
     end_ranks(run, 0, 0, 0, 0)
     refuse_hopeless(("11",), tmp_path)
-    with pytest.raises(PlanError, match="job 11 has COMPLETED, but this job starts only after a f"):
+    with pytest.raises(
+        PlanError, match="job 11 is COMPLETED, but the new job starts only after a f"
+    ):
         refuse_hopeless(("afternotok:11",), tmp_path)
     end_ranks(run, 0, 0, 0, 143)
     with pytest.raises(PlanError, match="job 11 is FAILED"):

@@ -270,7 +270,7 @@ def test_the_report_names_the_rank_that_failed_first_and_what_followed(tmp_path:
 def test_a_rank_without_words_points_to_its_log(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     said = report(run, rank(2, exit_code=1, ended=20.0))
-    assert f"it wrote no error; see {run.dir}/logs/2.out" in said
+    assert f"the rank printed no error; see {run.dir}/logs/2.out" in said
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     said = report(run, *map(rank, range(4)), state=JobState.NODE_FAIL)
     lost = "rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end"
     assert said[0] == f"{lost}: their folder's disk is full"  # not: killed from outside
-    assert said[-1] == f"there is no room left in {run.dir}: what was written last is lost"
+    assert said[-1] == f"there is no room left in {run.dir}: the last output is lost"
 
 
 def test_an_earlier_attempts_part_of_the_log_says_nothing_of_this_one(tmp_path: Path) -> None:

@@ -152,10 +152,10 @@ def test_with_both_failing_the_ranks_own_files_count(
     ("codes", "said"),
     [
         ((0, 0, 0, 143), "rank 3 on n1 ended with exit status 143"),
-        ((0, 0, 0, None), "rank 3 on n1 wrote no end"),
+        ((0, 0, 0, None), "rank 3 on n1 recorded no end"),
         ((0, 0, 0), "rank 3 left no record"),
         ((0,), "rank 1 left no record, rank 2 left no record, rank 3 left no record"),
-        ((7, None), "rank 0 on n0 ended with exit status 7, rank 1 on n0 wrote no end, "
+        ((7, None), "rank 0 on n0 ended with exit status 7, rank 1 on n0 recorded no end, "
                     "rank 2 left no record and 1 more"),
     ],
 )  # fmt: skip
@@ -228,7 +228,7 @@ def test_a_local_run_is_judged_alike(tmp_path: Path) -> None:
                        started=10.0, ended=time.time(), exit_code=0)  # fmt: skip
     write_local_state(run.dir, state)
     assert one(run).state is JobState.FAILED
-    assert "but rank 3 on n1 wrote no end" in str(one(run).reason_text)
+    assert "but rank 3 on n1 recorded no end" in str(one(run).reason_text)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_row_of_an_attempt_before_the_ranks_is_no_end(fake_slurm: Path, tmp_pa
     answers(fake_slurm, sacct_out=sacct_row("11", "CANCELLED by 0"))
     found = one(run)
     assert found.state is JobState.UNKNOWN
-    assert "but its ranks have begun another attempt since" in str(found.reason_text)
+    assert "but its ranks have begun another attempt" in str(found.reason_text)
 
 
 @pytest.mark.parametrize("codes", [(143, 143, 143, 143), (0, 0, 0, 0)])
@@ -337,8 +337,8 @@ def test_a_job_that_never_starts_is_not_waited_for(
     answer = cli("wait", "11")
     assert answer.status == 1
     assert answer.out == (
-        "11 PENDING: The job it was to start after did not end as asked, so it will never start, "
-        "take it out of the queue with hpckit cancel 11\n"
+        "11 PENDING: The job of its --after did not end as required, so it will never start, "
+        "remove it from the queue: hpckit cancel 11\n"
     )
     cli("logs", "11", "-f")  # returns too
     # A site may let Slurm cancel it by itself.
@@ -370,10 +370,10 @@ def test_of_several_it_is_said_while_the_others_run(
                        "(--max-requeues 2)"),
         ("TIMEOUT", 2, "it reached its time limit of 01:00:00, in attempt 3 of 3 "
                        "(--max-requeues 2)"),
-        ("PREEMPTED", 2, "jobs that go first took its nodes, in attempt 3 of 3 "
+        ("PREEMPTED", 2, "jobs with a higher priority took its nodes, in attempt 3 of 3 "
                          "(--max-requeues 2)"),
-        ("FAILED", 2, "its script ended when told that its end (a time limit of 01:00:00, a "
-                      "preemption) is near, in attempt 3 of 3 (--max-requeues 2)"),
+        ("FAILED", 2, "its script ended after the signal that the time limit of 01:00:00 or a "
+                      "preemption was near, in attempt 3 of 3 (--max-requeues 2)"),
         ("FAILED", 1, None),
     ],
 )  # fmt: skip

@@ -98,11 +98,17 @@ def accounting(here: Path, default: str, code: int = 0) -> None:
 @pytest.mark.parametrize(
     ("default", "code", "options", "status", "says"),
     [
-        ("", 0, "", 2, "you have: phys, chem). (--skip-check account submits it anyway.)"),
+        (
+            "",
+            0,
+            "",
+            2,
+            "your accounts in Slurm: phys, chem). (--skip-check account submits it anyway.)",
+        ),
         ("", 0, "--account phys", 0, ""),
         ("", 0, "--skip-check account", 0, ""),
-        ("phys", 0, "", 0, "note: account: phys, which Slurm takes by itself"),
-        ("", 1, "", 0, "note: site 'payer' needs an account. None is given, and Slurm cannot be"),
+        ("phys", 0, "", 0, "note: account: phys, your default in Slurm"),
+        ("", 1, "", 0, "note: site 'payer' needs an account. You gave none, and Slurm does not"),
     ],
 )
 def test_a_site_that_needs_an_account(

@@ -81,7 +81,7 @@ def test_in_its_last_attempt_a_job_has_all_of_its_time(script: Script, monkeypat
 
 def test_a_script_that_saves_is_told_and_its_job_is_not_done(script: Script, monkeypatch) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    with pytest.raises(JobError, match=r"all 2 of --max-requeues were used up.* got SIGUSR2"):
+    with pytest.raises(JobError, match=r"all 2 requeues of --max-requeues.* got SIGUSR2"):
         payload(saves=True)()
     assert script.heard == ["SIGUSR2"]
 
