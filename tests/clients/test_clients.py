@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.clients.page import Snippet, read_page
+from tests.pages import ROOT
 from tests.slurmbox.fixture import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.clients, pytest.mark.timeout(300)]
 
 _PAGE = read_page()
 _SAYS = re.compile(r"^rank (\d+) of (\d+): (.+)$", re.MULTILINE)
+_ALONE = ROOT / "benchmarks" / "scripts" / "lightning_default.py"
 # What hpckit's own environment has, and the clients' has not.
 _OURS = ("submitit_train.py", "mpi_train.py")
 
@@ -57,6 +59,20 @@ def test_accelerate_under_torchrun_on_two_simulated_nodes(
     _run(_PAGE["accelerate_train.py"], words, tmp_path, client_venv, {})
 
 
+# Lightning imports much of torch that could have met others, and has not.
+def test_a_trainer_that_was_told_nothing_trains_alone_and_is_told_of(
+    client_venv: Path, tmp_path: Path
+) -> None:
+    (tmp_path / _ALONE.name).write_text(_ALONE.read_text())
+    shell = Shell(tmp_path, {})
+    words = "--tasks-per-node 2 --gpus 0 --executor local --wait"
+    ended = shell.type(f"hpckit submit ddp {_ALONE.name} {words} --env {client_venv}")
+    assert ended.returncode == 0, ended.stderr + logs(tmp_path)
+    assert "the 2 ranks never met: no rank joined a process group" in ended.stderr
+    found = _SAYS.findall(shell.type("hpckit logs latest --all").stdout)
+    assert [row[:2] for row in found] == [("0", "1"), ("0", "1")]
+
+
 def _run_as_shown(snippet: Snippet, folder: Path, venv: Path, slurm: Slurm) -> None:
     """Type the page's line into a shell whose ~/venvs/torch is `venv`."""
     hosts = _type(snippet, snippet.submit, folder, venv, slurm.env, ranks=8)
@@ -86,6 +102,7 @@ def _type(
     # The same result, from data of its own, shows that each rank had something from all others.
     assert found == [(rank, ranks, found[0][2]) for rank in range(ranks)], said
     status = json.loads(shell.type("hpckit status latest --json").stdout)
+    assert status["notes"] == []  # nothing of ranks that never met
     return [rank["host"] for rank in status["ranks"]]
 
 
