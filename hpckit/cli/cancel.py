@@ -11,6 +11,7 @@ from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, 
 from hpckit.find import find_runs, refuse_doubtful
 from hpckit.run_record import is_slurm_id
 from hpckit.runs import DamagedRun, Run
+from hpckit.slurm.client import own_patience_s, patience
 from hpckit.submission.by_id import cancel_by_id
 from hpckit.submission.ending import is_unheeded, unheeded
 from hpckit.submission.states import RunStatus
@@ -27,7 +28,15 @@ def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
 
     Slurm's own id is enough also where the run cannot be read: Slurm says whose the job is.
     """
-    root = settled_root(runs, tuple(job_ids))
+    with patience():
+        with patience(own_patience_s() / 3):
+            root = settled_root(runs, tuple(job_ids))
+        errors = _cancel_called(job_ids, root, json=json)
+    raise_last(errors)
+
+
+def _cancel_called(job_ids: list[str], root: Path, *, json: bool) -> list[HpckitError]:
+    """Cancel what is called so; return what is wrong with some of it."""
     called: dict[Path, Run] = {}
     by_id: dict[str, HpckitError | None] = {}
     errors: list[HpckitError] = []
@@ -48,7 +57,7 @@ def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
             errors.append(why)
         called |= {run.dir: run for run in found if word not in by_id}
     _cancel(list(called.values()), by_id, json=json, errors=errors)
-    raise_last(errors)
+    return errors
 
 
 def _cancel(
@@ -72,11 +81,22 @@ def _cancel(
                 for word, state in states.items()
             ]
         )
-    asked = {row.run.job_id: row.state for row in found if row.run.executor == "slurm"} | states
+    silent = [row.run for row in found if row.unanswered and not row.finished]
+    answered = [row for row in found if row.run.executor == "slurm" and row.run not in silent]
+    asked = {row.run.job_id: row.state for row in answered} | states
     errors += [JobError(unheeded(*row)) for row in asked.items() if is_unheeded(row[1])]
     errors += [_nobody_here(row) for row in found if row.elsewhere and row.run.executor == "local"]
+    if silent:
+        errors.append(_not_answered(silent))
     if not errors and not all(status.finished or status.elsewhere for status in found):
         note("The end is asked for; some jobs are still ending.")
+
+
+def _not_answered(runs: list[Run]) -> OutsideError:
+    words = " ".join(dict.fromkeys(run.array_job_id or run.job_id for run in runs))
+    return OutsideError(
+        f"Asked Slurm to cancel {words}. Slurm has not answered; ask again: hpckit status {words}"
+    )
 
 
 def _nobody_here(status: RunStatus) -> OutsideError:

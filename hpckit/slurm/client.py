@@ -7,13 +7,14 @@ each, and sacct after 15 minutes: slurm.conf(5).
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hpckit import shell
-from hpckit.errors import CommandError, RequestError
+from hpckit.errors import CommandError, RequestError, TooSlowError
 
 # A user's own defaults for these programs change columns, filters and sorting: squeue(1),
 # "ENVIRONMENT VARIABLES", and the same section of sacct(1), sinfo(1) and scontrol(1).
@@ -34,6 +35,10 @@ _PATIENCE = "HPCKIT_PATIENCE"
 # A question may take this part of what is left, so that the next one has a chance, or this many
 # seconds when they are the last.
 _SHARE, _LAST_S = 2 / 3, 3.0
+UNKNOWN_JOB = "Invalid job id"
+_COMPLAINT = re.compile(r"\b(?:error|fatal|invalid)\b", re.IGNORECASE)
+# What begins rows and parts columns, with the mark of one call (hpckit.slurm.rows): no words.
+_MARK = re.compile(r"[\x1e\x1f][0-9a-f]*")
 _ID_CHARACTERS = frozenset("0123456789_+")
 
 
@@ -49,16 +54,16 @@ _patience: ContextVar[_Patience | None] = ContextVar("patience", default=None)
 
 
 @contextlib.contextmanager
-def patience(seconds: float | None = None) -> Iterator[None]:
+def patience(seconds: float | None = None, *, anew: bool = False) -> Iterator[None]:
     """Let all questions asked inside take so many seconds together; none is asked twice in vain.
 
     None leaves it to whoever has set a patience around this one, else to `own_patience_s`. Of two
-    the shorter counts.
+    the shorter counts, unless this one begins `anew`.
 
     Raises:
         RequestError: $HPCKIT_PATIENCE is no number of seconds.
     """
-    outer = _patience.get()
+    outer = None if anew else _patience.get()
     if outer is None:
         until = time.monotonic() + (own_patience_s() if seconds is None else seconds)
         mine = _Patience(until=until)
@@ -72,6 +77,12 @@ def patience(seconds: float | None = None) -> Iterator[None]:
         yield
     finally:
         _patience.reset(token)
+
+
+def left_s() -> float:
+    """Return how many seconds are left for questions; without a patience, as many as one has."""
+    shared = _patience.get()
+    return own_patience_s() if shared is None else shared.until - time.monotonic()
 
 
 def own_patience_s() -> float:
@@ -115,9 +126,10 @@ def ask(
             own_group=True,
         )
     except CommandError as error:
+        told = _unmarked(error)
         if shared := _patience.get():
-            shared.silent[argv[0]] = error
-        raise
+            shared.silent[argv[0]] = told
+        raise told from error
     if check and result.returncode != 0:
         raise refusal(result)
     return result
@@ -150,15 +162,53 @@ def parsable(environ: Mapping[str, str]) -> dict[str, str]:
     return kept | _FORCED
 
 
+def is_answer(result: shell.Completed, *, rows: bool) -> bool:
+    """Say whether what a program printed answers for jobs that are not among its `rows`.
+
+    Exit status 0 does not say so: a site's wrapper may lose the real one, or print a text of its
+    own. So words without a row are no answer, nor is an error, other than of an unknown job.
+    """
+    return not _COMPLAINT.search(_own_stderr(result)) and (rows or not result.stdout.strip())
+
+
 def refusal(result: shell.Completed) -> CommandError:
     """Describe a failure in Slurm's words, and say what to do where that is known."""
-    error = shell.failed(result)
-    hint = next((hint for words, hint in _HINTS.items() if words in result.stderr), None)
+    # Rows are no reason, and a name in them may hold any words: only what stands before them.
+    before, *rows = _MARK.split(result.stdout, maxsplit=1)
+    said = before.rpartition("\n")[0] if rows else before
+    stderr = _own_stderr(result) or result.stderr
+    result = replace(result, stdout=said, stderr=_MARK.sub(" ", stderr))
+    error = shell.failed(result) if result.returncode else _not_answered(result)
+    words = result.stderr + result.stdout
+    hint = next((hint for text, hint in _HINTS.items() if text in words), None)
     if hint is None:
         return error
     return CommandError(
         f"{error}. {hint}", argv=result.argv, returncode=result.returncode, stderr=result.stderr
     )
+
+
+def _own_stderr(result: shell.Completed) -> str:
+    """Return stderr without what is said of jobs that Slurm does not know."""
+    return "\n".join(row for row in result.stderr.splitlines() if UNKNOWN_JOB not in row)
+
+
+def _not_answered(result: shell.Completed) -> CommandError:
+    why = shell.first_meaningful_line(result.stderr) or shell.first_meaningful_line(result.stdout)
+    return CommandError(
+        f"'{result.argv[0]}' did not answer what it was asked; it said: {why}",
+        argv=result.argv,
+        returncode=result.returncode,
+        stderr=result.stderr,
+    )
+
+
+def _unmarked(error: CommandError) -> CommandError:
+    """Return the error of a program without marks: a wrapper may print its command line."""
+    if not _MARK.search(str(error)):
+        return error
+    kind = TooSlowError if isinstance(error, TooSlowError) else CommandError
+    return kind(_MARK.sub(" ", str(error)), argv=error.argv, stderr=error.stderr)
 
 
 def id_lists(job_ids: Sequence[str]) -> Iterator[str]:

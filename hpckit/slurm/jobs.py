@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpckit.slurm.client import ask, checked_id, id_lists, refusal
+from hpckit.slurm.client import UNKNOWN_JOB, ask, checked_id, id_lists, is_answer, refusal
 from hpckit.slurm.record import JobRecord, expand_array
 from hpckit.slurm.rows import (
     COLUMN,
@@ -23,7 +23,7 @@ from hpckit.slurm.states import JobState
 from hpckit.slurm.times import parse_moment
 
 _REQUEUE_S = 2
-_UNKNOWN_JOB = "Invalid job id specified"
+_ID = re.compile(r"\d", re.ASCII)
 
 
 def squeue(job_ids: Sequence[str]) -> dict[str, JobRecord]:
@@ -81,10 +81,13 @@ def expected_starts(job_ids: Sequence[str]) -> dict[str, float]:
     for ids in id_lists(job_ids):
         argv = ["squeue", "--noheader", "--start", "--format=%i %S", f"--jobs={ids}"]
         result = ask(argv, check=False)
-        if result.returncode != 0 and _UNKNOWN_JOB not in result.stderr:
+        if result.returncode != 0 and UNKNOWN_JOB not in result.stderr:
             raise refusal(result)
-        for line in result.stdout.splitlines():
-            job_id, _, moment = line.strip().rpartition(" ")
+        lines = [line.strip().rpartition(" ") for line in result.stdout.splitlines()]
+        rows = [(job_id, moment) for job_id, _, moment in lines if _ID.match(job_id)]
+        if not is_answer(result, rows=bool(rows)):
+            raise refusal(result)
+        for job_id, moment in rows:
             if (start := parse_moment(moment)) is not None:
                 found |= dict.fromkeys(expand_array(job_id), start)
     return found
@@ -138,12 +141,15 @@ def _ask_squeue(ids: str) -> list[JobRecord]:
     argv = ["squeue", "--noheader", "--states=all"]
     argv += [f"--format={squeue_format(mark)}", f"--jobs={ids}"]
     result = ask(argv, check=False)
-    if result.returncode != 0 and _UNKNOWN_JOB not in result.stderr:
+    if result.returncode != 0 and UNKNOWN_JOB not in result.stderr:
         raise refusal(result)
     each = ids.split(",")
     middle = len(each) // 2
     if result.returncode == 0 or result.stdout or not middle:
-        return parse_squeue(result.stdout, mark)
+        rows = parse_squeue(result.stdout, mark)
+        if not (is_answer(result, rows=bool(rows)) or _has_all(rows, each)):
+            raise refusal(result)
+        return rows
     return _ask_squeue(",".join(each[:middle])) + _ask_squeue(",".join(each[middle:]))
 
 
@@ -151,7 +157,22 @@ def _ask_sacct(ids: str) -> list[JobRecord]:
     mark = new_mark()
     argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2"]
     argv += [f"--delimiter={COLUMN}{mark}", f"--format={SACCT_FORMAT}", f"--jobs={ids}"]
-    return parse_sacct(ask(argv).stdout, mark)
+    result = ask(argv)
+    rows = parse_sacct(result.stdout, mark)
+    if not (rows or is_answer(result, rows=False)):
+        raise refusal(result)
+    return rows
+
+
+def _has_all(rows: Iterable[JobRecord], job_ids: Iterable[str]) -> bool:
+    """Say whether each of some jobs has a row."""
+    names = {name for row in rows for name in (row.job_id, row.raw_id, _whole(row.job_id))}
+    return names.issuperset(job_ids)
+
+
+def _whole(job_id: str) -> str:
+    """Return the id of the array or heterogeneous job that a job is of, else its own."""
+    return re.split(r"[_+]", job_id)[0]
 
 
 def is_asked(record: JobRecord, wanted: frozenset[str]) -> bool:
@@ -159,5 +180,4 @@ def is_asked(record: JobRecord, wanted: frozenset[str]) -> bool:
 
     squeue answers for `23+1` with all of job 23.
     """
-    whole = re.split(r"[_+]", record.job_id)[0]
-    return not wanted.isdisjoint({record.job_id, record.raw_id, whole})
+    return not wanted.isdisjoint({record.job_id, record.raw_id, _whole(record.job_id)})

@@ -9,7 +9,7 @@ import re
 import time
 
 from hpckit.errors import CommandError
-from hpckit.slurm.client import ask
+from hpckit.slurm.client import ask, is_answer, refusal
 
 _ASK_S = 20.0
 # Slurm forgets finished jobs after MinJobAge, 300 s unless a site says otherwise.
@@ -38,30 +38,31 @@ def job_of(run_id: str, since: float) -> str | None:
     argv = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}"]
     # Fields of a width of their own: a column that is cut would lose the id.
     argv.append("--Format=ArrayJobID:32,Comment:600,StdOut:4096")
-    queued = ask(argv, timeout_s=_ASK_S).stdout
-    if found := _carrier(queued, run_id):
+    if found := _carrier(argv, run_id):
         return found
     try:
-        return _carrier(_accounted(since), run_id)
+        return _carrier(_accounting(since), run_id)
     except CommandError:
         if time.time() - since > _REMEMBERED_S:
             raise
     return None
 
 
-def _accounted(since: float) -> str:
+def _accounting(since: float) -> list[str]:
     start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - 60))
     argv = ["sacct", "--allocations", "--noheader", "--parsable2", f"--user={os.getuid()}"]
-    argv += [f"--starttime={start}", "--format=JobID,Comment,SubmitLine"]
-    return ask(argv, timeout_s=_ASK_S).stdout
+    return [*argv, f"--starttime={start}", "--format=JobID,Comment,SubmitLine"]
 
 
-def _carrier(text: str, run_id: str) -> str | None:
+def _carrier(argv: list[str], run_id: str) -> str | None:
     """Return the first job in whose line our comment or our log stands."""
     name = re.escape(run_id)
     mark = re.compile(rf"\bhpckit:{name}(?![\w.-])|/{name}(?:_(?:%a|\d+))?/job\.out")
-    for line in text.splitlines():
-        job = _JOB.match(line.strip())
+    result = ask(argv, timeout_s=_ASK_S)
+    jobs = [(_JOB.match(line.strip()), line) for line in result.stdout.splitlines()]
+    for job, line in jobs:
         if job and mark.search(line):
             return job[0]
+    if not is_answer(result, rows=any(job for job, _ in jobs)):
+        raise refusal(result)
     return None

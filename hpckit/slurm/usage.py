@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hpckit.errors import CommandError
 from hpckit.slurm import cluster
-from hpckit.slurm.client import ask, checked_id, id_lists
+from hpckit.slurm.client import ask, checked_id, id_lists, is_answer, refusal
 from hpckit.slurm.jobs import by_job, is_asked
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.rows import COLUMN, new_mark
@@ -79,7 +79,11 @@ def _ask_sacct(ids: str, columns: Sequence[str]) -> list[JobUsage]:
     mark = COLUMN + new_mark()
     argv = ["sacct", "--duplicates", "--noheader", "--parsable2", f"--delimiter={mark}"]
     argv += [f"--format={','.join(columns)}", f"--jobs={ids}"]
-    return parse_usage(ask(argv).stdout, columns, mark)
+    result = ask(argv)
+    rows = parse_usage(result.stdout, columns, mark)
+    if not (rows or is_answer(result, rows=False)):
+        raise refusal(result)
+    return rows
 
 
 def _columns() -> list[str]:

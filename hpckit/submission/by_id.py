@@ -8,7 +8,7 @@ import pwd
 
 from hpckit.errors import CommandError, HpckitError, NotFoundError, RequestError
 from hpckit.slurm import jobs
-from hpckit.slurm.client import patience
+from hpckit.slurm.client import left_s, own_patience_s, patience
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.submission.ending import cancel_in_slurm
@@ -23,7 +23,8 @@ def cancel_by_id(job_id: str, why: HpckitError | None) -> JobState:
         RequestError: it is somebody else's. HpckitError: `why`, if Slurm does not know it.
         CommandError: it could not be cancelled, or nobody says whether it is.
     """
-    with patience():
+    # Each of several jobs has time of its own, but what went before the first counts.
+    with patience(max(left_s(), own_patience_s() / 2), anew=True):
         records = _ask(job_id, why)
         users = {record.user for record in records}
         if users - {_me()}:
@@ -34,7 +35,7 @@ def cancel_by_id(job_id: str, why: HpckitError | None) -> JobState:
             )
         if all(is_finished(row.state) for row in records):
             return records[0].state
-        return cancel_in_slurm(job_id)
+        return cancel_in_slurm(job_id, records)
 
 
 def _ask(job_id: str, why: HpckitError | None) -> list[JobRecord]:

@@ -5,21 +5,24 @@ that it does not know: scancel(1). So squeue is asked what came of it.
 """
 
 import time
+from collections.abc import Sequence
 
 from hpckit.errors import CommandError
 from hpckit.slurm import control, jobs
-from hpckit.slurm.client import patience
+from hpckit.slurm.client import left_s, patience
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState, is_finished, is_waiting
 
 _SETTLING_S, _PAUSE_S = 6.0, 0.3
+# So much of the patience is left for a last question.
+_ANSWER_S = 1.0
 
 
-def cancel_in_slurm(job_id: str) -> JobState:
+def cancel_in_slurm(job_id: str, before: Sequence[JobRecord] = ()) -> JobState:
     """Cancel a job, or an array; return what it is a moment later.
 
     Of several tasks the state of one that is not ending, if there is such; CANCELLED of a job
-    that Slurm no longer lists.
+    that Slurm no longer lists. `before` is what squeue said before.
 
     Raises:
         CommandError: the controller does not answer or refuses, or there is no scancel; or squeue
@@ -32,11 +35,11 @@ def cancel_in_slurm(job_id: str) -> JobState:
             raise CommandError(
                 f"Slurm has job {job_id}, and it could not be cancelled: {error}"
             ) from error
-        until = time.monotonic() + _SETTLING_S
-        records = _left(job_id)
+        records = _left(job_id, before)
+        until = time.monotonic() + min(_SETTLING_S, left_s() - _ANSWER_S)
         while records and time.monotonic() < until:
             time.sleep(_PAUSE_S)
-            records = _left(job_id)
+            records = _left(job_id, records)
     states = [row.state for row in records]
     return next((state for state in states if is_unheeded(state)), (*states, JobState.CANCELLED)[0])
 
@@ -55,11 +58,15 @@ def unheeded(job_id: str, state: JobState) -> str:
     )
 
 
-def _left(job_id: str) -> list[JobRecord]:
+def _left(job_id: str, before: Sequence[JobRecord]) -> list[JobRecord]:
+    """Return what is not over of a job; `before` is the last answer."""
     try:
         records = jobs.squeue([job_id]).values()
     except CommandError as error:
+        states = ", ".join(dict.fromkeys(str(row.state) for row in before))
+        last = f" Slurm's last answer was {states}." if states else ""
         raise CommandError(
-            f"Asked Slurm to cancel {job_id}; hpckit does not know whether it ended: {error}"
+            f"Asked Slurm to cancel {job_id}; hpckit does not know whether it ended: "
+            f"{str(error).rstrip('.')}.{last} Ask again: squeue --job={job_id}"
         ) from error
     return [row for row in records if not is_finished(row.state)]

@@ -1,5 +1,6 @@
 """Giving a script to sbatch, and finding out what became of it where sbatch does not say."""
 
+import contextlib
 import re
 import threading
 import time
@@ -29,6 +30,8 @@ _UNCLEAR = re.compile(
     r"Connection reset|Broken pipe|Communication",
     re.IGNORECASE,
 )
+_COMPLAINT = re.compile(r"\b(?:error|fatal)\b", re.IGNORECASE)
+_SHOWN = 300  # characters
 _SBATCH_S, _SILENT_S = 120.0, 8.0
 # The controller may still be at it when it answers squeue.
 _ASKS, _PAUSE_S = 3, 1.0
@@ -118,8 +121,12 @@ def _job_id(said: shell.Completed) -> str:
     words = said.stderr if said.stderr.strip() else said.stdout
     if said.returncode < 0 or (said.returncode and _UNCLEAR.search(words)):
         raise _UnclearError(str(refused(words)))
-    if said.returncode:
+    if said.returncode and not _printed_id(said.stdout):
         raise refused(words)
+    if said.returncode and (_REFUSED.search(words) or _COMPLAINT.search(words)):
+        raise _UnclearError(str(refused(words)))
+    if said.returncode:
+        raise _UnconfirmedError(_late_failure(said))
     try:
         return parse_job_id(said.stdout)
     except SubmissionError as error:
@@ -127,6 +134,19 @@ def _job_id(said: shell.Completed) -> str:
             raise _UnclearError(str(refused(words))) from error
         kind = _UnconfirmedError if any(map(str.isdigit, said.stdout)) else _UnclearError
         raise kind(str(error)) from error
+
+
+def _printed_id(stdout: str) -> bool:
+    """Say whether a line may be a job's id: an epilogue of sbatch, or a wrapper, failed after."""
+    for line in stdout.splitlines():
+        with contextlib.suppress(SubmissionError):
+            return bool(parse_job_id(line))
+    return False
+
+
+def _late_failure(said: shell.Completed) -> str:
+    printed = " / ".join(line.strip() for line in said.stdout.splitlines() if line.strip())
+    return f"sbatch exited with status {said.returncode}, and it printed {printed[:_SHOWN]!r}."
 
 
 def _ask(run_id: str, since: float, unclear: HpckitError) -> str | None:

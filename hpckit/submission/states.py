@@ -39,6 +39,8 @@ class RunStatus:
     `elsewhere`: this Slurm has another job with its id, or nothing is here that could say what
     became of a local run. `damaged`: which of the run's files cannot be read, and why.
 
+    `unanswered`: Slurm's queue did not say what it is now, or accounting what became of it.
+
     `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
     the way of knowing. `expected_start` is in epoch seconds.
     """
@@ -56,6 +58,7 @@ class RunStatus:
     exit_code: int | None = None
     ranks: tuple[RankRecord, ...] = ()
     elsewhere: bool = False
+    unanswered: bool = False
     damaged: tuple[str, ...] = ()
 
     @property
@@ -110,7 +113,8 @@ def _status(run: Run, said: _Answers) -> RunStatus:
     if run.executor == "local":
         status = _local_status(run, ranks, damaged)
     else:
-        status = _slurm_status(run, ranks, said)
+        silent = bool(said.trouble) and not (said.queue and run.job_id in said.records)
+        status = replace(_slurm_status(run, ranks, said), unanswered=silent)
     if status.state is JobState.RUNNING and not status.reason_text:
         words = verdict.straggling(status.ranks, run.ranks, time.time())
         status = replace(status, reason_text=words)

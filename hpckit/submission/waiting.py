@@ -9,14 +9,15 @@ from hpckit.errors import OutsideError, RequestError
 from hpckit.find import refuse_doubtful
 from hpckit.runs import Run
 from hpckit.slurm import control
-from hpckit.slurm.client import own_patience_s, patience
+from hpckit.slurm.client import left_s, own_patience_s, patience
 from hpckit.submission.states import RunStatus, statuses
 
 # Slurm's controller serves everybody: ask soon at first, then ever more seldom.
 _FIRST_S, _SLURM_MAX_S, _LOCAL_MAX_S, _GROWTH = 0.3, 10.0, 1.0, 1.3
 # Who waits has time for a slow controller, but asks at least for so long.
 _ROUND_S, _SHORTEST_S = 60.0, 2.0
-_SETTLING_S = 15.0
+# How long `cancel` looks for the end of what it cancelled; and what is too short for a question.
+_SETTLING_S, _LAST_S = 15.0, 1.0
 
 
 def wait(
@@ -100,7 +101,7 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
                 f"with hpckit.{how}"
             )
     with patience():
-        with patience(own_patience_s() / 2):  # the other half is for scancel
+        with patience(left_s() / 2):  # the other half is for scancel
             before = {status.run.dir: status for status in statuses(runs)}
         seen = [before[run.dir] for run in runs]
         # A local run whose state cannot be read may be one of another machine, which sees the mark.
@@ -115,14 +116,26 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
         in_slurm = [run for run in alive if run.executor == "slurm"]
         if in_slurm:
             control.cancel([run.job_id for run in in_slurm])
+        rest_s = left_s()
     for run in in_slurm:
         localjob.ask_cancel(run.dir)  # a mark for when Slurm has forgotten it
-    return _settled(runs)
+    return _settled(runs, rest_s)
 
 
-def _settled(runs: Sequence[Run]) -> list[RunStatus]:
-    """Return what runs are once they are over, or after a while."""
-    for found in _rounds(runs, _SETTLING_S, own_patience_s()):
-        if all(row.finished or row.elsewhere for row in found):
+def _settled(runs: Sequence[Run], patience_s: float) -> list[RunStatus]:
+    """Return what runs are once they are over, or after a while.
+
+    The while is longer than `patience_s` seconds only if Slurm answers.
+    """
+    began = time.monotonic()
+    for pause in _pauses(runs):
+        left = patience_s - (time.monotonic() - began)
+        with patience(left if left > _LAST_S else _SHORTEST_S, anew=True):
+            found = statuses(runs)
+        spent = time.monotonic() - began
+        going_on = [row for row in found if not (row.finished or row.elsewhere)]
+        silent = any(row.unanswered for row in going_on)
+        if not going_on or spent >= (patience_s - _LAST_S if silent else _SETTLING_S):
             break
+        time.sleep(pause)
     return found

@@ -101,6 +101,26 @@ def test_a_number_that_is_no_job_of_ours_is_not_recorded(here, cli, slurm, sbatc
     assert json.loads((run / "run.json").read_text())["job_id"] == "77"
 
 
+@pytest.mark.parametrize("squeue", [KNOWS, "exit 0"])
+def test_an_sbatch_that_fails_after_its_answer_is_asked_about(here, cli, slurm, squeue) -> None:
+    slurm("echo 77; exit 1", squeue)
+    said = cli(*SUBMIT)
+    (run,) = runs(here)
+    if squeue == KNOWS:
+        assert (said.status, said.out) == (0, "Submitted 77\n")
+        return
+    assert (said.status, said.out) == (3, "")
+    assert "not known: sbatch exited with status 1, and it printed '77'. Slurm shows" in said.err
+    assert f"hpckit status {run.name}" in said.err
+
+
+def test_a_number_beside_a_refusal_is_no_job(here, cli, slurm) -> None:
+    slurm("echo 1200; echo 'sbatch: error: Invalid qos' >&2; exit 1", "exit 0")
+    said = cli(*SUBMIT)
+    assert (said.status, runs(here)) == (3, [])
+    assert "sbatch refused the job: Invalid qos." in said.err
+
+
 @pytest.mark.parametrize("stream", ["", ">&2"])
 def test_a_refusal_whose_exit_status_a_wrapper_lost_is_a_refusal(here, cli, slurm, stream) -> None:
     words = "sbatch: error: Batch job submission failed: Invalid qos specification"
@@ -216,6 +236,7 @@ def test_a_job_that_cannot_be_taken_back_is_said(here, slurm) -> None:
         ("RUNNING", "Asked Slurm to cancel 77; it still runs (RUNNING)."),
         ("PENDING", "Asked Slurm to cancel 77; it still waits (PENDING)."),
         (SILENT, "Asked Slurm to cancel 77; hpckit does not know whether it ended: "),
+        (SILENT.replace("; exit 1", ""), "Asked Slurm to cancel 77; hpckit does not know whether"),
     ],
 )
 def test_a_scancel_without_effect_takes_nothing_back(
@@ -225,7 +246,7 @@ def test_a_scancel_without_effect_takes_nothing_back(
     monkeypatch.setattr("hpckit.submission.ending._SETTLING_S", 0.1)
     slurm(BEFORE.format(signal=2), KNOWS)
     add_program(
-        here.parent / "bin" / "squeue", f"#!/bin/sh\n{queue}" if queue == SILENT else still(queue)
+        here.parent / "bin" / "squeue", still(queue) if queue.isupper() else f"#!/bin/sh\n{queue}"
     )
     said = cli(*SUBMIT)
     assert said.status == 130
@@ -233,6 +254,21 @@ def test_a_scancel_without_effect_takes_nothing_back(
     assert "nothing is left" not in said.err
     (run,) = runs(here)
     assert json.loads((run / "run.json").read_text())["job_id"] == "77"
+
+
+@pytest.mark.parametrize("then", [SILENT, SILENT.replace("; exit 1", ""), "echo Welcome"])
+def test_cancelling_by_number_without_an_answer_after_is_not_cancelled(
+    here, cli, slurm, then
+) -> None:
+    answers = slurm("", KNOWS)
+    program = still("RUNNING").replace(
+        "\n", f"\nif [ -e {answers}/calls.jsonl ]; then {then}; exit; fi\n", 1
+    )
+    add_program(here.parent / "bin" / "squeue", program)
+    said = cli("cancel", "77")
+    assert (said.status, said.out) == (3, "")
+    assert "Asked Slurm to cancel 77; hpckit does not know whether it ended: 'squeue' " in said.err
+    assert "Slurm's last answer was RUNNING. Ask again: squeue --job=77" in said.err
 
 
 def still(state: str) -> str:

@@ -1,10 +1,13 @@
 """How long and how often Slurm is asked: on a clock of the tests' own."""
 
+import os
+import pwd
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,8 @@ from hpckit.errors import CommandError, OutsideError, RequestError
 from hpckit.slurm import client
 from hpckit.slurm.client import ask, patience
 from hpckit.slurm.states import JobState
-from hpckit.submission import waiting
+from hpckit.submission import ending, waiting
+from hpckit.submission.handover import begin, new_handover, remember
 from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import over_by_and_by, wait
 from tests.conftest import Answer
@@ -119,6 +123,55 @@ def test_a_silent_slurm_costs_no_command_ten_seconds(
         assert "gave no answer within" in answer.out + answer.err
     if words[0] == "cancel":
         assert hanging.limits[-1][0] == "scancel"
+
+
+def test_a_short_patience_ends_with_the_last_answer(
+    fake_slurm: Path, here: Path, clock: Clock, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "time", client.time)
+    monkeypatch.setenv("HPCKIT_PATIENCE", "2")
+    me = pwd.getpwuid(os.getuid()).pw_name
+    answers(fake_slurm, squeue_out=squeue_row("77", "RUNNING", user=me))
+    answer = cli("cancel", "77")
+    assert answer.status == 1
+    assert answer.out.startswith("77 RUNNING according to Slurm")
+    assert "Asked Slurm to cancel 77; it still runs (RUNNING)." in answer.err
+    assert sum(clock.slept) <= 2
+
+
+@pytest.mark.parametrize("silent", [("squeue",), ("sacct",), ("squeue", "sacct")])
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_a_cancel_that_slurm_does_not_confirm_says_so_within_ten_seconds(
+    fake_slurm: Path,
+    here: Path,
+    clock: Clock,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    silent: tuple[str, ...],
+    handed_over: bool,
+) -> None:
+    def run(argv: list[str], **options: Any) -> shell.Completed:
+        return (clock.hang if argv[0] in silent else shell.run)(argv, **options)
+
+    programs = SimpleNamespace(**vars(shell) | {"run": run})
+    monkeypatch.setattr(client, "shell", programs)
+    make_run(here / "runs")
+    if handed_over:
+        begin_submission(here / "runs")
+    began = clock.now
+    answer = cli("cancel", "11")
+    assert answer.status == 3
+    assert "Slurm has not answered; ask again: hpckit status 11" in answer.err
+    assert '["scancel", "11"]' in (fake_slurm / "calls.jsonl").read_text()
+    assert clock.now - began <= 10
+
+
+def begin_submission(root: Path) -> None:
+    """Leave what a submission leaves that was killed."""
+    (root / "cut").mkdir(mode=0o700)
+    begun = new_handover("cut", root, [{"run_id": "cut"}], array=False)
+    begin(root / "cut", replace(begun, pid_started=1))
+    remember("cut", root)
 
 
 def test_waiting_ends_at_its_timeout(fake_slurm: Path, tmp_path: Path, clock: Clock) -> None:

@@ -1,6 +1,8 @@
 """The edges, against programs of the same names that answer from recordings."""
 
 import os
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from hpckit.slurm.client import id_lists
 from hpckit.slurm.details import scontrol_job
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState
+from hpckit.slurm.token import job_of
+from hpckit.slurm.usage import job_usage
+from hpckit.slurm.usage_rows import FIXED
 from tests.conftest import FAKES
 from tests.unit.recorded import RECORDED
 
@@ -101,6 +106,50 @@ def test_a_controller_that_is_down_is_an_error_with_advice(fake: Fake) -> None:
         jobs.expected_starts(["1"])
     with pytest.raises(CommandError, match="Unable to contact slurm controller"):
         scontrol_job("1", "x")
+
+
+SILENT = [
+    "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2",
+    "echo 'slurm_load_jobs error: Unable to contact slurm controller'",
+    "echo 'Invalid user id' >&2",
+    "echo 'Welcome to the lab'",
+    "echo 'slurm_load_jobs error: Invalid job id specified' >&2; echo 'error: timed out' >&2; "
+    "exit 1",
+]
+
+
+@pytest.mark.parametrize("body", SILENT)
+def test_words_without_rows_are_no_answer_whatever_the_exit_status(fake: Fake, body: str) -> None:
+    """Else jobs that run would count as forgotten."""
+    columns = " ".join(FIXED)
+    for program in ("squeue", "sacct"):
+        fake(program, f'case "$*" in *--helpformat*) echo {columns} ;; *) {body} ;; esac')
+    words = "Unable to contact|Invalid user id|Welcome to the lab|error: timed out"
+    for reader in (jobs.squeue, jobs.sacct, job_usage, jobs.expected_starts):
+        with pytest.raises(CommandError, match=words):
+            reader(["1"])
+    with pytest.raises(CommandError, match=words):
+        job_of("run-1", time.time())
+
+
+def test_an_error_beside_rows_leaves_open_only_what_has_no_row(fake: Fake) -> None:
+    """Plugins of some sites complain each time."""
+    fake("squeue", "echo 'squeue: error: plugin x' >&2\n" + recorded("squeue-22.05.8.txt"))
+    assert jobs.squeue(["1", "3_9", "16"]).keys() == {"3_1", "3_9", "1"}
+    with pytest.raises(CommandError, match="did not answer what it was asked; it said: squeue: er"):
+        jobs.squeue(["1", "999"])
+
+
+def test_a_failure_with_rows_shows_nothing_of_them(fake: Fake) -> None:
+    for program, rows in (("squeue", "squeue-22.05.8.txt"), ("sacct", "sacct-after-22.05.8.txt")):
+        fake(program, f'echo Out of money; {recorded(rows)}; echo "+ $*" >&2; exit 1')
+        with pytest.raises(CommandError) as error:
+            getattr(jobs, program)(["1"])
+        assert "exited with status 1: + --" in str(error.value)
+        fake(program, f"echo Out of money; {recorded(rows)}; exit 1")
+        with pytest.raises(CommandError, match=r"exited with status 1: Out of money$") as bare:
+            getattr(jobs, program)(["1"])
+        assert not re.search("[\x1e\x1f]|[0-9a-f]{16}", f"{error.value}{bare.value}")
 
 
 def test_a_name_that_reads_like_rows_of_other_jobs_is_only_a_name(

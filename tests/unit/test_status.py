@@ -267,8 +267,11 @@ def test_without_squeue_an_attempts_end_is_not_the_jobs(
     assert str(found.reason_text).startswith(why)
     # Slurm starts no job again that was submitted with --no-requeue.
     assert one(make_run(tmp_path, "ddp-2")).state == word
-    # Once squeue answers, and does not know the job, it has left the queue for good.
+    # A wrapper may lose squeue's exit status.
     answers(fake_slurm, squeue_rc="0", squeue_out="")
+    assert one(run).state is JobState.UNKNOWN
+    # Once squeue answers, and does not know the job, it has left the queue for good.
+    answers(fake_slurm, squeue_err="")
     assert (one(run).state, one(run).finished) == (word, True)
     answers(fake_slurm, squeue_out=squeue_row("11", "PENDING"))
     assert one(run).state is JobState.PENDING
