@@ -110,7 +110,7 @@ def test_an_sbatch_that_fails_after_its_answer_is_asked_about(here, cli, slurm, 
         assert (said.status, said.out) == (0, "Submitted 77\n")
         return
     assert (said.status, said.out) == (3, "")
-    assert "not known: sbatch exited with status 1, and it printed '77'. Slurm shows" in said.err
+    assert "took the job: sbatch exited with status 1, and it printed '77'. Slurm shows" in said.err
     assert f"hpckit status {run.name}" in said.err
 
 
