@@ -121,10 +121,10 @@ def why_none(word: str) -> str:
     if is_file(path):
         return f"is a file in this folder: for a python write ./{word}"
     if "/" in word and word[0] not in "/.~":
-        return f"is no path here (a module is written module:{word})"
+        return f"is not a path on this machine (a module is written module:{word})"
     if "/" in word:
         return "does not exist"
-    return "is no folder here"
+    return "is not a folder on this machine"
 
 
 def _venv(path: str) -> Environment:

@@ -27,7 +27,7 @@ def _hint(name: str, words: str, advice: str) -> Hint:
 # docs/frameworks.md, "The end of a script".
 _LET_GO = (
     "Import torch.distributed.nn at the script's top, and deepspeed.comm where DeepSpeed is "
-    "installed (accelerate and the Trainer import it late). Let the model go first: del model; "
+    "installed (accelerate and the Trainer import it late). Delete the model first: del model; "
     "gc.collect(). Example: examples/user_script/train.py"
 )
 
@@ -35,8 +35,8 @@ HINTS = (
     _hint(
         "syntax",
         r"^(?:SyntaxError|IndentationError|TabError): ",
-        "Python could not read the script. File and line stand above. Try it before the next job: "
-        "python -m py_compile SCRIPT",
+        "Python could not read the script. The file and the line are above. Check it before the "
+        "next job: python -m py_compile SCRIPT",
     ),
     _hint(
         "missing package",
@@ -60,15 +60,15 @@ HINTS = (
         r"|Distributed package doesn't have NCCL built in)"
         r"|ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found"
         r"|.*CUDA error: no CUDA-capable device is detected)",
-        "the script asks for a GPU, and this rank has none, or a torch without CUDA. Let it choose "
-        'by os.environ["HPCKIT_DEVICE"] (cuda or cpu), and nccl or gloo with it; or ask for GPUs '
-        "with --gpus, and for a torch with CUDA with --env",
+        "the script uses a GPU, but this rank has no GPU, or its torch has no CUDA. Read the "
+        'device from os.environ["HPCKIT_DEVICE"] (cuda or cpu), and use nccl with cuda and gloo '
+        "with cpu. Or ask for GPUs with --gpus, and choose a torch with CUDA with --env",
     ),
     _hint(
         "wrong GPU",
         r"CUDA error: invalid device ordinal",
-        "the script asks for a GPU with a number that this node has not. The GPU of a rank is its "
-        'LOCAL_RANK: torch.device("cuda", int(os.environ["LOCAL_RANK"]))',
+        "the script uses a GPU number that this node does not have. The number of a rank's GPU is "
+        'its LOCAL_RANK: torch.device("cuda", int(os.environ["LOCAL_RANK"]))',
     ),
     _hint(
         "GPU memory",
@@ -79,51 +79,53 @@ HINTS = (
     _hint(
         "NCCL timeout",
         r"Watchdog caught collective operation timeout: WorkNCCL",
-        "the ranks waited for one that did not come: it may have failed, be in other code than the "
-        "others, or have had much more to do. Compare their last lines: hpckit logs {job_id} --all",
+        "the ranks waited for a rank that did not answer. That rank may have failed, may run other "
+        "code, or may have much more work. Compare the last lines of all ranks: "
+        "hpckit logs {job_id} --all",
     ),
     _hint(
         "port in use",
         r"EADDRINUSE|^OSError: \[Errno 98\] (?:error while|Address already in use)",
-        "another process of the node has this port. For ranks that meet, hpckit chooses a free one "
-        "for each job: leave ports out of the script, and read MASTER_ADDR and MASTER_PORT",
+        "another process on the node uses this port. hpckit chooses a free port for each job: "
+        "do not set a port in the script, and read MASTER_ADDR and MASTER_PORT",
     ),
     _hint(
         "host memory",
         rf"{re.escape(OUT_OF_MEMORY)}|^the job ran out of memory$"
         r"|^rank \d+ on \S+ failed first, exit status \d+ \(out of memory\)"
         r"|^(?:\S+\.)?_?(?:Array)?MemoryError(?::|$)",
-        "the host's memory was not enough, not the GPU's. Ask for more with --mem-gb, or use fewer "
-        "data loader workers and smaller pieces of data. `hpckit stats` shows the peak",
+        "the memory of the node was not enough (not the GPU's memory). Ask for more with --mem-gb, "
+        "or use fewer data loader workers and smaller pieces of data. `hpckit stats` shows the "
+        "peak",
     ),
     _hint(
         "Open MPI as root",
         r"^mpirun has detected an attempt to run as root\.",
-        "Open MPI does not start for root. Run as another user; in a container of your own, "
+        "Open MPI does not start as root. Run as another user. In your own container, you can "
         "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 before hpckit submit",
     ),
     _hint(
         "arguments",
         r"^\S+: error: (?:unrecognized arguments|the following arguments are required): ",
-        "arguments of the script stand after two dashes: hpckit submit STRATEGY SCRIPT [OPTIONS] "
+        "write the script's arguments after two dashes: hpckit submit STRATEGY SCRIPT [OPTIONS] "
         "-- --name value",
     ),
     _hint(
         "missing file",
         r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?!/)([^'\n]+)'",
-        "the job runs in {cwd}, where it was submitted: '{0}' is looked for there. Give the whole "
+        "the job runs in {cwd}, where you submitted it, and '{0}' is not there. Give the whole "
         "path, or submit from another folder",
     ),
     _hint(
         "gloo at the end",
         rf"terminate called without an active exception|^{HANGS_AT_END}",
-        "a known fault of torch with gloo, after the work is done: its process group outlived "
-        f"destroy_process_group(). {_LET_GO}",
+        "this is a known fault of torch with gloo. The work is done, but the process group still "
+        f"exists after destroy_process_group(). {_LET_GO}",
     ),
     _hint(
         "hang at the end",
         r"ranks have ended, ranks? .* (?:has|have) not, and did nothing for .*: hpckit has ended",
-        "if the last rank had done its work, its process group may have outlived "
+        "if the last rank had done its work, its process group may still have existed after "
         f"destroy_process_group() (seen with torch and gloo). {_LET_GO}",
     ),
 )

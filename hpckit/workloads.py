@@ -170,7 +170,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     strategies = ", ".join(STRATEGIES)
     if name.endswith(".py") or "/" in name:
         return (
-            f"{name!r} is no workload. A script of your own needs a strategy before it, one of "
+            f"{name!r} is not a workload. A script of your own needs a strategy before it, one of "
             f"{strategies}: hpckit submit ddp {shlex.quote(name)}"
         )
     return (

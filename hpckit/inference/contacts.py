@@ -141,7 +141,7 @@ def _pairs(graph: Graph) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], in
     edges = numpy.asarray(graph.cpu() if isinstance(graph, torch.Tensor) else graph)
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise SetupError(
-            f"A graph of shape {edges.shape} and type {edges.dtype} is no list of edges: give "
+            f"A graph of shape {edges.shape} and type {edges.dtype} is not a list of edges: give "
             "whole numbers of shape (E, 2), a sparse matrix, or a networkx graph."
         )
     return *_both_ways(edges.astype(numpy.int64)), int(edges.max(initial=-1)) + 1

@@ -190,7 +190,7 @@ def _matching(text: str, pattern: re.Pattern[str]) -> tuple[torch.device, ...]:
 
 def _no_device(word: str) -> str:
     return (
-        f"{word!r} is no device. Write cpu, cpu:4, cuda:0, GPU:1, GPU:*, GPU:[0-3] or a regular "
+        f"{word!r} is not a device. Write cpu, cpu:4, cuda:0, GPU:1, GPU:*, GPU:[0-3] or a regular "
         f"expression such as GPU:\\d. {available()}"
     )
 

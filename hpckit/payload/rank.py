@@ -278,7 +278,7 @@ class RankProcess:
             elif self._hangs:
                 error = f"{error}\n{HANGS_AT_END}"
         if self._alone:
-            error = "its slurmstepd was killed, and with it all that could end this rank"
+            error = "its slurmstepd was killed, so nothing else could end this rank"
         self._record = replace(
             self._record,
             ended=time.time(),

@@ -49,7 +49,7 @@ def free_port(salt: str) -> int:
         if _is_free(port):
             return port
     sys.exit(
-        f"hpckit: all {len(candidates)} ports that were tried are in use on {socket.gethostname()}."
+        f"hpckit: {socket.gethostname()} has no free port: all {len(candidates)} tried are in use."
     )
 
 

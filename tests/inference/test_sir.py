@@ -298,7 +298,7 @@ def test_agents_without_contacts_are_there() -> None:
 @pytest.mark.parametrize(
     ("graph", "n_agents", "message"),
     [
-        (numpy.zeros((3, 3)), None, r"shape \(3, 3\) and type float64 is no list of edges"),
+        (numpy.zeros((3, 3)), None, r"shape \(3, 3\) and type float64 is not a list of edges"),
         (numpy.array([[0, 7]]), 5, "agents 0 to 7, but there are 5 agents"),
         (numpy.array([[-1, 2]]), None, "agents -1 to 2, but there are 3 agents"),
     ],

@@ -124,7 +124,7 @@ NAMES = [
     case("nearly a workload", "submit ddpp", "'ddpp'", "Did you mean 'ddp'?"),
     case("strategy without a script", "submit mpi", "'mpi' is a strategy", "submit mpi train.py"),
     case("unknown strategy", "submit fsdp train.py", "'fsdp'", "serial, dp, ddp", files=SCRIPT),
-    case("a script without a strategy", "submit train.py", "'train.py' is no workload",
+    case("a script without a strategy", "submit train.py", "'train.py' is not a workload",
          "hpckit submit ddp train.py", files=SCRIPT),
     case("a script's argument before --", "submit ddp train.py --lr 0.1", "no option --lr",
          "hpckit submit ddp train.py -- --lr 0.1", files=SCRIPT),
@@ -546,7 +546,7 @@ PROCESS = [
     (("status", "latest"), 2, "no run yet"),
     (("submit", "ddp", "--set", "lr=\u00e9\u2028"), 2, "lr="),
     (("submit", "ddp", "--name", b"\xff".decode(errors="surrogateescape")), 2, "--name"),
-    (("submit", b"\xff.py".decode(errors="surrogateescape")), 2, "is no workload"),
+    (("submit", b"\xff.py".decode(errors="surrogateescape")), 2, "is not a workload"),
 ]
 
 

@@ -305,7 +305,7 @@ def test_what_cannot_be_done_to_a_model_of_a_scope() -> None:
                 parameter += get_replica_context().replica_id_in_sync_group
 
     for wrong, words in (
-        (lambda: half.step(), r"shape \(2,\) that is of no module built in scope"),
+        (lambda: half.step(), r"shape \(2,\) that does not belong to a module built"),
         (lambda: optimizer.step(lambda: 1.0), r"step\(closure\) evaluates the model again"),
         (by_hand, r"Replica 1 has changed Linear\.weight by itself"),
         (
@@ -356,10 +356,16 @@ def test_each_mistake_in_fit_has_one_clear_error() -> None:
         (fit(mirrored, sgd(model)), r"The optimizer is a SGD; this model needs strategy\.optimiz"),
         (fit(model, "adam"), "The optimizer is 'adam'; this model needs an optimizer of torch"),
         (fit(model, sgd(model), loss="mse"), "The loss is 'mse': give a function"),
-        (fit(model, sgd(model), metrics=["auc"]), "'auc' is no metric: write accuracy, acc, mse"),
+        (
+            fit(model, sgd(model), metrics=["auc"]),
+            "'auc' is not a metric: write accuracy, acc, mse",
+        ),
         (fit(model, sgd(model), metrics={"a": 3}), "The metric a is 3: give a function"),
         (fit(model, sgd(model), metrics=["accuracy"]), r"several classes, not .* shape \(5, 1\)"),
-        (lambda: strategy.optimizer(model, sgd), "takes what mirror.. returned, not a Sequential"),
+        (
+            lambda: strategy.optimizer(model, sgd),
+            "needs a model that mirror.. returned, not a Sequential",
+        ),
         (lambda: mirrored.compile(), r"no compile\(\): strategy\.fit\(model, batches, loss"),
         (lambda: mirrored.weight, "no 'weight'; model.local is one copy"),
         (MultiWorkerMirroredStrategy, "hpckit submit ddp train.py --nodes 2 --gpus 4"),

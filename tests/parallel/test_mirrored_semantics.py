@@ -112,7 +112,7 @@ def test_assignment_outside_of_replicas() -> None:
     summed.assign(3.0)
     assert held(summed) == [1.5, 1.5]
     assert summed.read().item() == 3.0
-    with pytest.raises(ValueError, match="could add once or once per replica"):
+    with pytest.raises(ValueError, match="could add once, or once per replica"):
         summed.assign_add(1.0)
     with pytest.raises(ValueError, match="has no value outside of replicas"):
         strategy.variable(0.0, sync="on_read").read()
@@ -255,7 +255,7 @@ def test_batches_of_many_things() -> None:
 def test_per_replica_batch_size() -> None:
     assert two().get_per_replica_batch_size(6) == 3
     for ask in (two().get_per_replica_batch_size, InputContext(2).get_per_replica_batch_size):
-        with pytest.raises(ValueError, match="5 is not divisible by 2 replicas: take 4"):
+        with pytest.raises(ValueError, match="5 is not divisible by 2 replicas: use 4"):
             ask(5)
 
 
@@ -371,7 +371,7 @@ def test_what_only_the_caller_of_replicas_can_do() -> None:
     ):
         with pytest.raises(RuntimeError, match="is called in a replica"):
             strategy.run(what)
-    with pytest.raises(RuntimeError, match="is called in what strategy"):
+    with pytest.raises(RuntimeError, match="was called outside of a replica"):
         strategy.all_reduce_gradients([])
 
 

@@ -174,7 +174,9 @@ def test_a_replica_without_samples_gives_no_nan_and_takes_part() -> None:
     assert all(p.isfinite().all() for module in model.copies for p in module.parameters())
     with pytest.raises(ValueError, match="No replica has a sample"):
         strategy.run(step, (torch.ones(0, 5),))
-    with pytest.raises(ValueError, match=r"by every replica or by none, not \(None, 1, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"every replica gives samples, or no replica does, not \(None, 1, 1\)"
+    ):
         strategy.run(optimizer.step, (PerReplica((None, 1, 1)),))
     with pytest.raises(RuntimeError, match="in a function that"):
         optimizer.step()

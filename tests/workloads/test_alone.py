@@ -114,7 +114,7 @@ def test_replicas_tell_where_they_run(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("--devices", "tpu"), "'tpu' is no device. Write cpu"),
+        (("--devices", "tpu"), "'tpu' is not a device. Write cpu"),
         (("--devices", "GPU:*"), "No device matches 'GPU:*'. Available: cpu"),
         (("--devices", "cpu:2", "cpu x 0"), "'cpu x 0' asks for 0 replicas"),
         (("--data", "/nowhere"), "--data /nowhere: there is no folder"),

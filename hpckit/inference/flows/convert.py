@@ -54,8 +54,8 @@ def from_normflows_state(
 
 def _foreign(found: object) -> SetupError:
     return SetupError(
-        "these are no weights of AutoregressiveRationalQuadraticSpline and LULinearPermute in turn,"
-        f" over DiagGaussian(dim, trainable=False): {found}"
+        "these are not weights of AutoregressiveRationalQuadraticSpline and LULinearPermute in "
+        f"turn, over DiagGaussian(dim, trainable=False): {found}"
     )
 
 

@@ -111,7 +111,7 @@ class _Together:
         """
         if closure is not None:
             raise ValueError(
-                "step(closure) evaluates the model again, which replicas cannot do by themselves: "
+                "step(closure) evaluates the model again, and one replica cannot do this alone: "
                 "call step() after backward()."
             )
         parameters = weights_of(self.optimizer)
@@ -171,7 +171,7 @@ def _refuse_shared(optimizer: torch.optim.Optimizer, *_: object) -> None:
     if first != here.replica.number:
         raise RuntimeError(
             f"Replicas {first} and {here.replica.number} step the same {type(optimizer).__name__}, "
-            "whose weights they share: build the model in `with strategy.scope():`, or take "
+            "whose weights they share: build the model in `with strategy.scope():`, or use "
             "strategy.mirror(model) and strategy.optimizer(model, make)."
         )
 

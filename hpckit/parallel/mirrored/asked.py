@@ -154,7 +154,7 @@ def _named(metric: str | Loss) -> tuple[str, Loss]:
         return getattr(metric, "__name__", type(metric).__name__), metric
     if metric not in _BY_NAME:
         raise ValueError(
-            f"{metric!r} is no metric: write {', '.join(_BY_NAME)}, or give a function, such as "
+            f"{metric!r} is not a metric: write {', '.join(_BY_NAME)}, or give a function, such as "
             f"metrics={{{metric!r}: function}}, of predictions and targets."
         )
     return metric, _BY_NAME[metric]

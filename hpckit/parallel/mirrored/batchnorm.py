@@ -64,7 +64,7 @@ class SyncBatchNorm(_BatchNorm):
         if count < 2:
             raise ValueError(
                 f"BatchNorm cannot train on {count} value per channel in the global batch: "
-                "make the batch larger, or drop_last."
+                "make the batch larger, or use drop_last."
             )
         return count
 

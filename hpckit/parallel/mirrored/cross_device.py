@@ -29,8 +29,8 @@ class NcclAllReduce:
         if not own or not torch.cuda.nccl.is_available(tensors):  # type: ignore[no-untyped-call]
             raise SetupError(
                 f"NcclAllReduce needs NCCL and a GPU for each replica, not "
-                f"{', '.join(map(str, devices))}: leave cross_device_ops out, which takes NCCL "
-                "where it can."
+                f"{', '.join(map(str, devices))}: leave cross_device_ops out, then NCCL is used "
+                "where it works."
             )
         torch.cuda.nccl.all_reduce(tensors)  # type: ignore[no-untyped-call]
 
@@ -83,7 +83,8 @@ class MultiWorkerMirroredStrategy:
 
     def __init__(self, *_: object, **__: object) -> None:
         raise SetupError(
-            "MultiWorkerMirroredStrategy is DistributedDataParallel here, a process for each GPU "
-            "of several machines: `hpckit submit ddp train.py --nodes 2 --gpus 4`. "
+            "hpckit has no MultiWorkerMirroredStrategy. For several machines, use "
+            "DistributedDataParallel, with one process per GPU: "
+            "`hpckit submit ddp train.py --nodes 2 --gpus 4`. "
             "MirroredStrategy is one process on one machine."
         )

@@ -45,7 +45,7 @@ def per_replica_batch_size(global_batch_size: int, replicas: int) -> int:
     if global_batch_size % replicas:
         raise ValueError(
             f"A global batch of {global_batch_size} is not divisible by {replicas} replicas: "
-            f"take {global_batch_size - global_batch_size % replicas or replicas}, or let "
+            f"use {global_batch_size - global_batch_size % replicas or replicas}, or let "
             "distribute_dataset() split it unevenly."
         )
     return global_batch_size // replicas
@@ -72,7 +72,9 @@ class SplitDataset(DistributedDataset):
 
     def __len__(self) -> int:
         if not isinstance(self._data, Sized):
-            raise TypeError(f"{type(self._data).__name__} has no length: count while iterating.")
+            raise TypeError(
+                f"{type(self._data).__name__} has no length: count the batches while iterating."
+            )
         return len(self._data)
 
 

@@ -52,7 +52,10 @@ class MirroredOptimizer:
         """
         context = replica_of(self.strategy, "an optimizer")
         if context is None:
-            raise RuntimeError("optimizer.step() is called in a function that strategy.run() runs.")
+            raise RuntimeError(
+                "optimizer.step() was called outside of a replica: call it in a function "
+                "that strategy.run(fn) runs."
+            )
         optimizer = self.local
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         reduce_gradients(context, parameters, samples)
@@ -120,9 +123,11 @@ def _share(samples: int | None, all_samples: Sequence[int | None]) -> float:
     if not counts:
         return 1.0
     if samples is None or len(counts) < len(all_samples):
-        raise ValueError(f"samples must be given by every replica or by none, not {all_samples}.")
+        raise ValueError(
+            f"Either every replica gives samples, or no replica does, not {all_samples}."
+        )
     if not sum(counts):
-        raise ValueError("No replica has a sample: there is nothing to take a mean of.")
+        raise ValueError("No replica has a sample, so there is no mean: give a batch with samples.")
     return samples / sum(counts)
 
 

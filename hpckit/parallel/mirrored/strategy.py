@@ -115,8 +115,9 @@ class MirroredStrategy:
         asked.check_own(self, model)
         if not isinstance(model, Mirrored):
             raise TypeError(
-                f"optimizer() takes what mirror() returned, not a {type(model).__name__}. A model "
-                "built in scope() has torch's own: torch.optim.SGD(model.parameters(), lr=0.1)."
+                f"optimizer() needs a model that mirror() returned, not a {type(model).__name__}. "
+                "For a model built in scope(), use a torch optimizer: "
+                "torch.optim.SGD(model.parameters(), lr=0.1)."
             )
         return MirroredOptimizer(self, model, make)
 
@@ -241,14 +242,17 @@ class MirroredStrategy:
         """
         here = context.replica_of(self, "all_reduce_gradients()")
         if here is None:
-            raise RuntimeError("all_reduce_gradients() is called in what strategy.run() runs.")
+            raise RuntimeError(
+                "all_reduce_gradients() was called outside of a replica: call it in a function "
+                "that strategy.run(fn) runs."
+            )
         asked.check_own(self, model)
         parameters = list(model.parameters() if isinstance(model, Mirrored) else model)
         built = {id(leaf) for leaf in here.twins.weights.values()} if here.twins else set()
         if built & set(map(id, parameters)):
             raise RuntimeError(
                 "optimizer.step() sums the gradients of a model built in scope() by itself: leave "
-                "all_reduce_gradients() out, or take strategy.mirror(model)."
+                "all_reduce_gradients() out, or use strategy.mirror(model)."
             )
         reduce_gradients(here, parameters, samples)
 

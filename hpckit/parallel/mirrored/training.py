@@ -167,5 +167,5 @@ def _total(count: int) -> int:
     """
     total = int(get_replica_context().all_reduce("sum", count))
     if not total:
-        raise ValueError("No replica has a sample: there is nothing to take a mean of.")
+        raise ValueError("No replica has a sample, so there is no mean: give a batch with samples.")
     return total

@@ -26,8 +26,9 @@ class Twins:
         """
         if id(parameter) not in self.weights:
             raise RuntimeError(
-                f"An optimizer has a parameter of shape {tuple(parameter.shape)} that is of no "
-                "module built in scope(), beside such that are: build a module of it there."
+                f"An optimizer has a parameter of shape {tuple(parameter.shape)} that does not "
+                "belong to a module built in scope(), but other parameters do: build a module with "
+                "it in scope()."
             )
         return self.weights[id(parameter)]
 
@@ -119,9 +120,9 @@ def _keep_gradient(name: str, parameter: nn.Parameter, twins: Sequence[Twins]) -
     for number, (one, leaf) in enumerate(zip(twins[1:], others, strict=True), start=1):
         if leaf._version != one.versions[id(parameter)]:
             raise RuntimeError(
-                f"Replica {number} has changed {name} by itself, and the others do not know: step "
-                "with an optimizer of torch, or take strategy.mirror(model), whose copies are each "
-                "replica's own."
+                f"Replica {number} has changed {name} by itself, and the other replicas have not: "
+                "change weights only with a torch optimizer. Or use strategy.mirror(model), which "
+                "gives each replica its own copy."
             )
         if leaf.grad is not None:
             more = leaf.grad.to(parameter.device)

@@ -140,8 +140,9 @@ class MirroredVariable:
     def _refuse_sum(self, what: str) -> None:
         if self._context() is None and self._summed_on_read():
             raise ValueError(
-                f"{what} outside of replicas, of a variable that is summed on read, could add once "
-                "or once per replica: use it in strategy.run(), or assign()."
+                f"{what} outside of replicas is not defined for a variable that is summed on read: "
+                f"it could add once, or once per replica. Call {what} in strategy.run(), or use "
+                "assign()."
             )
 
     def _summed_on_read(self) -> bool:

@@ -58,7 +58,7 @@ class Shots:
         mine = np.array(observed[self.numbers.start : self.numbers.stop], dtype=np.float32)
         if not np.isfinite(mine).all():
             bad = np.flatnonzero(~np.isfinite(mine).all(axis=(1, 2)))[0] + self.numbers.start
-            raise SetupError(f"--observed: shot {bad} (counted from 0) has samples that are no "
+            raise SetupError(f"--observed: shot {bad} (counted from 0) has samples that are not "
                              "finite float32 numbers")  # fmt: skip
         self.observed = torch.from_numpy(mine).to(self.observed)
 

@@ -53,7 +53,7 @@ class Survey:
         if not all(0 <= cutoff < nyquist for cutoff in cutoffs):
             raise SetupError(
                 f"--frequencies {','.join(f'{c:g}' for c in cutoffs)}: each must be below "
-                f"{nyquist:g} Hz, half the rate of --dt {self.dt:g} (0 is no filter)"
+                f"{nyquist:g} Hz, half the rate of --dt {self.dt:g} (0 means no filter)"
             )
 
     def check_grid(self, slowest: float) -> None:
