@@ -16,6 +16,10 @@ from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START
 
 _KILLED = 137  # by SIGKILL
 _NAMED = 16
+_NO_LOG = (
+    "the job wrote no log; under Slurm its node then most often does not see the folder of runs "
+    "(`hpckit doctor` checks it)"
+)
 
 
 class Kind(StrEnum):
@@ -126,7 +130,8 @@ def find_cause(known: Evidence) -> Cause | None:
     if known.own:  # they only say that a peer is gone, and none is
         return _ranks_own(known)
     well = "every rank ended well" if known.ranks else "no rank had started"
-    return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: the job's own log says why it failed")
+    log = "the job's own log says why it failed" if known.facts.written else _NO_LOG
+    return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: {log}")
 
 
 def _from_outside(known: Evidence, kind: Kind, text: str, *, silent: bool) -> Cause:

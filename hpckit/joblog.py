@@ -41,8 +41,11 @@ class JobFacts:
     """What is said of the whole job, and how its tasks ended, in order.
 
     `why` is Slurm's own reason in its own words, such as TIME LIMIT, PREEMPTION, NODE FAILURE or
-    JOB REQUEUE; empty when a step or job was cancelled without one; None when none was.
+    JOB REQUEUE; empty when a step or job was cancelled without one; None when none was. `written`:
+    there is a log.
     """
+
+    written: bool = True
 
     why: str | None = None
     tasks: tuple[TaskEnd, ...] = ()
@@ -56,6 +59,7 @@ def job_facts(text: str) -> JobFacts:
     said = [_WHY.search(line) for line in lines if _SLURMSTEPD.search(line)]
     reasons = [match[1].strip().upper() for match in said if match]
     return JobFacts(
+        written=bool(text.strip()),
         why=reasons[0] if reasons else ("" if said else None),
         tasks=tuple(_task_ends(lines)),
         lost_nodes=tuple(dict.fromkeys(_lost_nodes(lines))),

@@ -13,6 +13,7 @@ from hpckit.report.slurm_figures import running_answer, slurm_answers, slurm_not
 from hpckit.report.targets import Target
 from hpckit.report.view import duration
 from hpckit.runs import Run
+from hpckit.slurm.states import JobState
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.merge import merge
@@ -298,7 +299,13 @@ def _missing_notes(
                 code="cpu_run", text="This machine has no GPU: the ranks ran on the CPU."
             )
         return
-    if not started:
+    if not started and known.state is JobState.UNKNOWN:
+        yield SourceNote(
+            code="not_known",
+            text="hpckit does not know what became of this job, or whether it had a node, so there "
+            "are no figures.",
+        )
+    elif not started:
         yield SourceNote(
             code="not_started", text="The job has not had a node yet, so there are no figures."
         )

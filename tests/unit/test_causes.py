@@ -223,10 +223,12 @@ def test_ranks_that_never_began_are_named() -> None:
 
 def test_what_is_left_is_a_signal_or_the_job_script() -> None:
     assert cause(JobState.FAILED, TERM, TERM).kind is Kind.STOPPED
-    assert cause(JobState.FAILED, GOOD, GOOD).text.startswith(
-        "every rank ended well: the job's own"
-    )
-    assert cause(JobState.FAILED).text.startswith("no rank had started: the job's own log")
+    well = cause(JobState.FAILED, GOOD, GOOD, log="x").text
+    assert well.startswith("every rank ended well: the job's own")
+    early = cause(JobState.FAILED, log="x").text
+    assert early == "no rank had started: the job's own log says why it failed"
+    silent = "no rank had started: the job wrote no log; under Slurm its node then most often"
+    assert cause(JobState.FAILED, log="\n").text.startswith(silent)
     assert cause(JobState.OUT_OF_MEMORY, GONE).kind is Kind.OUT_OF_MEMORY
 
 

@@ -121,6 +121,9 @@ def test_a_silent_slurm_costs_no_command_ten_seconds(
     assert 0 < hanging.now - began <= 9.5
     if words[0] in ("status", "cancel", "stats"):
         assert "gave no answer within" in answer.out + answer.err
+    if words == ["stats", "11"]:
+        assert "hpckit does not know what became of this job" in answer.out
+        assert "has not had a node" not in answer.out
     if words[0] == "cancel":
         assert hanging.limits[-1][0] == "scancel"
 
