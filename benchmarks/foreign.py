@@ -221,7 +221,8 @@ class Bench:
         answer = self.hpckit(self.argv(row), row.environ)
         seconds = time.monotonic() - started
         if not answer.stdout:
-            why = answer.stderr.strip().splitlines()[-1]
+            last = answer.stderr.strip().splitlines()[-1]
+            why = last.removeprefix("hpckit: error: ").replace(f"{self.folder}/", "")
             return Result(name=row.name, set=row.set, state="refused", says=why)
         return self.read(row, json.loads(answer.stdout), seconds)
 

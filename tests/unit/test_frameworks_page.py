@@ -4,7 +4,9 @@ tests/clients runs those whose frameworks are there, benchmarks/foreign.py all o
 """
 
 import ast
+import importlib.util
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,19 @@ from tests.conftest import Answer
 from tests.pages import ROOT
 
 _SNIPPETS = read_page()
+
+
+def test_the_table_has_the_rows_of_the_program_that_fills_it() -> None:
+    path = ROOT / "benchmarks" / "foreign.py"
+    spec = importlib.util.spec_from_file_location("foreign", path)
+    assert spec is not None
+    assert spec.loader is not None
+    foreign = sys.modules["foreign"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(foreign)
+    table = (ROOT / PAGE).read_text().partition("## What was run")[2].split("|---|", 1)[1]
+    lines = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    shown = [(line[0].removeprefix("| "), line[1]) for line in lines]
+    assert shown == [(row.name, row.set) for row in foreign.rows()]
 
 
 def test_the_page_has_every_framework() -> None:
