@@ -41,6 +41,7 @@ _DROPPED = frozenset(
         "HPCKIT_CPU_REPLICAS",
         "HPCKIT_MPI_SCRIPT",
         "HPCKIT_END_FD",
+        "HPCKIT_END_INODE",
         "HPCKIT_SOURCES_ONLY",
     }
 )

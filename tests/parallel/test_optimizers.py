@@ -24,7 +24,7 @@ def test_the_learning_rate_follows_the_batch(scaling: str, expected: float) -> N
 def test_unknown_words_are_refused() -> None:
     with pytest.raises(SetupError, match="'cubic' must be one of none, linear, sqrt"):
         scaled_lr(0.1, 1, 1, "cubic")
-    with pytest.raises(SetupError, match="'lion' is none of adam, sgd"):
+    with pytest.raises(SetupError, match="'lion' must be one of adam, sgd"):
         make_optimizer("lion", [], 0.1)
 
 

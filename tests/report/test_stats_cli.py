@@ -96,7 +96,7 @@ def test_somebody_elses_run_is_read_and_not_written(
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     answer = cli("stats", run.name, "--json")
-    assert f"note: run {run.name} is of " in answer.err
+    assert f"note: run {run.name} and its contents belong to " in answer.err
     found = json.loads(answer.out)
     assert found["summary"]["gpu_hours"] == 4
     assert found["timeseries_file"] is None
@@ -165,7 +165,7 @@ def test_no_id_at_all(here: Path, cli: Cli) -> None:
 def test_grafana_link(run: Path, here: Path, cli: Cli) -> None:
     answer = cli("stats", "latest", "--grafana")
     assert answer.status == 2
-    assert "names no Grafana" in answer.err
+    assert "has no Grafana" in answer.err
     site = here / "templates/sites/mine.yaml"
     site.parent.mkdir(parents=True)
     site.write_text(
@@ -330,7 +330,7 @@ def test_blocks_show_means_and_unknown() -> None:
         (("--samples", "/nowhere"), "--samples /nowhere: this folder has no samples files"),
         (("--fail-under", "101"), "101"),
         (("--fail-under", "-1"), "-1"),
-        (("--grafana",), "Job local-abc123: site 'generic' names no Grafana"),
+        (("--grafana",), "Job local-abc123: site 'generic' has no Grafana"),
     ],
 )
 def test_options_that_cannot_be(run: Path, cli: Cli, argv: tuple[str, ...], what: str) -> None:

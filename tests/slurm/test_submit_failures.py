@@ -13,13 +13,16 @@ TWO_BY_TWO = ("--nodes", "2", "--tasks-per-node", "2")
 
 
 def ended(desk: Desk, *argv: str | Path) -> Record:
-    """Submit, and check that the job is over within ten seconds of its rank's failure."""
+    """Submit, and check that the job is over soon after its rank's failure.
+
+    The others would work on for minutes; ten seconds are what an idle machine takes.
+    """
     job = desk.submit("ddp", FAIL, *TWO_BY_TWO, *argv)
     failed_at = Path(job["run_dir"], "failed-at")
     assert eventually(failed_at.exists, within_s=60)
     status = desk.over(job["job_id"])
     late_s = time.time() - float(failed_at.read_text())
-    assert late_s < 10, f"over {late_s:.1f} s after the failure"
+    assert late_s < 40, f"over {late_s:.1f} s after the failure"
     assert status["state"] == "FAILED"
     assert eventually(lambda: processes_of(job["run_dir"]) == [], within_s=5), processes_of(
         job["run_dir"]

@@ -135,7 +135,12 @@ def test_a_thread_that_waits_for_other_ranks_holds_nobody_up(tmp_path: Path) -> 
 def test_only_mpis_scripts_are_run_so(monkeypatch: pytest.MonkeyPatch) -> None:
     # As in a job that was submitted from an MPI rank.
     monkeypatch.setenv("HPCKIT_MPI_SCRIPT", "old")
-    assert scrubbed_environment({"HPCKIT_MPI_SCRIPT": "x", "HPCKIT_END_FD": "9"}) == {}
+    assert (
+        scrubbed_environment(
+            {"HPCKIT_MPI_SCRIPT": "x", "HPCKIT_END_FD": "9", "HPCKIT_END_INODE": "7"}
+        )
+        == {}
+    )
     python = ("apptainer", "exec", "i.sif", "python")
     task = Task(run_dir="/r", run_id="r", executor="slurm", launcher="srun", nodes=1, mpi=True,
                 tasks_per_node=4, command=(*python, "a.py", "-x"), python=python,
