@@ -21,4 +21,6 @@ def script_checks(submission: Submission) -> Iterator[Check]:
     if submission.plan.executor == "slurm":
         yield good(check_with_slurm(submission).removesuffix("."))
     else:
-        yield unknown("whether Slurm would accept a job", "there is no sbatch; jobs run here")
+        yield unknown(
+            "whether Slurm would accept a job", "no Slurm answers here; jobs run on this machine"
+        )

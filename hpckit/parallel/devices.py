@@ -63,6 +63,11 @@ def find_replicas(spec: Spec = None, *, default: str = "first") -> tuple[Replica
     """
     if spec is None:
         spec = _default(default)
+    if isinstance(spec, int):
+        raise SetupError(
+            f"{spec} is not a device. Write its name, such as cuda:{spec}; for {spec} replicas on "
+            f"the CPU, cpu:{spec}. {available()}"
+        )
     words = [spec] if isinstance(spec, str | re.Pattern | torch.device) else list(spec)
     if not words:
         raise SetupError(f"No device is named. {available()}")

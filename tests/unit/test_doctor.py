@@ -445,3 +445,16 @@ def test_collections_that_changed_or_cannot_be_read_are_findings(here: Path, cli
     page.unlink()
     (here / "hpckit.lock").write_text("nonsense: [")
     assert "bad  collection 'hpckit.lock' is left out: " in cli("doctor").out
+
+
+def test_an_sbatch_that_finds_no_cluster_is_not_said_to_be_missing(
+    here: Path, cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "bin").mkdir()
+    program = "#!/bin/sh\necho 'sbatch: fatal: no configuration source' >&2; exit 1\n"
+    add_program(here / "bin" / "sbatch", program)
+    monkeypatch.setenv("PATH", f"{here / 'bin'}:{os.environ['PATH']}")
+    done = cli("doctor")
+    assert "no configuration source" in done.out
+    assert "whether Slurm would accept a job: no Slurm answers here; jobs run on this" in done.out
+    assert "no sbatch" not in done.out
