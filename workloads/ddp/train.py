@@ -229,36 +229,36 @@ def make_parser() -> Parser:
         type=at_least(1),
         default=1,
         metavar="N",
-        help="parts in which a rank works through its share of a batch, to save memory (1)",
+        help="split a rank's share of a batch into N parts, to save memory (1)",
     )
     add(
         "--precision",
         choices=["fp32", "bf16"],
         default="fp32",
-        help="of most of the forward pass; weights and sums stay fp32 (fp32)",
+        help="precision of most of the forward pass; weights and sums stay fp32 (fp32)",
     )
     add(
         "--zero",
         action="store_true",
-        help="share the optimizer's state out over the ranks (ZeRO stage 1), to save memory",
+        help="divide the optimizer's state among the ranks (ZeRO stage 1), to save memory",
     )
     add(
         "--sync-batch-norm",
         action="store_true",
-        help="BatchNorm takes the statistics of all ranks' samples (GPUs only)",
+        help="BatchNorm uses the statistics of all ranks' samples (GPUs only)",
     )
     add("--compile", action="store_true", help="compile the network (needs a C++ compiler)")
     add(
         "--data-on",
         choices=["device", "host"],
         default="device",
-        help="keep all samples on the device, or copy each batch there while the one before is "
-        "worked on (device)",
+        help="keep all samples on the device, or copy each batch while the step before runs "
+        "(device)",
     )
     add(
         "--no-sampler",
         action="store_true",
-        help="exercise: every rank trains on all samples, to see what the sampler is for",
+        help="exercise: every rank trains on all samples, to show the effect of the sampler",
     )
     return parser
 

@@ -132,7 +132,12 @@ def make_parser() -> Parser:
     add_devices(parser)
     add("--size", type=at_least(1), help="rows of the matrices (4000 on GPUs, 1000 on CPUs)")
     add("--repeat", type=at_least(1), default=50, help="products per device (50)")
-    add("--megabytes", type=at_least(1), default=64, help="of each tensor to all-reduce (64)")
+    add(
+        "--megabytes",
+        type=at_least(1),
+        default=64,
+        help="size of each device's tensor in the all-reduce (64)",
+    )
     add("--out", type=Path, metavar="DIR", help="folder of device_bench.json ($HPCKIT_RUN_DIR, .)")
     return parser
 

@@ -99,7 +99,7 @@ def make_parser() -> Parser:
         "--reduce",
         choices=tuple(REDUCTIONS),
         default="naive",
-        help="how gradients are added up: on the first device, or passed round a ring (naive)",
+        help="how gradients are added up: on the first device, or in a ring (naive)",
     )
     return parser
 

@@ -98,12 +98,12 @@ def make_parser() -> Parser:
         "--microbatch",
         type=at_least(1),
         metavar="N",
-        help="samples that are worked on at once, over all devices; a batch is made of several",
+        help="samples per microbatch, over all devices; a batch has several microbatches",
     )
     parser.add_argument(
         "--sync-batch-norm",
         action="store_true",
-        help="BatchNorm takes the statistics of all replicas' parts, not of each by itself",
+        help="BatchNorm uses the statistics of all replicas' parts together",
     )
     return parser
 

@@ -167,7 +167,7 @@ def _add_problem(parser: Parser) -> None:
         "--gradient-horizon",
         default="0",
         metavar="N",
-        help="earlier steps that a gradient flows through: 0, 1, ... or all (0)",
+        help="number of earlier steps in a gradient: 0, 1, ... or all (0)",
     )
 
 
@@ -179,16 +179,21 @@ def _add_fit(parser: Parser) -> None:
     )  # fmt: skip
     add(
         "--n_samples_per_epoch", "--n-samples-per-epoch", type=at_least(1), default=5, metavar="N",
-        help="parameters simulated per epoch, over all ranks together (5)",
+        help="simulations per epoch, of all ranks together (5)",
     )  # fmt: skip
     add(
         "--n-samples-regularisation",
         type=at_least(1),
         default=10_000,
         metavar="N",
-        help="draws per epoch for the divergence from the prior, over all ranks together (10000)",
+        help="draws per epoch for the divergence from the prior, of all ranks together (10000)",
     )
-    add("--w", type=at_least(0, float), default=100.0, help="weight of that divergence (100)")
+    add(
+        "--w",
+        type=at_least(0, float),
+        default=100.0,
+        help="weight of the divergence from the prior (100)",
+    )
     add("--lr", type=at_least(0, float), default=0.001, help="learning rate of AdamW (0.001)")
     add(
         "--estimator",
@@ -200,7 +205,7 @@ def _add_fit(parser: Parser) -> None:
         "--method",
         choices=["pathwise", "score"],
         default="pathwise",
-        help="gradient through the simulator, or of log q only (pathwise)",
+        help="pathwise: gradient through the simulator; score: gradient of log q only (pathwise)",
     )
     add(
         "--diff-mode",
@@ -238,9 +243,9 @@ def _add_run(parser: Parser) -> None:
     add(
         "--gpu-aware",
         action="store_true",
-        help="hand MPI tensors on GPUs (the library must have been built for that)",
+        help="give tensors on GPUs directly to MPI (the library must have been built for that)",
     )
-    add("--seed", type=at_least(0), default=0, help="of everything random (0)")
+    add("--seed", type=at_least(0), default=0, help="seed of all random numbers (0)")
     add(
         "--checkpoint-every",
         type=at_least(1),
@@ -254,9 +259,9 @@ def _add_run(parser: Parser) -> None:
         type=at_least(1),
         default=5000,
         metavar="N",
-        help="draws of the posterior that are kept in posterior.npz (5000)",
+        help="draws of the posterior in posterior.npz (5000)",
     )
-    add("--no-figures", action="store_true", help="draw no pictures")
+    add("--no-figures", action="store_true", help="do not draw figures")
     add_tensorboard(parser)
     add_out(parser)
 

@@ -14,15 +14,15 @@ SQUEUE, SCONTROL, RANKS, LOCAL, RUN = "squeue", "scontrol", "ranks", "local", "r
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stalls:
-    """Repeated short idle times of a GPU between busy ones, and what the node did meanwhile.
+    """Repeated short pauses of a GPU between busy times, and what the node did in the pauses.
 
     Attributes:
-        count: how often it paused.
+        count: number of pauses.
         period_s: median time from one pause to the next.
-        share_percent: of the time between first and last use, how much was pauses.
-        cpu_during_percent: the job's cores in use during pauses, of those it has on the node.
+        share_percent: time in pauses, of the time between first and last use.
+        cpu_during_percent: cores in use during pauses, of the job's cores on the node.
         cpu_otherwise_percent: the same while the GPU was busy.
-        read_during_bytes_per_s: read from block devices during pauses.
+        read_during_bytes_per_s: bytes read from block devices during pauses.
     """
 
     count: int
@@ -40,28 +40,30 @@ class GpuUse:
     When a figure is known: `hpckit.stats.summary.known`.
 
     Attributes:
-        covered_percent: time in which it was read, of the time the job held it.
+        covered_percent: time in which the GPU was read, of the time the job had it.
         utilization_percent: time in which a kernel ran, of the time covered.
-        utilization_peak_percent: the highest of any sample.
+        utilization_peak_percent: the highest value of any sample.
         utilization_source: `mean`, `spot` or `gpm` (`hpckit.stats.samples.records`).
-        utilization_error_percent: of a `spot` mean, two standard errors; null of the others.
-        idle_percent: time in samples that saw next to no kernel (< 1 %), of the time covered.
-        memory_used_percent: peak / total, as jobstats has it.
-        hours, idle_hours: covered by samples; of these, idle.
-        first_use_s: from the start of the (last) attempt to the first kernel; None if none ran.
-        idle_tail_s: without a kernel up to the end of the (last) attempt.
+        utilization_error_percent: two standard errors of a `spot` mean; null for the others.
+        idle_percent: time in samples with almost no kernel (< 1 %), of the time covered.
+        memory_used_percent: peak / total, as in jobstats.
+        hours, idle_hours: hours covered by samples; idle hours among them.
+        first_use_s: time from the start of the (last) attempt to the first kernel; None if no
+            kernel ran.
+        idle_tail_s: time without a kernel at the end of the (last) attempt.
         longest_idle_s: the longest pause between first and last use.
-        memory_held_idle_s: idle with at least 5 % of its memory in use.
+        memory_held_idle_s: idle time with at least 5 % of the GPU's memory in use.
         sm_active_percent, tensor_percent, dram_percent: GPM, Hopper and newer.
         busy_sm_percent: SM activity while a kernel ran: SM activity / utilization.
         busy_hours: time in which a kernel ran: hours x utilization.
         throttled_percent: minutes in which clocks were held down for heat or power supply.
-        throttle_reasons: NVML's names of them.
+        throttle_reasons: NVML's names of the reasons.
         confidence: VERIFIED, UNVERIFIED or SHARED (`hpckit.stats.samples.records`).
-        lost: whether it could not be read any more, for good or for a while.
-        lost_at, back_at: when it was last read before that, and read again; None if it was not.
-        lost_s: how long it could not be read.
-        lost_error: NVML's words.
+        lost: whether the GPU became unreadable, for ever or for a while.
+        lost_at, back_at: when the GPU was last read before that, and when it was read again; None
+            if it was not.
+        lost_s: how long the GPU could not be read.
+        lost_error: NVML's message.
     """
 
     host: str
@@ -112,8 +114,8 @@ class NodeUse:
         cpu_s: CPU time used.
         cpu_efficiency_percent: CPU time / (cores x time), in percent, of the time covered.
         cores_used: CPU time / time, of the time covered.
-        memory_peak_bytes: anonymous and shared memory; no page cache.
-        memory_peak_cache_bytes: the kernel's high-water mark, page cache included.
+        memory_peak_bytes: peak of anonymous and shared memory, without page cache.
+        memory_peak_cache_bytes: the kernel's high-water mark, with page cache.
         gpu_utilization_percent: mean over its GPUs and time.
         covered_percent: time covered by samples, of the time the job had the node.
     """
@@ -164,14 +166,15 @@ class Summary:
 
     Attributes:
         gpu_utilization_percent: mean over GPUs and time.
-        gpu_utilization_peak_percent: the highest of any sample; or Slurm's gpuutil, a peak too.
+        gpu_utilization_peak_percent: the highest value of any sample; or Slurm's gpuutil, which is
+            also a peak.
         gpu_memory_used_percent: sum of the GPUs' peaks / sum of their totals.
-        gpu_memory_peak_bytes, memory_peak_bytes: the highest of any GPU; of any node.
-        power_watts_mean: mean over time of one GPU, averaged over GPUs.
-        energy_joules: of all GPUs, from their counters; None if one has none.
+        gpu_memory_peak_bytes, memory_peak_bytes: the highest value of any GPU; of any node.
+        power_watts_mean: mean power of one GPU over time, averaged over GPUs.
+        energy_joules: energy of all GPUs, from their counters; None if one GPU has no counter.
         cpu_efficiency_percent: CPU time / (cores x time), in percent.
         memory_efficiency_percent: sum of the nodes' peaks / sum of their limits, in percent.
-        gpu_hours: that the job held GPUs: GPUs x elapsed; `gpu_hours_idle`: of these, idle.
+        gpu_hours: GPUs of the job x elapsed time; `gpu_hours_idle`: idle hours among them.
         coverage_percent: time covered by samples, of the time the job had its nodes.
         gpu_coverage_percent: time in which GPUs were read, of the time the job had them.
         gpu_imbalance_percent, node_imbalance_percent: the largest difference between two GPUs'
@@ -205,7 +208,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requested:
-    """What the job asked for, or was given where Slurm only says that."""
+    """What the job asked for; or what it got, where Slurm says only that."""
 
     nodes: int | None = None
     gpus: int | None = None
@@ -220,7 +223,7 @@ class Requested:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceNote:
-    """Something to know about the figures, in a sentence; `code` is a stable word."""
+    """A remark on the figures, in one sentence; `code` is a word that does not change."""
 
     code: str
     text: str
@@ -234,15 +237,16 @@ class JobUse:
 
     Attributes:
         job_id: `123`, `123_4`, `123+1`, or a local run's.
-        raw_id: the number an array's task has inside Slurm.
-        state: in Slurm's words.
-        exit_code: as a shell has it, 128 + signal for a signal; None if it runs, or nobody says.
-        elapsed_s: of all attempts together.
-        interactive: whether a person sat at it (salloc, srun --pty, a notebook); None if unknown.
-        submitted_by_hpckit: whether `hpckit resubmit` knows it.
+        raw_id: Slurm's own number of an array task.
+        state: Slurm's name of the job's state.
+        exit_code: as in a shell: 128 + signal after a signal; None if the job runs, or if unknown.
+        elapsed_s: time of all attempts together.
+        interactive: whether a person used it directly (salloc, srun --pty, a notebook); None if
+            unknown.
+        submitted_by_hpckit: whether `hpckit resubmit` can use the job.
         origins: figure (`summary.cpu_efficiency_percent`, `per_gpu`, `state`) -> source.
-        suspect: figures over 100 %, which cannot be: shown, but no advice rests on them.
-        at_least: figures that may be higher, as nobody measured the whole: no advice either.
+        suspect: impossible figures (over 100 %): they are shown, but not used for advice.
+        at_least: figures that may be higher, because a part was not measured: not used for advice.
     """
 
     job_id: str

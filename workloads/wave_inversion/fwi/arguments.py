@@ -41,16 +41,26 @@ def _add_models(parser: Parser) -> None:
         "--velocity",
         metavar="FILE",
         help="true model: .npy [NX,NZ], or raw float32 with the depth fastest, as Marmousi's is "
-        "(layers made by --seed)",
+        "(default: layers made from --seed)",
     )
     add(
         "--shape",
         type=pair,
         metavar="NX,NZ",
-        help="cells along the surface and down; a raw file needs it (a .npy file's own, or 150,80)",
+        help="cells along the surface and down; a raw file needs it (default: the .npy file's "
+        "shape, or 150,80)",
     )
-    add("--window", type=pair, metavar="NX,NZ", help="use only so much of the files, from 0,0 on")
-    add("--start", metavar="FILE", help="start model, as --velocity (the true one, smoothed)")
+    add(
+        "--window",
+        type=pair,
+        metavar="NX,NZ",
+        help="use only NX by NZ cells of the files, from cell 0,0",
+    )
+    add(
+        "--start",
+        metavar="FILE",
+        help="start model, in the format of --velocity (default: the true model, smoothed)",
+    )
     add(
         "--smooth",
         type=at_least(0, float),
@@ -63,14 +73,14 @@ def _add_models(parser: Parser) -> None:
         type=at_least(1, float),
         default=1000.0,
         metavar="M/S",
-        help="the model stays above this (1000)",
+        help="lowest velocity of the model, m/s (1000)",
     )
     add(
         "--v-max",
         type=at_least(1, float),
         default=2500.0,
         metavar="M/S",
-        help="and below this, which also sets the solver's time step (2500)",
+        help="highest velocity of the model, m/s; also sets the solver's time step (2500)",
     )
 
 
@@ -79,7 +89,8 @@ def _add_survey(parser: Parser) -> None:
     add(
         "--observed",
         metavar="FILE",
-        help="recorded traces, .npy floats [shots, receivers, nt] (simulated from --velocity)",
+        help="recorded traces, .npy floats [shots, receivers, nt] (default: simulated from "
+        "--velocity)",
     )
     add(
         "--noise",
@@ -88,31 +99,49 @@ def _add_survey(parser: Parser) -> None:
         metavar="SHARE",
         help="white noise on simulated traces, relative to the rms of their shot (0)",
     )
-    add("--shots", type=at_least(1), default=8, metavar="N", help="over the whole width (8)")
-    add("--receivers", type=at_least(1), default=50, metavar="N", help="the same for all (50)")
+    add(
+        "--shots",
+        type=at_least(1),
+        default=8,
+        metavar="N",
+        help="number of shots, spread over the whole width (8)",
+    )
+    add(
+        "--receivers",
+        type=at_least(1),
+        default=50,
+        metavar="N",
+        help="number of receivers, the same for all shots (50)",
+    )
     add("--nt", type=at_least(2), default=200, metavar="N", help="samples per trace (200)")
-    add("--dt", type=at_least(1e-5, float), default=0.004, metavar="S", help="between them (0.004)")
-    add("--dx", type=at_least(0.01, float), default=4.0, metavar="M", help="size of a cell (4)")
+    add(
+        "--dt",
+        type=at_least(1e-5, float),
+        default=0.004,
+        metavar="S",
+        help="time between two samples, s (0.004)",
+    )
+    add("--dx", type=at_least(0.01, float), default=4.0, metavar="M", help="size of a cell, m (4)")
     add(
         "--frequency",
         type=at_least(0.1, float),
         default=25.0,
         metavar="HZ",
-        help="peak of the Ricker wavelet (25)",
+        help="peak frequency of the Ricker wavelet, Hz (25)",
     )
     add(
         "--taper",
         type=at_least(0),
         default=50,
         metavar="N",
-        help="samples over which the end of each trace goes to zero (50)",
+        help="number of samples at the end of each trace that fade to zero (50)",
     )
     add(
         "--skip-grid-check",
         action="store_true",
         help="simulate also where --dx or --dt is too coarse for the shortest waves",
     )
-    add("--seed", type=at_least(0), default=0, help="for the layers and the noise (0)")
+    add("--seed", type=at_least(0), default=0, help="seed of the layers and the noise (0)")
 
 
 def _add_inversion(parser: Parser) -> None:
@@ -120,14 +149,14 @@ def _add_inversion(parser: Parser) -> None:
     add(
         "--gradient",
         action="store_true",
-        help="only the gradient at the start model, of all frequencies, for imaging",
+        help="compute only the gradient at the start model, for all frequencies (imaging)",
     )
     add(
         "--frequencies",
         type=several,
         default="10,15,20,25,30",
         metavar="HZ,...",
-        help="low-pass of each stage, one after the other; 0 lets all pass (10,15,20,25,30)",
+        help="low-pass frequency of each stage, Hz; 0 means no filter (10,15,20,25,30)",
     )
     add("--steps", type=at_least(1), default=2, metavar="N", help="L-BFGS steps per stage (2)")
     add(
@@ -135,7 +164,8 @@ def _add_inversion(parser: Parser) -> None:
         type=at_least(1),
         default=4,
         metavar="N",
-        help="line searches per step, a gradient or two each; the published example has 20 (4)",
+        help="line searches per step, with one or two gradients each; the published example has "
+        "20 (4)",
     )
     add_devices(
         parser,
@@ -146,14 +176,14 @@ def _add_inversion(parser: Parser) -> None:
         "--precision",
         choices=list(PRECISIONS),
         default="fp32",
-        help="of the simulation; sums over shots, filter and optimizer are fp64 (fp32)",
+        help="precision of the simulation; sums over shots, filter and optimizer use fp64 (fp32)",
     )
     add(
         "--shots-at-once",
         type=at_least(0),
         default=0,
         metavar="N",
-        help="shots that a device has in memory together; 0 is all of its own (0)",
+        help="shots in a device's memory at the same time; 0 means all its shots (0)",
     )
     add(
         "--checkpoint-every",
