@@ -20,7 +20,8 @@ from hpckit.slurm.record import JobRecord
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.values import SourceNote
-from hpckit.submission.states import RunStatus, is_its, statuses
+from hpckit.submission.asking import is_its
+from hpckit.submission.states import RunStatus, statuses
 
 _SLURM_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
 _STEP = re.compile(r"(?P<job>\d+(?:[_+]\d+)?)\.(?P<step>\w+)", re.ASCII)

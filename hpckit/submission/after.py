@@ -8,7 +8,8 @@ from hpckit.find import find_believed
 from hpckit.plan.checks import off_switch
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.submission.states import ended_jobs, statuses
+from hpckit.submission.asking import ended_jobs
+from hpckit.submission.states import statuses
 
 KINDS = ("afterok", "afterany", "afternotok", "after", "aftercorr")
 

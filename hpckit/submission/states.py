@@ -2,11 +2,10 @@
 
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from hpckit.causes import current
-from hpckit.errors import CommandError
 from hpckit.localjob import (
     STATE,
     LocalState,
@@ -17,19 +16,21 @@ from hpckit.localjob import (
 from hpckit.meetings import never_met
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
-from hpckit.slurm import jobs
-from hpckit.slurm.client import patience
-from hpckit.slurm.details import scontrol_job
 from hpckit.slurm.reasons import explain
 from hpckit.slurm.record import JobRecord, Source
-from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
+from hpckit.slurm.states import JobState, is_finished, is_waiting
 from hpckit.submission import verdict
+from hpckit.submission.asking import Answers, ask_in_full, is_its
+from hpckit.submission.attempt import (
+    code_of,
+    exit_code_of,
+    longest_s,
+    max_requeues_of,
+    of_attempt,
+    restarts_of,
+)
 
 NEVER = "DependencyNeverSatisfied"
-# Between hpckit's clock at submission and Slurm's.
-_SAME_SUBMISSION_S = 3600
-# Between the clocks of two nodes. No job starts again so soon: Slurm holds one for 120 s.
-_CLOCKS_S = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +70,7 @@ class RunStatus:
     @property
     def never_starts(self) -> bool:
         """Whether it waits for what cannot come any more."""
-        return is_waiting(self.state) and _code(self.reason) == NEVER
+        return is_waiting(self.state) and code_of(self.reason) == NEVER
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -84,30 +85,14 @@ class RunStatus:
         return self.state is JobState.COMPLETED
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answers:
-    """What Slurm said of jobs, and what kept it from saying more.
-
-    `queue` says whether squeue answered: then jobs it does not list have left the queue for good.
-    """
-
-    records: Mapping[str, JobRecord] = field(default_factory=dict)
-    trouble: tuple[str, ...] = ()
-    queue: bool = True
-
-
 def statuses(runs: Sequence[Run]) -> list[RunStatus]:
     """Return the status of every run, with one query of squeue, and one of sacct for the rest."""
     job_ids = [run.job_id for run in runs if run.executor == "slurm"]
-    with patience():
-        said = _ask_slurm(job_ids)
-        if len(job_ids) == 1:  # more would cost a process each
-            full = {job_id: _in_full(record) for job_id, record in said.records.items()}
-            said = replace(said, records=full)
+    said = ask_in_full(job_ids)
     return [_status(run, said) for run in runs]
 
 
-def _status(run: Run, said: _Answers) -> RunStatus:
+def _status(run: Run, said: Answers) -> RunStatus:
     damaged: list[str] = []
     ranks = tuple(read_ranks(run.dir, damaged))
     if run.executor == "local":
@@ -121,92 +106,13 @@ def _status(run: Run, said: _Answers) -> RunStatus:
     return replace(status, damaged=tuple(damaged))
 
 
-def ended_jobs(job_ids: Sequence[str]) -> list[tuple[str, JobState]]:
-    """Return jobs of anyone's that are over, with their states; none while squeue is silent."""
-    with patience():
-        said = _ask_slurm(list(job_ids))
-    rows = said.records.values() if said.queue else ()
-    return [(row.job_id, row.state) for row in rows if is_finished(row.state)]
-
-
-def is_its(run: Run, record: JobRecord) -> bool:
-    """Say whether Slurm's record is of a run's job, and not of another with the same id.
-
-    Clusters that share home folders count alike, and every Slurm begins again some day. A requeue
-    changes the time of submission, and a user may change the name: only both together tell.
-    """
-    named = record.name in (None, run.record["name"])
-    submitted = record.submit_time
-    return named or submitted is None or abs(submitted - run.submitted_at) < _SAME_SUBMISSION_S
-
-
-def _ask_slurm(job_ids: list[str]) -> _Answers:
-    """Ask squeue for all jobs, then sacct for those that it does not know."""
-    trouble: list[str] = []
-    records: dict[str, JobRecord] = {}
-    try:
-        records = jobs.squeue(_arrays(job_ids))
-    except CommandError as error:
-        trouble.append(f"squeue: {error}")
-    queue = not trouble
-    if missing := [job_id for job_id in job_ids if job_id not in records]:
-        try:
-            records = jobs.sacct(_arrays(missing)) | records
-        except CommandError as error:
-            trouble.append(f"sacct: {error}")
-    if not trouble:
-        records |= _removed(job_ids, records)
-    return _Answers(records=records, trouble=tuple(trouble), queue=queue)
-
-
-def _removed(job_ids: list[str], records: dict[str, JobRecord]) -> dict[str, JobRecord]:
-    """Return the array tasks that were cancelled while they waited.
-
-    Slurm forgets these: squeue lists the rest of their array without them, sacct too, or for a
-    while still shows them in the row of all waiting tasks.
-    """
-    arrays = {row.array_job_id or row.job_id for row in records.values() if not _is_stale(row)}
-    return {
-        job_id: JobRecord(job_id=job_id, state=JobState.CANCELLED, source=Source.SQUEUE)
-        for job_id in job_ids
-        if "_" in job_id
-        and _array(job_id) in arrays
-        and (job_id not in records or _is_stale(records[job_id]))
-    }
-
-
-def _is_stale(record: JobRecord) -> bool:
-    """Say whether accounting calls a task waiting of which squeue no longer knows."""
-    return record.source == "sacct" and is_waiting(record.state) and record.raw_id is None
-
-
-def _array(job_id: str) -> str:
-    return job_id.partition("_")[0]
-
-
-def _arrays(job_ids: list[str]) -> list[str]:
-    """Ask for arrays as a whole: it costs Slurm no more, and tells which tasks are gone."""
-    return list(dict.fromkeys(map(_array, job_ids)))
-
-
-def _in_full(record: JobRecord) -> JobRecord:
-    """Add what squeue leaves out of a job that did not end well: its exit code, its restarts."""
-    if record.source != "squeue" or not is_finished(record.state) or is_good(record.state):
-        return record
-    try:
-        full = scontrol_job(record.job_id, record.name or "").get(record.job_id)
-    except CommandError:
-        return record
-    return replace(record, exit_code=full.exit_code, restarts=full.restarts) if full else record
-
-
-def _slurm_status(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> RunStatus:
+def _slurm_status(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
     record = said.records.get(run.job_id)
     if record is None:
         return _inferred(run, ranks, said)
     if not is_its(run, record):
         why = f"job {run.job_id} here is another, {record.name!r}: was this one on another cluster?"
-        return replace(_inferred(run, ranks, _Answers(trouble=(why,))), elsewhere=True)
+        return replace(_inferred(run, ranks, Answers(trouble=(why,))), elsewhere=True)
     status = _as_recorded(run, record, ranks)
     if record.source == Source.SACCT and not said.queue:
         return _without_queue(status, record, said)
@@ -215,19 +121,19 @@ def _slurm_status(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> Ru
 
 def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> RunStatus:
     waiting = is_waiting(record.state)
-    restarts, ranks = _restarts(record, ranks), _of_attempt(run, record, ranks)
+    restarts, ranks = restarts_of(record, ranks), of_attempt(run, record, ranks)
     return RunStatus(
         run=run,
         state=record.state,
         source=str(record.source),
-        reason=record.reason if waiting or _code(record.reason) == NEVER else None,
+        reason=record.reason if waiting or code_of(record.reason) == NEVER else None,
         reason_text=_why(run, record, ranks, restarts),
         nodes=record.nodes or (),
         elapsed_s=record.elapsed_s,
         time_limit_min=record.time_limit_min,
         expected_start=record.start_time if waiting else None,
         restarts=restarts,
-        exit_code=_exit_code(record, ranks),
+        exit_code=exit_code_of(record, ranks),
         ranks=ranks,
     )
 
@@ -236,9 +142,9 @@ def _why(
     run: Run, record: JobRecord, ranks: tuple[RankRecord, ...], restarts: int | None
 ) -> str | None:
     """Say why a job waits, or was taken away for good."""
-    if is_waiting(record.state) or _code(record.reason) == NEVER:
+    if is_waiting(record.state) or code_of(record.reason) == NEVER:
         return explain(record.reason)
-    requeues = _max_requeues(run)
+    requeues = max_requeues_of(run)
     told = verdict.ended_when_told(record.state, ranks, run.ranks, restarts, requeues)
     if not told and record.state not in (JobState.TIMEOUT, JobState.PREEMPTED):
         return None
@@ -250,16 +156,11 @@ def _why(
     )
 
 
-def _code(reason: str | None) -> str:
-    """Return Slurm's code without what follows it."""
-    return (reason or "").partition(",")[0].strip()
-
-
-def _without_queue(status: RunStatus, record: JobRecord, said: _Answers) -> RunStatus:
+def _without_queue(status: RunStatus, record: JobRecord, said: Answers) -> RunStatus:
     """Return what accounting alone tells: of an attempt that another may follow, it is no end."""
     if not status.finished:
         return replace(status, reason_text=f"as accounting last knew it; {said.trouble[0]}")
-    doubt = verdict.doubt_of_end(record, status.ranks, _max_requeues(status.run))
+    doubt = verdict.doubt_of_end(record, status.ranks, max_requeues_of(status.run))
     if doubt is None:
         return _completed(status, record.end_time) if status.good else status
     why = f"last seen {status.state} by accounting, but {doubt}; {said.trouble[0]}"
@@ -292,48 +193,11 @@ def _completed(status: RunStatus, ended: float | None) -> RunStatus:
     )
 
 
-def _max_requeues(run: Run) -> int:
-    return int(run.record["plan"].get("max_requeues") or 0)
-
-
-def _restarts(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
-    """Count restarts by the ranks' own files where Slurm does not say (squeue)."""
-    if record.restarts is not None or not ranks:
-        return record.restarts
-    # A job that waits though its ranks have run is on its way to the next attempt.
-    return max(rank.restart for rank in ranks) + is_waiting(record.state)
-
-
-def _of_attempt(
-    run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]
-) -> tuple[RankRecord, ...]:
-    """Leave out what an earlier attempt wrote: this one may wait, or have failed in its set-up."""
-    if not _max_requeues(run):
-        return ranks  # submitted with --no-requeue
-    if is_waiting(record.state):
-        return ()
-    began = record.start_time
-    if record.restarts is not None or began is None:
-        return current(ranks, record.restarts)
-    # squeue, of a job that runs or that ended well.
-    newer = (row for row in ranks if row.started > began - _CLOCKS_S)
-    return tuple(row for row in newer if row.ended is None or row.ended >= began)
-
-
-def _exit_code(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
-    if not is_finished(record.state):
-        return None
-    if record.state is JobState.COMPLETED:
-        return 0
-    failed = first_failure(list(ranks))
-    return failed.exit_code if failed else record.exit_code
-
-
-def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> RunStatus:
+def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
     """Judge by the rank files alone: over when every rank of the last attempt has ended."""
     ended = verdict.all_ended(ranks, run.ranks)
     # Ranks end also when Slurm takes their job away, to start it again later.
-    over = ended and (said.queue or not _max_requeues(run))
+    over = ended and (said.queue or not max_requeues_of(run))
     why = "; ".join(said.trouble)
     why = why or "Slurm no longer knows this job, and accounting has no record of it"
     failed = first_failure(list(ranks))
@@ -353,17 +217,11 @@ def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: _Answers) -> RunSta
         source="ranks",
         reason_text=why,
         nodes=tuple(dict.fromkeys(rank.host for rank in ranks)),
-        elapsed_s=_elapsed(ranks) if over else None,
+        elapsed_s=longest_s(ranks) if over else None,
         restarts=max((rank.restart for rank in ranks), default=None),
         exit_code=(failed.exit_code if failed else 0) if over else None,
         ranks=ranks,
     )
-
-
-def _elapsed(ranks: tuple[RankRecord, ...]) -> float | None:
-    """Return how long the longest rank took: by its own node's clock, since others' may differ."""
-    spans = [rank.ended - rank.started for rank in ranks if rank.ended is not None]
-    return max((span for span in spans if span >= 0), default=None)
 
 
 def _why_local(run: Run, local: LocalState) -> str | None:
@@ -379,7 +237,7 @@ def _why_local(run: Run, local: LocalState) -> str | None:
         local.state,
         time_limit_min=run.record["plan"]["time_min"],
         restarts=local.restarts,
-        max_requeues=_max_requeues(run),
+        max_requeues=max_requeues_of(run),
     )
 
 
@@ -414,7 +272,7 @@ def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -
 
 def _without_state(run: Run, ranks: tuple[RankRecord, ...], why: str) -> RunStatus:
     """Judge a local run by its ranks' files, since nothing else can tell any more."""
-    status = _inferred(run, ranks, _Answers(trouble=(why,)))
+    status = _inferred(run, ranks, Answers(trouble=(why,)))
     if status.finished:
         return status
     here = socket.gethostname()

@@ -1,0 +1,116 @@
+"""What Slurm says of jobs: squeue for all of them, then sacct for those that it does not know."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hpckit.errors import CommandError
+from hpckit.runs import Run
+from hpckit.slurm import jobs
+from hpckit.slurm.client import patience
+from hpckit.slurm.details import scontrol_job
+from hpckit.slurm.record import JobRecord, Source
+from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
+
+# Between hpckit's clock at submission and Slurm's.
+_SAME_SUBMISSION_S = 3600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answers:
+    """What Slurm said of jobs, and what kept it from saying more.
+
+    `queue` says whether squeue answered: then jobs it does not list have left the queue for good.
+    """
+
+    records: Mapping[str, JobRecord] = field(default_factory=dict)
+    trouble: tuple[str, ...] = ()
+    queue: bool = True
+
+
+def ask_in_full(job_ids: list[str]) -> Answers:
+    """Ask squeue for all jobs, then sacct for the rest; for a single one also its exit code."""
+    with patience():
+        said = _ask_slurm(job_ids)
+        if len(job_ids) == 1:  # more would cost a process each
+            full = {job_id: _in_full(record) for job_id, record in said.records.items()}
+            said = replace(said, records=full)
+    return said
+
+
+def ended_jobs(job_ids: Sequence[str]) -> list[tuple[str, JobState]]:
+    """Return jobs of anyone's that are over, with their states; none while squeue is silent."""
+    with patience():
+        said = _ask_slurm(list(job_ids))
+    rows = said.records.values() if said.queue else ()
+    return [(row.job_id, row.state) for row in rows if is_finished(row.state)]
+
+
+def is_its(run: Run, record: JobRecord) -> bool:
+    """Say whether Slurm's record is of a run's job, and not of another with the same id.
+
+    Clusters that share home folders count alike, and every Slurm begins again some day. A requeue
+    changes the time of submission, and a user may change the name: only both together tell.
+    """
+    named = record.name in (None, run.record["name"])
+    submitted = record.submit_time
+    return named or submitted is None or abs(submitted - run.submitted_at) < _SAME_SUBMISSION_S
+
+
+def _ask_slurm(job_ids: list[str]) -> Answers:
+    """Ask squeue for all jobs, then sacct for those that it does not know."""
+    trouble: list[str] = []
+    records: dict[str, JobRecord] = {}
+    try:
+        records = jobs.squeue(_arrays(job_ids))
+    except CommandError as error:
+        trouble.append(f"squeue: {error}")
+    queue = not trouble
+    if missing := [job_id for job_id in job_ids if job_id not in records]:
+        try:
+            records = jobs.sacct(_arrays(missing)) | records
+        except CommandError as error:
+            trouble.append(f"sacct: {error}")
+    if not trouble:
+        records |= _removed(job_ids, records)
+    return Answers(records=records, trouble=tuple(trouble), queue=queue)
+
+
+def _removed(job_ids: list[str], records: dict[str, JobRecord]) -> dict[str, JobRecord]:
+    """Return the array tasks that were cancelled while they waited.
+
+    Slurm forgets these: squeue lists the rest of their array without them, sacct too, or for a
+    while still shows them in the row of all waiting tasks.
+    """
+    arrays = {row.array_job_id or row.job_id for row in records.values() if not _is_stale(row)}
+    return {
+        job_id: JobRecord(job_id=job_id, state=JobState.CANCELLED, source=Source.SQUEUE)
+        for job_id in job_ids
+        if "_" in job_id
+        and _array(job_id) in arrays
+        and (job_id not in records or _is_stale(records[job_id]))
+    }
+
+
+def _is_stale(record: JobRecord) -> bool:
+    """Say whether accounting calls a task waiting of which squeue no longer knows."""
+    return record.source == "sacct" and is_waiting(record.state) and record.raw_id is None
+
+
+def _array(job_id: str) -> str:
+    return job_id.partition("_")[0]
+
+
+def _arrays(job_ids: list[str]) -> list[str]:
+    """Ask for arrays as a whole: it costs Slurm no more, and tells which tasks are gone."""
+    return list(dict.fromkeys(map(_array, job_ids)))
+
+
+def _in_full(record: JobRecord) -> JobRecord:
+    """Add what squeue leaves out of a job that did not end well: its exit code, its restarts."""
+    if record.source != "squeue" or not is_finished(record.state) or is_good(record.state):
+        return record
+    try:
+        full = scontrol_job(record.job_id, record.name or "").get(record.job_id)
+    except CommandError:
+        return record
+    return replace(record, exit_code=full.exit_code, restarts=full.restarts) if full else record
