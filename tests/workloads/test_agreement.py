@@ -36,7 +36,10 @@ def script(name: str) -> ModuleType:
 
 def said(action: Action) -> list:
     kind = "bool" if action.const is True else getattr(action.type, "__name__", "str")
-    return [kind, action.default, list(action.choices) if action.choices else None]
+    default = action.default
+    if isinstance(default, list):  # words of one value
+        default = " ".join(default)
+    return [kind, default, list(action.choices) if action.choices else None]
 
 
 @pytest.mark.parametrize("name", NAMES)
