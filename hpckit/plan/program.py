@@ -1,8 +1,9 @@
 """Whether a file can be a Python script: by its name and its beginning. Nothing of it is run."""
 
-import os
 import re
 from pathlib import Path
+
+from hpckit.files import DamagedFileError, open_regular, reason
 
 _PYTHON_NAMES = frozenset((".py", ".pyw", ".pyz", ".pyc"))
 _SHELL_NAMES = frozenset((".sh", ".bash", ".zsh", ".ksh", ".csh", ".tcsh", ".slurm", ".sbatch"))
@@ -21,10 +22,10 @@ def not_python(script: Path) -> str | None:
     if script.suffix.lower() in _PYTHON_NAMES:
         return None
     try:
-        with open(script, "rb") as file:  # noqa: PTH123  # a file's start, not all of it
+        with open_regular(script) as file:
             start = file.read(_START)
-    except OSError as error:
-        return f"Script {str(script)!r} cannot be read: {os.strerror(error.errno or 0)}."
+    except (OSError, DamagedFileError) as error:
+        return f"Script {str(script)!r} cannot be read: {reason(error)}."
     found = _what_it_is(start, script.suffix.lower())
     if found is None:
         return None
