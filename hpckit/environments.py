@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from hpckit.documents import Fields
 from hpckit.errors import ConfigError
-from hpckit.paths import is_file, is_folder, typed_path
+from hpckit.paths import is_file, is_folder, is_program, typed_path
 
 
 class EnvironmentKind(StrEnum):
@@ -108,7 +108,7 @@ def ad_hoc_environment(word: str) -> Environment | None:
                 )
     if is_file(typed_path(word) / "bin" / "python"):
         return _venv(word)
-    if "/" in word and is_file(typed_path(word)):
+    if "/" in word and is_program(typed_path(word)):
         return Environment(name=word, kind=EnvironmentKind.NONE, python=str(typed_path(word)))
     return None
 
@@ -118,6 +118,8 @@ def why_none(word: str) -> str:
     path = typed_path(word)
     if is_folder(path):
         return "is a folder, but not of a virtual environment: it has no bin/python"
+    if is_file(path) and "/" in word:
+        return "is a file that cannot be started as a python is"
     if is_file(path):
         return f"is a file in this folder: for a python write ./{word}"
     if "/" in word and word[0] not in "/.~":

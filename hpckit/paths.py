@@ -18,18 +18,27 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113  # Path's own raises PermissionError and the like
 
 
+def is_program(path: Path) -> bool:
+    """Say whether there is a file that may be started, by the same rule."""
+    return is_file(path) and os.access(path, os.X_OK)
+
+
 def is_folder(path: Path) -> bool:
     """Say whether there is such a folder, by the same rule."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def nearest_name(path: Path) -> str | None:
-    """Return the name in the same folder that looks most like a path's, whatever its capitals."""
+    """Return the name in the same folder that looks most like a path's, whatever its capitals.
+
+    `train` is `train.py` where there is that.
+    """
     try:
         names = {name.casefold(): name for name in sorted(os.listdir(path.parent))[:10_000]}  # noqa: PTH208
     except OSError:
         return None
     close = difflib.get_close_matches(path.name.casefold(), names, n=1, cutoff=0.75)
+    close = [name for name in (f"{path.name.casefold()}.py",) if name in names] or close
     near = names[close[0]] if close else path.name
     return None if near == path.name else near
 
