@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, reason
+from hpckit.localjob import read_local_state
 from hpckit.ranks import read_all_attempts
 from hpckit.report.identity import Known, identify, is_running, lost_rows, spans
 from hpckit.report.matching import match
@@ -154,12 +155,19 @@ def _bare_attempt(span: Span) -> Attempt:
 
 
 def _rank_times(run: Run | None) -> tuple[tuple[int, float, float | None], ...]:
-    """Return when each attempt began and ended, by the files of its ranks."""
+    """Return when each attempt began and ended, by the files of its ranks.
+
+    Where a local run ended before any rank began, its own state tells.
+    """
     if run is None:
         return ()
     times: dict[int, list[tuple[float, float | None]]] = {}
     for row in read_all_attempts(run.dir):
         times.setdefault(row.restart, []).append((row.started, row.ended))
+    if not times and run.executor == "local":
+        state = read_local_state(run.dir)
+        if state and state.started is not None:
+            return ((state.restarts, state.started, state.ended),)
     return tuple(
         (restart, min(start for start, _ in rows), _last_end([end for _, end in rows]))
         for restart, rows in sorted(times.items())

@@ -343,3 +343,14 @@ def test_no_run_yet(here: Path, cli: Cli) -> None:
     answer = cli("stats", "latest")
     assert answer.status == 2
     assert "There is no run yet" in answer.err
+
+
+def test_a_local_run_that_failed_before_its_ranks_began_has_run(here: Path, cli: Cli) -> None:
+    folder = make_run(here / "runs", state="FAILED", seconds=3)
+    for path in (folder / "ranks").iterdir():
+        path.unlink()
+    said = cli("stats", "latest").out
+    assert "ran 3 s" in said
+    assert "not started" not in said
+    assert "not had a node" not in said
+    assert "unknown" not in said
