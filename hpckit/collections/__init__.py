@@ -5,7 +5,8 @@
 network), `added` and `review` (the commands), `scaffold` (a new one).
 """
 
-from hpckit.collections.model import LOCK, MANIFEST, Collection, Found, Unusable, content_hash
+from hpckit.collections.files import content_hash
+from hpckit.collections.model import LOCK, MANIFEST, Collection, Found, Unusable
 from hpckit.collections.search import Survey, builtin_folder, find_all, search_path, survey
 
 __all__ = [

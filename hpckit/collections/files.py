@@ -15,7 +15,7 @@ from pathlib import Path
 from hpckit.collections.model import LOCK, PARTS, take_in
 from hpckit.collections.places import CACHE, refuse_foreign
 from hpckit.errors import ConfigError
-from hpckit.files import DamagedFileError, open_regular, read_json, replace_file
+from hpckit.files import DamagedFileError, chunks, open_regular, read_json, replace_file
 from hpckit.ownership import make_folder
 from hpckit.values import check
 
@@ -81,6 +81,44 @@ def _below(path: Path, name: str, *, strict: bool) -> Iterator[tuple[str, os.sta
         raise ConfigError(f"{path} is more than {_DEEPEST} folders deep, too deep to check")
     for below in names:
         yield from _below(path / below, f"{name}/{below}", strict=strict)
+
+
+def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield a folder and all in it with its lstat, but for git's; links are not followed.
+
+    Raises:
+        ConfigError: it is too deep to look at. OSError: a folder in it cannot be read.
+    """
+    for name, status in _below(folder, folder.name, strict=True):
+        yield folder.parent / name, status
+
+
+def content_hash(*paths: Path) -> str:
+    """Return `sha256:` and 16 hex digits over the bytes of files, or of all files of a folder.
+
+    Raises:
+        ConfigError: a folder is too deep to look at. OSError: something cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        for file in _files(path) if path.is_dir() else (path,):
+            name = file.relative_to(path.parent)
+            if _BYTECODE in name.parts:
+                continue
+            digest.update(name.as_posix().encode() + b"\0")
+            for chunk in chunks(file, 1 << 20, _hole):
+                digest.update(chunk)
+    return f"sha256:{digest.hexdigest()[:16]}"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder, which may itself be a link."""
+    for name in sorted(os.listdir(folder)):  # noqa: PTH208
+        yield from (path for path, _ in below(folder / name) if path.is_file())
+
+
+def _hole(size: int) -> bytes:
+    return b"[%d bytes that nobody wrote]" % size
 
 
 def _counted(rows: Rows) -> Rows:

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from hpckit.files import chunks
-
 MANIFEST = "hpckit.yaml"
 LOCK = "hpckit.lock"
 # Only these of a folder are a collection, and only these are hashed.
@@ -88,24 +86,3 @@ def take_in(digest: "hashlib._Hash", stream: IO[bytes]) -> None:
     """Add a file's bytes to a digest, never all at once: nobody knows how many there are."""
     while chunk := stream.read(1 << 20):
         digest.update(chunk)
-
-
-def _hole(size: int) -> bytes:
-    return b"[%d bytes that nobody wrote]" % size
-
-
-def content_hash(*paths: Path) -> str:
-    """Return `sha256:` and 16 hex digits over the bytes of files, or of all files of a folder."""
-    digest = hashlib.sha256()
-    for path in paths:
-        files = (
-            sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        )
-        for file in files:
-            name = file.relative_to(path.parent)
-            if "__pycache__" in name.parts:
-                continue
-            digest.update(name.as_posix().encode() + b"\0")
-            for chunk in chunks(file, 1 << 20, _hole):
-                digest.update(chunk)
-    return f"sha256:{digest.hexdigest()[:16]}"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpckit.collections.files import Rows
+from hpckit.collections.files import Rows, below
 from hpckit.collections.places import CONFIG, config_folder, refuse_foreign
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
@@ -114,8 +114,7 @@ def repository_faults(folder: Path) -> Iterator[str]:
     inner = folder / ".git" if (folder / ".git").is_dir() else folder
     top = folder.stat()
     yield from _of_parents(folder, top)
-    for path in (folder, inner, *inner.rglob("*")):
-        status = path.lstat()
+    for path, status in ((folder, top), *below(inner)):
         if not _is_known(status.st_uid, top):
             yield _of_stranger(path, status, top)
         if not stat.S_ISLNK(status.st_mode):

@@ -106,3 +106,17 @@ def test_the_folder_shipped_in_a_wheel_comes_first(tmp_path: Path, monkeypatch) 
     write_files(tmp_path, {"hpckit/collections/search.py": "", "hpckit/builtin": None})
     monkeypatch.setattr(places, "__file__", str(tmp_path / "hpckit" / "collections" / "search.py"))
     assert builtin_folder() == tmp_path / "hpckit" / "builtin"
+
+
+def test_a_folder_deeper_than_any_is_one_error(tmp_path: Path) -> None:
+    """Also where it is a link; what is deep is named."""
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "a").write_text("x")
+    (tmp_path / "link").symlink_to("lab")
+    first = content_hash(tmp_path / "link")
+    (tmp_path / "lab" / "a").write_text("y")
+    assert content_hash(tmp_path / "link") != first
+    deep = tmp_path / "lab" / "/".join("d" * 300)
+    deep.mkdir(parents=True)
+    with pytest.raises(ConfigError, match="folders deep"):
+        content_hash(tmp_path / "lab")
