@@ -111,10 +111,26 @@ def content_hash(*paths: Path) -> str:
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
+def files_like(folder: Path, pattern: str) -> Iterator[Path]:
+    """Yield the files of a folder that match a pattern of pathlib's, in order.
+
+    Raises:
+        ConfigError: it is too deep to look at.
+    """
+    folders, every, name = pattern.partition("**/")
+    if not every:
+        yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
+    elif folder.is_dir():
+        for path in _files(folder):
+            if path.match(name) and len(path.relative_to(folder).parts) > folders.count("/"):
+                yield path
+
+
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder, which may itself be a link."""
+    """Yield the files in a folder, which may itself be a link; what may not be read is left out."""
     for name in sorted(os.listdir(folder)):  # noqa: PTH208
-        yield from (path for path, _ in below(folder / name) if path.is_file())
+        found = _below(folder / name, name, strict=False)
+        yield from (path for below_it, _ in found if (path := folder / below_it).is_file())
 
 
 def _hole(size: int) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpckit.collections.files import files_like
 from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.manifest import describe
 from hpckit.collections.model import PARTS, Collection, Found, Unusable
@@ -153,9 +154,8 @@ def find_all(pattern: str, root: str, collections: tuple[Collection, ...]) -> di
     holders: dict[str, list[tuple[Path, Collection]]] = {}
     for collection in collections:
         base = collection.path / root
-        for path in sorted(base.glob(pattern)):
-            if path.is_file():
-                holders.setdefault(path.relative_to(base).as_posix(), []).append((path, collection))
+        for path in files_like(base, pattern):
+            holders.setdefault(path.relative_to(base).as_posix(), []).append((path, collection))
     return {
         name: Found(
             name=name,

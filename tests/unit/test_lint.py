@@ -153,3 +153,11 @@ def test_a_new_collection_passes_its_own_check(here: Path, cli: Cli, monkeypatch
     assert (answer.status, "not empty" in answer.err) == (2, True)
     write_files(here, {"file": ""})
     assert cli("collections", "new", "file").status == 2
+
+
+def test_a_collection_deeper_than_any_is_one_error(here: Path, cli: Callable[..., Answer]) -> None:
+    (here / "templates" / "/".join("d" * 300)).mkdir(parents=True)
+    answer = cli("templates", "lint", ".")
+    assert (answer.status, answer.out) == (2, "")
+    assert "folders deep" in answer.err
+    assert len(answer.err.splitlines()) == 1
