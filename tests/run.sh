@@ -3,8 +3,8 @@
 # so they run beside the others, and what they said is printed at the end.
 set -uom pipefail
 cd "$(dirname "$0")/.." || exit
-# Some tests send Ctrl-C, which what a script started in the background would not hear.
-run=(env --default-signal=INT .venv/bin/python -m pytest)
+# Some tests send signals, which whoever starts this may ignore (nohup, a shell in the background).
+run=(env --default-signal .venv/bin/python -m pytest)
 if (($#)); then exec "${run[@]}" "$@"; fi
 
 on_slurm=(tests/slurm tests/clients)

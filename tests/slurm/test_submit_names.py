@@ -55,7 +55,7 @@ def test_a_backslash_is_a_letter(desk: Desk) -> None:
     assert seen["cwd"] == str(place)
     assert seen["env"]["SLURM_JOB_NAME"] == "a\\b 'c\\'"
     refused = desk.call("submit", "serial", SCRIPTS / "seen.py", "--runs", place, expect=2)
-    assert "holds a backslash" in refused.err
+    assert "contains a backslash" in refused.err
     assert list(place.iterdir()) == []
 
 
