@@ -243,7 +243,7 @@ def test_other_flows_of_normflows_are_refused() -> None:
     flow = theirs(2)
     coupled = normflows.flows.CoupledRationalQuadraticSpline(2, 1, 8)
     flow.flows.append(coupled)
-    with pytest.raises(SetupError, match=r"these are not weights of AutoregressiveRational.* is new"):
+    with pytest.raises(SetupError, match=r"are not weights of AutoregressiveRational.* is new"):
         from_normflows(flow)
     with pytest.raises(SetupError, match="these are not weights of AutoregressiveRational"):
         from_normflows_state(coupled.state_dict())
