@@ -1,7 +1,8 @@
 """Which samples of a batch are whose: microbatches one after the other, replicas side by side."""
 
+import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 
@@ -79,7 +80,13 @@ def check_even(total: int, microbatch: int | None, replicas: int) -> None:
 def lengths(tree: Tree) -> list[int]:
     """Return how many samples each tensor of a tree has; a tensor without an axis has none."""
     found: list[int] = []
-    map_fields(lambda leaf: found.append(len(leaf)) if _has_samples(leaf) else None, tree)
+
+    def note(leaf: Tree) -> Tree:
+        if _has_samples(leaf):
+            found.append(len(leaf))
+        return leaf
+
+    map_fields(note, tree)
     return found
 
 
@@ -113,7 +120,7 @@ def cut(tree: Tree, span: Span, device: torch.device) -> Tree:
 
 
 def map_fields(change: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
-    """Return what `map_tree` does, also of the fields of dataclasses.
+    """Return what `map_tree` does, also of the fields of dataclasses, whose `__init__` is not run.
 
     Raises:
         ValueError: the trees are not of one shape.
@@ -125,14 +132,20 @@ def map_fields(change: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
         if any(type(one) is not type(first) for one in rest):
             kinds = ", ".join(type(one).__name__ for one in (first, *rest))
             raise ValueError(f"The parts are of different kinds: {kinds}. Return the same kind.")
-        names = [one.name for one in fields(first) if one.init]
-        return replace(
-            first,
-            **{
-                name: map_fields(change, *(getattr(one, name) for one in (first, *rest)))
-                for name in names
-            },
-        )
+        mapping = isinstance(first, Mapping)
+        names = [
+            one.name for one in fields(first) if (one.init if mapping else hasattr(first, one.name))
+        ]
+        changed = {
+            name: map_fields(change, *(getattr(one, name) for one in (first, *rest)))
+            for name in names
+        }
+        if mapping:  # its __init__ fills the mapping
+            return replace(first, **changed)
+        new = copy.copy(first)  # a second __post_init__ would change the values again
+        for name, value in changed.items():
+            object.__setattr__(new, name, value)  # also where it is frozen
+        return new
 
     # A dataclass that is a mapping too (as outputs of transformers are) keeps its class so.
     return leaf(tree, *others) if is_dataclass(tree) else map_tree(leaf, tree, *others)

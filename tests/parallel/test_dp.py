@@ -5,7 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 import pytest
@@ -246,6 +246,32 @@ def test_outputs_and_inputs_of_ones_own_kinds_are_split_and_joined(wrap: str) ->
     assert isinstance(out, Waves)
     assert (out.field.tolist(), out.step_s) == ((field * 2).tolist(), 0.5)
     assert out.extra is None or torch.equal(out.extra[0], field)  # type: ignore[index]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Is made of more than its fields, and checks them."""
+
+    logits: torch.Tensor
+    scale: InitVar[float]
+    best: torch.Tensor = field(init=False)
+
+    def __post_init__(self, scale: float) -> None:
+        assert self.logits.dim() == 2
+        object.__setattr__(self, "logits", self.logits * scale)
+        object.__setattr__(self, "best", self.logits.argmax(1))
+
+
+@pytest.mark.parametrize("devices", ["cpu:1", "cpu:2"])
+def test_a_dataclass_is_made_only_once(devices: str) -> None:
+    class Solver(nn.Module):
+        def forward(self, given: Scaled) -> Scaled:
+            return Scaled(given.logits, 2.0)
+
+    given = Scaled(torch.tensor([[1.0, 2.0], [4.0, 3.0], [5.0, 6.0]]), 3.0)
+    out = data_parallel(Solver(), devices)(given)
+    assert torch.equal(out.logits, given.logits * 2)
+    assert out.best.tolist() == [1, 0, 1]
 
 
 class Other:

@@ -44,6 +44,18 @@ def test_all_devices_by_default() -> None:
     assert "MirroredStrategy(cpu, cpu)" in str(two())
 
 
+@pytest.mark.parametrize("replicas", [2, 3, 7])
+def test_a_buffer_that_no_replica_changes_stays_exact(replicas: int) -> None:
+    lowest, infinite = torch.finfo(torch.float32).min, torch.tensor(float("-inf"))
+    values = torch.cat([torch.tensor([lowest]), infinite[None], torch.rand(200)])
+    strategy = MirroredStrategy(f"cpu:{replicas}")
+    with strategy.scope():
+        model = torch.nn.BatchNorm1d(1)
+        model.register_buffer("constant", values.clone())
+    strategy.run(lambda: None)
+    assert torch.equal(model.constant, values)
+
+
 def test_a_variable_begins_with_one_value_and_shares_no_memory() -> None:
     calls = []
 

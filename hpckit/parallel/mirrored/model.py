@@ -102,8 +102,12 @@ class Mirrored:
 
 @torch.no_grad()
 def one_buffer(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Return one value for those of all replicas: their mean, or the first of whole numbers."""
+    """Return one value for those of all replicas: their mean, or the first of whole numbers.
+
+    Elements that all replicas agree on stay as they are: the mean would round them, or overflow.
+    """
     first = values[0]
     if len(values) == 1 or not (first.is_floating_point() or first.is_complex()):
         return first
-    return torch.stack([value.to(first.device) for value in values]).mean(0)
+    stacked = torch.stack([value.to(first.device) for value in values])
+    return torch.where((stacked == first).all(0), first, stacked.mean(0))
