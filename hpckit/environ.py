@@ -43,8 +43,11 @@ _DROPPED = frozenset(
         "HPCKIT_END_FD",
         "HPCKIT_END_INODE",
         "HPCKIT_SOURCES_ONLY",
+        "HPCKIT_THREADS",
     }
 )
+# What hpckit set for a rank; where it is this still, nobody else has set it.
+THREADS, OWN_THREADS = "OMP_NUM_THREADS", "HPCKIT_THREADS"
 _KEPT_PREFIXES = ("OMPI_MCA_",)  # how this user tunes Open MPI, except:
 # What Open MPI 4's mpirun itself writes there for its ranks (seen with 4.1.4).
 _MPIRUN_OWN = (
@@ -110,6 +113,8 @@ def scrubbed_environment(
     of_launcher = {
         name for mark, names in _LAUNCHER_SETS.items() if mark in environ for name in names
     }
+    if environ.get(THREADS) == environ.get(OWN_THREADS, ""):
+        of_launcher.add(THREADS)
     return {
         name: value
         for name, value in environ.items()

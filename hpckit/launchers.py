@@ -4,8 +4,10 @@ What a launcher starts is never the user's script itself but hpckit's supervisor
 (`hpckit.submission.in_job`), which knows its place among the ranks and starts the script.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
@@ -83,14 +85,19 @@ def _no_launch(shape: Shape) -> tuple[str, ...]:
     return ()
 
 
+# `--wait=N`, `--wait N`, `-W N`, `-WN`, and the word after it where that is none of it.
+_WAIT = re.compile(r"(?:--wait[= ]|-W ?)(\d{1,9})(?: .*)?", re.ASCII | re.DOTALL)
+
+
 def srun_wait_s(srun_args: Sequence[str], default: float = WAIT_S) -> float:
     """Return the --wait among a site's arguments of srun, in seconds; the last one counts.
 
     Locally a run of which other ranks have ended is ended when the rest did nothing for so long; 0
     means never.
     """
-    found = [word.partition("=")[2] for word in srun_args if word.startswith("--wait=")]
-    return float(found[-1]) if found and found[-1].isdecimal() else default
+    found = [_WAIT.fullmatch(f"{word} {after}") for word, after in pairwise((*srun_args, ""))]
+    seconds = [match[1] for match in found if match]
+    return float(seconds[-1]) if seconds else default
 
 
 LAUNCHERS = {

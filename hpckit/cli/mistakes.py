@@ -133,7 +133,10 @@ def _where_own_words_go(option: str, typed: tuple[str, ...]) -> str:
     words = [word for word in typed[1:3] if not word.startswith("-")]
     value = _value(option, typed)
     if len(words) == 2:
-        line = shlex.join([*words, "--", option, *([value] if value else [])])
+        own = [option, *([value] if value else [])]
+        at = next((at for at, word in enumerate(typed) if word == option), None)
+        rest = words if at is None else [*typed[1:at], *typed[at + len(own) :]]
+        line = shlex.join([*rest, "--", *own])
         return f"Your script's own arguments go last, after `--`: hpckit submit {line}"
     return f"{_by_set(option, typed)} Your own script's arguments go last, after `--`."
 
@@ -147,7 +150,7 @@ def _by_set(option: str, typed: tuple[str, ...]) -> str:
 def _value(option: str, typed: tuple[str, ...]) -> str:
     """Return what was typed as the option's value, if anything."""
     for word, after in zip(typed, (*typed[1:], ""), strict=True):
-        if word == option and not after.startswith("-"):
+        if word == option and (not after.startswith("-") or after[1:2].isdigit()):
             return after
         if word.startswith(f"{option}="):
             return word.partition("=")[2]

@@ -120,7 +120,7 @@ def files_like(folder: Path, pattern: str) -> Iterator[Path]:
     folders, every, name = pattern.partition("**/")
     if not every:
         yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
-    elif folder.is_dir():
+    elif os.access(folder, os.R_OK | os.X_OK) and folder.is_dir():
         for path in _files(folder):
             if path.match(name) and len(path.relative_to(folder).parts) > folders.count("/"):
                 yield path

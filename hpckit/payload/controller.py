@@ -184,7 +184,10 @@ class Job:
         self.state = replace(
             self.state, state=state, ended=time.time(), exit_code=code, reason=reason
         )
-        write_last_state(self.run_dir, self.state)
+        try:
+            write_last_state(self.run_dir, self.state)
+        except OSError as error:  # its folder is gone, perhaps: the other tasks go on
+            sys.stderr.write(f"{self.state.job_id}: its end is not recorded: {error}\n")
 
     def _clean(self) -> None:
         """End what a keeper has left that was killed: by now it is ours."""
@@ -235,6 +238,9 @@ def _look_at(jobs: "Sequence[Job]", spec: ControllerSpec, environ: Mapping[str, 
     """Do for each job what is due; one that cannot be started or watched is ended."""
     gate = _gate(spec.after)
     running = sum(job.child is not None for job in jobs)
+    for job in jobs:  # each takes its time: all of them at once
+        if cancel_asked(job.run_dir):
+            job.tell()
     for job in jobs:
         try:
             if cancel_asked(job.run_dir):

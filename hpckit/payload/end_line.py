@@ -1,8 +1,8 @@
 """A line from a script to its supervisor: the exit status of its end, and whether it met others.
 
 What is said on it: `3`, by `mpi_script`, which then waits for an answer; `met PID`, `alone PID` or
-`unknown PID`, by `importable/hpckit_meeting.py` at the end of any Python process that has the
-script's end of the line.
+`unknown PID` (`met` where MPI waits for the others), by `importable/hpckit_meeting.py` at the end
+of any Python process that has the script's end of the line.
 """
 
 import contextlib
@@ -51,13 +51,14 @@ class EndLine:
         Any process of the script may have; that none has, only the script itself can say.
         """
         lines = self._lines()
-        if any(line.startswith(b"met ") for line in lines):
+        if any(line.split(b" ")[0] == b"met" for line in lines):
             return True
         return False if b"alone %d" % pid in lines else None
 
     def at_its_end(self, pid: int) -> bool:
         """Say whether the script, process `pid`, is done but for what Python does at its end."""
-        return any(line.endswith(b" %d" % pid) for line in self._lines())
+        words = (b"met", b"alone", b"unknown")
+        return not {b"%s %d" % (word, pid) for word in words}.isdisjoint(self._lines())
 
     def _lines(self) -> list[bytes]:
         """Return what has been said in whole lines."""

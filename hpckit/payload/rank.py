@@ -3,6 +3,7 @@
 `python -m hpckit.payload.rank` is what torchrun and mpirun start for each rank.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -238,7 +239,8 @@ class RankProcess:
                 ends_by = time.monotonic() + _ENDS_WITHIN_S
             if ends_by and time.monotonic() > ends_by and not self._hangs:
                 self._hangs = True
-                _say(stderr, f"{HANGS_AT_END} for {_ENDS_WITHIN_S:g} s")
+                with contextlib.suppress(OSError):  # a full disk costs the advice, not the rank
+                    _say(stderr, f"{HANGS_AT_END} for {_ENDS_WITHIN_S:g} s")
             if not self._alone and os.getppid() != parent:
                 # slurmstepd was killed: Slurm cannot end this script any more.
                 self._alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S

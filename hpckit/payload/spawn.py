@@ -80,7 +80,8 @@ def run_all(command: list[str], environments: list[dict[str, str]]) -> int:
             break
         time.sleep(_POLL_S)
         reap(children)
-    stop_all(children, LOCAL_GRACE_S)
+    # The numbers of those that ended may be others' by now; what they left is adopted, and swept.
+    stop_all([child for child in children if child.returncode is None], LOCAL_GRACE_S)
     sweep(_LEFT_GRACE_S, children)
     if told:
         return 128 + told[0]

@@ -35,7 +35,8 @@ def adopt_orphans() -> None:
 def reap(known: "Collection[Popen[bytes]]" = ()) -> None:
     """Wait for all children that have ended; those that are `known` keep their statuses."""
     while (pid := _ended_child()) is not None:
-        child = next((child for child in known if child.pid == pid), None)
+        # An orphan may have the number of a known one that ended before.
+        child = next((row for row in known if row.pid == pid and row.returncode is None), None)
         if child is None:
             os.waitpid(pid, 0)
         else:

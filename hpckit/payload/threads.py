@@ -9,9 +9,8 @@ MKL_NUM_THREADS and its kin follow OMP_NUM_THREADS where they are not set themse
 import os
 from collections.abc import Mapping
 
+from hpckit.environ import OWN_THREADS, THREADS
 from hpckit.payload.task import Task
-
-THREADS = "OMP_NUM_THREADS"
 
 
 def threads(task: Task, environ: Mapping[str, str], cores: int | None = None) -> dict[str, str]:
@@ -24,7 +23,7 @@ def threads(task: Task, environ: Mapping[str, str], cores: int | None = None) ->
         return {}
     cores = cores or len(os.sched_getaffinity(0))
     share = _local(task, cores) if task.executor == "local" else _slurm(task, environ, cores)
-    return {} if share is None else {THREADS: str(share)}
+    return {} if share is None else {THREADS: str(share), OWN_THREADS: str(share)}
 
 
 def _local(task: Task, cores: int) -> int | None:

@@ -10,9 +10,9 @@ _SHELL_NAMES = frozenset((".sh", ".bash", ".zsh", ".ksh", ".csh", ".tcsh", ".slu
 _OTHER_NAMES = frozenset(
     (".r", ".jl", ".m", ".pl", ".rb", ".lua", ".c", ".cc", ".cpp", ".cu", ".f90")
 )
-_PYTHON_LINE = re.compile(rb"python|pypy|\buv\b")
+_PYTHON_LINE = re.compile(rb"python|pypy|\buv\b|\btorchrun\b|\baccelerate\b|\bsage\b")
 # How pip starts a script whose Python has a long path: sh reads one word here, Python a string.
-_BOTH = re.compile(rb"#![^\n]*\n(?:#[^\n]*\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )")
+_BOTH = re.compile(rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )")
 _START = 4096  # bytes
 _SHOWN = 80  # characters of a first line
 

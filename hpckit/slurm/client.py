@@ -37,6 +37,8 @@ _PATIENCE = "HPCKIT_PATIENCE"
 _SHARE, _LAST_S = 2 / 3, 3.0
 UNKNOWN_JOB = "Invalid job id"
 _COMPLAINT = re.compile(r"\b(?:error|fatal|invalid)\b", re.IGNORECASE)
+# What the dynamic linker says of a preload that is missing, in every program's stderr (ld.so(8)).
+_LINKER = "ld.so: "
 # What begins rows and parts columns, with the mark of one call (hpckit.slurm.rows): no words.
 _MARK = re.compile(r"[\x1e\x1f][0-9a-f]*")
 _ID_CHARACTERS = frozenset("0123456789_+")
@@ -189,8 +191,9 @@ def refusal(result: shell.Completed) -> CommandError:
 
 
 def _own_stderr(result: shell.Completed) -> str:
-    """Return stderr without what is said of jobs that Slurm does not know."""
-    return "\n".join(row for row in result.stderr.splitlines() if UNKNOWN_JOB not in row)
+    """Return stderr without what is said of jobs that Slurm does not know, and of libraries."""
+    rows = result.stderr.splitlines()
+    return "\n".join(row for row in rows if UNKNOWN_JOB not in row and _LINKER not in row)
 
 
 def _not_answered(result: shell.Completed) -> CommandError:

@@ -65,3 +65,10 @@ def test_an_allow_list_passes_what_it_names_and_what_every_job_needs() -> None:
     environ = dict.fromkeys(("HF_TOKEN", "WANDB_API_KEY", "PATH", "LMOD_CMD", "RANK"), "1")
     assert set(scrubbed_environment(environ, ["WANDB_*"])) == {"WANDB_API_KEY", "PATH", "LMOD_CMD"}
     assert set(scrubbed_environment(environ, [])) == {"PATH", "LMOD_CMD"}
+
+
+def test_threads_that_hpckit_set_do_not_go_into_a_nested_job() -> None:
+    own = {"OMP_NUM_THREADS": "4", "HPCKIT_THREADS": "4"}
+    assert scrubbed_environment(own) == {}
+    assert scrubbed_environment(own | {"OMP_NUM_THREADS": "8"}) == {"OMP_NUM_THREADS": "8"}
+    assert scrubbed_environment({"OMP_NUM_THREADS": "8"}) == {"OMP_NUM_THREADS": "8"}

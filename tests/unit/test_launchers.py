@@ -1,7 +1,7 @@
 import pytest
 
 from hpckit.errors import RequestError
-from hpckit.launchers import LAUNCHERS, Shape, find_launcher, mpirun_argv
+from hpckit.launchers import LAUNCHERS, Shape, find_launcher, mpirun_argv, srun_wait_s
 from hpckit.strategies import STRATEGIES, find_strategy
 
 TWO_BY_FOUR = Shape(nodes=2, tasks_per_node=4)
@@ -87,3 +87,14 @@ def test_unknown_names_are_refused() -> None:
         find_launcher("srn")
     with pytest.raises(RequestError, match=r"Unknown strategy 'zero'. Known: ddp, dp,"):
         find_strategy("zero")
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ((), 300), (("--wait=0",), 0), (("--wait", "7", "-x"), 7), (("-W", "8"), 8), (("-W9",), 9),
+        (("--wait=1", "-W2"), 2), (("--waitall",), 300), (("-w", "5"), 300),
+    ],
+)  # fmt: skip
+def test_how_long_srun_would_wait(words: tuple[str, ...], seconds: float) -> None:
+    assert srun_wait_s(words, 300) == seconds

@@ -116,3 +116,21 @@ def test_only_a_job_of_which_every_rank_worked_alone_is_told_so() -> None:
         rank(3),
     ):
         assert never_met("ddp", 4, [*alone[:3], other]) is None
+
+
+def test_a_module_beside_the_script_may_share_the_work_out(tmp_path: Path) -> None:
+    (tmp_path / "lib.py").write_text("import os\nrank = os.environ.get('RANK')\n")
+    assert told(tmp_path / "a.py", text="import lib\n") is None
+    (tmp_path / "lib.py").write_text("")
+    assert told(tmp_path / "a.py", text="import lib\n") is False
+
+
+def test_an_open_mpi_waits_for_the_others_after_that(tmp_path: Path) -> None:
+    """Its ranks are not at their ends: MPI_Finalize waits for all of them."""
+    line = EndLine()
+    os.write(line._theirs.fileno(), b"met\n")
+    assert (line.met(7), line.at_its_end(7)) == (True, False)
+    os.write(line._theirs.fileno(), b"alone 7\n")
+    assert line.at_its_end(7)
+    with line:
+        line.started()

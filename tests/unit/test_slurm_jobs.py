@@ -266,3 +266,9 @@ def test_mpi_types_are_heard_on_either_stream(fake: Fake) -> None:
     assert "openmpi" in cluster.mpi_types()
     fake("srun", recorded("srun-mpi-22.05.8.txt"))
     assert "pmi2" in cluster.mpi_types()
+
+
+def test_what_the_linker_says_is_no_complaint_of_slurms(fake: Fake) -> None:
+    said = "ERROR: ld.so: object 'libxalt_init.so' from LD_PRELOAD cannot be preloaded: ignored."
+    fake("squeue", f'echo "{said}" >&2')
+    assert jobs.squeue(["1"]) == {}

@@ -189,3 +189,9 @@ def test_an_ascii_locale_ends_no_command(here: Path) -> None:
     assert f"{folder}/größe.py" in done.stdout
     done = hpckit("status", "größe→", cwd=folder, **ascii_only)
     assert (done.returncode, "'größe→'" in done.stderr) == (2, True), done.stderr
+
+
+def test_the_line_to_copy_keeps_what_was_typed(here: Path, cli: Callable[..., Answer]) -> None:
+    (here / "t.py").write_text("")
+    answer = cli("submit", "ddp", "t.py", "--nodes", "2", "--lr", "-1", "--gpus", "4")
+    assert "hpckit submit ddp t.py --nodes 2 --gpus 4 -- --lr -1" in answer.err

@@ -45,10 +45,25 @@ def _tell() -> None:
     if line is None:
         return
     word = {True: b"met", False: b"alone", None: b"unknown"}[found]
+    # An open MPI waits for all ranks after this, in MPI_Finalize: the script is not at its end.
+    pid = b"" if found and _mpi_is_open() else b" %d" % os.getpid()
+    _send(line, word + pid + b"\n")
+
+
+def _send(number: int, text: bytes) -> None:
+    """Send without waiting: after thousands of Pythons the supervisor may no longer read."""
+    import socket  # noqa: PLC0415  # not before the end: it costs a script's start
+
     try:
-        os.write(line, b"%s %d\n" % (word, os.getpid()))
+        with socket.socket(fileno=os.dup(number)) as line:
+            line.send(text, socket.MSG_DONTWAIT)
     except OSError:
-        return  # the supervisor is gone
+        return  # the supervisor is gone, or has heard enough
+
+
+def _mpi_is_open() -> bool:
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
 
 
 def _met() -> "bool | None":
@@ -129,7 +144,18 @@ def _shares_work() -> bool:
     if script is None:
         return True  # `python -c`, or what a script was put into: nobody knows
     try:
-        with open(script, encoding="utf-8", errors="replace") as text:  # noqa: PTH123
-            return re.search(_OWN_SHARES, text.read(_MUCH)) is not None
+        for path in (script, *_modules_beside(script)):
+            with open(path, encoding="utf-8", errors="replace") as text:  # noqa: PTH123
+                if re.search(_OWN_SHARES, text.read(_MUCH)):
+                    return True
     except OSError:
         return True
+    return False
+
+
+def _modules_beside(script: str) -> "list[str]":
+    """Return the files of loaded modules below the script's folder, but for installed packages."""
+    folder = os.path.join(os.path.dirname(os.path.realpath(script)), "")  # noqa: PTH118, PTH120
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    known = (os.path.realpath(file) for file in files if file and file.endswith(".py"))
+    return [file for file in known if file.startswith(folder) and "site-packages" not in file]

@@ -12,6 +12,9 @@ def _go_on() -> None:
     """Run the sitecustomize that this one stands before: a distribution's, or the user's own."""
     here = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120
     others = [path for path in sys.path if os.path.realpath(path or ".") != here]
+    # Another hpckit's, of a job that this one was submitted from, would go on with this one.
+    ours = "hpckit_meeting.py"
+    others = [path for path in others if not os.path.exists(os.path.join(path, ours))]  # noqa: PTH110, PTH118
     spec = machinery.PathFinder.find_spec("sitecustomize", others)
     if spec and spec.loader:
         from importlib import util  # noqa: PLC0415  # it takes as long as all else here

@@ -1,6 +1,7 @@
 """Runs a user's command as if nothing stood between it and its caller: streams, signals, status."""
 
 import signal
+import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from hpckit import shell
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
+_POLL_S = 0.05
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -34,7 +36,9 @@ def run_alongside(argv: Sequence[str]) -> int:
         child = shell.spawn(argv, stdin=None, close_fds=False)
         for signum in early:
             child.send_signal(signum)
-        status = child.wait()
+        # A signal just before a call that blocks is heard after it only: at the command's end.
+        while (status := child.poll()) is None:
+            time.sleep(_POLL_S)
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
