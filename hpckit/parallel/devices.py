@@ -63,12 +63,13 @@ def find_replicas(spec: Spec = None, *, default: str = "first") -> tuple[Replica
     """
     if spec is None:
         spec = _default(default)
-    if isinstance(spec, int):
-        raise SetupError(
-            f"{spec} is not a device. Write its name, such as cuda:{spec}; for {spec} replicas on "
-            f"the CPU, cpu:{spec}. {available()}"
-        )
-    words = [spec] if isinstance(spec, str | re.Pattern | torch.device) else list(spec)
+    words = [spec] if isinstance(spec, str | re.Pattern | torch.device | int) else list(spec)
+    for word in words:
+        if isinstance(word, int):
+            raise SetupError(
+                f"{word} is not a device. Write its name, such as cuda:{word}; for {word} replicas "
+                f"on the CPU, cpu:{word}. {available()}"
+            )
     if not words:
         raise SetupError(f"No device is named. {available()}")
     devices = list(_distinct(_meant(word) for word in _spelt_out(words)))

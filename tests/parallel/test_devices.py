@@ -110,6 +110,7 @@ def test_all_by_default(gpus: None) -> None:
         ("GPU:1|2", ["'2' is not a device"]),
         ("GPU:(1", ["'GPU:(1' is not a device", "regular expression: missing )"]),
         (3, ["3 is not a device", "cuda:3", "cpu:3"]),
+        (["cuda:0", 1], ["1 is not a device", "cuda:1", "cpu:1"]),
         (r"GPU:2\d", ["No device matches", "2\\\\d"]),
         (re.compile("TPU:0"), ["No device matches 'TPU:0'", "cuda:11"]),
         ("/tpu:0", ["'/tpu:0' is not a device"]),

@@ -307,6 +307,12 @@ def test_what_cannot_be_done_to_a_model_of_a_scope() -> None:
     for wrong, words in (
         (lambda: half.step(), r"shape \(2,\) that does not belong to a module built"),
         (lambda: optimizer.step(lambda: 1.0), r"step\(closure\) evaluates the model again"),
+        (
+            lambda: optimizer.add_param_group({"params": []}),
+            r"add_param_group.* outside of run\(\)",
+        ),
+        (lambda: optimizer.load_state_dict({}), r"load_state_dict.* outside of run\(\)"),
+        (lambda: optimizer.state_dict(), r"state_dict.* outside of run\(\)"),
         (by_hand, r"Replica 1 has changed Linear\.weight by itself"),
         (
             lambda: strategy.all_reduce_gradients(model.parameters()),
@@ -316,6 +322,61 @@ def test_what_cannot_be_done_to_a_model_of_a_scope() -> None:
         with pytest.raises((RuntimeError, ValueError), match=words):
             strategy.run(wrong)
         assert type(model) is nn.Sequential
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+@pytest.mark.parametrize("thread", [True, False])
+def test_weights_taken_outside_of_a_run_are_refused(stepped: bool, thread: bool) -> None:
+    strategy = MirroredStrategy("cpu:2")
+    with strategy.scope():
+        model = network()
+    optimizer, outside = sgd(model), list(model.parameters())
+    model(INPUTS).sum().backward()
+    before = [weight.grad for weight in outside]
+
+    def penalised() -> None:
+        model(INPUTS).sum().backward()
+        if thread:
+            helper = threading.Thread(target=lambda: model(INPUTS).sum().backward())
+            helper.start()
+            helper.join()
+        else:
+            torch.stack([weight.square().sum() for weight in outside]).sum().backward()
+        if stepped:
+            optimizer.step()
+
+    with pytest.raises(RuntimeError, match=r"taken outside of run\(\), or in another thread"):
+        strategy.run(penalised)
+    assert all(weight.grad is grad for weight, grad in zip(outside, before, strict=True))
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_of_weights_are_refused(register: str) -> None:
+    strategy = MirroredStrategy("cpu:2")
+    with strategy.scope():
+        model = network()
+    handle = getattr(model[2].weight, register)(lambda _: None)  # type: ignore[index]
+    with pytest.raises(RuntimeError, match=r"Linear\.weight has a hook for its gradient"):
+        strategy.run(lambda: None)
+    handle.remove()
+    strategy.run(lambda: None)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_run_in_a_merge(replicas: int) -> None:
+    strategy = MirroredStrategy(f"cpu:{replicas}")
+    told: list[object] = []
+
+    def merged(_: MirroredStrategy) -> None:
+        told.append(strategy.run(lambda: 1))
+
+    def work() -> None:  # in a thread: where it waited for itself, only this test fails
+        strategy.run(lambda: get_replica_context().merge_call(merged))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])

@@ -18,9 +18,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from hpckit.parallel.mirrored import context
 from hpckit.parallel.mirrored.gradients import reduce_gradients
-from hpckit.parallel.mirrored.twins import Twins
+from hpckit.parallel.mirrored.twins import Twins, refuse_foreign
 
 _optimizers: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
+_ONLY_OUTSIDE = ("add_param_group", "load_state_dict", "state_dict")
 _noting = threading.Lock()  # nothing may be added to the set while it is read
 
 
@@ -58,10 +59,18 @@ def _delete_in_module(self: Any, name: str) -> None:  # noqa: ANN401
 
 def _of_optimizer(self: Any, name: str) -> Any:  # noqa: ANN401  # whatever the optimizer has
     here = context.replica_here()
-    asked = name in ("step", "zero_grad", "param_groups")
+    asked = name in ("step", "zero_grad", "param_groups", *_ONLY_OUTSIDE)
     if here is None or here.twins is None or not asked:
         return _plain(self).__getattribute__(self, name)
+    if name in _ONLY_OUTSIDE:
+        return functools.partial(_refuse_in_replica, name)
     return getattr(_Together(here, here.twins, self), name)
+
+
+def _refuse_in_replica(name: str, *_: object, **__: object) -> None:
+    raise RuntimeError(
+        f"optimizer.{name}() is of all replicas, and one cannot call it: call it outside of run()."
+    )
 
 
 def _plain(one: object) -> Any:  # noqa: ANN401
@@ -119,10 +128,14 @@ class _Together:
 
         def once(sent: list[Twins]) -> list[None]:
             first, *others = sent
+            refuse_foreign(parameters)
             with context.entered(context.Place(self.here.strategy)):
                 for parameter in parameters:
                     parameter.grad = first.weight(parameter).grad
                 self.optimizer.step()
+                for parameter in parameters:
+                    first.gradients[id(parameter)] = first.weight(parameter).grad
+                    parameter.grad = None
                 for twins in sent:
                     twins.follow(parameters)
             for twins in others:

@@ -19,12 +19,21 @@ from torch.nn.modules import module as torch_modules
 
 from hpckit.parallel.mirrored import context
 from hpckit.parallel.mirrored.answering import answering, optimizers_of, watch_optimizers
-from hpckit.parallel.mirrored.twins import Twins, keep, make_twins
+from hpckit.parallel.mirrored.twins import Twins, keep, make_twins, refuse_hooks, set_aside
 
 if TYPE_CHECKING:  # the strategy keeps what is built in its scope
     from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
 _running: ContextVar[Sequence[Twins] | None] = ContextVar("twins of a run", default=None)
+
+
+@contextmanager
+def _running_with(twins: Sequence[Twins]) -> Iterator[Sequence[Twins]]:
+    token = _running.set(twins)
+    try:
+        yield twins
+    finally:
+        _running.reset(token)
 
 
 class Built:
@@ -95,15 +104,17 @@ class Built:
         with self._lock:
             modules = self._settled()
             if len(replicas) == 1:
-                yield [Twins()]
-                return
-            twins = [make_twins(modules, replica) for replica in replicas]
-            token = _running.set(twins)
-            try:
-                with self._answering_by_replica(modules):
+                with _running_with([Twins()]) as twins:
                     yield twins
-            finally:
-                _running.reset(token)
+                return
+            refuse_hooks(modules)
+            twins = [make_twins(modules, replica) for replica in replicas]
+            with (
+                _running_with(twins),
+                set_aside(modules, twins[0]),
+                self._answering_by_replica(modules),
+            ):
+                yield twins
             keep(modules, twins)
 
     @contextmanager

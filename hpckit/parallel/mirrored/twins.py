@@ -1,6 +1,7 @@
 """Copies of modules for one replica and one run, and what of them is kept afterwards."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +18,8 @@ class Twins:
     modules: dict[int, nn.Module] = field(default_factory=dict)
     weights: dict[int, nn.Parameter] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
+    # Of the first replica: the gradients that the parameters have outside of the run.
+    gradients: dict[int, torch.Tensor | None] = field(default_factory=dict)
 
     def weight(self, parameter: torch.Tensor) -> nn.Parameter:
         """Return the copy of a parameter.
@@ -82,6 +85,57 @@ def _leaf(parameter: nn.Parameter, replica: Replica) -> nn.Parameter:
     if not replica.number:
         leaf.grad = parameter.grad
     return leaf
+
+
+def refuse_hooks(modules: Sequence[nn.Module]) -> None:
+    """Refuse parameters with hooks for their gradient: copies do not have them.
+
+    Raises:
+        RuntimeError: a parameter has one.
+    """
+    for module in modules:
+        for name, parameter in module._parameters.items():
+            if parameter is not None and (
+                parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+            ):
+                raise RuntimeError(
+                    f"{type(module).__name__}.{name} has a hook for its gradient (register_hook or "
+                    "register_post_accumulate_grad_hook), and several replicas cannot call it: "
+                    "remove the hook, and change gradients after backward() inside run()."
+                )
+
+
+@contextmanager
+def set_aside(modules: Sequence[nn.Module], first: Twins) -> Iterator[None]:
+    """Leave parameters without gradients, so that one that comes from outside is seen.
+
+    Raises:
+        RuntimeError: one came.
+    """
+    weights = {id(one): one for module in modules for one in module._parameters.values()}
+    parameters = [one for one in weights.values() if one is not None]
+    for parameter in parameters:
+        first.gradients[id(parameter)], parameter.grad = parameter.grad, None
+    try:
+        yield
+        refuse_foreign(parameters)
+    finally:
+        for parameter in parameters:
+            parameter.grad = first.gradients[id(parameter)]
+
+
+def refuse_foreign(parameters: Iterable[nn.Parameter]) -> None:
+    """Refuse gradients of parameters themselves, where replicas run and have copies.
+
+    Raises:
+        RuntimeError: there is one.
+    """
+    for parameter in parameters:
+        if parameter.grad is not None:
+            raise RuntimeError(
+                f"A weight of the model, of shape {tuple(parameter.shape)}, was used that was "
+                "taken outside of run(), or in another thread: take it from the model inside run()."
+            )
 
 
 @torch.no_grad()
