@@ -125,6 +125,12 @@ def test_a_module_beside_the_script_may_share_the_work_out(tmp_path: Path) -> No
     assert told(tmp_path / "a.py", text="import lib\n") is False
 
 
+def test_a_module_made_up_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where a job starts: most often the script's folder
+    made_up = "import types\nops = types.ModuleType('ops')\nops.__file__ = '_ops.py'\n"
+    assert told(tmp_path / "a.py", text=f"import sys\n{made_up}sys.modules['ops'] = ops") is False
+
+
 def test_an_open_mpi_waits_for_the_others_after_that(tmp_path: Path) -> None:
     """Its ranks are not at their ends: MPI_Finalize waits for all of them."""
     line = EndLine()

@@ -157,5 +157,6 @@ def _modules_beside(script: str) -> "list[str]":
     """Return the files of loaded modules below the script's folder, but for installed packages."""
     folder = os.path.join(os.path.dirname(os.path.realpath(script)), "")  # noqa: PTH118, PTH120
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    known = (os.path.realpath(file) for file in files if file and file.endswith(".py"))
+    # torch names files that do not exist for modules it makes up: "_ops.py", of no folder.
+    known = (os.path.realpath(f) for f in files if f and f.endswith(".py") and os.path.isabs(f))  # noqa: PTH117
     return [file for file in known if file.startswith(folder) and "site-packages" not in file]
