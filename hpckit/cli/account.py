@@ -2,9 +2,9 @@
 
 from hpckit.detect.ask import user_name
 from hpckit.errors import CommandError, PlanError
-from hpckit.plan.checks import off_switch
-from hpckit.plan.model import Plan
-from hpckit.plan.request import Request
+from hpckit.job.checks import off_switch
+from hpckit.job.job import Plan
+from hpckit.job.spec import Request
 from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
 from hpckit.slurm.client import ask
 

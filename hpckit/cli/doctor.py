@@ -36,7 +36,7 @@ from hpckit.doctor.script import script_checks
 from hpckit.doctor.site import site_checks
 from hpckit.errors import RequestError
 from hpckit.find import index_path
-from hpckit.plan.request import Request
+from hpckit.job.spec import Request
 from hpckit.runs import runs_root
 from hpckit.sites import Site, list_sites
 from hpckit.submission.model import Submission

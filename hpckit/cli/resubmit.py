@@ -31,7 +31,7 @@ from hpckit.cli.prepare import prepare
 from hpckit.cli.submit import parse_gpus
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import find_believed
-from hpckit.plan.request import Request, request_from_record
+from hpckit.job.spec import Request, request_from_record
 from hpckit.render import Rendered
 from hpckit.runs import Run
 from hpckit.submission.compare import differences

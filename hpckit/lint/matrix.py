@@ -7,9 +7,9 @@ from pathlib import Path
 
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.launchers import LAUNCHERS
-from hpckit.plan.make import make_plan
-from hpckit.plan.model import Machine, Plan
-from hpckit.plan.request import Request
+from hpckit.job.resolve import make_plan
+from hpckit.job.job import Machine, Plan
+from hpckit.job.spec import Request
 from hpckit.sites import MODULE_SYSTEMS, Partition, Site
 
 _ENVIRONMENTS = (

@@ -9,9 +9,9 @@ from hpckit.errors import TemplateError
 from hpckit.lint.finding import Finding, finding
 from hpckit.lint.matrix import matrix
 from hpckit.lint.scripts import bash_errors, late_options, shellcheck
-from hpckit.plan.model import Plan
+from hpckit.job.job import Plan
 from hpckit.render import Rendered, template_faults
-from hpckit.script import VARIABLES, RunPlace, make_script
+from hpckit.job.script import VARIABLES, RunPlace, make_script
 
 _PLACE = RunPlace(run_id="lint", dir=Path("/runs/it's 100%/lint"), cwd="/home/a b")
 

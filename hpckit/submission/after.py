@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hpckit.errors import PlanError, RequestError
 from hpckit.find import find_believed
-from hpckit.plan.checks import off_switch
+from hpckit.job.checks import off_switch
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.submission.asking import ended_jobs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpckit.environ import scrubbed_environment
 from hpckit.errors import RequestError, SubmissionError
-from hpckit.plan.model import Plan
+from hpckit.job.job import Plan
 from hpckit.shell import which
 from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience

@@ -23,7 +23,7 @@ from hpckit.localjob import (
     read_local_state,
 )
 from hpckit.payload.controller import ControllerSpec
-from hpckit.plan.model import Machine
+from hpckit.job.job import Machine
 from hpckit.runs import open_to_write
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from hpckit.collections import Collection, Found, Unusable
 from hpckit.errors import ConfigError
-from hpckit.plan.checks import off_switch
-from hpckit.plan.model import Plan
-from hpckit.plan.request import Request
+from hpckit.job.checks import off_switch
+from hpckit.job.job import Plan
+from hpckit.job.spec import Request
 from hpckit.render import Rendered
-from hpckit.script import RunPlace, make_script
+from hpckit.job.script import RunPlace, make_script
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

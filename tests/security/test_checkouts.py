@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.plan.request import Request
+from hpckit.job.spec import Request
 from hpckit.provenance import code_version
 from tests.conftest import add_program
 from tests.unit.checkouts import commit, edit, git, make_checkout

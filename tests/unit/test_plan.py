@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import PlanError, RequestError
-from hpckit.plan.checks import CHECKS
-from hpckit.plan.make import make_plan
-from hpckit.plan.model import Machine, Plan
-from hpckit.plan.request import Request, request_from_record
+from hpckit.job.checks import CHECKS
+from hpckit.job.resolve import make_plan
+from hpckit.job.job import Machine, Plan
+from hpckit.job.spec import Request, request_from_record
 from hpckit.sites import Partition, Site
 from hpckit.workloads import Parameter, Workload
 

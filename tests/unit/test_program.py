@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.plan.program import not_python
+from hpckit.job.program import not_python
 from tests.conftest import Answer
 
 PIPS = "#!/bin/sh\n'''exec' \"/a/long/path/python\" \"$0\" \"$@\"\n' '''\nimport sys\n"

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from hpckit.errors import TemplateError
-from hpckit.plan.make import make_plan
-from hpckit.plan.model import Machine, Plan
-from hpckit.plan.request import Request
+from hpckit.job.resolve import make_plan
+from hpckit.job.job import Machine, Plan
+from hpckit.job.spec import Request
 from hpckit.quoting import ShellCode
-from hpckit.script import (
+from hpckit.job.script import (
     VARIABLES,
     RunPlace,
     header,

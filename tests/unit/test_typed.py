@@ -11,7 +11,7 @@ import pytest
 
 from hpckit.cli.output import table
 from hpckit.collections import builtin_folder
-from hpckit.plan.checks import CHECKS
+from hpckit.job.checks import CHECKS
 from tests.conftest import HPCKIT, Answer, add_program, write_files
 
 Cli = Callable[..., Answer]

@@ -10,7 +10,7 @@ from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
 from hpckit.errors import TemplateError
 from hpckit.interpreter import own_python
-from hpckit.plan.model import Plan
+from hpckit.job.job import Plan
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
 from hpckit.sites import list_sites

@@ -3,9 +3,9 @@
 from hpckit.documents import nearest
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import PlanError, RequestError
-from hpckit.plan.model import Plan
-from hpckit.plan.program import not_python
-from hpckit.plan.request import Request
+from hpckit.job.job import Plan
+from hpckit.job.program import not_python
+from hpckit.job.spec import Request
 from hpckit.sites import Partition
 from hpckit.strategies import STRATEGIES
 from hpckit.units import format_minutes
