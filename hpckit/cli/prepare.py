@@ -13,11 +13,11 @@ from hpckit.collections import Collection, survey
 from hpckit.detect.mpi import choose_mpi, own_default
 from hpckit.errors import OutsideError, RequestError
 from hpckit.interpreter import own_python
-from hpckit.job.resolve import make_plan
 from hpckit.job.job import Machine, Plan
+from hpckit.job.resolve import make_plan
+from hpckit.job.script import RunPlace
 from hpckit.job.spec import Request
 from hpckit.runs import new_run_id, runs_root
-from hpckit.job.script import RunPlace
 from hpckit.sites import Site, list_sites
 from hpckit.slurm.client import patience
 from hpckit.slurm.cluster import config, mpi_types

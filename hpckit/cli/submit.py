@@ -23,9 +23,9 @@ from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.cli.prepare import prepare, say_plan, say_which_script
 from hpckit.errors import RequestError
-from hpckit.paths import typed_path
 from hpckit.job.checks import CHECKS
 from hpckit.job.spec import Request
+from hpckit.paths import typed_path
 from hpckit.submission.model import Submission, render_script
 from hpckit.units import parse_minutes
 

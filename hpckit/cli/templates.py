@@ -12,9 +12,9 @@ from hpckit.cli.output import note, print_json, say, show_text, table
 from hpckit.collections import content_hash, survey
 from hpckit.errors import RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason
+from hpckit.job.script import VARIABLES
 from hpckit.lint import Finding, lint_collection, lint_template
 from hpckit.render import find_template, list_templates, read_template
-from hpckit.job.script import VARIABLES
 from hpckit.stats.advice.check import check_rules
 from hpckit.stats.advice.loading import list_rules
 

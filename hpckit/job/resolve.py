@@ -5,11 +5,11 @@ from pathlib import Path
 
 from hpckit.documents import Scalar, nearest
 from hpckit.errors import PlanError, RequestError
-from hpckit.launchers import find_launcher
-from hpckit.paths import is_file, is_folder, nearest_name, typed_path
 from hpckit.job.checks import check_plan, off_switch
 from hpckit.job.job import Machine, Plan
 from hpckit.job.spec import Request
+from hpckit.launchers import find_launcher
+from hpckit.paths import is_file, is_folder, nearest_name, typed_path
 from hpckit.sites import Partition, Site
 from hpckit.strategies import Strategy, find_strategy
 from hpckit.workloads import Workload, split_setting

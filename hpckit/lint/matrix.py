@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.environments import Environment, EnvironmentKind
-from hpckit.launchers import LAUNCHERS
-from hpckit.job.resolve import make_plan
 from hpckit.job.job import Machine, Plan
+from hpckit.job.resolve import make_plan
 from hpckit.job.spec import Request
+from hpckit.launchers import LAUNCHERS
 from hpckit.sites import MODULE_SYSTEMS, Partition, Site
 
 _ENVIRONMENTS = (

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from hpckit.collections import Collection, Found
 from hpckit.errors import TemplateError
+from hpckit.job.job import Plan
+from hpckit.job.script import VARIABLES, RunPlace, make_script
 from hpckit.lint.finding import Finding, finding
 from hpckit.lint.matrix import matrix
 from hpckit.lint.scripts import bash_errors, late_options, shellcheck
-from hpckit.job.job import Plan
 from hpckit.render import Rendered, template_faults
-from hpckit.job.script import VARIABLES, RunPlace, make_script
 
 _PLACE = RunPlace(run_id="lint", dir=Path("/runs/it's 100%/lint"), cwd="/home/a b")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit import shell
 from hpckit.files import sealed_file
 from hpckit.interpreter import own_python
+from hpckit.job.job import Machine
 from hpckit.localjob import (
     CONTROLLER,
     ask_cancel,
@@ -23,7 +24,6 @@ from hpckit.localjob import (
     read_local_state,
 )
 from hpckit.payload.controller import ControllerSpec
-from hpckit.job.job import Machine
 from hpckit.runs import open_to_write
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from hpckit.collections import Collection, Found, Unusable
 from hpckit.errors import ConfigError
 from hpckit.job.checks import off_switch
 from hpckit.job.job import Plan
+from hpckit.job.script import RunPlace, make_script
 from hpckit.job.spec import Request
 from hpckit.render import Rendered
-from hpckit.job.script import RunPlace, make_script
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

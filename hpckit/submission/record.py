@@ -10,8 +10,8 @@ from typing import Any
 
 from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
-from hpckit.payload.task import Task
 from hpckit.job.job import Plan
+from hpckit.payload.task import Task
 from hpckit.provenance import code_version
 from hpckit.render import Rendered, template_record
 from hpckit.runs import SCHEMA

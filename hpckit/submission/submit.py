@@ -14,14 +14,14 @@ from hpckit.errors import (
     UnknownOutcomeError,
 )
 from hpckit.interpreter import own_python
+from hpckit.job.job import Plan
+from hpckit.job.script import signal_delay_s, submitit_folder
 from hpckit.launchers import srun_wait_s
 from hpckit.logs import JOB_LOG
 from hpckit.payload.controller import ControllerSpec
 from hpckit.payload.task import MAX_JSON_BYTES, Task
-from hpckit.job.job import Plan
 from hpckit.render import Rendered
 from hpckit.runs import Run, open_to_write, write_text
-from hpckit.job.script import signal_delay_s, submitit_folder
 from hpckit.submission.ending import cancel_in_slurm, is_unheeded, unheeded
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember

@@ -13,12 +13,12 @@ from hpckit import script
 from hpckit.collections import Collection
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import ConfigError, HpckitError, RequestError, TemplateError
-from hpckit.job.resolve import make_plan
 from hpckit.job.job import Machine, Plan
+from hpckit.job.resolve import make_plan
+from hpckit.job.script import RunPlace, make_context, make_script
 from hpckit.job.spec import Request
 from hpckit.quoting import shell_word
 from hpckit.render import find_template
-from hpckit.job.script import RunPlace, make_context, make_script
 from hpckit.sites import Site
 from tests.security.reading import commands, options
 from tests.security.strings import PRINTABLE, UNPRINTABLE

@@ -13,11 +13,11 @@ from hpckit import __version__
 from hpckit.collections import builtin_folder
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.interpreter import own_python
-from hpckit.lint import bash_errors, late_options, shellcheck
-from hpckit.job.resolve import make_plan
 from hpckit.job.job import Machine
-from hpckit.job.spec import Request
+from hpckit.job.resolve import make_plan
 from hpckit.job.script import RunPlace, make_script
+from hpckit.job.spec import Request
+from hpckit.lint import bash_errors, late_options, shellcheck
 from hpckit.sites import Site, load_site
 from hpckit.workloads import load_workload
 from tests.unit.made import BUILTIN

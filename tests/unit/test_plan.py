@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.checks import CHECKS
-from hpckit.job.resolve import make_plan
 from hpckit.job.job import Machine, Plan
+from hpckit.job.resolve import make_plan
 from hpckit.job.spec import Request, request_from_record
 from hpckit.sites import Partition, Site
 from hpckit.workloads import Parameter, Workload

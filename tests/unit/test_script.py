@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from hpckit.errors import TemplateError
-from hpckit.job.resolve import make_plan
 from hpckit.job.job import Machine, Plan
-from hpckit.job.spec import Request
-from hpckit.quoting import ShellCode
+from hpckit.job.resolve import make_plan
 from hpckit.job.script import (
     VARIABLES,
     RunPlace,
@@ -19,6 +17,8 @@ from hpckit.job.script import (
     make_script,
     one_line,
 )
+from hpckit.job.spec import Request
+from hpckit.quoting import ShellCode
 from hpckit.sites import Site
 from tests.unit.made import BUILTIN, collection
 

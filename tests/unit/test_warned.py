@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from hpckit.errors import JobError
-from hpckit.payload.task import Task
 from hpckit.job.script import signal_delay_s
+from hpckit.payload.task import Task
 from hpckit.submission import in_job
 from hpckit.submission.in_job import Payload
 
