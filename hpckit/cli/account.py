@@ -3,15 +3,15 @@
 from hpckit.detect.ask import user_name
 from hpckit.errors import CommandError, PlanError
 from hpckit.job.checks import off_switch
-from hpckit.job.job import Plan
-from hpckit.job.spec import Request
+from hpckit.job.job import Job
+from hpckit.job.spec import JobSpec
 from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
 from hpckit.slurm.client import ask
 
 _OPTIONS = ("--account", "-A")
 
 
-def account_note(plan: Plan, request: Request) -> tuple[str, ...]:
+def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:
     """Return what to say of a job that names no account where one is needed.
 
     Slurm's own default account of the user is as good as one that was named.
@@ -19,9 +19,9 @@ def account_note(plan: Plan, request: Request) -> tuple[str, ...]:
     Raises:
         PlanError: there is none, and Slurm has no default for this user.
     """
-    given = plan.account or any(word.startswith(_OPTIONS) for word in plan.site.sbatch_args)
-    needed = plan.executor == "slurm" and plan.site.account_required
-    if given or not needed or "account" in request.skip_checks:
+    given = job.account or any(word.startswith(_OPTIONS) for word in job.site.sbatch_args)
+    needed = job.executor == "slurm" and job.site.account_required
+    if given or not needed or "account" in spec.skip_checks:
         return ()
     user = user_name()
     try:
@@ -31,11 +31,11 @@ def account_note(plan: Plan, request: Request) -> tuple[str, ...]:
         rows = parse_associations(ask(associations_argv(user)).stdout)
     except CommandError:
         return (
-            f"site {plan.site.name!r} needs an account. You gave none, and Slurm does not answer "
+            f"site {job.site.name!r} needs an account. You gave none, and Slurm does not answer "
             "which one is your default: give --account NAME",
         )
     yours = ", ".join(dict.fromkeys(row.account for row in rows)) or "none"
     raise PlanError(
-        f"Site {plan.site.name!r} needs an account. You gave none, and Slurm has no default for "
+        f"Site {job.site.name!r} needs an account. You gave none, and Slurm has no default for "
         f"you. Give --account NAME (your accounts in Slurm: {yours}). {off_switch('account')}"
     )

@@ -7,12 +7,12 @@ import typer
 from hpckit.cli.arguments import say_settled
 from hpckit.cli.follow import LiveView, NeverStarting, say_notes
 from hpckit.cli.output import note, print_json, say
-from hpckit.cli.prepare import say_plan
+from hpckit.cli.prepare import say_job
 from hpckit.cli.view import status_line, submit_record
 from hpckit.runs import Run
 from hpckit.submission.model import Submission
 from hpckit.submission.states import RunStatus, statuses
-from hpckit.submission.submit import submit as submit_plan
+from hpckit.submission.submit import submit as submit_job
 from hpckit.submission.waiting import wait as wait_for
 
 
@@ -23,11 +23,11 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
     say_settled(submission.place.dir.parent)
-    if submission.plan.executor == "local":  # it starts at once, and there may be a warning
-        found = submit_plan(submission, tell=note, ready=lambda: say_plan(submission))
+    if submission.job.executor == "local":  # it starts at once, and there may be a warning
+        found = submit_job(submission, tell=note, ready=lambda: say_job(submission))
     else:
-        found = submit_plan(submission, tell=note)
-        say_plan(submission)
+        found = submit_job(submission, tell=note)
+        say_job(submission)
     _say_submitted(submission, found, json=json)
     if not (wait or follow):
         if json:
@@ -55,12 +55,12 @@ def _first_bad(ended: list[RunStatus]) -> RunStatus:
 
 def _document(submission: Submission, found: list[RunStatus]) -> dict[str, Any]:
     records = [submit_record(status) for status in found]
-    return {"jobs": records} if submission.plan.is_array else records[0]
+    return {"jobs": records} if submission.job.is_array else records[0]
 
 
 def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> None:
     first = found[0]
-    if submission.plan.is_array:
+    if submission.job.is_array:
         text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1})"
     else:
         text = f"Submitted {first.job_id}"

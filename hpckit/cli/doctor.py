@@ -36,7 +36,7 @@ from hpckit.doctor.script import script_checks
 from hpckit.doctor.site import site_checks
 from hpckit.errors import RequestError
 from hpckit.find import index_path
-from hpckit.job.spec import Request
+from hpckit.job.spec import JobSpec
 from hpckit.runs import runs_root
 from hpckit.sites import Site, list_sites
 from hpckit.submission.model import Submission
@@ -98,11 +98,11 @@ def _of_site(
     checks = list(site_checks(site, path, found))
     checks += environment_checks(site, timeout_s)
     checks += folder_checks(root, index_path().parent, on_cluster=found is not None)
-    request = Request(
+    spec = JobSpec(
         target="serial", script=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
         executor=executor, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
-    checks += attempt("a small job", lambda: script_checks(prepare(request, root)))
+    checks += attempt("a small job", lambda: script_checks(prepare(spec, root)))
     return checks
 
 
@@ -132,16 +132,16 @@ def mpi(
     many, per_node = of_mpi.shape(found, partition or here.partition) if found else (1, 2)
     if nodes is not None:
         many, per_node = nodes, of_mpi.RANKS // nodes
-    request = Request(
+    spec = JobSpec(
         target="mpi", script=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
         nodes=many, tasks_per_node=per_node, launcher="mpirun", site=site, partition=partition,
         account=account, env=env, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
     jobs = {
-        of_mpi.srun_label(kind): of_mpi.through_srun(_named(request, runs, kind), kind)
+        of_mpi.srun_label(kind): of_mpi.through_srun(_named(spec, runs, kind), kind)
         for kind in (of_mpi.srun_kinds(here, found) if found else ())
     }
-    jobs[of_mpi.MPIRUN] = _named(request, runs, of_mpi.MPIRUN)
+    jobs[of_mpi.MPIRUN] = _named(spec, runs, of_mpi.MPIRUN)
     used = of_mpi.used_label(here, found) if found else of_mpi.MPIRUN
     trials = run_trials(jobs, parse_minutes(within) * 60)
     checks = list(of_mpi.mpi_checks(trials, used, _path(here)))
@@ -150,8 +150,8 @@ def mpi(
     _end(checks, json=json)
 
 
-def _named(request: Request, runs: Path | None, word: str) -> Submission:
-    return prepare(replace(request, name=f"doctor-{word}"), runs)
+def _named(spec: JobSpec, runs: Path | None, word: str) -> Submission:
+    return prepare(replace(spec, name=f"doctor-{word}"), runs)
 
 
 def _path(site: Site) -> str:
@@ -178,14 +178,14 @@ def gpu(
     kind, count = parse_gpus(gpus)
     if not count:
         raise RequestError(f"--gpus {gpus}: this check needs at least one GPU.")
-    request = Request(
+    spec = JobSpec(
         target="ddp", script=str(JOBS / "gpu_hello.py"), gpus=count, gpu_type=kind,
         nodes=nodes, site=site, partition=partition, account=account, env=env,
         time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
-    submission = _named(request, runs, "gpu")
+    submission = _named(spec, runs, "gpu")
     [trial] = run_trials({"gpu": submission}, parse_minutes(within) * 60)
-    _end(list(gpu_checks(trial, submission.plan.ranks)), json=json)
+    _end(list(gpu_checks(trial, submission.job.ranks)), json=json)
 
 
 def _end(checks: Sequence[Check], *, json: bool) -> None:

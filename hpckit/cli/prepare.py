@@ -13,10 +13,10 @@ from hpckit.collections import Collection, survey
 from hpckit.detect.mpi import choose_mpi, own_default
 from hpckit.errors import OutsideError, RequestError
 from hpckit.interpreter import own_python
-from hpckit.job.job import Machine, Plan
-from hpckit.job.resolve import make_plan
+from hpckit.job.job import Job, Machine
+from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
-from hpckit.job.spec import Request
+from hpckit.job.spec import JobSpec
 from hpckit.runs import new_run_id, runs_root
 from hpckit.sites import Site, list_sites
 from hpckit.slurm.client import patience
@@ -31,7 +31,7 @@ EXECUTORS = ("auto", "slurm", "local")
 
 
 @patience()
-def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Submission:
+def prepare(spec: JobSpec, runs: Path | None, *, preview: bool = False) -> Submission:
     """Work a request out to the point of submitting. `preview` needs no Slurm.
 
     Raises:
@@ -39,26 +39,26 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
     """
     around = survey()
     collections = around.collections
-    refuse_unusable(around.unusable, _asked_for(request), request)
-    site = find_site(request.site, collections)
-    refuse_unusable(around.unusable, frozenset({f"templates/sites/{site.name}.yaml"}), request)
+    refuse_unusable(around.unusable, _asked_for(spec), spec)
+    site = find_site(spec.site, collections)
+    refuse_unusable(around.unusable, frozenset({f"templates/sites/{site.name}.yaml"}), spec)
     say_left_out(around.unusable)
-    workload = _workload(request, collections)
-    executor = choose_executor(request.executor, preview=preview)
+    workload = _workload(spec, collections)
+    executor = choose_executor(spec.executor, preview=preview)
     machine = _this_machine() if executor == "local" else None
-    site, notes = _with_mpi(request, site, workload, executor)
+    site, notes = _with_mpi(spec, site, workload, executor)
     python = own_python()[0]
-    plan = make_plan(request, site, workload, python=python, machine=machine, notes=notes)
-    plan = replace(plan, notes=(*plan.notes, *account_note(plan, request)))
+    job = resolve(spec, site, workload, python=python, machine=machine, notes=notes)
+    job = replace(job, notes=(*job.notes, *account_note(job, spec)))
     root = runs_root(runs, site.runs, os.environ)
-    run_id = new_run_id(plan.name)
-    if not preview and "after" not in request.skip_checks:
-        refuse_hopeless(request.after, root)
-    dependencies = [dependency(word, executor, root) for word in request.after]
+    run_id = new_run_id(job.name)
+    if not preview and "after" not in spec.skip_checks:
+        refuse_hopeless(spec.after, root)
+    dependencies = [dependency(word, executor, root) for word in spec.after]
     site_file = list_sites(collections).get(site.name)
     return Submission(
-        request=request,
-        plan=plan,
+        spec=spec,
+        job=job,
         place=RunPlace(
             run_id=run_id,
             dir=root / run_id,
@@ -72,15 +72,15 @@ def prepare(request: Request, runs: Path | None, *, preview: bool = False) -> Su
     )
 
 
-def _asked_for(request: Request) -> frozenset[str]:
+def _asked_for(spec: JobSpec) -> frozenset[str]:
     """Return the files that a request names, by their paths in a collection."""
-    template = request.template
+    template = spec.template
     names = {f"templates/{template}", f"templates/slurm/{template}.sh.j2"}
-    if request.script is None:
-        spellings = (request.target.replace("_", "-"), request.target.replace("-", "_"))
-        names |= {f"workloads/{name}/workload.yaml" for name in (request.target, *spellings)}
-    if request.site:
-        names.add(f"templates/sites/{request.site}.yaml")
+    if spec.script is None:
+        spellings = (spec.target.replace("_", "-"), spec.target.replace("-", "_"))
+        names |= {f"workloads/{name}/workload.yaml" for name in (spec.target, *spellings)}
+    if spec.site:
+        names.add(f"templates/sites/{spec.site}.yaml")
     return frozenset(names)
 
 
@@ -92,11 +92,11 @@ def _this_machine() -> Machine:
 
 
 def _with_mpi(
-    request: Request, site: Site, workload: Workload | None, executor: str
+    spec: JobSpec, site: Site, workload: Workload | None, executor: str
 ) -> tuple[Site, tuple[str, ...]]:
     """Find out how srun starts MPI ranks where the site does not say so."""
-    strategy = find_strategy(workload.strategy if workload else request.target)
-    launcher = request.launcher or (workload and workload.launcher) or strategy.default_launcher
+    strategy = find_strategy(workload.strategy if workload else spec.target)
+    launcher = spec.launcher or (workload and workload.launcher) or strategy.default_launcher
     asks = strategy.mpi and launcher == "srun" and site.mpi is None and executor == "slurm"
     if not asks or not sbatch_answers():
         return site, ()
@@ -113,23 +113,23 @@ def _with_mpi(
     return replace(site, mpi=chosen), (f"MPI: srun --mpi={chosen} ({why})",)
 
 
-def _workload(request: Request, collections: tuple[Collection, ...]) -> Workload | None:
-    if request.script is None:
+def _workload(spec: JobSpec, collections: tuple[Collection, ...]) -> Workload | None:
+    if spec.script is None:
         known = {name.replace("-", "_") for name in list_workloads(collections)}
-        key = request.target.replace("-", "_")
-        if key not in known and request.target in STRATEGIES:
+        key = spec.target.replace("-", "_")
+        if key not in known and spec.target in STRATEGIES:
             raise RequestError(
-                f"{request.target!r} is a strategy, and no workload has that name: give "
-                f"your script, as in `hpckit submit {request.target} train.py`."
+                f"{spec.target!r} is a strategy, and no workload has that name: give "
+                f"your script, as in `hpckit submit {spec.target} train.py`."
             )
-        return load_workload(request.target, collections)
-    if request.target not in STRATEGIES and Path(request.script).name in STRATEGIES:
-        line = shlex.join([Path(request.script).name, request.target])
+        return load_workload(spec.target, collections)
+    if spec.target not in STRATEGIES and Path(spec.script).name in STRATEGIES:
+        line = shlex.join([Path(spec.script).name, spec.target])
         raise RequestError(f"The strategy comes first, then the script: hpckit submit {line}")
-    if request.target not in STRATEGIES:
+    if spec.target not in STRATEGIES:
         raise RequestError(
-            f"{request.target!r} is not a strategy; a script needs one of {', '.join(STRATEGIES)}: "
-            f"hpckit submit ddp {request.script}. A workload's arguments go after `--`."
+            f"{spec.target!r} is not a strategy; a script needs one of {', '.join(STRATEGIES)}: "
+            f"hpckit submit ddp {spec.script}. A workload's arguments go after `--`."
         )
     return None
 
@@ -167,39 +167,39 @@ def sbatch_answers() -> bool:
     )
 
 
-def say_plan(submission: Submission) -> None:
+def say_job(submission: Submission) -> None:
     """Say on stderr what a submission comes to."""
-    plan = submission.plan
-    count = f"{len(plan.tasks)} x " if plan.is_array else ""
-    shape = f"{plan.nodes} node(s) x {plan.gpus_per_node} GPU(s) = {plan.total_gpus} GPU(s)"
-    if not plan.gpus_per_node:
-        shape = f"{plan.nodes} node(s), no GPU"
-    where = "this machine" if plan.executor == "local" else f"Slurm, site {plan.site.name}"
+    job = submission.job
+    count = f"{len(job.tasks)} x " if job.is_array else ""
+    shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
+    if not job.gpus_per_node:
+        shape = f"{job.nodes} node(s), no GPU"
+    where = "this machine" if job.executor == "local" else f"Slurm, site {job.site.name}"
     note(
-        f"{plan.name}: {count}{shape}, {plan.ranks} rank(s){launched_by(plan)}, "
-        f"limit {format_minutes(plan.time_min)}, on {where}"
+        f"{job.name}: {count}{shape}, {job.ranks} rank(s){launched_by(job)}, "
+        f"limit {format_minutes(job.time_min)}, on {where}"
     )
-    found = plan.workload.found if plan.workload else None
+    found = job.workload.found if job.workload else None
     if found and found.collection.origin != "built-in":
         at = found.collection.revision and f" at {found.collection.revision}"
         note(f"workload {found.path.parent} of collection {found.collection.label()}{at}")
     for row in submission.collections:
         if row.changed:
             note(f"note: {row.name} has changed since it was pinned: hpckit collections verify")
-    for line in plan.notes:
+    for line in job.notes:
         note(f"note: {line}")
 
 
 def say_which_script(submission: Submission) -> None:
     """Say on stderr whose script a dry run prints, where a submission would not use it."""
-    if submission.request.executor == "auto" and not sbatch_answers():
+    if submission.spec.executor == "auto" and not sbatch_answers():
         note(
             "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
             "would run on this machine: --executor local prints that script"
         )
 
 
-def launched_by(plan: Plan) -> str:
+def launched_by(job: Job) -> str:
     """Name the launcher, unless it is the local stand-in for srun."""
-    local = plan.executor == "local" and plan.launcher.name == "srun"
-    return "" if local else f" by {plan.launcher.name}"
+    local = job.executor == "local" and job.launcher.name == "srun"
+    return "" if local else f" by {job.launcher.name}"

@@ -31,7 +31,7 @@ from hpckit.cli.prepare import prepare
 from hpckit.cli.submit import parse_gpus
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import find_believed
-from hpckit.job.spec import Request, request_from_record
+from hpckit.job.spec import JobSpec, spec_from_record
 from hpckit.render import Rendered
 from hpckit.runs import Run
 from hpckit.submission.compare import differences
@@ -88,16 +88,14 @@ def resubmit(
         "launcher": launcher,
         "max_requeues": max_requeues,
     }
-    request = request_from_record(old.record["request"])
+    spec = spec_from_record(old.record["request"])
     if job_id == old.job_id or job_id == old.run_id:
-        request = single_task(request, old)
-    request = with_settings(request, tuple(settings or ()))
-    request = replace(
-        request, **{key: value for key, value in changes.items() if value is not None}
-    )
+        spec = single_task(spec, old)
+    spec = with_settings(spec, tuple(settings or ()))
+    spec = replace(spec, **{key: value for key, value in changes.items() if value is not None})
     root = default_root(runs) if runs or not old.mine else old.dir.parent
     _go_there(old)
-    submission = prepare(request, root, preview=dry_run)
+    submission = prepare(spec, root, preview=dry_run)
     rendered = render_script(submission)
     if not old.mine:
         note(_whose(old, rendered))
@@ -123,29 +121,29 @@ def _whose(run: Run, rendered: Rendered) -> str:
     )
 
 
-def single_task(request: Request, run: Run) -> Request:
+def single_task(spec: JobSpec, run: Run) -> JobSpec:
     """Turn an array's request into that of one of its tasks: its values become plain settings."""
     array = run.record.get("array")
     if not array:
-        return request
-    keys = [text.partition("=")[0].replace("_", "-") for text in request.array]
-    if request.script is None:
+        return spec
+    keys = [text.partition("=")[0].replace("_", "-") for text in spec.array]
+    if spec.script is None:
         known = run.record["parameters"]
         if missing := [key for key in keys if key not in known]:
             raise RequestError(f"Run {run.run_id} records no parameter {missing[0]!r}: damaged?")
         values = tuple(f"{key}={known[key]}" for key in keys)
-        request = with_settings(request, values)
+        spec = with_settings(spec, values)
     else:
         extra = len(run.record["command"]) - 2 * len(keys)
-        request = replace(request, args=(*request.args, *run.record["command"][extra:]))
-    return replace(request, array=(), parallel=None)
+        spec = replace(spec, args=(*spec.args, *run.record["command"][extra:]))
+    return replace(spec, array=(), parallel=None)
 
 
-def with_settings(request: Request, settings: tuple[str, ...]) -> Request:
+def with_settings(spec: JobSpec, settings: tuple[str, ...]) -> JobSpec:
     """Replace `--set` values of the same key, and add the rest."""
     new = {text.partition("=")[0].replace("_", "-") for text in settings}
-    kept = [t for t in request.settings if t.partition("=")[0].replace("_", "-") not in new]
-    return replace(request, settings=(*kept, *settings))
+    kept = [t for t in spec.settings if t.partition("=")[0].replace("_", "-") not in new]
+    return replace(spec, settings=(*kept, *settings))
 
 
 def _go_there(run: Run) -> None:

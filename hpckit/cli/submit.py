@@ -21,10 +21,10 @@ from hpckit.cli.arguments import (
 )
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.output import note, print_json, say, show_text
-from hpckit.cli.prepare import prepare, say_plan, say_which_script
+from hpckit.cli.prepare import prepare, say_job, say_which_script
 from hpckit.errors import RequestError
 from hpckit.job.checks import CHECKS
-from hpckit.job.spec import Request
+from hpckit.job.spec import JobSpec
 from hpckit.paths import typed_path
 from hpckit.submission.model import Submission, render_script
 from hpckit.units import parse_minutes
@@ -129,7 +129,7 @@ def submit(
     """Submit a workload, or your own script, as one job or an array; return at once."""
     _say_swallowed(context.obj or ())
     gpu_type, gpu_count = parse_gpus(gpus)
-    request = Request(
+    spec = JobSpec(
         target=name,
         script=None if script is None else str(typed_path(script)),
         args=tuple(context.obj or ()),
@@ -160,7 +160,7 @@ def submit(
         sample_interval_s=sample_interval,
         skip_checks=tuple(skip_check or ()),
     )
-    submission = prepare(request, runs, preview=dry_run)
+    submission = prepare(spec, runs, preview=dry_run)
     if dry_run:
         _preview(submission, json=json)
     elif check:
@@ -200,7 +200,7 @@ def parse_gpus(text: str | None) -> tuple[str | None, int | None]:
 
 def _preview(submission: Submission, *, json: bool) -> None:
     script = render_script(submission).text
-    say_plan(submission)
+    say_job(submission)
     say_which_script(submission)
     if json:
         print_json({"run_id": submission.place.run_id, "script": script})

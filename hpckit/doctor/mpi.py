@@ -40,9 +40,9 @@ def shape(found: Detected, partition: str | None) -> tuple[int, int]:
 
 def through_srun(submission: Submission, kind: str) -> Submission:
     """Return the same job, whose ranks srun starts with that kind of MPI."""
-    site = replace(submission.plan.site, mpi=kind)
-    plan = replace(submission.plan, site=site, launcher=find_launcher("srun"))
-    return replace(submission, plan=plan)
+    site = replace(submission.job.site, mpi=kind)
+    job = replace(submission.job, site=site, launcher=find_launcher("srun"))
+    return replace(submission, job=job)
 
 
 def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check]:

@@ -14,11 +14,11 @@ def script_checks(submission: Submission) -> Iterator[Check]:
     template = rendered.templates[0].path
     faults = [*late_options(rendered.text), *bash_errors(rendered.text)]
     for line, message in faults:
-        todo = f"hpckit templates lint {submission.plan.template}"
+        todo = f"hpckit templates lint {submission.job.template}"
         yield bad(f"line {line} of the job script: {message}", todo)
     if not faults:
         yield good(f"template {template} gives a valid job script")
-    if submission.plan.executor == "slurm":
+    if submission.job.executor == "slurm":
         yield good(check_with_slurm(submission).removesuffix("."))
     else:
         yield unknown(

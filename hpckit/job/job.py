@@ -20,7 +20,7 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Job:
     """One job, or one array of jobs, fully worked out.
 
     Attributes:

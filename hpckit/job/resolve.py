@@ -5,9 +5,9 @@ from pathlib import Path
 
 from hpckit.documents import Scalar, nearest
 from hpckit.errors import PlanError, RequestError
-from hpckit.job.checks import check_plan, off_switch
-from hpckit.job.job import Machine, Plan
-from hpckit.job.spec import Request
+from hpckit.job.checks import check_job, off_switch
+from hpckit.job.job import Job, Machine
+from hpckit.job.spec import JobSpec
 from hpckit.launchers import find_launcher
 from hpckit.paths import is_file, is_folder, nearest_name, typed_path
 from hpckit.sites import Partition, Site
@@ -18,15 +18,15 @@ from hpckit.workloads import Workload, split_setting
 _CROWD = 4
 
 
-def make_plan(
-    request: Request,
+def resolve(
+    spec: JobSpec,
     site: Site,
     workload: Workload | None,
     *,
     python: str,
     machine: Machine | None = None,
     notes: tuple[str, ...] = (),
-) -> Plan:
+) -> Job:
     """Work a request out. `machine` is given for the local executor, None for Slurm.
 
     `notes` are what was found out about the site on the way, for people to read.
@@ -34,77 +34,77 @@ def make_plan(
     Raises:
         PlanError: the request does not fit the site. RequestError: a value is wrong.
     """
-    strategy = find_strategy(workload.strategy if workload else request.target)
-    partition = _partition(request, site) if machine is None else None
-    nodes = request.nodes or 1
-    gpus = _gpus_per_node(request, workload, strategy, machine)
-    tasks_per_node = (gpus or request.tasks_per_node or 1) if strategy.rank_per_gpu else 1
-    script = _script(request, workload)
-    environment = site.find_environment(request.env or (workload.environment if workload else None))
-    settings = workload.parse_settings(request.settings) if workload else {}
-    task_settings = _array_settings(request, workload)
+    strategy = find_strategy(workload.strategy if workload else spec.target)
+    partition = _partition(spec, site) if machine is None else None
+    nodes = spec.nodes or 1
+    gpus = _gpus_per_node(spec, workload, strategy, machine)
+    tasks_per_node = (gpus or spec.tasks_per_node or 1) if strategy.rank_per_gpu else 1
+    script = _script(spec, workload)
+    environment = site.find_environment(spec.env or (workload.environment if workload else None))
+    settings = workload.parse_settings(spec.settings) if workload else {}
+    task_settings = _array_settings(spec, workload)
     device, more_notes = _device(machine, nodes, gpus, strategy)
     ranks = nodes * tasks_per_node
     several = machine is not None and ranks > 1
     more_notes += _crowd(machine, ranks)
-    plan = Plan(
-        name=request.name or (workload.name if workload else script.stem),
+    job = Job(
+        name=spec.name or (workload.name if workload else script.stem),
         executor="slurm" if machine is None else "local",
         site=site,
         strategy=strategy,
-        launcher=find_launcher(_launcher_name(request, workload, strategy, local=several)),
+        launcher=find_launcher(_launcher_name(spec, workload, strategy, local=several)),
         workload=workload,
         environment=environment,
         script=script,
         command=(
             *environment.command(python),
             str(script),
-            *_arguments(request, workload, settings),
+            *_arguments(spec, workload, settings),
         ),
         tasks=tuple(_task_arguments(values, workload) for values in task_settings),
         task_settings=task_settings,
         settings=settings,
-        is_array=bool(request.array),
-        parallel=request.parallel,
+        is_array=bool(spec.array),
+        parallel=spec.parallel,
         nodes=nodes,
         gpus_per_node=gpus,
-        gpu_type=(request.gpu_type or site.gpu_type) if gpus else None,
+        gpu_type=(spec.gpu_type or site.gpu_type) if gpus else None,
         tasks_per_node=tasks_per_node,
-        cpus_per_task=_cpus_per_task(request, site, workload, partition, gpus, tasks_per_node),
-        mem_gb=request.mem_gb or (workload.mem_gb if workload else None),
-        time_min=request.time_min or (workload and workload.time_min) or site.time_min,
-        partition=request.partition or site.partition,
-        account=request.account or site.account,
-        qos=request.qos or site.qos,
-        constraint=request.constraint or site.constraint,
-        reservation=request.reservation,
-        exclude=request.exclude,
-        template=request.template,
-        max_requeues=request.max_requeues,
-        sample_interval_s=request.sample_interval_s,
+        cpus_per_task=_cpus_per_task(spec, site, workload, partition, gpus, tasks_per_node),
+        mem_gb=spec.mem_gb or (workload.mem_gb if workload else None),
+        time_min=spec.time_min or (workload and workload.time_min) or site.time_min,
+        partition=spec.partition or site.partition,
+        account=spec.account or site.account,
+        qos=spec.qos or site.qos,
+        constraint=spec.constraint or site.constraint,
+        reservation=spec.reservation,
+        exclude=spec.exclude,
+        template=spec.template,
+        max_requeues=spec.max_requeues,
+        sample_interval_s=spec.sample_interval_s,
         handles_stop_signal=bool(workload and workload.handles_stop_signal),
         device=device,
         notes=(*notes, *more_notes),
     )
-    check_plan(plan, request, partition)
-    return plan
+    check_job(job, spec, partition)
+    return job
 
 
 def _launcher_name(
-    request: Request, workload: Workload | None, strategy: Strategy, *, local: bool
+    spec: JobSpec, workload: Workload | None, strategy: Strategy, *, local: bool
 ) -> str:
-    chosen = request.launcher or (workload.launcher if workload else None)
+    chosen = spec.launcher or (workload.launcher if workload else None)
     # What stands in for srun on this machine cannot make MPI's ranks meet.
     return chosen or ("mpirun" if local and strategy.mpi else strategy.default_launcher)
 
 
-def _partition(request: Request, site: Site) -> Partition | None:
-    name = request.partition or site.partition
+def _partition(spec: JobSpec, site: Site) -> Partition | None:
+    name = spec.partition or site.partition
     if name is None or not site.partitions:
         return None
     if name in site.partitions:
         return site.partitions[name]
-    if "," in name or "partition" in request.skip_checks:
+    if "," in name or "partition" in spec.skip_checks:
         return None  # a list of partitions: Slurm takes the first that starts
     raise PlanError(
         f"Partition {name!r} is not in site {site.name!r}. {nearest(name, site.partitions)} "
@@ -113,11 +113,11 @@ def _partition(request: Request, site: Site) -> Partition | None:
 
 
 def _gpus_per_node(
-    request: Request, workload: Workload | None, strategy: Strategy, machine: Machine | None
+    spec: JobSpec, workload: Workload | None, strategy: Strategy, machine: Machine | None
 ) -> int:
-    if request.gpus is not None:
-        return request.gpus
-    if request.tasks_per_node and strategy.rank_per_gpu:
+    if spec.gpus is not None:
+        return spec.gpus
+    if spec.tasks_per_node and strategy.rank_per_gpu:
         return 0  # ranks were counted by hand: a CPU job
     if workload:
         return workload.gpus
@@ -125,10 +125,10 @@ def _gpus_per_node(
     return 0 if strategy.mpi or (machine is not None and not machine.gpus) else 1
 
 
-def _script(request: Request, workload: Workload | None) -> Path:
+def _script(spec: JobSpec, workload: Workload | None) -> Path:
     if workload:
         return workload.script
-    script = typed_path(request.script or "")
+    script = typed_path(spec.script or "")
     if not is_file(script):
         fault = "is a folder" if is_folder(script) else "does not exist"
         near = nearest_name(script)
@@ -138,23 +138,23 @@ def _script(request: Request, workload: Workload | None) -> Path:
 
 
 def _arguments(
-    request: Request, workload: Workload | None, settings: dict[str, Scalar]
+    spec: JobSpec, workload: Workload | None, settings: dict[str, Scalar]
 ) -> tuple[str, ...]:
     if workload is None:
-        if request.settings:
+        if spec.settings:
             raise RequestError(
-                f"--set {request.settings[0]} is for workloads; "
+                f"--set {spec.settings[0]} is for workloads; "
                 "give your own script its arguments after `--`."
             )
-        return request.args
+        return spec.args
     values = {name: row.default for name, row in workload.parameters.items()} | settings
-    return (*workload.arguments(values), *request.args)
+    return (*workload.arguments(values), *spec.args)
 
 
-def _array_settings(request: Request, workload: Workload | None) -> tuple[dict[str, Scalar], ...]:
+def _array_settings(spec: JobSpec, workload: Workload | None) -> tuple[dict[str, Scalar], ...]:
     """Return one mapping per array task: the product of the `--array` lists, last one fastest."""
     axes: list[list[tuple[str, Scalar]]] = []
-    for text in request.array:
+    for text in spec.array:
         key, values = split_setting(text, "--array")
         words = values.split(",")
         if "" in words:
@@ -164,7 +164,7 @@ def _array_settings(request: Request, workload: Workload | None) -> tuple[dict[s
             raise RequestError(f"--array {name!r} is given twice; write its values in one list.")
         parse = workload.parameter(key).parse if workload else str
         axes.append([(name, parse(word)) for word in words])
-    if request.parallel and not axes:
+    if spec.parallel and not axes:
         raise RequestError("--parallel limits an array; give --array key=a,b,c too.")
     return tuple(dict(point) for point in itertools.product(*axes))
 
@@ -186,15 +186,15 @@ def _task_arguments(values: dict[str, Scalar], workload: Workload | None) -> tup
 
 
 def _cpus_per_task(
-    request: Request,
+    spec: JobSpec,
     site: Site,
     workload: Workload | None,
     partition: Partition | None,
     gpus: int,
     tasks_per_node: int,
 ) -> int | None:
-    if request.cpus_per_task:
-        return request.cpus_per_task
+    if spec.cpus_per_task:
+        return spec.cpus_per_task
     if workload and workload.cpus_per_task:
         return workload.cpus_per_task
     if not gpus:

@@ -10,7 +10,7 @@ from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
 from hpckit.errors import TemplateError
 from hpckit.interpreter import own_python
-from hpckit.job.job import Plan
+from hpckit.job.job import Job
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
 from hpckit.sites import list_sites
@@ -61,37 +61,37 @@ class RunPlace:
 
 
 def make_script(
-    plan: Plan, place: RunPlace, collections: tuple[Collection, ...], *, trace: bool = False
+    job: Job, place: RunPlace, collections: tuple[Collection, ...], *, trace: bool = False
 ) -> Rendered:
     """Render the job script of a plan; `trace` asks for the origin of each line.
 
     Raises:
         TemplateError: the template is missing or wrong.
     """
-    rendered = render(plan.template, make_context(plan, place), collections, trace=trace)
+    rendered = render(job.template, make_context(job, place), collections, trace=trace)
     shebang, _, body = rendered.text.partition("\n")
     if not shebang.startswith("#!"):
         raise TemplateError(
             f"Template {rendered.templates[0].path} gives a script whose first line is "
             f"{shebang!r}; Slurm wants it to start with #!, as in #!/bin/bash."
         )
-    used = [*_site_and_workload(plan, collections), *(("template", t) for t in rendered.templates)]
-    lines = [f"# {line}\n" for line in _provenance(plan, place, used)]
+    used = [*_site_and_workload(job, collections), *(("template", t) for t in rendered.templates)]
+    lines = [f"# {line}\n" for line in _provenance(job, place, used)]
     origins = (*rendered.origins[:1], *(None for _ in lines), *rendered.origins[1:])
     text = f"{shebang}\n{''.join(lines)}{body.rstrip()}\n"
     return replace(rendered, text=text, origins=origins if trace else ())
 
 
-def make_context(plan: Plan, place: RunPlace) -> dict[str, Any]:
+def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
     """Return what a template may use."""
-    environment = plan.environment
+    environment = job.environment
     return {
-        "header": header(plan, place) if plan.executor == "slurm" else [],
-        "env": dict(plan.site.env),
-        "setup": [ShellCode(line) for line in plan.site.setup],
+        "header": header(job, place) if job.executor == "slurm" else [],
+        "env": dict(job.site.env),
+        "setup": [ShellCode(line) for line in job.site.setup],
         "modules": {
-            "template": f"modules/{_module_system(plan)}.sh.j2",
-            "system": _module_system(plan),
+            "template": f"modules/{_module_system(job)}.sh.j2",
+            "system": _module_system(job),
             "use": list(environment.use),
             "load": list(environment.load),
         },
@@ -104,38 +104,38 @@ def make_context(plan: Plan, place: RunPlace) -> dict[str, Any]:
         },
         "python": list(environment.command(own_python()[0])),
         "rendezvous": [*own_python(), "-m", "hpckit.payload.rendezvous"],
-        "command": one_line(plan.command),
-        "executor": plan.executor,
-        "launcher": plan.launcher.name,
-        "strategy": plan.strategy.name,
-        "exec": plan.launcher.name == "mpirun" and plan.executor == "slurm",
-        "launch": list(launch_argv(plan, place)),
-        "run": {"id": place.run_id, "dir": str(place.dir), "name": plan.name},
-        "site": {key: getattr(plan.site, key) for key in ("name", "description", "contact", "url")},
-        "nodes": plan.nodes,
-        "tasks_per_node": plan.tasks_per_node,
-        "ranks": plan.ranks,
-        "gpus_per_node": plan.gpus_per_node,
-        "gpu_type": plan.gpu_type,
-        "cpus_per_task": plan.cpus_per_task,
-        "mem_gb": plan.mem_gb,
-        "time_min": plan.time_min,
-        "array_size": len(plan.tasks) if plan.is_array else None,
+        "command": one_line(job.command),
+        "executor": job.executor,
+        "launcher": job.launcher.name,
+        "strategy": job.strategy.name,
+        "exec": job.launcher.name == "mpirun" and job.executor == "slurm",
+        "launch": list(launch_argv(job, place)),
+        "run": {"id": place.run_id, "dir": str(place.dir), "name": job.name},
+        "site": {key: getattr(job.site, key) for key in ("name", "description", "contact", "url")},
+        "nodes": job.nodes,
+        "tasks_per_node": job.tasks_per_node,
+        "ranks": job.ranks,
+        "gpus_per_node": job.gpus_per_node,
+        "gpu_type": job.gpu_type,
+        "cpus_per_task": job.cpus_per_task,
+        "mem_gb": job.mem_gb,
+        "time_min": job.time_min,
+        "array_size": len(job.tasks) if job.is_array else None,
     }
 
 
-def _module_system(plan: Plan) -> str:
+def _module_system(job: Job) -> str:
     """Return the site's module system; its template runs only where modules are wanted."""
-    wanted = plan.environment.load or plan.environment.use
-    return plan.site.modules if wanted else "none"
+    wanted = job.environment.load or job.environment.use
+    return job.site.modules if wanted else "none"
 
 
-def launch_argv(plan: Plan, place: RunPlace) -> tuple[str, ...]:
+def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
     """Return the argv that starts the supervisors."""
     in_job = (*own_python(), "-m", "hpckit.submission.in_job", str(submitit_folder(place.dir)))
-    if plan.executor == "slurm":
-        return (*plan.launcher.slurm(plan.shape), *in_job)
-    nodes, tasks = plan.launcher.supervisors(plan.shape)
+    if job.executor == "slurm":
+        return (*job.launcher.slurm(job.shape), *in_job)
+    nodes, tasks = job.launcher.supervisors(job.shape)
     return (*own_python(), "-m", "hpckit.payload.spawn", str(nodes), str(tasks), "--", *in_job)
 
 
@@ -144,59 +144,59 @@ def submitit_folder(run_dir: Path) -> Path:
     return run_dir / "submitit"
 
 
-def header(plan: Plan, place: RunPlace) -> list[dict[str, str | None]]:
+def header(job: Job, place: RunPlace) -> list[dict[str, str | None]]:
     """Return the `#SBATCH` options, in the order people read them."""
     options: dict[str, object] = {
-        "job-name": plan.name,
-        "partition": plan.partition,
-        "account": plan.account,
-        "qos": plan.qos,
-        "nodes": plan.nodes,
+        "job-name": job.name,
+        "partition": job.partition,
+        "account": job.account,
+        "qos": job.qos,
+        "nodes": job.nodes,
         # Always per node: with --ntasks alone Slurm may place ranks unevenly.
-        "ntasks-per-node": plan.tasks_per_node,
-        "cpus-per-task": plan.cpus_per_task,
-        **_gpu_option(plan),
-        "mem": f"{plan.mem_gb}G" if plan.mem_gb else None,
-        "time": format_minutes(plan.time_min),
-        "constraint": plan.constraint,
-        "reservation": plan.reservation,
-        "exclude": plan.exclude,
-        "array": _array(plan),
+        "ntasks-per-node": job.tasks_per_node,
+        "cpus-per-task": job.cpus_per_task,
+        **_gpu_option(job),
+        "mem": f"{job.mem_gb}G" if job.mem_gb else None,
+        "time": format_minutes(job.time_min),
+        "constraint": job.constraint,
+        "reservation": job.reservation,
+        "exclude": job.exclude,
+        "array": _array(job),
         "dependency": ",".join(place.after) or None,
         # Where it was submitted from, so that the script does the same again from anywhere.
         "chdir": place.cwd,
-        "output": _log_pattern(plan, place),
+        "output": _log_pattern(job, place),
         "open-mode": "append",
-        "signal": _signal(plan),
+        "signal": _signal(job),
     }
     lines: list[dict[str, str | None]] = [
         {"name": key, "value": str(value)} for key, value in options.items() if value
     ]
-    return [*lines, {"name": "requeue" if plan.max_requeues else "no-requeue", "value": None}]
+    return [*lines, {"name": "requeue" if job.max_requeues else "no-requeue", "value": None}]
 
 
-def _gpu_option(plan: Plan) -> dict[str, str]:
-    if not plan.gpus_per_node:
+def _gpu_option(job: Job) -> dict[str, str]:
+    if not job.gpus_per_node:
         return {}
-    count = f"{plan.gpu_type}:{plan.gpus_per_node}" if plan.gpu_type else str(plan.gpus_per_node)
+    count = f"{job.gpu_type}:{job.gpus_per_node}" if job.gpu_type else str(job.gpus_per_node)
     # Per node, never per task: --gpus-per-task hides a rank's neighbours from NCCL.
-    if plan.site.gpu_request == "gres":
+    if job.site.gpu_request == "gres":
         return {"gres": f"gpu:{count}"}
     return {"gpus-per-node": count}
 
 
-def _array(plan: Plan) -> str | None:
-    if not plan.is_array:
+def _array(job: Job) -> str | None:
+    if not job.is_array:
         return None
-    return f"0-{len(plan.tasks) - 1}" + (f"%{plan.parallel}" if plan.parallel else "")
+    return f"0-{len(job.tasks) - 1}" + (f"%{job.parallel}" if job.parallel else "")
 
 
-def _signal(plan: Plan) -> str | None:
+def _signal(job: Job) -> str | None:
     """Return the warning before the time limit; under mpirun the batch shell is the supervisor."""
-    if not plan.max_requeues:
+    if not job.max_requeues:
         return None
-    shell = "B:" if plan.launcher.name == "mpirun" else ""
-    return f"{shell}USR2@{signal_delay_s(plan.time_min)}"
+    shell = "B:" if job.launcher.name == "mpirun" else ""
+    return f"{shell}USR2@{signal_delay_s(job.time_min)}"
 
 
 def signal_delay_s(time_min: int) -> int:
@@ -204,10 +204,10 @@ def signal_delay_s(time_min: int) -> int:
     return min(_LONGEST_DELAY_S, time_min * 60 // 4)
 
 
-def _log_pattern(plan: Plan, place: RunPlace) -> str:
+def _log_pattern(job: Job, place: RunPlace) -> str:
     """Return the batch script's log; `%` in a folder's name is not a pattern of Slurm's."""
     folder = str(place.dir).replace("%", "%%")
-    return f"{folder}_%a/job.out" if plan.is_array else f"{folder}/job.out"
+    return f"{folder}_%a/job.out" if job.is_array else f"{folder}/job.out"
 
 
 def one_line(command: Sequence[str]) -> ShellCode:
@@ -216,21 +216,21 @@ def one_line(command: Sequence[str]) -> ShellCode:
 
 
 def _site_and_workload(
-    plan: Plan, collections: tuple[Collection, ...]
+    job: Job, collections: tuple[Collection, ...]
 ) -> Iterator[tuple[str, Found]]:
-    if site := list_sites(collections).get(plan.site.name):
+    if site := list_sites(collections).get(job.site.name):
         yield "site", site
-    if plan.workload and plan.workload.found:
-        yield "workload", plan.workload.found
+    if job.workload and job.workload.found:
+        yield "workload", job.workload.found
 
 
-def _provenance(plan: Plan, place: RunPlace, used: Sequence[tuple[str, Found]]) -> list[str]:
+def _provenance(job: Job, place: RunPlace, used: Sequence[tuple[str, Found]]) -> list[str]:
     """Return the comment at a script's top: what it is, and every file of a collection in it."""
-    what = f"workload {plan.workload.name}" if plan.workload else f"script {plan.script}"
+    what = f"workload {job.workload.name}" if job.workload else f"script {job.script}"
     lines = [
-        f"hpckit {__version__}: {what}, strategy {plan.strategy.name}, run {place.run_id}",
-        f"{plan.nodes} node(s) x {plan.tasks_per_node} rank(s), {plan.total_gpus} GPU(s) in all, "
-        f"site {plan.site.name}, launcher {plan.launcher.name}",
+        f"hpckit {__version__}: {what}, strategy {job.strategy.name}, run {place.run_id}",
+        f"{job.nodes} node(s) x {job.tasks_per_node} rank(s), {job.total_gpus} GPU(s) in all, "
+        f"site {job.site.name}, launcher {job.launcher.name}",
     ]
     for kind, found in used:
         # All of a workload's folder counts: its script may import what lies beside it.

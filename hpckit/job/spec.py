@@ -18,7 +18,7 @@ _TYPE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class JobSpec:
     """One `hpckit submit`, before any arithmetic. None means: not asked, let site and workload say.
 
     Attributes:
@@ -92,14 +92,14 @@ _LEAST = {
 }
 
 
-def request_from_record(record: object) -> Request:
+def spec_from_record(record: object) -> JobSpec:
     """Rebuild a request from `run.json`, which may be another user's.
 
     Raises:
         RequestError: the record has keys this version does not know, or values of other types.
     """
     try:
-        return rebuild(Request, record)
+        return rebuild(JobSpec, record)
     except DamagedFileError as error:
         raise RequestError(
             f"The recorded request was written by another version of hpckit: {error}."

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.environments import Environment, EnvironmentKind
-from hpckit.job.job import Machine, Plan
-from hpckit.job.resolve import make_plan
-from hpckit.job.spec import Request
+from hpckit.job.job import Job, Machine
+from hpckit.job.resolve import resolve
+from hpckit.job.spec import JobSpec
 from hpckit.launchers import LAUNCHERS
 from hpckit.sites import MODULE_SYSTEMS, Partition, Site
 
@@ -38,10 +38,10 @@ _FULL = Site(
 )
 
 
-def matrix(template: str) -> Iterator[tuple[str, Plan]]:
+def matrix(template: str) -> Iterator[tuple[str, Job]]:
     """Yield plans that between them use every branch of the built-in templates."""
     script = str(Path(__file__))
-    base = Request(target="ddp", script=script, template=template, nodes=2, gpus=4)
+    base = JobSpec(target="ddp", script=script, template=template, nodes=2, gpus=4)
     sites = [replace(_FULL, modules=system) for system in MODULE_SYSTEMS if system != "none"]
     sites.append(Site(name="plain", description="a site with nothing"))
     for site in sites:
@@ -56,13 +56,13 @@ def matrix(template: str) -> Iterator[tuple[str, Plan]]:
             max_requeues=2, args=("--text", "two\nlines; $(no)"),
         ),
     }  # fmt: skip
-    for case, request in variants.items():
-        yield case, _plan(request, _FULL)
+    for case, spec in variants.items():
+        yield case, _plan(spec, _FULL)
     for launcher in LAUNCHERS:
         target = "mpi" if launcher == "mpirun" else "ddp"
         yield launcher, _plan(replace(base, target=target, launcher=launcher), _FULL)
     yield "local", _plan(base, _FULL, Machine())
 
 
-def _plan(request: Request, site: Site, machine: Machine | None = None) -> Plan:
-    return make_plan(request, site, None, python=sys.executable, machine=machine)
+def _plan(spec: JobSpec, site: Site, machine: Machine | None = None) -> Job:
+    return resolve(spec, site, None, python=sys.executable, machine=machine)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hpckit.collections import Collection, Found
 from hpckit.errors import TemplateError
-from hpckit.job.job import Plan
+from hpckit.job.job import Job
 from hpckit.job.script import VARIABLES, RunPlace, make_script
 from hpckit.lint.finding import Finding, finding
 from hpckit.lint.matrix import matrix
@@ -33,18 +33,18 @@ def lint_template(name: str, collections: tuple[Collection, ...]) -> tuple[int, 
     """
     findings: dict[tuple[str, int, str], Finding] = {}
     count = 0
-    for case, plan in matrix(name):
+    for case, job in matrix(name):
         count += 1
-        for found in _lint_case(case, plan, collections):
+        for found in _lint_case(case, job, collections):
             findings.setdefault((found.path, found.line, found.message), found)
     return count, list(findings.values())
 
 
-def _lint_case(case: str, plan: Plan, collections: tuple[Collection, ...]) -> Iterator[Finding]:
+def _lint_case(case: str, job: Job, collections: tuple[Collection, ...]) -> Iterator[Finding]:
     try:
-        rendered = make_script(plan, _PLACE, collections, trace=True)
+        rendered = make_script(job, _PLACE, collections, trace=True)
     except TemplateError as error:
-        yield finding(str(error), plan.template, case)
+        yield finding(str(error), job.template, case)
         return
     for line, message in (*late_options(rendered.text), *_checked(rendered.text)):
         path, number = _origin(rendered, line)

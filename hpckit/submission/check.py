@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpckit.environ import scrubbed_environment
 from hpckit.errors import RequestError, SubmissionError
-from hpckit.job.job import Plan
+from hpckit.job.job import Job
 from hpckit.shell import which
 from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience
@@ -23,7 +23,7 @@ def check_with_slurm(submission: Submission) -> str:
     Raises:
         SubmissionError: Slurm would refuse it. RequestError: the job is for this machine.
     """
-    if submission.plan.executor != "slurm":
+    if submission.job.executor != "slurm":
         raise RequestError(
             f"--check asks Slurm, but this run is for this machine: {_why_local(submission)}."
         )
@@ -34,7 +34,7 @@ def check_with_slurm(submission: Submission) -> str:
         answer = control.test_only(path, scrubbed_environment(os.environ))
     if not answer.accepted:
         raise refused(answer.message)
-    _refuse_endless_wait(submission.plan)
+    _refuse_endless_wait(submission.job)
     if answer.start_time is None:
         return f"Slurm would accept this job: {answer.message}"
     seconds = answer.start_time - time.time()
@@ -45,24 +45,24 @@ def check_with_slurm(submission: Submission) -> str:
 
 
 def _why_local(submission: Submission) -> str:
-    if submission.request.executor == "local":
+    if submission.spec.executor == "local":
         return "leave --executor local out"
     if which("sbatch") is None:
         return "there is no sbatch here; log in to the cluster"
     return "the sbatch here finds no cluster; log in to one, or set SLURM_CONF"
 
 
-def _refuse_endless_wait(plan: Plan) -> None:
+def _refuse_endless_wait(job: Job) -> None:
     """Refuse a time over the partition's limit.
 
     Slurm itself takes such a job, unless EnforcePartLimits is set, and lets it wait for ever.
     """
     known = cluster.partitions()
     for row in known:
-        chosen = row.name == plan.partition if plan.partition else row.default
-        if chosen and row.max_time_min and plan.time_min > row.max_time_min:
+        chosen = row.name == job.partition if job.partition else row.default
+        if chosen and row.max_time_min and job.time_min > row.max_time_min:
             raise SubmissionError(
                 f"Slurm would accept this job, but it would never start: --time "
-                f"{format_minutes(plan.time_min)} is over the limit "
+                f"{format_minutes(job.time_min)} is over the limit "
                 f"{format_minutes(row.max_time_min)} of partition {row.name!r}."
             )

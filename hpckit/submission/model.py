@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from hpckit.collections import Collection, Found, Unusable
 from hpckit.errors import ConfigError
 from hpckit.job.checks import off_switch
-from hpckit.job.job import Plan
+from hpckit.job.job import Job
 from hpckit.job.script import RunPlace, make_script
-from hpckit.job.spec import Request
+from hpckit.job.spec import JobSpec
 from hpckit.render import Rendered
 
 
@@ -15,8 +15,8 @@ from hpckit.render import Rendered
 class Submission:
     """What is about to be submitted, and what its record will say."""
 
-    request: Request
-    plan: Plan
+    spec: JobSpec
+    job: Job
     place: RunPlace
     collections: tuple[Collection, ...]
     unusable: tuple[Unusable, ...] = ()
@@ -31,22 +31,20 @@ def render_script(submission: Submission) -> Rendered:
         TemplateError: the template is missing or wrong. ConfigError: part of it would come from a
             collection that cannot be used now.
     """
-    rendered = make_script(submission.plan, submission.place, submission.collections)
+    rendered = make_script(submission.job, submission.place, submission.collections)
     names = frozenset(f"templates/{found.name}" for found in rendered.templates)
-    refuse_unusable(submission.unusable, names, submission.request)
+    refuse_unusable(submission.unusable, names, submission.spec)
     return rendered
 
 
-def refuse_unusable(
-    unusable: tuple[Unusable, ...], names: frozenset[str], request: Request
-) -> None:
+def refuse_unusable(unusable: tuple[Unusable, ...], names: frozenset[str], spec: JobSpec) -> None:
     """Refuse a request in which a file may be another than the one that was pinned.
 
     Raises:
         ConfigError: one of `names` would come from a collection that cannot be used.
     """
     for row in unusable:
-        if row.has(names) and "collections" not in request.skip_checks:
+        if row.has(names) and "collections" not in spec.skip_checks:
             what = ", ".join(sorted(names & (row.provides or frozenset()))) or "what is submitted"
             raise ConfigError(
                 f"Collection {row.name!r}, from which {what} may come, cannot be used: {row.why} "

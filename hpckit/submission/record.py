@@ -10,7 +10,7 @@ from typing import Any
 
 from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
-from hpckit.job.job import Plan
+from hpckit.job.job import Job
 from hpckit.payload.task import Task
 from hpckit.provenance import code_version
 from hpckit.render import Rendered, template_record
@@ -20,7 +20,7 @@ from hpckit.submission.model import Submission
 
 def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
     """Return what `run.json` says of a submission: everything needed to do it again."""
-    plan, workload = submission.plan, submission.plan.workload
+    job, workload = submission.job, submission.job.workload
     defaults = {name: row.default for name, row in workload.parameters.items()} if workload else {}
     return {
         "schema": SCHEMA,
@@ -30,21 +30,21 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "host": socket.gethostname(),
         "cwd": submission.place.cwd,
         "command_line": sys.argv,
-        "executor": plan.executor,
-        "name": plan.name,
-        "request": asdict(submission.request),
-        "parameters": {**defaults, **plan.settings},
-        "plan": plan_record(plan),
+        "executor": job.executor,
+        "name": job.name,
+        "request": asdict(submission.spec),
+        "parameters": {**defaults, **job.settings},
+        "plan": plan_record(job),
         "site": {
-            "name": plan.site.name,
+            "name": job.site.name,
             **_origin(submission.site),
             "hash": content_hash(submission.site.path) if submission.site else None,
         },
-        "workload": _workload_record(plan),
+        "workload": _workload_record(job),
         "templates": [template_record(found) for found in rendered.templates],
         "collections": [collection_record(row) for row in submission.collections],
-        "code": _code(plan),
-        "script_hash": content_hash(plan.script),
+        "code": _code(job),
+        "script_hash": content_hash(job.script),
     }
 
 
@@ -60,7 +60,7 @@ def task_records(
             "parameters": {**common["parameters"], **settings},
             "command": list(task.command),
         }
-        for task, settings in zip(tasks, submission.plan.task_settings, strict=True)
+        for task, settings in zip(tasks, submission.job.task_settings, strict=True)
     ]
 
 
@@ -82,25 +82,25 @@ def _origin(found: Found | None) -> dict[str, str]:
     return {"collection": found.collection.label(), "revision": found.collection.revision}
 
 
-def _code(plan: Plan) -> dict[str, Any] | None:
+def _code(job: Job) -> dict[str, Any] | None:
     """Return the git version of the user's code; an added collection's revision says more."""
-    found = plan.workload.found if plan.workload else None
-    return None if found and found.collection.source else code_version(plan.script)
+    found = job.workload.found if job.workload else None
+    return None if found and found.collection.source else code_version(job.script)
 
 
-def _workload_record(plan: Plan) -> dict[str, Any] | None:
-    if plan.workload is None or plan.workload.found is None:
+def _workload_record(job: Job) -> dict[str, Any] | None:
+    if job.workload is None or job.workload.found is None:
         return None
-    folder = plan.workload.found.path.parent
+    folder = job.workload.found.path.parent
     return {
-        "name": plan.workload.name,
-        **_origin(plan.workload.found),
+        "name": job.workload.name,
+        **_origin(job.workload.found),
         "path": str(folder),
         "hash": content_hash(folder),
     }
 
 
-def plan_record(plan: Plan) -> dict[str, Any]:
+def plan_record(job: Job) -> dict[str, Any]:
     """Return the plan as plain values, for `run.json`."""
     names = (
         "nodes", "gpus_per_node", "total_gpus", "gpu_type", "tasks_per_node", "ranks",
@@ -108,10 +108,10 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "reservation", "exclude", "template", "max_requeues", "sample_interval_s", "device",
     )  # fmt: skip
     return {
-        **{name: getattr(plan, name) for name in names},
-        "strategy": plan.strategy.name,
-        "launcher": plan.launcher.name,
-        "environment": plan.environment.name,
-        "array_size": len(plan.tasks) if plan.is_array else None,
-        "parallel": plan.parallel,
+        **{name: getattr(job, name) for name in names},
+        "strategy": job.strategy.name,
+        "launcher": job.launcher.name,
+        "environment": job.environment.name,
+        "array_size": len(job.tasks) if job.is_array else None,
+        "parallel": job.parallel,
     }

@@ -14,7 +14,7 @@ from hpckit.errors import (
     UnknownOutcomeError,
 )
 from hpckit.interpreter import own_python
-from hpckit.job.job import Plan
+from hpckit.job.job import Job
 from hpckit.job.script import signal_delay_s, submitit_folder
 from hpckit.launchers import srun_wait_s
 from hpckit.logs import JOB_LOG
@@ -52,12 +52,12 @@ def submit(
         behind in any of these cases, unless the message says so. UnknownOutcomeError: Slurm does
         not say whether it took the job; all that is needed to go on is kept.
     """
-    plan, base = submission.plan, submission.place.dir
+    job, base = submission.job, submission.place.dir
     rendered = render_script(submission)
-    tasks = [_task(submission, index) for index in range(len(plan.tasks))]
+    tasks = [_task(submission, index) for index in range(len(job.tasks))]
     _refuse_long(tasks)
-    _refuse_patterns(base, plan.executor)
-    shared = "shared-runs" in submission.request.skip_checks
+    _refuse_patterns(base, job.executor)
+    shared = "shared-runs" in submission.spec.skip_checks
     tell = tell or (lambda _text: None)
     ready = ready or (lambda: None)
     with (
@@ -75,15 +75,15 @@ def _submit_in(
     tasks: list[Task],
     calls: tuple[Callable[[str], None], Callable[[], None]],
 ) -> list[Run]:
-    plan, run_id = submission.plan, submission.place.run_id
+    job, run_id = submission.job, submission.place.run_id
     tell, ready = calls
     sent = Sent()
     try:
         _make_folders(root, submission, rendered.text, [task.run_id for task in tasks])
         records = task_records(submission, rendered, tasks)
-        handover = new_handover(run_id, root.path, records, array=plan.is_array)
+        handover = new_handover(run_id, root.path, records, array=job.is_array)
         with root.opened(run_id) as base:
-            if plan.executor == "slurm":
+            if job.executor == "slurm":
                 begin(base, handover)
                 remember(run_id, root.path)  # also what is killed can be found
             ready()
@@ -111,7 +111,7 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
     run_id = submission.place.run_id
     if isinstance(error, UnknownOutcomeError):
         raise error
-    if sent.begun and submission.plan.executor == "local":
+    if sent.begun and submission.job.executor == "local":
         end_local([root.path / name for name in root.names])
     elif sent.begun and not sent.answered:
         raise StoppedError(
@@ -151,11 +151,11 @@ def _make_folders(root: Root, submission: Submission, script: str, run_ids: list
     own = submission.place.run_id
     for name in dict.fromkeys([own, *run_ids]):
         root.make(name)
-    for name in run_ids if submission.plan.executor == "slurm" else ():
+    for name in run_ids if submission.job.executor == "slurm" else ():
         # Slurm would make it with the user's umask, which may let a group write.
         with root.opened(name) as folder:
             open_to_write(folder / JOB_LOG).close()
-    for name in run_ids if submission.plan.is_array else ():
+    for name in run_ids if submission.job.is_array else ():
         with root.opened(name) as folder:
             write_text(folder / SCRIPT, script)
     with root.opened(own) as base:
@@ -164,37 +164,37 @@ def _make_folders(root: Root, submission: Submission, script: str, run_ids: list
 
 
 def _task(submission: Submission, index: int) -> Task:
-    plan, place = submission.plan, submission.place
-    run_id = f"{place.run_id}_{index}" if plan.is_array else place.run_id
-    site = plan.site
+    job, place = submission.job, submission.place
+    run_id = f"{place.run_id}_{index}" if job.is_array else place.run_id
+    site = job.site
     return Task(
         run_dir=str(place.dir.parent / run_id),
         run_id=run_id,
-        executor=plan.executor,
-        launcher=plan.launcher.name,
-        nodes=plan.nodes,
-        tasks_per_node=plan.tasks_per_node,
-        command=(*plan.command, *plan.tasks[index]),
-        python=plan.environment.command(own_python()[0]),
-        device=plan.device,
-        mpi=plan.strategy.mpi,
+        executor=job.executor,
+        launcher=job.launcher.name,
+        nodes=job.nodes,
+        tasks_per_node=job.tasks_per_node,
+        command=(*job.command, *job.tasks[index]),
+        python=job.environment.command(own_python()[0]),
+        device=job.device,
+        mpi=job.strategy.mpi,
         mpirun=(*site.mpirun.split(), *site.mpirun_args),
-        max_requeues=plan.max_requeues,
-        handles_stop_signal=plan.handles_stop_signal,
-        sample_interval_s=plan.sample_interval_s,
-        signal_delay_s=signal_delay_s(plan.time_min),
-        replicas=1 if plan.strategy.rank_per_gpu else max(1, plan.gpus_per_node),
-        sources_only=_sources_only(plan),
-        cpus_per_task=plan.cpus_per_task,
+        max_requeues=job.max_requeues,
+        handles_stop_signal=job.handles_stop_signal,
+        sample_interval_s=job.sample_interval_s,
+        signal_delay_s=signal_delay_s(job.time_min),
+        replicas=1 if job.strategy.rank_per_gpu else max(1, job.gpus_per_node),
+        sources_only=_sources_only(job),
+        cpus_per_task=job.cpus_per_task,
     )
 
 
-def _sources_only(plan: Plan) -> str | None:
+def _sources_only(job: Job) -> str | None:
     """Return the workloads of the workload's collection, unless it is hpckit's own.
 
     Not all of the collection: a project may have a virtual environment in it.
     """
-    found = plan.workload.found if plan.workload else None
+    found = job.workload.found if job.workload else None
     if found is None or found.collection.origin == "built-in":
         return None
     return str(found.collection.path / "workloads")
@@ -229,23 +229,23 @@ def _hand_over(
     submission: Submission, folder: Path, script: str, tasks: list[Task], sent: Sent
 ) -> list[str]:
     """Give the script and the callables to submitit; return the job ids, one per task."""
-    plan = submission.plan
-    environ = scrubbed_environment(os.environ, plan.site.pass_env)
+    job = submission.job
+    environ = scrubbed_environment(os.environ, job.site.pass_env)
     executor: Any
-    if plan.executor == "slurm":
+    if job.executor == "slurm":
         executor = slurm_executor(
             folder,
-            lambda: send(submission.place.run_id, script, plan.site.sbatch_args, environ, sent),
-            time_min=plan.time_min,
-            max_requeues=plan.max_requeues,
-            array=plan.is_array,
+            lambda: send(submission.place.run_id, script, job.site.sbatch_args, environ, sent),
+            time_min=job.time_min,
+            max_requeues=job.max_requeues,
+            array=job.is_array,
         )
     else:
         executor = local_executor(
             folder,
             _controller_spec(submission, script, tasks),
-            _local_environ(plan, environ),
-            array=plan.is_array,
+            _local_environ(job, environ),
+            array=job.is_array,
         )
     jobs = executor.submit_array([Payload(task.to_json()) for task in tasks])
     sent.begun = sent.answered = True
@@ -253,21 +253,21 @@ def _hand_over(
 
 
 def _controller_spec(submission: Submission, script: str, tasks: list[Task]) -> ControllerSpec:
-    plan = submission.plan
+    job = submission.job
     return ControllerSpec(
         script=script,
         run_dirs=tuple(task.run_dir for task in tasks),
         job_ids=(),
-        time_min=plan.time_min,
-        parallel=plan.parallel or 1,
-        max_requeues=plan.max_requeues,
-        signal_delay_s=signal_delay_s(plan.time_min),
+        time_min=job.time_min,
+        parallel=job.parallel or 1,
+        max_requeues=job.max_requeues,
+        signal_delay_s=signal_delay_s(job.time_min),
         after=submission.after_dirs,
-        ranks=plan.ranks,
-        wait_s=srun_wait_s(plan.site.srun_args),
+        ranks=job.ranks,
+        wait_s=srun_wait_s(job.site.srun_args),
     )
 
 
-def _local_environ(plan: Plan, environ: dict[str, str]) -> dict[str, str]:
-    gpus = this_machine(environ).gpus if plan.device == "cuda" else ()
-    return {**environ, "HPCKIT_NODE_GPUS": ",".join(gpus[: plan.total_gpus])}
+def _local_environ(job: Job, environ: dict[str, str]) -> dict[str, str]:
+    gpus = this_machine(environ).gpus if job.device == "cuda" else ()
+    return {**environ, "HPCKIT_NODE_GPUS": ",".join(gpus[: job.total_gpus])}

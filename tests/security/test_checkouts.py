@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.job.spec import Request
+from hpckit.job.spec import JobSpec
 from hpckit.provenance import code_version
 from tests.conftest import add_program
 from tests.unit.checkouts import commit, edit, git, make_checkout
@@ -144,9 +144,9 @@ def test_no_program_runs(cli, here, trap, attack, monkeypatch) -> None:
     (here / "ran").unlink(missing_ok=True)  # git itself made the attack ready
     code_version(root / "train.py")
     assert not (here / "ran").exists()
-    request = Request(target="serial", script=str(root / "train.py"), executor="local")
+    spec = JobSpec(target="serial", script=str(root / "train.py"), executor="local")
     make_run(here / "runs", job_id="local-1", executor="local", cwd=str(root),
-             request=asdict(request), code={"commit": "a" * 40, "dirty": False})  # fmt: skip
+             spec=asdict(spec), code={"commit": "a" * 40, "dirty": False})  # fmt: skip
     monkeypatch.chdir(root)
     submit = ("submit", "serial", f"{root}/train.py", "--dry-run", "--executor=local")
     for words in (submit, ("resubmit", "ddp-1", f"--runs={here}/runs", "--dry-run")):

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpckit import script
 from hpckit.collections import Collection
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import ConfigError, HpckitError, RequestError, TemplateError
-from hpckit.job.job import Machine, Plan
-from hpckit.job.resolve import make_plan
+from hpckit.job import script
+from hpckit.job.job import Job, Machine
+from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_context, make_script
-from hpckit.job.spec import Request
+from hpckit.job.spec import JobSpec
 from hpckit.quoting import shell_word
 from hpckit.render import find_template
 from hpckit.sites import Site
@@ -49,11 +49,11 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "own_python", lambda: ("recorder", "-E"))
 
 
-def plan(value: str, environment: Environment, machine: Machine | None = None, **site: Any) -> Plan:
+def job(value: str, environment: Environment, machine: Machine | None = None, **site: Any) -> Job:
     """Give a plan in which every text that can be a value of somebody's is `value`."""
-    request = Request(target="ddp", script=__file__, gpus=2, nodes=2, env="here", max_requeues=1)
+    spec = JobSpec(target="ddp", script=__file__, gpus=2, nodes=2, env="here", max_requeues=1)
     here = replace(SITE, environments={"here": environment}, **site)
-    made = make_plan(request, here, None, python="recorder", machine=machine)
+    made = resolve(spec, here, None, python="recorder", machine=machine)
     one = made.environment.command("recorder")
     return replace(
         made,
@@ -99,7 +99,7 @@ ENVIRONMENTS: dict[str, Callable[[str], Environment]] = {
 
 def script_of(value: str, case: str, where: tuple[Collection, ...], **more: Any) -> str:
     system = case if case in ("lmod", "tmod", "spack") else "lmod"
-    made = plan(value, ENVIRONMENTS[case](value), modules=system, **more)
+    made = job(value, ENVIRONMENTS[case](value), modules=system, **more)
     return make_script(made, place(value), where).text
 
 
@@ -149,7 +149,7 @@ def test_strings_put_together_do_no_better(tmp_path_factory, case, words) -> Non
 
 @pytest.mark.parametrize("value", ["a\n#SBATCH --uid=0", "\x1b[31m", "\u202e", "\x00"])
 def test_control_characters_are_refused_wherever_they_would_be_printed(collections, value) -> None:
-    harmless = plan(MARK, ENVIRONMENTS["conda init"](MARK), modules="lmod")
+    harmless = job(MARK, ENVIRONMENTS["conda init"](MARK), modules="lmod")
     sites = ("description", "contact", "url")
     tried = [
         replace(harmless, **{name: value})
@@ -186,7 +186,7 @@ def test_every_control_character_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize("value", UNPRINTABLE)
 def test_control_characters_in_comments_are_spelt_out(collections, value) -> None:
-    harmless = plan(MARK, ENVIRONMENTS["none"](MARK))
+    harmless = job(MARK, ENVIRONMENTS["none"](MARK))
     command = ("python", value, f"--x={value}")
     there = replace(harmless, script=Path(f"/code/x{value}.py"), command=command)
     text = make_script(there, place(MARK), collections).text
@@ -203,7 +203,7 @@ def test_what_slurm_has_no_use_for_is_refused_at_the_door(field: str) -> None:
     taken = set()
     for value in [*PRINTABLE, *UNPRINTABLE]:
         try:
-            Request(target="ddp", **{field: value})
+            JobSpec(target="ddp", **{field: value})
         except RequestError as error:
             assert str(error).isprintable()  # noqa: PT017  # only some are refused
         else:
@@ -228,8 +228,8 @@ def test_values_of_arrays_never_enter_the_script() -> None:
 
     def context(word: str) -> dict[str, Any]:
         array = (f"key={word.replace(',', '')}x",)
-        request = Request(target="ddp", script=__file__, gpus=0, array=array, name=MARK)
-        return make_context(make_plan(request, SITE, None, python="recorder"), place(MARK))
+        spec = JobSpec(target="ddp", script=__file__, gpus=0, array=array, name=MARK)
+        return make_context(resolve(spec, SITE, None, python="recorder"), place(MARK))
 
     for value in [*PRINTABLE, *UNPRINTABLE]:
         assert context(value) == context(MARK)
@@ -255,9 +255,9 @@ def test_a_dependency_is_a_number_or_a_run(cli, here, word: str) -> None:
 def test_an_error_of_ours_never_leaves_python(value: str) -> None:
     """What a colleague wrote in run.json, or a user typed, is refused by us or taken."""
     for name in ("target", "script", "template", "env", "launcher"):
-        request = Request(target="ddp", script=__file__, gpus=0)
+        spec = JobSpec(target="ddp", script=__file__, gpus=0)
         try:
-            made = make_plan(replace(request, **{name: value}), SITE, None, python="python")
+            made = resolve(replace(spec, **{name: value}), SITE, None, python="python")
             find_template(made.template, (BUILTIN,))
         except HpckitError as error:
             assert len(str(error).splitlines()) == 1, error  # noqa: PT017  # most are refused

@@ -14,9 +14,9 @@ from hpckit.collections import builtin_folder
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.interpreter import own_python
 from hpckit.job.job import Machine
-from hpckit.job.resolve import make_plan
+from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script
-from hpckit.job.spec import Request
+from hpckit.job.spec import JobSpec
 from hpckit.lint import bash_errors, late_options, shellcheck
 from hpckit.sites import Site, load_site
 from hpckit.workloads import load_workload
@@ -69,14 +69,14 @@ def script(name: str) -> str:
     site, asked = CASES[name]
     if asked.get("script"):
         asked = {**asked, "script": str(builtin_folder() / "workloads" / "ddp" / "train.py")}
-    request = Request(**{"target": "ddp", **asked})
-    workload = None if request.script else load_workload("ddp", (BUILTIN,))
+    spec = JobSpec(**{"target": "ddp", **asked})
+    workload = None if spec.script else load_workload("ddp", (BUILTIN,))
     machine = Machine() if name == "local" else None
-    plan = make_plan(request, site, workload, python=own_python()[0], machine=machine)
+    job = resolve(spec, site, workload, python=own_python()[0], machine=machine)
     place = RunPlace(
         run_id="RUN", dir=Path("/proj/runs/RUN"), cwd="/proj/code", after=("afterok:9",)
     )
-    return make_script(plan, place, (BUILTIN,)).text
+    return make_script(job, place, (BUILTIN,)).text
 
 
 def normalised(text: str) -> str:

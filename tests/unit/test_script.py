@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from hpckit.errors import TemplateError
-from hpckit.job.job import Machine, Plan
-from hpckit.job.resolve import make_plan
+from hpckit.job.job import Job, Machine
+from hpckit.job.resolve import resolve
 from hpckit.job.script import (
     VARIABLES,
     RunPlace,
@@ -17,7 +17,7 @@ from hpckit.job.script import (
     make_script,
     one_line,
 )
-from hpckit.job.spec import Request
+from hpckit.job.spec import JobSpec
 from hpckit.quoting import ShellCode
 from hpckit.sites import Site
 from tests.unit.made import BUILTIN, collection
@@ -26,17 +26,17 @@ PLACE = RunPlace(run_id="r1", dir=Path("/runs/50%/r1"), cwd="/home/a b")
 SITE = Site(name="box", partition="gpu", account="acc", qos="high")
 
 
-def plan(site: Site = SITE, machine: Machine | None = None, **asked: Any) -> Plan:
-    request = Request(**{"target": "ddp", "script": __file__, **asked})
-    return make_plan(request, site, None, python="/py", machine=machine)
+def job(site: Site = SITE, machine: Machine | None = None, **asked: Any) -> Job:
+    spec = JobSpec(**{"target": "ddp", "script": __file__, **asked})
+    return resolve(spec, site, None, python="/py", machine=machine)
 
 
-def options(made: Plan, place: RunPlace = PLACE) -> dict[str, str | None]:
+def options(made: Job, place: RunPlace = PLACE) -> dict[str, str | None]:
     return {str(row["name"]): row["value"] for row in header(made, place)}
 
 
 def test_the_header_says_what_was_asked_and_nothing_else() -> None:
-    assert options(plan(nodes=2, gpus=4, time_min=90)) == {
+    assert options(job(nodes=2, gpus=4, time_min=90)) == {
         "job-name": "test_script",
         "partition": "gpu",
         "account": "acc",
@@ -74,28 +74,28 @@ GRES = replace(SITE, gpu_request="gres")
     ],
 )
 def test_each_wish_has_its_option(site: Site, asked: dict, wanted: dict) -> None:
-    found = options(plan(site, **asked))
+    found = options(job(site, **asked))
     assert {key: found.get(key, "") for key in wanted} == wanted
 
 
 def test_dependencies_come_from_the_place() -> None:
     place = replace(PLACE, after=("afterok:12", "afterany:13"))
-    assert options(plan(), place)["dependency"] == "afterok:12,afterany:13"
+    assert options(job(), place)["dependency"] == "afterok:12,afterany:13"
 
 
 def test_the_local_script_has_no_header() -> None:
-    assert make_context(plan(machine=Machine()), PLACE)["header"] == []
+    assert make_context(job(machine=Machine()), PLACE)["header"] == []
 
 
 def test_templates_vars_lists_exactly_what_there_is() -> None:
-    assert set(VARIABLES) == set(make_context(plan(), PLACE))
+    assert set(VARIABLES) == set(make_context(job(), PLACE))
 
 
 def test_supervisors_are_started_by_the_plans_launcher() -> None:
-    argv = launch_argv(plan(nodes=2, gpus=2), PLACE)
+    argv = launch_argv(job(nodes=2, gpus=2), PLACE)
     assert argv[:3] == ("srun", "--nodes=2", "--ntasks=4")
     assert argv[-2:] == ("hpckit.submission.in_job", "/runs/50%/r1/submitit")
-    argv = launch_argv(plan(machine=Machine(), nodes=2, gpus=2), PLACE)
+    argv = launch_argv(job(machine=Machine(), nodes=2, gpus=2), PLACE)
     assert argv[argv.index("hpckit.payload.spawn") :][:4] == (
         "hpckit.payload.spawn",
         "2",
@@ -114,7 +114,7 @@ def test_a_command_stays_on_one_line_and_readable(text: str) -> None:
 
 
 def test_the_script_says_what_made_it() -> None:
-    made = make_script(plan(nodes=2, gpus=4), PLACE, (BUILTIN,))
+    made = make_script(job(nodes=2, gpus=4), PLACE, (BUILTIN,))
     lines = made.text.splitlines()
     assert lines[0] == "#!/bin/bash"
     assert lines[1].endswith("strategy ddp, run r1")
@@ -128,7 +128,7 @@ def test_the_script_says_what_made_it() -> None:
 
 
 def test_preview_and_submission_are_one_text() -> None:
-    first, second = (make_script(plan(gpus=4), PLACE, (BUILTIN,)).text for _ in range(2))
+    first, second = (make_script(job(gpus=4), PLACE, (BUILTIN,)).text for _ in range(2))
     assert first == second
 
 
@@ -136,4 +136,4 @@ def test_preview_and_submission_are_one_text() -> None:
 def test_a_script_needs_its_first_line(tmp_path: Path, source: str) -> None:
     lab = collection(tmp_path, "lab", {"templates/slurm/base.sh.j2": source})
     with pytest.raises(TemplateError, match=r"base.sh.j2 gives a script whose first line is"):
-        make_script(plan(), PLACE, (lab, BUILTIN))
+        make_script(job(), PLACE, (lab, BUILTIN))

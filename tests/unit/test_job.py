@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.checks import CHECKS
-from hpckit.job.job import Machine, Plan
-from hpckit.job.resolve import make_plan
-from hpckit.job.spec import Request, request_from_record
+from hpckit.job.job import Job, Machine
+from hpckit.job.resolve import resolve
+from hpckit.job.spec import JobSpec, spec_from_record
 from hpckit.sites import Partition, Site
 from hpckit.workloads import Parameter, Workload
 
@@ -51,17 +51,17 @@ WORK = Workload(
 )
 
 
-def plan(
+def job(
     target: str = "ddp",
     *,
     site: Site = BOX,
     workload: Workload | None = None,
     machine: Machine | None = None,
     **asked: object,
-) -> Plan:
+) -> Job:
     script = None if workload else SCRIPT
-    request = Request(target=target, script=script, **asked)  # type: ignore[arg-type]
-    return make_plan(request, site, workload, python="/py", machine=machine)
+    spec = JobSpec(target=target, script=script, **asked)  # type: ignore[arg-type]
+    return resolve(spec, site, workload, python="/py", machine=machine)
 
 
 NUMBERS = [
@@ -87,34 +87,34 @@ NUMBERS = [
 
 @pytest.mark.parametrize(("target", "asked", "wanted"), NUMBERS)
 def test_a_request_becomes_these_numbers(target: str, asked: dict, wanted: dict) -> None:
-    made = plan(target, **asked)
+    made = job(target, **asked)
     assert {key: getattr(made, key) for key in wanted} == wanted
 
 
 def test_what_was_asked_wins_over_the_workload_and_that_over_the_site() -> None:
-    made = plan("work", workload=WORK)
+    made = job("work", workload=WORK)
     assert (made.time_min, made.mem_gb, made.cpus_per_task) == (20, 16, 3)
-    made = plan("work", workload=WORK, time_min=5, mem_gb=1, cpus_per_task=1, env="v")
+    made = job("work", workload=WORK, time_min=5, mem_gb=1, cpus_per_task=1, env="v")
     assert (made.time_min, made.mem_gb, made.cpus_per_task) == (5, 1, 1)
     assert made.command[0] == "/v/bin/python"
 
 
 def test_a_workloads_command_has_every_parameter_that_has_a_value() -> None:
-    made = plan("work", workload=WORK, settings=("seed=3",), args=("--more", "a b"))
+    made = job("work", workload=WORK, settings=("seed=3",), args=("--more", "a b"))
     assert made.command == ("/py", "/w/run.py", "--lr", "0.1", "--seed", "3", "--more", "a b")
     assert made.name == "work"
     assert made.settings == {"seed": 3}
 
 
 def test_a_users_script_gets_its_arguments_and_nothing_else() -> None:
-    made = plan(args=("--lr", "0.1", "it's"))
+    made = job(args=("--lr", "0.1", "it's"))
     assert made.command == ("/py", SCRIPT, "--lr", "0.1", "it's")
-    assert made.name == "test_plan"
-    assert plan(name="other").name == "other"
+    assert made.name == "test_job"
+    assert job(name="other").name == "other"
 
 
 def test_arrays_are_products_with_the_last_list_fastest() -> None:
-    made = plan("work", workload=WORK, array=("lr=0.1,0.2", "seed=1,2"), parallel=3)
+    made = job("work", workload=WORK, array=("lr=0.1,0.2", "seed=1,2"), parallel=3)
     assert made.is_array
     assert made.parallel == 3
     assert [tuple(point.values()) for point in made.task_settings] == [
@@ -127,13 +127,13 @@ def test_arrays_are_products_with_the_last_list_fastest() -> None:
 
 
 def test_an_array_over_a_users_script_passes_options() -> None:
-    made = plan(array=("size=a b,c", "x.y=1"))
+    made = job(array=("size=a b,c", "x.y=1"))
     assert made.tasks == (("--size", "a b", "--x.y", "1"), ("--size", "c", "--x.y", "1"))
 
 
 def test_a_plan_without_an_array_has_one_empty_task() -> None:
-    assert plan().tasks == ((),)
-    assert not plan().is_array
+    assert job().tasks == ((),)
+    assert not job().is_array
 
 
 @pytest.mark.parametrize(
@@ -147,19 +147,19 @@ def test_a_plan_without_an_array_has_one_empty_task() -> None:
     ],
 )
 def test_this_machine_computes_on_what_it_has_and_says_so(gpus, asked, device, notes) -> None:
-    made = plan(machine=Machine(gpus=gpus, cpus=2), **asked)
+    made = job(machine=Machine(gpus=gpus, cpus=2), **asked)
     assert (made.executor, made.device, len(made.notes)) == ("local", device, notes)
 
 
 @pytest.mark.parametrize(("cpus", "crowd"), [(2, True), (50, False)])
 def test_far_more_ranks_than_cores_are_warned_of(cpus, crowd) -> None:
-    notes = plan(machine=Machine(cpus=cpus), nodes=100, gpus=2).notes
+    notes = job(machine=Machine(cpus=cpus), nodes=100, gpus=2).notes
     warned = "this run starts 200 processes on this machine, which has 2 core(s)"
     assert any(line.startswith(warned) for line in notes) == crowd
 
 
 def test_this_machine_knows_no_partition_limits() -> None:
-    made = plan(machine=Machine(), gpus=64, time_min=9999, partition="nowhere")
+    made = job(machine=Machine(), gpus=64, time_min=9999, partition="nowhere")
     assert made.ranks == 64
 
 
@@ -189,9 +189,9 @@ REFUSED = [
 @pytest.mark.parametrize(("check", "asked", "says"), REFUSED)
 def test_what_cannot_run_is_refused_and_each_check_has_its_switch(check, asked, says) -> None:
     with pytest.raises(PlanError, match=says) as error:
-        plan(**asked)
+        job(**asked)
     assert f"--skip-check {check}" in str(error.value)
-    plan(**{"cpus_per_task": 1, **asked}, skip_checks=(check,))
+    job(**{"cpus_per_task": 1, **asked}, skip_checks=(check,))
 
 
 def test_every_check_has_a_case_here() -> None:
@@ -204,24 +204,24 @@ def test_every_check_has_a_case_here() -> None:
 def test_a_type_that_the_site_wants_named_is_asked_for() -> None:
     site = replace(BOX, gpu_type_required=True)
     with pytest.raises(PlanError, match=r"needs the GPU type: --gpus A100:2\. Types: A100, "):
-        plan(site=site, gpus=2)
-    assert plan(site=site, gpus=2, skip_checks=("gpu-type",)).gpu_type is None
-    assert plan(site=replace(site, gpu_type="T4"), gpus=2).gpu_type == "T4"
-    assert plan("mpi", site=site).gpu_type is None
+        job(site=site, gpus=2)
+    assert job(site=site, gpus=2, skip_checks=("gpu-type",)).gpu_type is None
+    assert job(site=replace(site, gpu_type="T4"), gpus=2).gpu_type == "T4"
+    assert job("mpi", site=site).gpu_type is None
 
 
 def test_one_switch_does_not_switch_another_check_off() -> None:
     with pytest.raises(PlanError, match="--gpus 6"):
-        plan(gpus=6, nodes=9, skip_checks=("nodes",))
+        job(gpus=6, nodes=9, skip_checks=("nodes",))
 
 
 def test_too_many_gpus_are_not_refused_for_cpus_that_nobody_asked_for() -> None:
     with pytest.raises(PlanError, match="--gpus 6 per node is more than the 4"):
-        plan(gpus=6)
+        job(gpus=6)
 
 
 def test_a_plain_site_limits_nothing() -> None:
-    made = plan(site=PLAIN, gpus=64, nodes=500, time_min=10**5, partition="any")
+    made = job(site=PLAIN, gpus=64, nodes=500, time_min=10**5, partition="any")
     assert (made.ranks, made.partition) == (32000, "any")
 
 
@@ -232,7 +232,7 @@ def test_a_plain_site_limits_nothing() -> None:
 )
 def test_the_sums_always_add_up(nodes: int, gpus: int, target: str) -> None:
     try:
-        made = plan(target, site=PLAIN, nodes=nodes, gpus=gpus)
+        made = job(target, site=PLAIN, nodes=nodes, gpus=gpus)
     except PlanError:
         assert nodes > 1
         assert target not in ("ddp", "mpi")
@@ -247,12 +247,12 @@ def test_the_sums_always_add_up(nodes: int, gpus: int, target: str) -> None:
 )
 def test_words_for_slurm_hold_nothing_a_shell_would_read(value: str) -> None:
     with pytest.raises(RequestError, match="--account"):
-        Request(target="ddp", account=value)
+        JobSpec(target="ddp", account=value)
 
 
 @pytest.mark.parametrize("value", ["gpu", "a&b", "[a|b]*2", "n[1-3,7]", "x:y@z", "a_b-c.d", "100%"])
 def test_words_that_slurm_takes_pass(value: str) -> None:
-    assert Request(target="ddp", constraint=value).constraint == value
+    assert JobSpec(target="ddp", constraint=value).constraint == value
 
 
 @pytest.mark.parametrize(
@@ -261,11 +261,11 @@ def test_words_that_slurm_takes_pass(value: str) -> None:
 def test_counts_start_at_one(option: str) -> None:
     word = option.removesuffix("_min").replace("_", "-")
     with pytest.raises(RequestError, match=f"--{word} 0 must be at least 1"):
-        Request(target="ddp", **{option: 0})
+        JobSpec(target="ddp", **{option: 0})
 
 
 def test_a_request_survives_its_record() -> None:
-    request = Request(target="ddp", args=("a", "b"), array=("lr=1,2",), gpus=4, after=("1",))
-    assert request_from_record(asdict(request)) == request
+    spec = JobSpec(target="ddp", args=("a", "b"), array=("lr=1,2",), gpus=4, after=("1",))
+    assert spec_from_record(asdict(spec)) == spec
     with pytest.raises(RequestError, match="another version of hpckit"):
-        request_from_record({"target": "ddp", "gpu": 4})
+        spec_from_record({"target": "ddp", "gpu": 4})
