@@ -132,6 +132,11 @@ def detect_site(
     return GENERIC
 
 
+def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
+    """Return the site asked for, else the one detected here."""
+    return load_site(name or detect_site(collections), collections)
+
+
 def _identifies(
     identify: Mapping[str, str], environ: Mapping[str, str], hostname: Callable[[], str]
 ) -> bool:

@@ -12,7 +12,7 @@ from hpckit.errors import DamagedRunError, HpckitError, OutsideError
 from hpckit.find import any_handed_over, find_runs, refuse_doubtful
 from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, Run, runs_root
-from hpckit.sites import Site, detect_site, load_site
+from hpckit.sites import find_site
 
 RunsOption = Annotated[
     Path | None,
@@ -91,15 +91,15 @@ def look_around() -> places.Survey:
     return around
 
 
+def say_note(text: str) -> None:
+    """Say on stderr what a user should know and did not ask for."""
+    note(f"note: {text}")
+
+
 def say_left_out(unusable: tuple[places.Unusable, ...]) -> None:
     """Say on stderr which collections cannot be used, and what to do."""
     for row in unusable:
-        note(f"note: collection {row.name!r} is left out: {row.why}")
-
-
-def find_site(name: str | None, collections: tuple[places.Collection, ...]) -> Site:
-    """Return the site asked for, else the one detected here."""
-    return load_site(name or detect_site(collections), collections)
+        say_note(row.left_out())
 
 
 def runs_called(

@@ -4,10 +4,10 @@ from typing import Any
 
 import typer
 
+from hpckit.cli.announce import say_job
 from hpckit.cli.arguments import say_settled
 from hpckit.cli.follow import LiveView, NeverStarting, say_notes
 from hpckit.cli.output import note, print_json, say
-from hpckit.cli.prepare import say_job
 from hpckit.cli.view import status_line, submit_record
 from hpckit.runs import Run
 from hpckit.submission.model import Submission

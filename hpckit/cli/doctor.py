@@ -15,10 +15,9 @@ from hpckit.cli.arguments import (
     NodesOption,
     PartitionOption,
     RunsOption,
-    find_site,
+    say_note,
 )
 from hpckit.cli.output import print_json, say
-from hpckit.cli.prepare import prepare, sbatch_answers
 from hpckit.cli.submit import parse_gpus
 from hpckit.collections import survey
 from hpckit.detect import ask
@@ -38,8 +37,9 @@ from hpckit.errors import RequestError
 from hpckit.find import index_path
 from hpckit.job.spec import JobSpec
 from hpckit.runs import runs_root
-from hpckit.sites import Site, list_sites
+from hpckit.sites import Site, find_site, list_sites
 from hpckit.submission.model import Submission
+from hpckit.submission.prepare import prepare, sbatch_answers
 from hpckit.units import parse_minutes
 
 _TIME_MIN = 5
@@ -102,7 +102,7 @@ def _of_site(
         target="serial", script=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
         executor=executor, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
-    checks += attempt("a small job", lambda: script_checks(prepare(spec, root)))
+    checks += attempt("a small job", lambda: script_checks(prepare(spec, root, tell=say_note)))
     return checks
 
 
@@ -151,7 +151,7 @@ def mpi(
 
 
 def _named(spec: JobSpec, runs: Path | None, word: str) -> Submission:
-    return prepare(replace(spec, name=f"doctor-{word}"), runs)
+    return prepare(replace(spec, name=f"doctor-{word}"), runs, tell=say_note)
 
 
 def _path(site: Site) -> str:

@@ -23,11 +23,11 @@ from hpckit.cli.arguments import (
     SettingsOption,
     TimeOption,
     default_root,
+    say_note,
     settled_root,
 )
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.output import note, show_text
-from hpckit.cli.prepare import prepare
 from hpckit.cli.submit import parse_gpus
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import find_believed
@@ -36,6 +36,7 @@ from hpckit.render import Rendered
 from hpckit.runs import Run
 from hpckit.submission.compare import differences
 from hpckit.submission.model import render_script
+from hpckit.submission.prepare import prepare
 from hpckit.submission.record import make_record
 from hpckit.units import parse_minutes
 
@@ -95,7 +96,7 @@ def resubmit(
     spec = replace(spec, **{key: value for key, value in changes.items() if value is not None})
     root = default_root(runs) if runs or not old.mine else old.dir.parent
     _go_there(old)
-    submission = prepare(spec, root, preview=dry_run)
+    submission = prepare(spec, root, preview=dry_run, tell=say_note)
     rendered = render_script(submission)
     if not old.mine:
         note(_whose(old, rendered))

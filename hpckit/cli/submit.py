@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from hpckit.cli.announce import say_job, say_which_script
 from hpckit.cli.arguments import (
     AccountOption,
     CpusOption,
@@ -18,15 +19,16 @@ from hpckit.cli.arguments import (
     RunsOption,
     SettingsOption,
     TimeOption,
+    say_note,
 )
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.output import note, print_json, say, show_text
-from hpckit.cli.prepare import prepare, say_job, say_which_script
 from hpckit.errors import RequestError
 from hpckit.job.checks import CHECKS
 from hpckit.job.spec import JobSpec
 from hpckit.paths import typed_path
 from hpckit.submission.model import Submission, render_script
+from hpckit.submission.prepare import prepare
 from hpckit.units import parse_minutes
 
 # Few scripts have options of these names.
@@ -160,7 +162,7 @@ def submit(
         sample_interval_s=sample_interval,
         skip_checks=tuple(skip_check or ()),
     )
-    submission = prepare(spec, runs, preview=dry_run)
+    submission = prepare(spec, runs, preview=dry_run, tell=say_note)
     if dry_run:
         _preview(submission, json=json)
     elif check:

@@ -71,6 +71,10 @@ class Unusable:
     lock: Path | None = None
     provides: frozenset[str] | None = None
 
+    def left_out(self) -> str:
+        """Say that it is left out, and why."""
+        return f"collection {self.name!r} is left out: {self.why}"
+
     def has(self, names: frozenset[str]) -> bool:
         """Say whether one of these files could have come from here."""
         return self.provides is None or bool(self.provides & names)

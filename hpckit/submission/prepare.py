@@ -2,37 +2,46 @@
 
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from hpckit import shell
-from hpckit.cli.account import account_note
-from hpckit.cli.arguments import find_site, say_left_out
-from hpckit.cli.output import note
 from hpckit.collections import Collection, survey
+from hpckit.detect.ask import user_name
 from hpckit.detect.mpi import choose_mpi, own_default
-from hpckit.errors import OutsideError, RequestError
+from hpckit.errors import CommandError, OutsideError, PlanError, RequestError
 from hpckit.interpreter import own_python
+from hpckit.job.checks import off_switch
 from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.job.spec import JobSpec
 from hpckit.runs import new_run_id, runs_root
-from hpckit.sites import Site, list_sites
-from hpckit.slurm.client import patience
+from hpckit.sites import Site, find_site, list_sites
+from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
+from hpckit.slurm.client import ask, patience
 from hpckit.slurm.cluster import config, mpi_types
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.after import dependency, refuse_hopeless
 from hpckit.submission.model import Submission, refuse_unusable
-from hpckit.units import format_minutes
 from hpckit.workloads import Workload, list_workloads, load_workload
 
 EXECUTORS = ("auto", "slurm", "local")
+_ACCOUNT_OPTIONS = ("--account", "-A")
 
 
 @patience()
-def prepare(spec: JobSpec, runs: Path | None, *, preview: bool = False) -> Submission:
+def prepare(
+    spec: JobSpec,
+    runs: Path | None,
+    *,
+    preview: bool = False,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Submission:
     """Work a request out to the point of submitting. `preview` needs no Slurm.
+
+    `tell` hears at once which collections are left out: what fails later may come of that.
 
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm was asked for and is not here.
@@ -42,7 +51,8 @@ def prepare(spec: JobSpec, runs: Path | None, *, preview: bool = False) -> Submi
     refuse_unusable(around.unusable, _asked_for(spec), spec)
     site = find_site(spec.site, collections)
     refuse_unusable(around.unusable, frozenset({f"templates/sites/{site.name}.yaml"}), spec)
-    say_left_out(around.unusable)
+    for row in around.unusable:
+        tell(row.left_out())
     workload = _workload(spec, collections)
     executor = choose_executor(spec.executor, preview=preview)
     machine = _this_machine() if executor == "local" else None
@@ -167,39 +177,31 @@ def sbatch_answers() -> bool:
     )
 
 
-def say_job(submission: Submission) -> None:
-    """Say on stderr what a submission comes to."""
-    job = submission.job
-    count = f"{len(job.tasks)} x " if job.is_array else ""
-    shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
-    if not job.gpus_per_node:
-        shape = f"{job.nodes} node(s), no GPU"
-    where = "this machine" if job.executor == "local" else f"Slurm, site {job.site.name}"
-    note(
-        f"{job.name}: {count}{shape}, {job.ranks} rank(s){launched_by(job)}, "
-        f"limit {format_minutes(job.time_min)}, on {where}"
-    )
-    found = job.workload.found if job.workload else None
-    if found and found.collection.origin != "built-in":
-        at = found.collection.revision and f" at {found.collection.revision}"
-        note(f"workload {found.path.parent} of collection {found.collection.label()}{at}")
-    for row in submission.collections:
-        if row.changed:
-            note(f"note: {row.name} has changed since it was pinned: hpckit collections verify")
-    for line in job.notes:
-        note(f"note: {line}")
+def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:
+    """Return what to say of a job that names no account where one is needed.
 
+    Slurm's own default account of the user is as good as one that was named.
 
-def say_which_script(submission: Submission) -> None:
-    """Say on stderr whose script a dry run prints, where a submission would not use it."""
-    if submission.spec.executor == "auto" and not sbatch_answers():
-        note(
-            "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
-            "would run on this machine: --executor local prints that script"
+    Raises:
+        PlanError: there is none, and Slurm has no default for this user.
+    """
+    given = job.account or any(word.startswith(_ACCOUNT_OPTIONS) for word in job.site.sbatch_args)
+    needed = job.executor == "slurm" and job.site.account_required
+    if given or not needed or "account" in spec.skip_checks:
+        return ()
+    user = user_name()
+    try:
+        default = ask(default_account_argv(user)).stdout.strip().partition("\n")[0]
+        if default:
+            return (f"account: {default}, your default in Slurm",)
+        rows = parse_associations(ask(associations_argv(user)).stdout)
+    except CommandError:
+        return (
+            f"site {job.site.name!r} needs an account. You gave none, and Slurm does not answer "
+            "which one is your default: give --account NAME",
         )
-
-
-def launched_by(job: Job) -> str:
-    """Name the launcher, unless it is the local stand-in for srun."""
-    local = job.executor == "local" and job.launcher.name == "srun"
-    return "" if local else f" by {job.launcher.name}"
+    yours = ", ".join(dict.fromkeys(row.account for row in rows)) or "none"
+    raise PlanError(
+        f"Site {job.site.name!r} needs an account. You gave none, and Slurm has no default for "
+        f"you. Give --account NAME (your accounts in Slurm: {yours}). {off_switch('account')}"
+    )

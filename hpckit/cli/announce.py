@@ -1,0 +1,45 @@
+"""What a submission comes to, said on stderr before or after it is sent."""
+
+from hpckit.cli.output import note
+from hpckit.job.job import Job
+from hpckit.submission.model import Submission
+from hpckit.submission.prepare import sbatch_answers
+from hpckit.units import format_minutes
+
+
+def say_job(submission: Submission) -> None:
+    """Say on stderr what a submission comes to."""
+    job = submission.job
+    count = f"{len(job.tasks)} x " if job.is_array else ""
+    shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
+    if not job.gpus_per_node:
+        shape = f"{job.nodes} node(s), no GPU"
+    where = "this machine" if job.executor == "local" else f"Slurm, site {job.site.name}"
+    note(
+        f"{job.name}: {count}{shape}, {job.ranks} rank(s){launched_by(job)}, "
+        f"limit {format_minutes(job.time_min)}, on {where}"
+    )
+    found = job.workload.found if job.workload else None
+    if found and found.collection.origin != "built-in":
+        at = found.collection.revision and f" at {found.collection.revision}"
+        note(f"workload {found.path.parent} of collection {found.collection.label()}{at}")
+    for row in submission.collections:
+        if row.changed:
+            note(f"note: {row.name} has changed since it was pinned: hpckit collections verify")
+    for line in job.notes:
+        note(f"note: {line}")
+
+
+def say_which_script(submission: Submission) -> None:
+    """Say on stderr whose script a dry run prints, where a submission would not use it."""
+    if submission.spec.executor == "auto" and not sbatch_answers():
+        note(
+            "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
+            "would run on this machine: --executor local prints that script"
+        )
+
+
+def launched_by(job: Job) -> str:
+    """Name the launcher, unless it is the local stand-in for srun."""
+    local = job.executor == "local" and job.launcher.name == "srun"
+    return "" if local else f" by {job.launcher.name}"
