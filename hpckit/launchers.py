@@ -59,7 +59,7 @@ def _srun(shape: Shape, tasks_per_node: int, cpus_per_task: int | None) -> tuple
         "--kill-on-bad-exit=1",
         # Ranks need not end together: after N seconds srun would kill those still at work, and call
         # it a success when the first had ended with 0. What a lost node leaves is ended by
-        # `hpckit.payload.orphan`.
+        # `hpckit.payload.children.end_job`.
         "--wait=0",
         "--unbuffered",
     ]

@@ -1,16 +1,19 @@
-"""How one rank's script starts: its argv, and the environment it finds."""
+"""How one rank's script starts: its argv, its device, its threads, and the environment it finds."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from hpckit.environ import OWN_THREADS, THREADS
 from hpckit.payload import mpi_script
 from hpckit.payload.place import Place
 from hpckit.payload.task import TASK_VARIABLE, Task
-from hpckit.payload.threads import threads
 
 # Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit; and where Python
 # finds the `sitecustomize.py` that it imports before the script.
 IMPORTABLE = str(Path(__file__).parent / "importable")
+# NVIDIA's and AMD's drivers make these; torch calls both `cuda`.
+_DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def script_command(task: Task) -> tuple[str, ...]:
@@ -51,3 +54,56 @@ def _python_path() -> list[str]:
 def restart_count() -> int:
     """Return how often the job was started again: Slurm's count, or the local controller's."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("HPCKIT_RESTART") or 0)
+
+
+def choose_device(planned: str | None, drivers: tuple[str, ...] = _DRIVERS) -> tuple[str, str]:
+    """Return `cuda` or `cpu`, and a warning when GPUs were asked for but the node has no driver."""
+    if planned is not None:
+        return planned, ""
+    if any(Path(path).exists() for path in drivers):
+        return "cuda", ""
+    return "cpu", (
+        "hpckit: GPUs were allocated, but this node has no GPU driver (no /proc/driver/nvidia, no "
+        "/dev/kfd): HPCKIT_DEVICE=cpu, ranks run on the CPU"
+    )
+
+
+def threads(task: Task, environ: Mapping[str, str], cores: int | None = None) -> dict[str, str]:
+    """Return OMP_NUM_THREADS for a rank, or nothing: it is set, or the rank has its own cores.
+
+    OpenMP and the libraries over it (torch, MKL, OpenBLAS, numexpr) start one thread per core that
+    a process may use. Where several ranks may use the same cores they slow one another down many
+    times over; docs/submit.md has what was measured. MKL_NUM_THREADS and its kin follow
+    OMP_NUM_THREADS where they are not set themselves.
+
+    What the user, the site, a template or the environment set stays. `cores`: how many this
+    process may use, unless it is this machine's to say.
+    """
+    if environ.get(THREADS):
+        return {}
+    cores = cores or len(os.sched_getaffinity(0))
+    share = _local(task, cores) if task.executor == "local" else _slurm(task, environ, cores)
+    return {} if share is None else {THREADS: str(share), OWN_THREADS: str(share)}
+
+
+def _local(task: Task, cores: int) -> int | None:
+    """Share this machine, which plays all nodes; what was asked for may be more than it has."""
+    ranks = task.nodes * task.tasks_per_node
+    share = max(1, cores // ranks)
+    if task.cpus_per_task:
+        return min(task.cpus_per_task, share)
+    return share if ranks > 1 else None
+
+
+def _slurm(task: Task, environ: Mapping[str, str], cores: int) -> int | None:
+    """Share the cores that Slurm gave the job on this node, unless each rank is bound to its own.
+
+    torchrun's agent measures for all the ranks that it will start.
+    """
+    if task.cpus_per_task:
+        return task.cpus_per_task
+    if task.tasks_per_node == 1:
+        return None
+    given = int(environ.get("SLURM_CPUS_ON_NODE") or cores)
+    bound = task.launcher != "torchrun" and cores * task.tasks_per_node <= given
+    return None if bound else max(1, min(cores, given) // task.tasks_per_node)

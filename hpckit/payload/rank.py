@@ -21,6 +21,7 @@ from hpckit.logs import JOB_LOG
 from hpckit.payload.children import (
     LOCAL_GRACE_S,
     die_with_parent,
+    end_job,
     handle_passed,
     prepare_script,
     prepare_warned_script,
@@ -29,10 +30,13 @@ from hpckit.payload.children import (
     stop_all,
     wait_for,
 )
-from hpckit.payload.device import choose_device
 from hpckit.payload.end_line import EndLine
-from hpckit.payload.environment import rank_environment, restart_count, script_command
-from hpckit.payload.orphan import end_job
+from hpckit.payload.environment import (
+    choose_device,
+    rank_environment,
+    restart_count,
+    script_command,
+)
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import TASK_VARIABLE, Task, task_from_json
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 from hpckit import shell
 from hpckit.launchers import Shape, mpirun_argv
 from hpckit.payload.children import (
+    end_job,
     prepare_child,
     shell_status,
     signal_group,
     stop_all,
     wait_for,
 )
-from hpckit.payload.environment import restart_count
-from hpckit.payload.orphan import end_job
+from hpckit.payload.environment import restart_count, threads
 from hpckit.payload.place import find_place
 from hpckit.payload.rank import RankProcess
 from hpckit.payload.task import TASK_VARIABLE, Task
-from hpckit.payload.threads import threads
 from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from hpckit import __version__
 from hpckit.errors import JobError
 from hpckit.hints import hints
 from hpckit.payload import rank, rendezvous, supervisor
-from hpckit.payload.device import choose_device
-from hpckit.payload.environment import IMPORTABLE, rank_environment
+from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
 from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from hpckit.payload.environment import rank_environment
+from hpckit.payload.environment import rank_environment, threads
 from hpckit.payload.supervisor import launcher_environment
 from hpckit.payload.task import Task
-from hpckit.payload.threads import threads
 from tests.unit.test_payload import THIRD_OF_FOUR
 
 TASK = Task(run_dir="/r", run_id="r", executor="local", launcher="srun", nodes=2,
