@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec
-from hpckit.parallel.mirrored.engine import run_together
-from hpckit.parallel.mirrored.values import Tree
+from hpckit.parallel.mirrored.per_replica import Tree
+from hpckit.parallel.mirrored.replica_threads import run_together
 from hpckit.parallel.models.verbose import Verbose
 from hpckit.parallel.spans import cut, join, lengths, replicas_of, samples, spans
 

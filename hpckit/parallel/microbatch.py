@@ -15,8 +15,8 @@ from hpckit.parallel.accumulation import Accumulation
 from hpckit.parallel.copies import Copies
 from hpckit.parallel.devices import Replica, Spec
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.mirrored.losses import Loss, refuse_sum
-from hpckit.parallel.mirrored.values import Tree
+from hpckit.parallel.mirrored.measures import Loss, refuse_sum
+from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.passes import Amp, Passes, Work, make_scaler
 from hpckit.parallel.spans import as_tensors, check_even, replicas_of, samples, spans
 

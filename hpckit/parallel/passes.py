@@ -10,9 +10,9 @@ import torch
 from hpckit.parallel.copies import Copies
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.mirrored.engine import run_together
-from hpckit.parallel.mirrored.losses import Loss, mean_of_samples
-from hpckit.parallel.mirrored.values import Tree, map_tree
+from hpckit.parallel.mirrored.measures import Loss, mean_of_samples
+from hpckit.parallel.mirrored.per_replica import Tree, map_tree
+from hpckit.parallel.mirrored.replica_threads import run_together
 from hpckit.parallel.spans import Span, cut, join
 
 Amp = Literal["bf16", "fp16"]

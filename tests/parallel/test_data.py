@@ -28,9 +28,9 @@ from hpckit.parallel.data import (  # noqa: E402
     as_numbers,
     byte_corpus,
     load_images,
-    loading,
     packaged,
 )
+from hpckit.parallel.data import image_sets as loading  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402
 
 pytestmark = pytest.mark.torch

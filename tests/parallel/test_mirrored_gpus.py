@@ -11,7 +11,7 @@ import torch
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.mirrored import collectives
 from hpckit.parallel.mirrored.context import ReplicaContext
-from hpckit.parallel.mirrored.engine import Meeting, run_together
+from hpckit.parallel.mirrored.replica_threads import Meeting, run_together
 from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
 pytestmark = pytest.mark.torch

@@ -1,7 +1,7 @@
 """Real and made-up samples to train on, all in memory: images, text as bytes, random numbers."""
 
+from hpckit.parallel.data.image_sets import IMAGE_SETS, load_images
 from hpckit.parallel.data.images import Images, ImageSets, as_numbers
-from hpckit.parallel.data.loading import IMAGE_SETS, load_images
 from hpckit.parallel.data.noise import RandomCorpus, RandomDataset
 from hpckit.parallel.data.samples import Samples
 from hpckit.parallel.data.text import TextSets, TextWindows, byte_corpus

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hpckit.parallel.data.checksums import check
 from hpckit.parallel.data.images import Images, ImageSets
-from hpckit.parallel.data.known import check
 from hpckit.parallel.errors import SetupError
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hpckit.parallel.data.checksums import NotInstalledError, check, checked
 from hpckit.parallel.data.images import Images, ImageSets
-from hpckit.parallel.data.known import NotInstalledError, check, checked
 from hpckit.parallel.errors import SetupError
 
 CLASSES = 10

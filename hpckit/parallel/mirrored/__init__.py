@@ -14,12 +14,12 @@ from hpckit.parallel.mirrored.cross_device import (
     ReductionToOneDevice,
 )
 from hpckit.parallel.mirrored.data import DistributedDataset, InputContext, ValueContext
+from hpckit.parallel.mirrored.fitting import Callback, Progress
 from hpckit.parallel.mirrored.gradients import MirroredOptimizer
-from hpckit.parallel.mirrored.losses import compute_average_loss
-from hpckit.parallel.mirrored.model import Mirrored
+from hpckit.parallel.mirrored.measures import compute_average_loss
+from hpckit.parallel.mirrored.mirrored_model import Mirrored
+from hpckit.parallel.mirrored.per_replica import PerReplica, ReduceOp
 from hpckit.parallel.mirrored.strategy import MirroredStrategy
-from hpckit.parallel.mirrored.training import Callback, Progress
-from hpckit.parallel.mirrored.values import PerReplica, ReduceOp
 from hpckit.parallel.mirrored.variables import Aggregation, MirroredVariable, Sync
 
 __all__ = [

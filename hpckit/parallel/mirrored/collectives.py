@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hpckit.parallel.mirrored.values import PerReplica, ReduceOp, Tree, leaves, map_tree
+from hpckit.parallel.mirrored.per_replica import PerReplica, ReduceOp, Tree, leaves, map_tree
 from hpckit.parallel.scratch import allreduce, ring_allreduce
 
 if TYPE_CHECKING:  # the context offers what is here

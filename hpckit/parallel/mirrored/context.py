@@ -10,8 +10,8 @@ import torch
 
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.mirrored import collectives
-from hpckit.parallel.mirrored.engine import Meeting
-from hpckit.parallel.mirrored.values import Tree, parts_of, regroup
+from hpckit.parallel.mirrored.per_replica import Tree, parts_of, regroup
+from hpckit.parallel.mirrored.replica_threads import Meeting
 
 if TYPE_CHECKING:  # the strategy is made of what is here
     from hpckit.parallel.mirrored.strategy import MirroredStrategy

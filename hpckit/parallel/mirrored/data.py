@@ -7,7 +7,7 @@ from itertools import islice
 import torch
 
 from hpckit.parallel.devices import Replica
-from hpckit.parallel.mirrored.values import PerReplica, Tree, leaves, map_tree, regroup
+from hpckit.parallel.mirrored.per_replica import PerReplica, Tree, leaves, map_tree, regroup
 from hpckit.parallel.split import split
 
 

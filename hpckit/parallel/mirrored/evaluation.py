@@ -10,9 +10,9 @@ from torch import nn
 
 from hpckit.parallel.mirrored.context import get_replica_context
 from hpckit.parallel.mirrored.data import DistributedDataset, samples
-from hpckit.parallel.mirrored.losses import Loss, mean_of_samples, refuse_sum
-from hpckit.parallel.mirrored.model import Mirrored
-from hpckit.parallel.mirrored.values import Tree, local_results, map_tree
+from hpckit.parallel.mirrored.measures import Loss, mean_of_samples, refuse_sum
+from hpckit.parallel.mirrored.mirrored_model import Mirrored
+from hpckit.parallel.mirrored.per_replica import Tree, local_results, map_tree
 
 if TYPE_CHECKING:  # the strategy offers what is here
     from hpckit.parallel.mirrored.strategy import MirroredStrategy

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hpckit.parallel.mirrored.context import ReplicaContext, replica_of
-from hpckit.parallel.mirrored.model import Mirrored
+from hpckit.parallel.mirrored.mirrored_model import Mirrored
 
 if TYPE_CHECKING:  # the strategy makes these
     from hpckit.parallel.mirrored.strategy import MirroredStrategy

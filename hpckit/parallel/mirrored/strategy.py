@@ -7,14 +7,13 @@ import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
-from hpckit.parallel.mirrored import asked, collectives, context, data, evaluation, training
+from hpckit.parallel.mirrored import checks, collectives, context, data, evaluation, fitting
 from hpckit.parallel.mirrored.batchnorm import with_sync_batchnorm
 from hpckit.parallel.mirrored.built import Built
-from hpckit.parallel.mirrored.engine import Meeting, run_together
 from hpckit.parallel.mirrored.gradients import Make, MirroredOptimizer, reduce_gradients
-from hpckit.parallel.mirrored.losses import Loss
-from hpckit.parallel.mirrored.model import Mirrored
-from hpckit.parallel.mirrored.values import (
+from hpckit.parallel.mirrored.measures import Loss
+from hpckit.parallel.mirrored.mirrored_model import Mirrored
+from hpckit.parallel.mirrored.per_replica import (
     PerReplica,
     Tree,
     local_results,
@@ -23,6 +22,7 @@ from hpckit.parallel.mirrored.values import (
     regroup,
     values_of,
 )
+from hpckit.parallel.mirrored.replica_threads import Meeting, run_together
 from hpckit.parallel.mirrored.variables import Aggregation, MirroredVariable, Sync
 from hpckit.parallel.scratch import Reduce
 
@@ -112,7 +112,7 @@ class MirroredStrategy:
                 `lambda copy: torch.optim.SGD(copy.parameters(), lr=0.1)`.
         """
         context.refuse_replica(self, "optimizer()")
-        asked.check_own(self, model)
+        checks.check_own(self, model)
         if not isinstance(model, Mirrored):
             raise TypeError(
                 f"optimizer() needs a model that mirror() returned, not a {type(model).__name__}. "
@@ -137,7 +137,7 @@ class MirroredStrategy:
         """
         context.refuse_replica(self, "run()")
         for value in (*args, *(kwargs or {}).values()):
-            asked.check_own(self, value)
+            checks.check_own(self, value)
         given = parts_of((tuple(args), dict(kwargs or {})), len(self.replicas))
         steppers: dict[torch.optim.Optimizer, int] = {}
         with self.built.mirrored() as twins:
@@ -246,7 +246,7 @@ class MirroredStrategy:
                 "all_reduce_gradients() was called outside of a replica: call it in a function "
                 "that strategy.run(fn) runs."
             )
-        asked.check_own(self, model)
+        checks.check_own(self, model)
         parameters = list(model.parameters() if isinstance(model, Mirrored) else model)
         built = {id(leaf) for leaf in here.twins.weights.values()} if here.twins else set()
         if built & set(map(id, parameters)):
@@ -269,10 +269,10 @@ class MirroredStrategy:
         optimizer: MirroredOptimizer | torch.optim.Optimizer,
         epochs: int = 1,
         *,
-        metrics: asked.Metrics = None,
+        metrics: checks.Metrics = None,
         validation_data: Iterable[Tree] | None = None,
         validation: Iterable[Tree] | None = None,
-        callbacks: Sequence[training.Callback] = (),
+        callbacks: Sequence[fitting.Callback] = (),
     ) -> dict[str, list[float]]:
         """Train on global batches of (inputs, targets); return the history, a value per epoch.
 
@@ -294,11 +294,11 @@ class MirroredStrategy:
             ValueError: an epoch has no batch, the loss is a sum, or a metric is not known.
             TypeError: the model has no copies, or the optimizer is not of its kind.
         """
-        asked.check_model(self, model)
-        asked.check_optimizer(self, model, optimizer)
-        fitting = training.Fitting(self, model, optimizer, asked.measures_of(loss, metrics))
+        checks.check_model(self, model)
+        checks.check_optimizer(self, model, optimizer)
+        training = fitting.Fitting(self, model, optimizer, checks.measures_of(loss, metrics))
         held_out = validation if validation_data is None else validation_data
-        return fitting.run(batches, epochs, held_out, callbacks)
+        return training.run(batches, epochs, held_out, callbacks)
 
     def evaluate(
         self,
@@ -306,11 +306,11 @@ class MirroredStrategy:
         batches: Iterable[Tree],
         loss: Loss,
         *,
-        metrics: asked.Metrics = None,
+        metrics: checks.Metrics = None,
     ) -> dict[str, float]:
         """Return the mean over all samples of the loss, and of each metric; nothing is trained."""
-        asked.check_model(self, model)
-        return evaluation.evaluate(self, model, batches, asked.measures_of(loss, metrics))
+        checks.check_model(self, model)
+        return evaluation.evaluate(self, model, batches, checks.measures_of(loss, metrics))
 
     def predict(self, model: Mirrored | nn.Module, batches: Iterable[Tree]) -> Tree:
         """Return the predictions of all samples, in order, on the CPU.
@@ -319,7 +319,7 @@ class MirroredStrategy:
             model: built in `scope()`, or what `mirror` returned.
             batches: inputs, or (inputs, targets), of which targets are left aside.
         """
-        asked.check_model(self, model)
+        checks.check_model(self, model)
         return evaluation.predict(self, model, batches)
 
     def _wrapped(self, leaf: Tree) -> Tree:

@@ -8,7 +8,7 @@ import torch
 
 from hpckit.parallel.mirrored import collectives
 from hpckit.parallel.mirrored.context import ReplicaContext, replica_of
-from hpckit.parallel.mirrored.values import ReduceOp, Tree, values_of
+from hpckit.parallel.mirrored.per_replica import ReduceOp, Tree, values_of
 
 if TYPE_CHECKING:  # the strategy makes variables
     from hpckit.parallel.mirrored.strategy import MirroredStrategy

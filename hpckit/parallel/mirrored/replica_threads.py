@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from hpckit.parallel.devices import Replica
-from hpckit.parallel.mirrored.values import Tree
+from hpckit.parallel.mirrored.per_replica import Tree
 
 T = TypeVar("T")
 Merge = Callable[[list[Tree]], Sequence[Tree]]

@@ -9,7 +9,7 @@ from torch import nn
 
 from hpckit.parallel.mirrored.batchnorm import is_synced
 from hpckit.parallel.mirrored.context import replica_of
-from hpckit.parallel.mirrored.values import Tree
+from hpckit.parallel.mirrored.per_replica import Tree
 
 if TYPE_CHECKING:  # the strategy makes these
     from hpckit.parallel.mirrored.strategy import MirroredStrategy

@@ -20,9 +20,9 @@ from hpckit.parallel.mirrored.evaluation import (
     zeros,
 )
 from hpckit.parallel.mirrored.gradients import MirroredOptimizer
-from hpckit.parallel.mirrored.losses import Loss, mean_of_samples, refuse_sum
-from hpckit.parallel.mirrored.model import Mirrored
-from hpckit.parallel.mirrored.values import Tree, leaves
+from hpckit.parallel.mirrored.measures import Loss, mean_of_samples, refuse_sum
+from hpckit.parallel.mirrored.mirrored_model import Mirrored
+from hpckit.parallel.mirrored.per_replica import Tree, leaves
 
 if TYPE_CHECKING:  # the strategy offers what is here
     from hpckit.parallel.mirrored.strategy import MirroredStrategy

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from hpckit.parallel.mirrored.gradients import MirroredOptimizer
-from hpckit.parallel.mirrored.losses import Loss
-from hpckit.parallel.mirrored.model import Mirrored
+from hpckit.parallel.mirrored.measures import Loss
+from hpckit.parallel.mirrored.mirrored_model import Mirrored
 from hpckit.parallel.mirrored.variables import MirroredVariable
 
 if TYPE_CHECKING:  # the strategy asks
