@@ -1,12 +1,15 @@
-"""What a child may inherit: keeps one job's identity out of the next job's environment.
+"""What a child may inherit, and hpckit's own Python, safe from what a job's modules set.
 
-A submission made from inside a job, an salloc shell or a torchrun rank would otherwise inherit
-that job's size and rendezvous. submitit's own clean-up drops every SLURM_* and with them
-SLURM_CONF, after which sbatch no longer finds its cluster.
+One job's identity must not reach the next: a submission made from inside a job, an salloc shell or
+a torchrun rank would otherwise inherit that job's size and rendezvous. submitit's own clean-up
+drops every SLURM_* and with them SLURM_CONF, after which sbatch no longer finds its cluster.
 """
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 _DROPPED_PREFIXES = (
     "SLURM_",
@@ -130,3 +133,16 @@ def _belongs_to_user(name: str) -> bool:
     if name.startswith(_KEPT_PREFIXES):
         return not name.startswith(_MPIRUN_OWN)
     return name not in _DROPPED and not name.startswith(_DROPPED_PREFIXES)
+
+
+def own_python(environ: dict[str, str] | None = None) -> tuple[str, ...]:
+    """Return the argv prefix of hpckit's own interpreter, safe from the job's modules.
+
+    `-E` ignores PYTHONPATH and its kin, which modules set for *their* python; `-P` keeps the
+    working directory off the path. Where hpckit itself was found through PYTHONPATH (installed as
+    a module), `-E` would lose it.
+    """
+    paths = (os.environ if environ is None else environ).get("PYTHONPATH", "").split(":")
+    home = Path(__file__).resolve().parent.parent
+    by_path = any(path and Path(path).resolve() == home for path in paths)
+    return (sys.executable, *(() if by_path else ("-E",)), "-P", "-u")

@@ -11,8 +11,7 @@ from typing import IO, Any
 
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
-from hpckit.ownership import writers
-from hpckit.paths import is_there, typed_path
+from hpckit.paths import is_there, typed_path, writers
 from hpckit.run_record import MAX_BYTES, checked_record
 
 RECORD = "run.json"

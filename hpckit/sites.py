@@ -19,7 +19,7 @@ from hpckit.environments import (
     why_none,
 )
 from hpckit.errors import ConfigError, RequestError
-from hpckit.units import parse_minutes
+from hpckit.text import parse_minutes
 
 GENERIC = "generic"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

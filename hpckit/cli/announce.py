@@ -4,7 +4,7 @@ from hpckit.cli.output import note
 from hpckit.job.job import Job
 from hpckit.submission.model import Submission
 from hpckit.submission.prepare import sbatch_answers
-from hpckit.units import format_minutes
+from hpckit.text import format_minutes
 
 
 def say_job(submission: Submission) -> None:

@@ -9,18 +9,21 @@ import typer
 from hpckit.cli.arguments import JsonOption, say_left_out
 from hpckit.cli.output import note, print_json, say, show_text, table
 from hpckit.collections import LOCK, Collection, Unusable, survey
-from hpckit.collections.added import (
+from hpckit.collections.lockfile import Entry, lock_files
+from hpckit.collections.manage import (
     Change,
     add,
     default_lock,
+    difference,
     entries_called,
+    last_change,
     newest,
     remove,
+    shadowed,
     sync,
     update,
+    verify,
 )
-from hpckit.collections.lockfile import Entry, lock_files
-from hpckit.collections.review import difference, last_change, shadowed, verify
 from hpckit.collections.scaffold import make_collection
 from hpckit.collections.source import parse_source
 from hpckit.collections.trust import set_trusted

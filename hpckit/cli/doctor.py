@@ -20,19 +20,13 @@ from hpckit.cli.arguments import (
 from hpckit.cli.output import print_json, say
 from hpckit.cli.submit import parse_gpus
 from hpckit.collections import survey
-from hpckit.detect import ask
-from hpckit.detect.cluster import read_answers
-from hpckit.detect.model import Detected
-from hpckit.doctor import mpi as of_mpi
-from hpckit.doctor.collections import collection_checks
+from hpckit.detect import login_node
+from hpckit.detect.answers import read_answers
+from hpckit.detect.facts import Detected
+from hpckit.doctor import JOBS, Check, Level, all_good, attempt, unknown
 from hpckit.doctor.environments import environment_checks
-from hpckit.doctor.folders import folder_checks
-from hpckit.doctor.gpu import gpu_checks
-from hpckit.doctor.model import JOBS, Check, Level, all_good, attempt, unknown
-from hpckit.doctor.own import own_checks
-from hpckit.doctor.scheduler import more_questions, scheduler_checks
-from hpckit.doctor.script import script_checks
-from hpckit.doctor.site import site_checks
+from hpckit.doctor.installation import collection_checks, folder_checks, own_checks
+from hpckit.doctor.site import more_questions, scheduler_checks, script_checks, site_checks
 from hpckit.errors import RequestError
 from hpckit.find import index_path
 from hpckit.job.spec import JobSpec
@@ -40,7 +34,7 @@ from hpckit.runs import runs_root
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.submission.model import Submission
 from hpckit.submission.prepare import prepare, sbatch_answers
-from hpckit.units import parse_minutes
+from hpckit.text import parse_minutes
 
 _TIME_MIN = 5
 commands = typer.Typer(
@@ -73,14 +67,14 @@ def doctor(
     if context.invoked_subcommand:
         return
     checks = attempt("hpckit's own packages", own_checks)
-    user = ask.user_name()
-    answers = ask.ask_slurm(timeout_s, more_questions(user))
+    user = login_node.user_name()
+    answers = login_node.ask_slurm(timeout_s, more_questions(user))
     now = time.time()
     found = None
     if all(row.text is None for row in answers.values()):
         checks.append(unknown("Slurm", f"{answers['sbatch'].why} hpckit runs jobs here instead"))
     else:
-        found = read_answers(answers, ask.look_around())
+        found = read_answers(answers, login_node.look_around())
         checks += scheduler_checks(answers, found, now)
     checks += attempt("collections", collection_checks)
     executor = "slurm" if answers["sbatch"].text is not None else "local"
@@ -123,28 +117,28 @@ def mpi(
 
     Exit status 1 when the one that `hpckit submit` uses does not work.
     """
-    from hpckit.doctor.trial import run_trials  # noqa: PLC0415  # submitit, which --help needs not
+    from hpckit.doctor import trials  # noqa: PLC0415  # all of submission/, which --help needs not
 
     here = find_site(site, survey().collections)
     found = None
     if sbatch_answers():
-        found = read_answers(ask.ask_slurm(10.0), ask.look_around())
-    many, per_node = of_mpi.shape(found, partition or here.partition) if found else (1, 2)
+        found = read_answers(login_node.ask_slurm(10.0), login_node.look_around())
+    many, per_node = trials.shape(found, partition or here.partition) if found else (1, 2)
     if nodes is not None:
-        many, per_node = nodes, of_mpi.RANKS // nodes
+        many, per_node = nodes, trials.RANKS // nodes
     spec = JobSpec(
         target="mpi", script=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
         nodes=many, tasks_per_node=per_node, launcher="mpirun", site=site, partition=partition,
         account=account, env=env, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
     jobs = {
-        of_mpi.srun_label(kind): of_mpi.through_srun(_named(spec, runs, kind), kind)
-        for kind in (of_mpi.srun_kinds(here, found) if found else ())
+        trials.srun_label(kind): trials.through_srun(_named(spec, runs, kind), kind)
+        for kind in (trials.srun_kinds(here, found) if found else ())
     }
-    jobs[of_mpi.MPIRUN] = _named(spec, runs, of_mpi.MPIRUN)
-    used = of_mpi.used_label(here, found) if found else of_mpi.MPIRUN
-    trials = run_trials(jobs, parse_minutes(within) * 60)
-    checks = list(of_mpi.mpi_checks(trials, used, _path(here)))
+    jobs[trials.MPIRUN] = _named(spec, runs, trials.MPIRUN)
+    used = trials.used_label(here, found) if found else trials.MPIRUN
+    ended = trials.run_trials(jobs, parse_minutes(within) * 60)
+    checks = list(trials.mpi_checks(ended, used, _path(here)))
     if found and found.mpi.kinds is None:
         checks.append(unknown("srun's kinds of MPI", "srun --mpi=list did not answer"))
     _end(checks, json=json)
@@ -173,7 +167,7 @@ def gpu(
     json: JsonOption = False,
 ) -> None:
     """Submit a short job that touches each GPU it gets: name, memory, a product by torch."""
-    from hpckit.doctor.trial import run_trials  # noqa: PLC0415  # see mpi
+    from hpckit.doctor import trials  # noqa: PLC0415  # see mpi
 
     kind, count = parse_gpus(gpus)
     if not count:
@@ -184,8 +178,8 @@ def gpu(
         time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
     submission = _named(spec, runs, "gpu")
-    [trial] = run_trials({"gpu": submission}, parse_minutes(within) * 60)
-    _end(list(gpu_checks(trial, submission.job.ranks)), json=json)
+    [trial] = trials.run_trials({"gpu": submission}, parse_minutes(within) * 60)
+    _end(list(trials.gpu_checks(trial, submission.job.ranks)), json=json)
 
 
 def _end(checks: Sequence[Check], *, json: bool) -> None:

@@ -7,13 +7,13 @@ import typer
 
 from hpckit.cli.arguments import JsonOption, look_around
 from hpckit.cli.output import note, print_json, say, show_text
-from hpckit.collections.places import config_folder
-from hpckit.detect import ask
-from hpckit.detect.cluster import read_answers, version_text
-from hpckit.detect.model import Detected
+from hpckit.detect import login_node
+from hpckit.detect.answers import read_answers, version_text
+from hpckit.detect.facts import Detected
 from hpckit.detect.page import site_page
-from hpckit.detect.place import Outcome, Placed, place_site
+from hpckit.detect.site_file import Outcome, Placed, place_site
 from hpckit.errors import OutsideError, RequestError
+from hpckit.paths import config_folder
 from hpckit.sites import GENERIC, detect_site, list_sites
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -73,13 +73,13 @@ def detect(timeout_s: float) -> Detected:
     Raises:
         OutsideError: none of them answers, so there is no Slurm here.
     """
-    answers = ask.ask_slurm(timeout_s)
+    answers = login_node.ask_slurm(timeout_s)
     if all(row.text is None for row in answers.values()):
         raise OutsideError(
             f"No program of Slurm answers here. {answers['config'].why} Log in to the cluster; or "
             "copy templates/sites/generic.yaml and fill it in (docs/sites.md)."
         )
-    return read_answers(answers, ask.look_around())
+    return read_answers(answers, login_node.look_around())
 
 
 def say_unknown(found: Detected) -> None:

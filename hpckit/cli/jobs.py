@@ -11,7 +11,7 @@ from hpckit.cli.view import status_record
 from hpckit.find import newest_runs
 from hpckit.runs import DamagedRun
 from hpckit.submission.states import RunStatus, statuses
-from hpckit.units import format_seconds
+from hpckit.text import format_seconds
 
 # So many are named.
 _DAMAGED = 10

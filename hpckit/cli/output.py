@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
 from hpckit.errors import OutsideError
-from hpckit.spelling import in_line, spelt
+from hpckit.text import in_line, spelt
 
 # A column of fewer letters than this is harder to read than a block of lines.
 _LEAST_COLUMN = 20

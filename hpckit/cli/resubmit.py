@@ -38,7 +38,7 @@ from hpckit.submission.compare import differences
 from hpckit.submission.model import render_script
 from hpckit.submission.prepare import prepare
 from hpckit.submission.record import make_record
-from hpckit.units import parse_minutes
+from hpckit.text import parse_minutes
 
 
 def add_to(app: typer.Typer) -> None:

@@ -10,7 +10,7 @@ from hpckit.cli.init import detect as detect_cluster
 from hpckit.cli.output import print_json, say, table
 from hpckit.detect.page import site_page
 from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
-from hpckit.units import format_minutes
+from hpckit.text import format_minutes
 
 commands = typer.Typer(help="Clusters, as data.", no_args_is_help=True)
 

@@ -29,7 +29,7 @@ from hpckit.job.spec import JobSpec
 from hpckit.paths import typed_path
 from hpckit.submission.model import Submission, render_script
 from hpckit.submission.prepare import prepare
-from hpckit.units import parse_minutes
+from hpckit.text import parse_minutes
 
 # Few scripts have options of these names.
 _HPCKITS = frozenset(

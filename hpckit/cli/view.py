@@ -10,8 +10,8 @@ from hpckit.files import DamagedFileError
 from hpckit.metrics import METRICS, Progress, read_progress
 from hpckit.slurm.states import is_waiting
 from hpckit.submission.states import RunStatus
+from hpckit.text import format_seconds
 from hpckit.tracebacks import error_line
-from hpckit.units import format_seconds
 
 # So many files are named that cannot be read, of each run.
 _DAMAGED = 5

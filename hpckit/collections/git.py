@@ -16,12 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hpckit import shell
-from hpckit.collections.places import CACHE, checkout_folder, refuse_foreign, repository
-from hpckit.collections.source import Source, is_commit
+from hpckit.collections.source import Source, checkout_folder, is_commit, repository
 from hpckit.errors import CommandError, OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_to_lock
-from hpckit.ownership import make_folder
-from hpckit.paths import is_folder
+from hpckit.paths import CACHE, is_folder, make_folder, refuse_foreign
 
 _QUIET = {
     "core.hooksPath": "/dev/null",

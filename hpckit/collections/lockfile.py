@@ -12,25 +12,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from hpckit.collections.model import LOCK, is_file_name
-from hpckit.collections.places import config_folder
+from hpckit.collections.collection import LOCK, is_file_name, is_name
 from hpckit.collections.source import Source, check_rev, is_commit, parse_source
 from hpckit.errors import ConfigError, OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_to_lock, parse_json, read_text, replace_file
-from hpckit.ownership import make_folder
+from hpckit.paths import config_folder, make_folder
 from hpckit.values import rebuild
 
 _FORMAT = 1
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # useradd(8) takes fewer; directory services have DOMAIN\\name and name@domain, some with a space.
 _OWNER = re.compile(r"\w[\w .@+\\$-]{0,254}")
 _HASH = re.compile(r"sha256:[0-9a-f]{16}")
 _FILE_HASH = re.compile(r"[0-9a-f]{16}")
 # A writer holds the lock for milliseconds.
 _LOCKED_S, _AGAIN_S = 30, 0.02
-# `extends "built-in:…"` must mean the built-in one.
-RESERVED = ("built-in", "project", "user", "site-wide")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,11 +67,6 @@ def lock_files(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:
 def origin_of(lock: Path) -> str:
     """Return whose word a lock file is: `user` or `project`."""
     return "user" if lock == lock_files()[1] else "project"
-
-
-def is_name(text: str) -> bool:
-    """Say whether a text can name a collection, also in `extends "NAME:…"`."""
-    return bool(_NAME.fullmatch(text)) and text not in RESERVED
 
 
 def read_lock(path: Path) -> tuple[Entry, ...]:

@@ -9,12 +9,10 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit.collections.files import Rows, glance, hash_of, remembered_hashes, walk
+from hpckit.collections.collection import Collection, Unusable, describe_shared
+from hpckit.collections.contents import Rows, glance, hash_of, remembered_hashes, walk
 from hpckit.collections.lockfile import Entry
-from hpckit.collections.manifest import describe_shared
-from hpckit.collections.model import Collection, Unusable
-from hpckit.collections.places import CACHE, CONFIG, cache_folder, checkout_folder, refuse_foreign
-from hpckit.collections.source import Source
+from hpckit.collections.source import Source, checkout_folder
 from hpckit.collections.trust import (
     faults,
     inner_faults,
@@ -24,6 +22,7 @@ from hpckit.collections.trust import (
     writer_faults,
 )
 from hpckit.errors import ConfigError, HpckitError
+from hpckit.paths import CACHE, CONFIG, cache_folder, refuse_foreign
 
 
 class RefusedError(ConfigError):

@@ -10,14 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpckit.collections.files import files_like
+from hpckit.collections.collection import PARTS, Collection, Found, Unusable, describe
+from hpckit.collections.contents import files_like
 from hpckit.collections.lockfile import lock_files, read_lock
-from hpckit.collections.manifest import describe
-from hpckit.collections.model import PARTS, Collection, Found, Unusable
 from hpckit.collections.pinned import locate, refused_place
-from hpckit.collections.places import config_folder
 from hpckit.errors import ConfigError
-from hpckit.paths import is_there
+from hpckit.paths import config_folder, is_there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,10 @@
-"""Where a collection comes from: a folder, or a git repository at a tag, branch or commit.
+"""Where a collection comes from, a folder or a git repository, and where a fetched one is kept.
 
 What stands here ends up as arguments of git, and in a lock file that others commit: only known
 schemes are taken, nothing that git or ssh could read as an option, and no passwords.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,3 +143,18 @@ def check_rev(rev: str) -> str:
 def is_commit(rev: str) -> bool:
     """Say whether a revision is a commit's whole name, in SHA-1 or SHA-256, and no branch's."""
     return len(rev) in (40, 64) and bool(_HEXADECIMAL.fullmatch(rev))
+
+
+def checkout_folder(source: Source, commit: str, cache: Path) -> Path:
+    """Return where a commit's files are, or would be."""
+    return cache / "collections" / _key(source) / commit
+
+
+def repository(source: Source, cache: Path) -> Path:
+    """Return where the clone of a source is, or would be."""
+    return cache / "collections" / _key(source) / "repository.git"
+
+
+def _key(source: Source) -> str:
+    stem = re.sub(r"[^A-Za-z0-9.-]+", "-", source.location.rpartition("/")[2].removesuffix(".git"))
+    return f"{stem.strip('.-')[:40]}-{hashlib.sha256(source.location.encode()).hexdigest()[:12]}"

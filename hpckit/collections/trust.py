@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpckit.collections.files import Rows, below
-from hpckit.collections.places import CONFIG, config_folder, refuse_foreign
+from hpckit.collections.contents import Rows, below
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
-from hpckit.ownership import home_steps, make_folder, steps
+from hpckit.paths import CONFIG, config_folder, home_steps, make_folder, refuse_foreign, steps
 from hpckit.values import rebuild
 
 _ROOT = 0

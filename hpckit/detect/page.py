@@ -3,15 +3,15 @@
 Whatever Slurm names is other people's text: it stands in double quotes, and is one printable line.
 """
 
+import glob
+import re
 from collections.abc import Callable, Iterator
 
-from hpckit.detect.cluster import version_text
-from hpckit.detect.identify import identify_lines
-from hpckit.detect.lines import line, quoted, section, spelt_briefly
-from hpckit.detect.mark import marked
-from hpckit.detect.model import Detected
+from hpckit.detect.answers import version_text
+from hpckit.detect.facts import Detected, Surroundings
+from hpckit.detect.site_file import marked
 from hpckit.slurm.cluster import Partition
-from hpckit.units import format_minutes
+from hpckit.text import format_minutes, in_line
 
 _HEAD = """\
 # `hpckit init` found these facts about this cluster. The source of each value is in the comment
@@ -241,3 +241,65 @@ def _accounting(found: Detected) -> Iterator[str]:
         else "does not answer: no hpckit report, fewer figures in stats"
     )
     yield f"# accounting (sacct) {answers}"
+
+
+def identify_lines(here: Surroundings) -> Iterator[str]:
+    """Yield the lines of `identify:`."""
+    pattern, conf = host_pattern(here.hostname), here.slurm_conf
+    if pattern:
+        why = "this machine's full name, without its number"
+        lines = [line("hostname", quoted(pattern), why)]
+    elif conf and conf.isprintable():
+        lines = [line("SLURM_CONF", quoted(glob.escape(conf)), "this shell's environment")]
+    else:
+        lines = [
+            line(
+                "hostname",
+                None,
+                "this machine's name does not identify it: set HPCKIT_SITE or --site",
+            )
+        ]
+    yield from section("identify", lines)
+
+
+def host_pattern(hostname: str) -> str | None:
+    """Return a pattern for all login nodes: of `login2.site.org` it is `login[0-9]*.site.org`."""
+    name, dot, domain = hostname.partition(".")
+    if name in ("", "localhost") or not re.fullmatch(r"[\w.-]+", hostname, re.ASCII):
+        return None
+    stem = name.rstrip("0123456789")
+    open_number = stem not in ("", name) and bool(stem.strip("-"))
+    return (f"{stem}[0-9]*" if open_number else name) + dot + domain
+
+
+def quoted(text: str) -> str:
+    """Return a text as YAML in double quotes.
+
+    Raises:
+        ValueError: it is not printable; such names are left out before.
+    """
+    if not text.isprintable():
+        raise ValueError(f"{text!r} is not printable")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def spelt_briefly(text: str) -> str:
+    """Return a text for a comment: one printable line, not too long."""
+    one = in_line(text)
+    return one if len(one) <= 300 else f"{one[:300]}..."
+
+
+def line(key: str, value: str | int | None, why: str, *, active: bool = True) -> str:
+    """Return `key: value  # why`; a comment where there is no value, or it is not for us to set."""
+    shown = "" if value is None else f" {value}"
+    return f"{'' if active and value is not None else '# '}{key}:{shown}  # {spelt_briefly(why)}"
+
+
+def section(name: str, lines: list[str]) -> Iterator[str]:
+    """Yield a mapping; one of nothing but comments is a comment itself."""
+    if all(row.startswith("#") for row in lines):
+        yield f"# {name}:"
+        yield from (f"#   {row.removeprefix('# ')}" for row in lines)
+    else:
+        yield f"{name}:"
+        yield from (f"  {row}" for row in lines)

@@ -1,5 +1,66 @@
 """`hpckit doctor`: whether all is there that a submission needs; each finding says what to do.
 
-`own`, `scheduler`, `site`, `environments`, `folders`, `collections` and `script` check one thing
-each. `trial` runs short jobs of `jobs/` on the cluster, `mpi` and `gpu` read what came of them.
+Here is what a finding is. `installation` (hpckit's Python, folders, collections), `site` (Slurm,
+the site's file and script) and `environments` check; `trials` runs short jobs of `jobs/`.
 """
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hpckit.errors import HpckitError
+
+# Scripts of the jobs that doctor submits; the environment's Python runs them.
+JOBS = Path(__file__).parent / "jobs"
+
+
+class Level(StrEnum):
+    """How it stands."""
+
+    GOOD = "ok"
+    BAD = "bad"
+    UNKNOWN = "?"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One finding. `todo` says what to do; `counts` whether one that is not good matters here."""
+
+    level: Level
+    what: str
+    todo: str = ""
+    counts: bool = True
+
+    def __str__(self) -> str:
+        todo = f": {self.todo}" if self.todo else ""
+        return f"{self.level:<4} {self.what.rstrip('.')}{todo}"
+
+
+def good(what: str) -> Check:
+    """Return a finding that needs nothing."""
+    return Check(level=Level.GOOD, what=what)
+
+
+def bad(what: str, todo: str, *, counts: bool = True) -> Check:
+    """Return a finding that stands in the way."""
+    return Check(level=Level.BAD, what=what, todo=todo, counts=counts)
+
+
+def unknown(what: str, why: str, *, counts: bool = False) -> Check:
+    """Return what cannot be known here."""
+    what = f"cannot be checked here: {what}"
+    return Check(level=Level.UNKNOWN, what=what, todo=why, counts=counts)
+
+
+def attempt(what: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
+    """Make checks; an error of ours is a finding, since its message says what to do."""
+    try:
+        return list(check())
+    except HpckitError as error:
+        return [bad(what, str(error))]
+
+
+def all_good(checks: Iterable[Check]) -> bool:
+    """Say whether nothing that matters is bad, or was to be known and is not."""
+    return not any(row.level is not Level.GOOD and row.counts for row in checks)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpckit import shell
-from hpckit.doctor.model import Check, bad, good, unknown
+from hpckit.doctor import Check, bad, good, unknown
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import CommandError
 from hpckit.paths import is_file, is_folder

@@ -8,7 +8,7 @@ from hpckit.job.program import not_python
 from hpckit.job.spec import JobSpec
 from hpckit.sites import Partition
 from hpckit.strategies import STRATEGIES
-from hpckit.units import format_minutes
+from hpckit.text import format_minutes
 
 CHECKS = (
     "script", "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node",

@@ -8,14 +8,13 @@ from typing import Any
 
 from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
+from hpckit.environ import own_python
 from hpckit.errors import TemplateError
-from hpckit.interpreter import own_python
 from hpckit.job.job import Job
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
 from hpckit.sites import list_sites
-from hpckit.spelling import in_line
-from hpckit.units import format_minutes
+from hpckit.text import format_minutes, in_line
 
 # How long before its time limit a job that may start again is warned, in seconds: a quarter of the
 # limit, which leaves short jobs their time. Slurm looks only every 30 s, and rather warns sooner.

@@ -17,9 +17,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit import shell
+from hpckit.environ import own_python
 from hpckit.errors import CommandError
 from hpckit.files import parse_json, sealed_file
-from hpckit.interpreter import own_python
 from hpckit.launchers import WAIT_S
 from hpckit.localjob import (
     LocalState,
@@ -37,7 +37,7 @@ from hpckit.payload.stragglers import Stragglers
 from hpckit.payload.sweep import adopt_orphans, sweep
 from hpckit.runs import open_to_write
 from hpckit.slurm.states import JobState, is_finished
-from hpckit.units import format_seconds
+from hpckit.text import format_seconds
 from hpckit.values import rebuild
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ An author who writes quotes round an expression would undo that (`"{{ x }}"` let
 such a template is refused when it is loaded.
 """
 
-from hpckit.render.engine import Rendered, render
-from hpckit.render.reading import template_faults
-from hpckit.render.sources import find_template, list_templates, read_template, template_record
+from hpckit.render.loader import find_template, list_templates, read_template, template_record
+from hpckit.render.rendering import Rendered, render, template_faults
 
 __all__ = [
     "Rendered",

@@ -1,4 +1,8 @@
-"""Jinja's sandbox, made to quote: what a template may do with values, and how they are printed."""
+"""Jinja's sandbox, made to quote: what a template may do with values, and how they are printed.
+
+Jinja asks the sandbox about calls, attributes and some operators. Slices, `a ~ b`, comparisons,
+lists, loops and plain text go by it; so `rewrite` leads each through a filter.
+"""
 
 import functools
 import types
@@ -8,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from hpckit.errors import TemplateError
 from hpckit.quoting import ShellCode, shell_word
 from hpckit.render.limits import Budget, refuse_huge, refuse_large, weight
-from hpckit.render.rewriting import rewrite
-from hpckit.render.sources import Loader
+from hpckit.render.loader import Loader
 
-if TYPE_CHECKING:  # jinja2 costs 50 ms, so it is imported where it is used
+if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
+
 
 _FILTERS = ("length", "first", "last", "sort", "unique", "replace", "lower", "upper", "default",
             "join", "trim", "reject", "select", "list", "int")  # fmt: skip
@@ -226,3 +230,69 @@ def _refuse_replace(text: Any, old: Any, new: Any, count: Any = None) -> Any:  #
 def _refuse(message: str) -> None:
     """Let a template say no: `{{ refuse("two nodes at most here") }}`."""
     raise TemplateError(f"The template refuses: {message}")
+
+
+OPTION = "#SBATCH"
+
+
+def rewrite(tree: Any, source: str, name: str | None) -> Any:  # noqa: ANN401
+    """Return a template's tree with all of that led through filters."""
+    from jinja2 import nodes
+    from jinja2.exceptions import TemplateSyntaxError
+    from jinja2.visitor import NodeTransformer
+
+    lines = source.splitlines()
+
+    def through(word: str, node: Any) -> Any:  # noqa: ANN401
+        return nodes.Filter(node, word, [], [], None, None, lineno=node.lineno)
+
+    class Rewriter(NodeTransformer):
+        def visit_Concat(self, node: Any) -> Any:  # noqa: ANN401, N802
+            self.generic_visit(node)
+            return through("join", nodes.List(node.nodes, lineno=node.lineno))
+
+        def visit_Getitem(self, node: Any) -> Any:  # noqa: ANN401, N802
+            self.generic_visit(node)
+            if isinstance(node.arg, nodes.Slice):
+                node.node = through("rewritten_weighed", through("rewritten_plain", node.node))
+            return node
+
+        def visit_Compare(self, node: Any) -> Any:  # noqa: ANN401, N802
+            self.generic_visit(node)
+            for side in (node, *node.ops):
+                side.expr = through("rewritten_weighed", side.expr)
+            return node
+
+        def visit_List(self, node: Any) -> Any:  # noqa: ANN401, N802
+            return through("rewritten_weighed", self.generic_visit(node))
+
+        visit_Dict = visit_List  # noqa: N815
+
+        def visit_Tuple(self, node: Any) -> Any:  # noqa: ANN401, N802
+            self.generic_visit(node)
+            return through("rewritten_weighed", node) if node.ctx == "load" else node
+
+        def visit_For(self, node: Any) -> Any:  # noqa: ANN401, N802
+            self.generic_visit(node)
+            node.iter = through("rewritten_rounds", node.iter)
+            return node
+
+        def visit_Output(self, node: Any) -> Any:  # noqa: ANN401, N802
+            before = ""
+            for index, part in enumerate(node.nodes):
+                if isinstance(part, nodes.TemplateData):
+                    before = part.data.rpartition("\n")[2]
+                    literal = nodes.Const(part.data, lineno=part.lineno)
+                    node.nodes[index] = through("rewritten_text", literal)
+                    continue
+                value = self.visit(part)
+                here = lines[part.lineno - 1] if part.lineno <= len(lines) else ""
+                if OPTION in here or OPTION in before:
+                    value = through("rewritten_sbatch", value)
+                node.nodes[index] = value
+            return node
+
+        def visit_ScopedEvalContextModifier(self, node: Any) -> Any:  # noqa: ANN401, N802
+            raise TemplateSyntaxError("autoescape cannot be changed", node.lineno, name)
+
+    return Rewriter().visit(tree)

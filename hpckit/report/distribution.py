@@ -15,10 +15,10 @@ from hpckit.report.view import (
     readable,
     size,
 )
-from hpckit.spelling import in_line
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.known import total
 from hpckit.stats.summary.values import JobUse
+from hpckit.text import in_line
 
 _MOST = 12
 _FIGURES = {

@@ -17,13 +17,13 @@ from hpckit.report.view import (
     readable,
     size,
 )
-from hpckit.spelling import in_line
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import DRIVER, Severity
 from hpckit.stats.merge import utilization_coverage
 from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import JobUse
+from hpckit.text import in_line
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from hpckit.report.view import WIDTH, Style, blocks, cut, duration, percent, size
-from hpckit.spelling import in_line
 from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse
+from hpckit.text import in_line
 
 _MOST_GPUS, _MOST_NODES = 8, 4
 

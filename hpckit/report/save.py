@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit.ownership import is_mine_alone
+from hpckit.paths import is_mine_alone
 from hpckit.report.gather import Gathered
 from hpckit.runs import write_json
 from hpckit.stats.advice.engine import Advice

@@ -11,7 +11,7 @@ from hpckit.stats.js1 import Js1, decode, elapsed_of, from_record
 from hpckit.stats.known import total
 from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.values import SACCT, SSTAT, SourceNote
-from hpckit.units import format_seconds
+from hpckit.text import format_seconds
 
 
 def slurm_answers(attempts: Sequence[JobUsage]) -> Iterator[Answer]:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from hpckit.spelling import in_line
-from hpckit.units import format_seconds
+from hpckit.text import format_seconds, in_line
 
 WIDTH = 80
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -13,7 +13,7 @@ from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience
 from hpckit.submission.model import Submission, render_script
 from hpckit.submission.slurm import refused
-from hpckit.units import format_minutes
+from hpckit.text import format_minutes
 
 
 @patience()

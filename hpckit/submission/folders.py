@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hpckit.errors import OutsideError
-from hpckit.ownership import is_mine_alone, strangers
+from hpckit.paths import is_mine_alone, strangers
 from hpckit.runs import FOLDER_MODE
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

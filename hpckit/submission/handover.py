@@ -19,7 +19,7 @@ from hpckit.files import DamagedFileError, read_json, read_text
 from hpckit.find import add_to_index, handed_over
 from hpckit.job.script import submitit_folder
 from hpckit.localjob import my_start_ticks, start_ticks
-from hpckit.ownership import is_mine_alone
+from hpckit.paths import is_mine_alone
 from hpckit.runs import RECORD, Run, write_json, write_text
 from hpckit.slurm.client import patience
 from hpckit.slurm.token import job_of

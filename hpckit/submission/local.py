@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit import shell
+from hpckit.environ import own_python
 from hpckit.files import sealed_file
-from hpckit.interpreter import own_python
 from hpckit.job.job import Machine
 from hpckit.localjob import (
     CONTROLLER,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hpckit import shell
 from hpckit.collections import Collection, survey
-from hpckit.detect.ask import user_name
-from hpckit.detect.mpi import choose_mpi, own_default
+from hpckit.detect.answers import choose_mpi, own_default
+from hpckit.detect.login_node import user_name
+from hpckit.environ import own_python
 from hpckit.errors import CommandError, OutsideError, PlanError, RequestError
-from hpckit.interpreter import own_python
 from hpckit.job.checks import off_switch
 from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve

@@ -10,9 +10,9 @@ from typing import Any
 
 from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
+from hpckit.gitfiles import code_version
 from hpckit.job.job import Job
 from hpckit.payload.task import Task
-from hpckit.provenance import code_version
 from hpckit.render import Rendered, template_record
 from hpckit.runs import SCHEMA
 from hpckit.submission.model import Submission

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hpckit.environ import scrubbed_environment
+from hpckit.environ import own_python, scrubbed_environment
 from hpckit.errors import (
     CommandError,
     OutsideError,
@@ -13,7 +13,6 @@ from hpckit.errors import (
     StoppedError,
     UnknownOutcomeError,
 )
-from hpckit.interpreter import own_python
 from hpckit.job.job import Job
 from hpckit.job.script import signal_delay_s, submitit_folder
 from hpckit.launchers import srun_wait_s

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from hpckit.ranks import RankRecord, not_ended
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState
-from hpckit.units import format_minutes
+from hpckit.text import format_minutes
 
 # How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for
 # acdirmax, 60 s unless mounted otherwise (nfs(5)).

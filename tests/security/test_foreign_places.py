@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.collections.files import remembered_hashes, walk
+from hpckit.collections.contents import remembered_hashes, walk
 from hpckit.collections.pinned import refused_place
 from tests.conftest import Answer, write_files
 from tests.unit.lab import make_lab, make_repository, version
@@ -187,7 +187,7 @@ def test_a_workload_that_all_can_write_does_not_hide_behind_many_files(here, cli
 @pytest.mark.parametrize("origin", ["project", "user"])
 def test_what_nobody_looked_at_is_refused(here, monkeypatch, origin) -> None:
     make_lab(here)
-    monkeypatch.setattr("hpckit.collections.files._MOST", 5)
+    monkeypatch.setattr("hpckit.collections.contents._MOST", 5)
     row = refused_place(here, origin)
     assert "too many to check them all" in row.why
     assert row.provides is None

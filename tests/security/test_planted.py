@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hpckit.collections.lockfile import changing, read_lock
-from hpckit.collections.places import repository
-from hpckit.collections.source import parse_source
+from hpckit.collections.source import parse_source, repository
 from hpckit.errors import OutsideError
 from tests.conftest import Answer, write_files
 from tests.unit.lab import commit, git, make_lab, make_repository, version

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from hpckit.detect.ask import questions
-from hpckit.detect.cluster import read_answers
-from hpckit.detect.model import Answer, Detected, ModuleSystem, Place, Surroundings
+from hpckit.detect.answers import read_answers
+from hpckit.detect.facts import Answer, Detected, ModuleSystem, Place, Surroundings
+from hpckit.detect.login_node import questions
 from hpckit.detect.page import site_page
 from hpckit.sites import Site, read_site
 from tests.conftest import add_program

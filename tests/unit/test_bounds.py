@@ -14,7 +14,7 @@ from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import Header, Sample, file_name
 from hpckit.stats.summary.clock import _bins, bin_width_s
-from hpckit.units import parse_minutes
+from hpckit.text import parse_minutes
 
 LONG = "9" * 5000
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.collections.added import add
 from hpckit.collections.lockfile import changing, read_lock
+from hpckit.collections.manage import add
 from tests.conftest import Answer, add_program, write_files
 from tests.unit.lab import FILES, commit, git, make_lab, make_repository, version
 

@@ -5,7 +5,7 @@ import tomllib
 from importlib import metadata
 
 from hpckit.collections import builtin_folder
-from hpckit.doctor.own import requirement_fault
+from hpckit.doctor.installation import requirement_fault
 
 ROOT = builtin_folder()
 _ROW = re.compile(r"([a-z0-9-]+)==([0-9.]+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")

@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpckit.detect.identify import host_pattern
-from hpckit.detect.lines import quoted
-from hpckit.detect.modules import module_systems
-from hpckit.detect.mounts import Mount, file_system, is_shared, parse_mountinfo, places
-from hpckit.detect.mpi import choose_mpi
-from hpckit.detect.page import site_page
+from hpckit.detect.answers import choose_mpi
+from hpckit.detect.login_node import (
+    Mount,
+    file_system,
+    is_shared,
+    module_systems,
+    parse_mountinfo,
+    places,
+)
+from hpckit.detect.page import host_pattern, quoted, site_page
 from hpckit.sites import Partition, Site
 from tests.unit.detected import HERE, VERSIONS, cluster, load, site
 

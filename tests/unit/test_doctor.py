@@ -10,17 +10,13 @@ from typing import Any
 
 import pytest
 
-from hpckit.detect.ask import questions
-from hpckit.detect.model import Answer
+from hpckit.detect.facts import Answer
+from hpckit.detect.login_node import questions
+from hpckit.doctor import Check, Level, all_good
 from hpckit.doctor.environments import environment_checks
-from hpckit.doctor.folders import folder_checks
-from hpckit.doctor.gpu import gpu_checks
-from hpckit.doctor.model import Check, Level, all_good
-from hpckit.doctor.mpi import mpi_checks, shape, srun_kinds, used_label
-from hpckit.doctor.own import requirement_fault
-from hpckit.doctor.scheduler import more_questions, scheduler_checks
-from hpckit.doctor.site import site_checks
-from hpckit.doctor.trial import Trial
+from hpckit.doctor.installation import folder_checks, requirement_fault
+from hpckit.doctor.site import more_questions, scheduler_checks, site_checks
+from hpckit.doctor.trials import Trial, gpu_checks, mpi_checks, shape, srun_kinds, used_label
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.sites import Partition, Site
 from tests.conftest import add_program, write_files
@@ -365,7 +361,7 @@ def test_no_gpu_is_no_question(here: Path, cli) -> None:
 
 @pytest.fixture
 def newest(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("hpckit.detect.ask.user_name", lambda: "root")
+    monkeypatch.setattr("hpckit.detect.login_node.user_name", lambda: "root")
     monkeypatch.setattr("socket.getfqdn", lambda: "login2.example.org")
     made = Cluster(here.parent / "bin", "25.05")
     text = '#!/bin/sh\n[ "$1" = --version ] && { echo slurm 25.05.3; exit; }\n'

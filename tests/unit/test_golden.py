@@ -11,8 +11,8 @@ import pytest
 
 from hpckit import __version__
 from hpckit.collections import builtin_folder
+from hpckit.environ import own_python
 from hpckit.environments import Environment, EnvironmentKind
-from hpckit.interpreter import own_python
 from hpckit.job.job import Machine
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script

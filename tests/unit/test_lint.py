@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.render.tracing import take_marks
+from hpckit.render.rendering import take_marks
 from hpckit.version import __version__
 from tests.conftest import Answer, write_files
 from tests.unit.lab import make_lab

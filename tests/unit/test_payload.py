@@ -221,7 +221,7 @@ def test_a_python_without_hpckit_imports_it_and_nothing_else_of_its_environment(
     path = rank_environment(task, THIRD_OF_FOUR, "cpu")["PYTHONPATH"]
     assert path.split(os.pathsep)[1:] == ["/mine"]
     bare = [os.path.realpath(sys.executable), "-S", "-c"]
-    script = "import hpckit, hpckit.units; print(hpckit.__version__)\nimport typer"
+    script = "import hpckit, hpckit.text; print(hpckit.__version__)\nimport typer"
     done = subprocess.run(
         [*bare, script], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.provenance import code_version
+from hpckit.gitfiles import code_version
 from tests.unit.checkouts import STATES, commit, edit, git, make_checkout
 
 

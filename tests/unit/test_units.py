@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpckit.errors import RequestError
-from hpckit.units import format_minutes, format_seconds, parse_minutes
+from hpckit.text import format_minutes, format_seconds, parse_minutes
 
 
 @pytest.mark.parametrize(

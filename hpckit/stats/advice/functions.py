@@ -11,8 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from hpckit.documents import Scalar
-from hpckit.spelling import in_line
-from hpckit.units import format_minutes, format_seconds
+from hpckit.text import format_minutes, format_seconds, in_line
 
 Value = Scalar | tuple[Scalar, ...]
 # Beyond this no figure of a job can be; it also keeps texts of numbers short.

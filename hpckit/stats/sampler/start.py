@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit import shell
+from hpckit.environ import own_python
 from hpckit.errors import CommandError
-from hpckit.interpreter import own_python
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only

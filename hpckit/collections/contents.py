@@ -12,11 +12,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hpckit.collections.model import LOCK, PARTS, take_in
-from hpckit.collections.places import CACHE, refuse_foreign
+from hpckit.collections.collection import LOCK, PARTS, take_in
 from hpckit.errors import ConfigError
 from hpckit.files import DamagedFileError, chunks, open_regular, read_json, replace_file
-from hpckit.ownership import make_folder
+from hpckit.paths import CACHE, make_folder, refuse_foreign
 from hpckit.values import check
 
 _MOST, _MOST_BYTES, _DEEPEST = 20_000, 1 << 30, 60

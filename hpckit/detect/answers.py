@@ -1,9 +1,8 @@
 """From what Slurm's programs said to what is known. Pure; what is not understood says so."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from hpckit.detect.model import Answer, Detected, Mpi, Surroundings, Unknown
-from hpckit.detect.mpi import choose_mpi, own_default
+from hpckit.detect.facts import Answer, Detected, Mpi, Surroundings, Unknown
 from hpckit.slurm.accounts import Association, parse_associations
 from hpckit.slurm.cluster import (
     NodeGroup,
@@ -158,3 +157,21 @@ def _mpi(answer: Answer, config: Mapping[str, str]) -> Mpi:
         default=own_default(config.get("MpiDefault", "")),
         chosen=choose_mpi(kinds or ()),
     )
+
+
+# Best known first.
+KINDS = ("pmix", "cray_shasta", "pmi2")
+_NONE = ("", "none", "(null)")
+
+
+def own_default(text: str) -> str | None:
+    """Return what srun does by itself, from MpiDefault of `scontrol show config`."""
+    return None if text in _NONE else text
+
+
+def choose_mpi(kinds: Sequence[str]) -> str | None:
+    """Return the kind hpckit takes of those that `srun --mpi=list` names; None: it knows none.
+
+    Without `--mpi` many a Slurm starts each rank as a world of its own.
+    """
+    return next((kind for kind in KINDS if kind in kinds), None)

@@ -1,25 +1,23 @@
-"""Collections that users add: adding, updating, syncing and removing them.
+"""Collections that users add: adding, updating, syncing, removing and verifying them.
 
 Adding, updating and syncing are the only things hpckit does over a network for collections.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.collections import git
-from hpckit.collections.files import file_hashes, hash_of, walk
+from hpckit.collections.collection import Collection, describe_shared
+from hpckit.collections.contents import file_hashes, hash_of, walk
 from hpckit.collections.lockfile import Entry, changing, lock_files, origin_of, read_lock
-from hpckit.collections.manifest import describe_shared
-from hpckit.collections.model import Collection
 from hpckit.collections.pinned import folder_of, locate, refuse_faults, refused_place
-from hpckit.collections.places import cache_folder
-from hpckit.collections.source import Source, check_rev, parse_source
+from hpckit.collections.source import Source, check_rev, parse_source, repository
 from hpckit.collections.trust import owner_name, repository_faults, set_trusted, trusted
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, OutsideError, RequestError
-from hpckit.paths import is_there
+from hpckit.paths import cache_folder, is_there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,3 +222,51 @@ def default_lock() -> Path:
     """Return the lock file that `add` writes: the project's where there is one, else the user's."""
     ours, theirs = lock_files(os.environ)
     return ours if ours.exists() else theirs
+
+
+def verify(lock: Path, entry: Entry) -> list[str]:
+    """Return what is wrong with a collection: missing, refused, or not what was pinned.
+
+    Every file is read; nothing is taken from memory.
+    """
+    found = locate(entry, lock, "")
+    if not isinstance(found, Collection):
+        return [found.why]
+    return changed_files(entry.files, file_hashes(found.path, walk(found.path)))
+
+
+def last_change(entry: Entry) -> str:
+    """Return the unified diff of the last update of a git collection.
+
+    Raises:
+        RequestError: it was never updated, or is a folder.
+    """
+    if not entry.commit or not entry.previous:
+        why = "was not updated since it was added" if entry.commit else "is a folder used in place"
+        raise RequestError(
+            f"{entry.name} {why}. To see what differs now: hpckit collections verify {entry.name}"
+        )
+    return difference(entry, entry.previous, entry.commit)
+
+
+def difference(entry: Entry, old: str, new: str) -> str:
+    """Return the unified diff between two commits of a collection's source.
+
+    Raises:
+        OutsideError: the clone is not here.
+    """
+    source = entry.place()
+    if not repository(source, cache_folder()).is_dir():
+        raise OutsideError(
+            f"{entry.source} is not on this machine. Fetch it: hpckit collections sync"
+        )
+    return git.diff(source, old, new, cache_folder())
+
+
+def shadowed(found: Collection, others: tuple[Collection, ...]) -> Iterator[tuple[str, Collection]]:
+    """Yield files of a collection that stand before another's of the same name."""
+    names = [name for name, _ in walk(found.path)]
+    for name in names:
+        if name.startswith("templates/") or name.endswith("/workload.yaml"):
+            below = [row for row in others if row != found and (row.path / name).is_file()]
+            yield from ((name, row) for row in below[:1])

@@ -1,14 +1,15 @@
 """Putting a site's file in its place: never over what others wrote, or a user changed."""
 
 import difflib
+import hashlib
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hpckit.detect.mark import is_edited, written_hash
 from hpckit.errors import OutsideError
 from hpckit.files import replace_file
-from hpckit.ownership import make_folder
+from hpckit.paths import make_folder
 from hpckit.sites import read_site
 
 _UNKNOWN = "# NOT KNOWN: "
@@ -97,3 +98,26 @@ def _write(path: Path, text: str) -> None:
         replace_file(path, text, check=read_site if path.suffix == ".yaml" else None)
     except OSError as error:
         raise OutsideError(f"{path}: cannot be written: {error.strerror}.") from error
+
+
+_MARK = re.compile(r"# hpckit init, sha256:([0-9a-f]{64})\n")
+
+
+def marked(body: str) -> str:
+    """Put a line with a hash of a text above it."""
+    return f"# hpckit init, sha256:{_hash(body)}\n{body}"
+
+
+def written_hash(page: str) -> str | None:
+    """Return the hash that init wrote into a page; None when the page is not its."""
+    mark = _MARK.match(page)
+    return mark[1] if mark else None
+
+
+def is_edited(page: str) -> bool:
+    """Say whether a page of ours was changed since it was written."""
+    return written_hash(page) != _hash(_MARK.sub("", page, count=1))
+
+
+def _hash(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()

@@ -1,0 +1,179 @@
+"""What a collection is: a folder, what its `hpckit.yaml` says, the files found in it."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from hpckit.documents import Fields, read_document
+from hpckit.errors import ConfigError
+from hpckit.version import __version__
+
+MANIFEST = "hpckit.yaml"
+LOCK = "hpckit.lock"
+# Only these of a folder are a collection, and only these are hashed.
+PARTS = ("templates", "workloads", MANIFEST)
+# `extends "built-in:…"` must mean the built-in one.
+RESERVED = ("built-in", "project", "user", "site-wide")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collection:
+    """One folder on the search path.
+
+    `name` is what users read in listings and write in `extends "NAME:slurm/base.sh.j2"`; `origin`
+    says how the folder came onto the path: project, project lock, user, user lock, group,
+    site-wide or built-in. The rest is for collections that were added: where from, by which lock
+    file, the tag or branch asked for, and the revision: a git commit, or the hash of a folder that
+    is used in place. `changed` says that such a folder is no longer what the lock file recorded.
+    """
+
+    name: str
+    path: Path
+    origin: str
+    description: str = ""
+    contact: str = ""
+    url: str = ""
+    source: str = ""
+    lock: Path | None = None
+    rev: str = ""
+    revision: str = ""
+    changed: bool = False
+
+    def label(self) -> str:
+        """Name the collection for a listing: `lab (group)`, or `built-in` once."""
+        return self.name if self.name == self.origin else f"{self.name} ({self.origin})"
+
+    def at(self) -> str:
+        """Name the collection with its revision, for a script's comment: `lab at 3f2a… (main)`."""
+        if not self.revision:
+            return self.name
+        return f"{self.name} at {self.revision}" + (f" ({self.rev})" if self.rev else "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A file or folder of a collection, and the collections whose same-named one it shadows."""
+
+    name: str
+    path: Path
+    collection: Collection
+    shadows: tuple[Collection, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unusable:
+    """A place on the search path that cannot be used: missing, refused or broken.
+
+    `why` is a sentence with what to do; `provides` the files it would have brought, by their
+    paths in the collection; None: nobody knows.
+    """
+
+    name: str
+    origin: str
+    state: str
+    why: str
+    source: str = ""
+    lock: Path | None = None
+    provides: frozenset[str] | None = None
+
+    def left_out(self) -> str:
+        """Say that it is left out, and why."""
+        return f"collection {self.name!r} is left out: {self.why}"
+
+    def has(self, names: frozenset[str]) -> bool:
+        """Say whether one of these files could have come from here."""
+        return self.provides is None or bool(self.provides & names)
+
+
+def is_name(text: str) -> bool:
+    """Say whether a text can name a collection, also in `extends "NAME:…"`."""
+    return bool(_NAME.fullmatch(text)) and text not in RESERVED
+
+
+def is_file_name(name: str) -> bool:
+    """Say whether a text can be a file's path in a collection: printable, and below its parts."""
+    words = name.split("/")
+    return name.isprintable() and words[0] in PARTS and not {"", ".", ".."} & {*words}
+
+
+def take_in(digest: "hashlib._Hash", stream: IO[bytes]) -> None:
+    """Add a file's bytes to a digest, never all at once: nobody knows how many there are."""
+    while chunk := stream.read(1 << 20):
+        digest.update(chunk)
+
+
+# Of those who take a collection from others, nobody should have to ask whose it is.
+SHARED = ("name", "description", "contact", "url")
+
+
+def describe(folder: Path, origin: str) -> Collection:
+    """Return a folder as a collection, with what its manifest says.
+
+    Raises:
+        ConfigError: the manifest is wrong, or wants a newer hpckit.
+    """
+    default = folder.name if origin == "group" else origin
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return Collection(name=default, path=folder, origin=origin)
+    fields = read_document(manifest, "a collection")
+    collection = Collection(
+        name=fields.text("name", default) or default,
+        path=folder,
+        origin=origin,
+        description=fields.text("description") or "",
+        contact=fields.text("contact") or "",
+        url=fields.text("url") or "",
+    )
+    _refuse_reserved(fields, collection)
+    _refuse_newer(fields)
+    fields.done()
+    return collection
+
+
+def describe_shared(folder: Path, origin: str) -> Collection:
+    """Return the same of a collection that was taken from others, which must say whose it is.
+
+    Raises:
+        ConfigError: also when there is no manifest, or it leaves something out.
+    """
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise ConfigError(
+            f"{folder} has no {MANIFEST}. A shared collection needs this file with "
+            f"{', '.join(SHARED)}: see `hpckit collections new`."
+        )
+    collection = describe(folder, origin)
+    fields = read_document(manifest, "a shared collection")
+    for key in SHARED:
+        fields.required_text(key)
+    if not is_name(collection.name):
+        raise ConfigError(
+            f"{fields.at('name')}: {collection.name!r} is not a valid name for a "
+            "collection: use only letters, digits and ._-"
+        )
+    return collection
+
+
+def _refuse_reserved(fields: Fields, collection: Collection) -> None:
+    if collection.name in RESERVED and collection.name != collection.origin:
+        raise ConfigError(
+            f"{fields.at('name')}: the name {collection.name!r} is reserved for hpckit. "
+            "Choose another name."
+        )
+
+
+def _refuse_newer(fields: Fields) -> None:
+    needed = fields.text("hpckit")
+    if needed and _version(needed.removeprefix(">=").strip()) > _version(__version__):
+        raise ConfigError(
+            f"{fields.at('hpckit')}: this collection needs hpckit {needed}, "
+            f"this one is {__version__}. Upgrade: pip install -U hpckit."
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())

@@ -1,0 +1,197 @@
+"""The edge: what Slurm's programs and this machine say, its module systems and file systems.
+
+All programs are asked at once and each has its time, so that the slowest decides how long it takes.
+"""
+
+import os
+import pwd
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpckit.detect.facts import Answer, ModuleSystem, Place, Surroundings
+from hpckit.errors import CommandError
+from hpckit.slurm.accounts import associations_argv, default_account_argv
+from hpckit.slurm.client import ask
+from hpckit.slurm.cluster import SINFO
+
+
+def questions(user: str) -> dict[str, tuple[str, ...]]:
+    """Return what each program is asked."""
+    return {
+        "version": ("sinfo", "--version"),
+        "config": ("scontrol", "show", "config"),
+        "partitions": ("scontrol", "show", "partition"),
+        "nodes": SINFO,
+        "mpi": ("srun", "--mpi=list"),
+        "associations": associations_argv(user),
+        "default_account": default_account_argv(user),
+        "accounting": ("sacct", "-nX", "--starttime=now", "--format=JobID"),
+    }
+
+
+def ask_slurm(
+    timeout_s: float, more: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, Answer]:
+    """Ask all of Slurm's programs at once; one that does not answer says why.
+
+    `more` are questions beside ours, by key.
+    """
+    # Each command would otherwise load it at its start.
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+    asked = questions(user_name()) | dict(more or {})
+    with ThreadPoolExecutor(len(asked)) as pool:
+        answers = pool.map(lambda argv: _answer(argv, timeout_s), asked.values())
+        return dict(zip(asked, answers, strict=True))
+
+
+def _answer(argv: tuple[str, ...], timeout_s: float) -> Answer:
+    asked = " ".join(word for word in argv if not word.startswith("--format"))
+    try:
+        said = ask(argv, timeout_s=timeout_s)
+    except CommandError as error:
+        return Answer(asked=asked, why=str(error))
+    # 20.11 and 21.08 list their kinds of MPI on stderr.
+    more = f"\n{said.stderr}" if argv[0] == "srun" else ""
+    return Answer(asked=asked, text=said.stdout + more)
+
+
+def user_name() -> str:
+    """Return this user's login as accounting knows it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def look_around(environ: Mapping[str, str] = os.environ) -> Surroundings:
+    """Look at this machine: its name, module systems and file systems."""
+    return Surroundings(
+        hostname=socket.getfqdn(),
+        slurm_conf=environ.get("SLURM_CONF"),
+        modules=module_systems(environ, lambda path: Path(path).is_file()),
+        places=places(environ, Path.home(), Path.cwd(), read_mounts()),
+    )
+
+
+# Where the templates of `templates/modules/` look for them in a batch shell.
+_FILES = {
+    "lmod": ("/usr/share/lmod/lmod/init/bash", "/opt/apps/lmod/lmod/init/bash"),
+    "tmod": (
+        "/usr/share/modules/init/bash",
+        "/usr/share/Modules/init/bash",
+        "/opt/modules/default/init/bash",
+    ),
+}
+_LMOD = ("LMOD_CMD", "LMOD_VERSION", "LMOD_PKG")
+_TMOD = ("MODULES_CMD", "MODULESHOME", "LOADEDMODULES")
+
+
+def module_systems(
+    environ: Mapping[str, str], is_file: Callable[[str], bool]
+) -> tuple[ModuleSystem, ...]:
+    """Return the module systems of this machine, those of this shell first.
+
+    Lmod sets MODULESHOME and LOADEDMODULES, too: they mean Environment Modules only without it.
+    """
+    found = [*_of_shell(environ)]
+    active = {row.name for row in found}
+    for name, paths in _FILES.items():
+        path = next((path for path in paths if is_file(path)), None)
+        if path and name not in active:
+            found.append(ModuleSystem(name=name, evidence=path, active=False))
+    return tuple(found)
+
+
+def _of_shell(environ: Mapping[str, str]) -> Iterator[ModuleSystem]:
+    lmod = next((name for name in _LMOD if environ.get(name)), None)
+    tmod = next((name for name in _TMOD if environ.get(name)), None)
+    if lmod:
+        yield ModuleSystem(name="lmod", evidence=f"${lmod}", active=True)
+    elif tmod:
+        yield ModuleSystem(name="tmod", evidence=f"${tmod}", active=True)
+    if environ.get("SPACK_ROOT"):
+        yield ModuleSystem(name="spack", evidence="$SPACK_ROOT", active=True)
+
+
+_SHARED = {
+    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "panfs", "pvfs2", "orangefs"),
+    *("afs", "ocfs2", "gfs2", "cifs", "smb3", "dvs", "quobyte", "fuse.quobyte", "fuse.ceph"),
+    *("fuse.ceph-fuse", "fuse.glusterfs", "fuse.sshfs", "fuse.juicefs", "fuse.moosefs"),
+}
+_LOCAL = {
+    *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "ramfs", "overlay", "aufs", "vfat"),
+    *("exfat", "f2fs", "squashfs", "devtmpfs", "rootfs", "iso9660"),
+}
+# What sites call the folders that are meant for a job's data.
+VARIABLES = ("SCRATCH", "PSCRATCH", "WORK", "WORKDIR", "PROJECT", "PROJECTS", "DATA")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    """One mounted file system: where, and of which type."""
+
+    point: str
+    type: str
+
+
+def read_mounts(path: Path = Path("/proc/self/mountinfo")) -> tuple[Mount, ...]:
+    """Read the mounts of this process; none where there is no /proc."""
+    try:
+        return tuple(parse_mountinfo(path.read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return ()
+
+
+def parse_mountinfo(text: str) -> Iterator[Mount]:
+    """Read `36 35 98:0 /root /point rw shared:1 - type source options`, later mounts last."""
+    for line in text.splitlines():
+        before, dash, after = line.partition(" - ")
+        words = before.split(" ")
+        if dash and len(words) > 5 and after.strip():
+            yield Mount(point=_unescaped(words[4]), type=after.split(" ")[0])
+
+
+def _unescaped(text: str) -> str:
+    r"""Undo `\040` and its like, which stand for blanks, tabs, line ends and backslashes."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def is_shared(file_system: str | None) -> bool | None:
+    """Say whether a type of file system is shared by nodes; None where it does not tell.
+
+    VAST and most appliances are mounted as nfs. autofs is a place that nobody has used yet.
+    """
+    if file_system in _SHARED:
+        return True
+    return False if file_system in _LOCAL else None
+
+
+def file_system(path: str, mounts: Sequence[Mount]) -> str | None:
+    """Return the type of the file system a path is on; None without mounts."""
+    best: Mount | None = None
+    for mount in mounts:
+        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
+        # Of two at the same place the later one covers the earlier.
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best.type if best else None
+
+
+def place(label: str, path: str, mounts: Sequence[Mount]) -> Place:
+    """Describe a folder that may not be there yet."""
+    kind = file_system(os.path.realpath(path), mounts)
+    return Place(label=label, path=path, file_system=kind, shared=is_shared(kind))
+
+
+def places(
+    environ: Mapping[str, str], home: Path, here: Path, mounts: Sequence[Mount]
+) -> tuple[Place, ...]:
+    """Return folders where runs could live: this one, those of variables, and the home."""
+    names = ("HPCKIT_RUNS", *VARIABLES)
+    named = [(f"${name}", environ[name]) for name in names if environ.get(name, "")[:1] == "/"]
+    labels = [("./", str(here)), *named, ("$HOME", str(home))]
+    return tuple(place(label, path, mounts) for label, path in labels)
