@@ -14,8 +14,8 @@ ALLOWED = {
     "cli/output.py": NULL,
     "cli/stats.py": OWN,
     "payload/environment.py": OWN,
-    "detect/mounts.py": PROC,
-    "detect/place.py": PROC,
+    "detect/login_node.py": PROC,
+    "detect/site_file.py": PROC,
     "localjob.py": PROC,
     "payload/importable/hpckit_meeting.py": "the script itself, in its own process",
     "payload/rendezvous.py": PROC,
@@ -29,7 +29,7 @@ ALLOWED = {
     "stats/sampler/writer.py": WRITES,
     "submission/folders.py": "folders held open, and writes",
     "submission/in_job.py": "a pickle's folder held open",
-    "lint/scripts.py": "shellcheck's answer",
+    "lint.py": "shellcheck's answer",
     "files.py": "the door",
 }
 READS = {"read_text", "read_bytes", "open"}
