@@ -18,19 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from hpckit.parallel.errors import SetupError
+from hpckit.rank_variables import find_starter
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
-# Who started this process: name, a variable that only it sets (the world size, but for MPICH's),
-# the rank. mpirun comes before srun, because Open MPI starts its own daemons by srun.
-_LAUNCHERS = (
-    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("mpiexec (MPICH or Intel MPI)", "MPI_LOCALNRANKS", "PMI_RANK"),
-    ("srun --mpi=pmi2", "PMI_SIZE", "PMI_RANK"),
-    ("hpckit", "WORLD_SIZE", "RANK"),
-    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
-)
 # So long a rank leaves rank 0 time to say what is wrong, when it is the same for all.
 _GRACE_S = 1.0
 
@@ -164,11 +156,11 @@ def find_ranks(*, gpu_aware: bool = False) -> Ranks:
 
 def _launched(environ: Mapping[str, str]) -> tuple[str, int, int]:
     """Return which launcher started this process, how many ranks it started, and which this is."""
-    for name, mark, rank in _LAUNCHERS:
-        if mark in environ and rank in environ:
-            size = "PMI_SIZE" if rank == "PMI_RANK" else mark
-            return name, int(environ[size]), int(environ[rank])
-    return "no launcher", 1, 0
+    words = find_starter(environ)
+    if words is None:
+        return "no launcher", 1, 0
+    rank, size, _ = words.numbers(environ)
+    return words.launcher, size, rank
 
 
 def _start(launcher: str, wanted: int, *, gpu_aware: bool) -> Ranks:

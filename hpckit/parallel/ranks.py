@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 
 from hpckit.parallel.errors import SetupError
+from hpckit.rank_variables import SRUN, SRUN_STEP, TORCHRUN
 
 
 @dataclass(frozen=True)
-class Place:
+class Rank:
     """This process among all those that train together."""
 
     rank: int
@@ -27,7 +28,7 @@ class Place:
         return "nccl" if self.device.type == "cuda" else "gloo"
 
 
-def find_place() -> Place:
+def find_rank() -> Rank:
     """Read this process's place from the environment and choose its device.
 
     Raises:
@@ -47,7 +48,7 @@ def find_place() -> Place:
         # The remainder is for launchers that show each rank only its own GPU, as number 0.
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    return Place(
+    return Rank(
         rank=rank,
         world_size=world_size,
         device=device,
@@ -58,22 +59,22 @@ def find_place() -> Place:
 def _ranks() -> tuple[int, int, int]:
     """Return rank, world size and local rank as hpckit, torchrun or bare srun gave them."""
     env = os.environ
-    if "RANK" not in env and int(env.get("SLURM_NTASKS", "1")) > 1 and "SLURM_PROCID" in env:
+    numbers = SRUN.numbers(env)
+    if TORCHRUN.rank not in env and SRUN.rank in env and numbers[1] > 1:
         if "MASTER_ADDR" in env and "MASTER_PORT" in env:
-            # torch.distributed reads these two names itself when the group is made.
-            env["RANK"], env["WORLD_SIZE"] = env["SLURM_PROCID"], env["SLURM_NTASKS"]
-            env["LOCAL_RANK"] = env.get("SLURM_LOCALID", "0")
-        elif int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+            # torch.distributed reads the first two itself when the group is made.
+            names = (TORCHRUN.rank, TORCHRUN.world_size, TORCHRUN.local_rank)
+            env.update(zip(names, map(str, numbers), strict=True))
+        elif SRUN_STEP.numbers(env)[1] > 1:
             # Without this, each task would train alone and overwrite the files of the others.
             raise SetupError(
                 "srun started several tasks, but they do not know where to meet: "
                 "set MASTER_ADDR (host of the first task) and MASTER_PORT (a free port)"
             )
-    rank, world_size = int(env.get("RANK", "0")), int(env.get("WORLD_SIZE", "1"))
-    return rank, world_size, int(env.get("LOCAL_RANK", "0"))
+    return TORCHRUN.numbers(env)
 
 
-def share_cores(place: Place) -> int:
+def share_cores(place: Rank) -> int:
     """Divide the cores among the ranks that share them; return the number of hosts."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     here = (place.host, cores or list(range(os.cpu_count() or 1)))
@@ -95,12 +96,12 @@ def divide_cores(device: torch.device, cores: int, ranks: int) -> None:
         torch.set_num_threads(max(1, cores // ranks))
 
 
-def add_over_ranks(place: Place, *numbers: float | torch.Tensor) -> list[float]:
+def add_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> list[float]:
     """Return each number summed over all ranks, in double precision and one message."""
     return adding_over_ranks(place, *numbers)()
 
 
-def adding_over_ranks(place: Place, *numbers: float | torch.Tensor) -> Callable[[], list[float]]:
+def adding_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> Callable[[], list[float]]:
     """Begin to add up, while other work goes on; what is returned waits for the sums."""
     total = torch.stack(
         [torch.as_tensor(number, device=place.device).detach().double() for number in numbers]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hpckit.environ import OWN_THREADS, THREADS
 from hpckit.payload import mpi_script
-from hpckit.payload.place import Place
 from hpckit.payload.task import TASK_VARIABLE, Task
+from hpckit.rank_variables import RankPlacement
 
 # Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit; and where Python
 # finds the `sitecustomize.py` that it imports before the script.
@@ -23,7 +23,7 @@ def script_command(task: Task) -> tuple[str, ...]:
     return (*task.python, "-c", mpi_script.STARTER, *task.command[len(task.python) :])
 
 
-def rank_environment(task: Task, place: Place, device: str) -> dict[str, str]:
+def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str, str]:
     """Return the environment of one rank's script."""
     environment = {
         **os.environ,

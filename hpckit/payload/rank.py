@@ -37,8 +37,8 @@ from hpckit.payload.environment import (
     restart_count,
     script_command,
 )
-from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.task import TASK_VARIABLE, Task, task_from_json
+from hpckit.rank_variables import TORCHRUN, RankPlacement, mpirun_variables
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.stats.sampler.cgroups import find_cgroup
@@ -74,7 +74,7 @@ class RankProcess:
     `start`, then `wait`; `stop` and `forward` may come from signal handlers in between.
     """
 
-    def __init__(self, task: Task, place: Place) -> None:
+    def __init__(self, task: Task, place: RankPlacement) -> None:
         self.task = task
         self.place = place
         self._child: Popen[bytes] | None = None
@@ -319,8 +319,8 @@ def main() -> None:
     # torchrun and mpirun start ranks in sessions of their own, and do not end them when killed.
     die_with_parent(signal.SIGKILL)
     task = task_from_json(os.environ[TASK_VARIABLE])
-    source = "torchrun" if task.launcher == "torchrun" else mpi_source(os.environ)
-    rank = RankProcess(task, find_place(source, task.tasks_per_node, os.environ))
+    words = TORCHRUN if task.launcher == "torchrun" else mpirun_variables(os.environ)
+    rank = RankProcess(task, words.placement(os.environ, task.tasks_per_node))
     signal.signal(signal.SIGTERM, rank.stop)
     signal.signal(signal.SIGINT, rank.stop)
     # Under torchrun the node's supervisor signals the scripts itself: once is enough.

@@ -20,9 +20,9 @@ from hpckit.payload.children import (
     wait_for,
 )
 from hpckit.payload.environment import restart_count, threads
-from hpckit.payload.place import find_place
 from hpckit.payload.rank import RankProcess
 from hpckit.payload.task import TASK_VARIABLE, Task
+from hpckit.rank_variables import LOCAL, SRUN, task_number
 from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def supervised(task: Task) -> Supervised:
         return LauncherProcess(task, torchrun_argv(task))
     if task.launcher == "mpirun":
         return LauncherProcess(task, mpirun_command(task))
-    source = "local" if task.executor == "local" else "srun"
-    return RankProcess(task, find_place(source, task.tasks_per_node, os.environ))
+    words = LOCAL if task.executor == "local" else SRUN
+    return RankProcess(task, words.placement(os.environ, task.tasks_per_node))
 
 
 class LauncherProcess:
@@ -151,7 +151,9 @@ class LauncherProcess:
                 self._child.send_signal(signum)
             return
         for rank in self._ranks():
-            if rank.ended is None and rank.rank // self.task.tasks_per_node == node_rank():
+            if rank.ended is None and rank.rank // self.task.tasks_per_node == task_number(
+                os.environ
+            ):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, signum)
 
@@ -168,11 +170,6 @@ def rank_wrapper() -> tuple[str, ...]:
     return (sys.executable, "-E", "-P", "-m", "hpckit.payload.rank")
 
 
-def node_rank() -> int:
-    """Return this node's number, where there is one supervisor per node."""
-    return int(os.environ.get("SLURM_PROCID") or os.environ.get("SUBMITIT_LOCAL_GLOBALID") or 0)
-
-
 def torchrun_argv(task: Task) -> tuple[str, ...]:
     """Return the argv of this node's torchrun agent.
 
@@ -183,7 +180,7 @@ def torchrun_argv(task: Task) -> tuple[str, ...]:
         "-c",
         _TORCHRUN,
         f"--nnodes={task.nodes}",
-        f"--node_rank={node_rank()}",
+        f"--node_rank={task_number(os.environ)}",
         f"--nproc_per_node={task.tasks_per_node}",
         f"--master_addr={os.environ['MASTER_ADDR']}",
         f"--master_port={os.environ['MASTER_PORT']}",

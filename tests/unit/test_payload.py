@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,9 +16,18 @@ from hpckit.errors import JobError
 from hpckit.hints import hints
 from hpckit.payload import rank, rendezvous, supervisor
 from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
-from hpckit.payload.place import Place, find_place, mpi_source
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
+from hpckit.rank_variables import (
+    HYDRA,
+    LOCAL,
+    OPEN_MPI,
+    SRUN,
+    TORCHRUN,
+    RankPlacement,
+    RankVariables,
+    mpirun_variables,
+)
 from hpckit.ranks import RankRecord, read_ranks, write_rank
 from hpckit.tracebacks import (
     HANGS_AT_END,
@@ -27,18 +37,18 @@ from hpckit.tracebacks import (
     signal_error,
 )
 
-THIRD_OF_FOUR = Place(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
+THIRD_OF_FOUR = RankPlacement(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
 
 
 # --- place ---
 
 
 @pytest.mark.parametrize(
-    ("source", "environ"),
+    ("words", "environ"),
     [
-        ("srun", {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}),
+        (SRUN, {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}),
         (
-            "local",
+            LOCAL,
             {
                 "SUBMITIT_LOCAL_GLOBALID": "3",
                 "SUBMITIT_LOCAL_NTASKS": "4",
@@ -46,11 +56,11 @@ THIRD_OF_FOUR = Place(rank=3, world_size=4, local_rank=1, local_world_size=2, no
             },
         ),
         (
-            "torchrun",
+            TORCHRUN,
             {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
         ),
         (
-            "openmpi",
+            OPEN_MPI,
             {
                 "OMPI_COMM_WORLD_RANK": "3",
                 "OMPI_COMM_WORLD_SIZE": "4",
@@ -59,17 +69,19 @@ THIRD_OF_FOUR = Place(rank=3, world_size=4, local_rank=1, local_world_size=2, no
             },
         ),
         (
-            "hydra",
+            HYDRA,
             {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
         ),
     ],
 )
-def test_each_launcher_says_the_place_in_its_own_words(source: str, environ: dict) -> None:
-    assert find_place(source, 2, environ) == THIRD_OF_FOUR
+def test_each_launcher_says_the_place_in_its_own_words(words: RankVariables, environ: dict) -> None:
+    assert words.placement(environ, 2) == THIRD_OF_FOUR
     for name in list(environ)[:3]:
         less = {key: value for key, value in environ.items() if key != name}
-        with pytest.raises(JobError, match=f"launcher {source} did not set {name}"):
-            find_place(source, 2, less)
+        with pytest.raises(
+            JobError, match=re.escape(f"launcher {words.launcher} did not set {name}")
+        ):
+            words.placement(less, 2)
 
 
 def test_a_place_is_told_in_torchruns_words() -> None:
@@ -83,10 +95,10 @@ def test_a_place_is_told_in_torchruns_words() -> None:
 
 
 def test_the_mpi_is_known_by_what_it_sets() -> None:
-    assert mpi_source({"OMPI_COMM_WORLD_RANK": "0", "PMI_RANK": "0"}) == "openmpi"
-    assert mpi_source({"PMI_RANK": "0"}) == "hydra"
+    assert mpirun_variables({"OMPI_COMM_WORLD_RANK": "0", "PMI_RANK": "0"}) is OPEN_MPI
+    assert mpirun_variables({"PMI_RANK": "0"}) is HYDRA
     with pytest.raises(JobError, match="neither OMPI_COMM_WORLD_RANK nor PMI_RANK"):
-        mpi_source({})
+        mpirun_variables({})
 
 
 # --- rendezvous ---
@@ -192,7 +204,7 @@ def test_the_users_mask_stays_where_no_gpus_are_shared_out() -> None:
 
 def test_each_process_is_told_its_place() -> None:
     made = task_environments(2, 2, {})
-    places = [find_place("local", 2, env) for env in made]
+    places = [LOCAL.placement(env, 2) for env in made]
     assert [(row.rank, row.local_rank, row.node_rank) for row in places] == [
         (0, 0, 0),
         (1, 1, 0),
@@ -300,7 +312,9 @@ def test_a_rank_that_a_signal_ended_says_which(tmp_path: Path) -> None:
 
 
 def one_rank(folder: Path, *command: str, ranks: int = 1) -> rank.RankProcess:
-    place = Place(rank=0, world_size=ranks, local_rank=0, local_world_size=ranks, node_rank=0)
+    place = RankPlacement(
+        rank=0, world_size=ranks, local_rank=0, local_world_size=ranks, node_rank=0
+    )
     task = Task(run_dir=str(folder), run_id="r", executor="slurm", launcher="srun", nodes=1,
                 tasks_per_node=1, command=command, python=("p",), device="cpu",
                 sample_interval_s=0)  # fmt: skip
@@ -441,7 +455,7 @@ def test_an_end_that_cannot_be_written_is_no_good_end(
         write_rank(folder, record)
 
     monkeypatch.setattr(rank, "write_rank", write)
-    place = Place(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
+    place = RankPlacement(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
     task = Task(run_dir=str(tmp_path), run_id="r", executor="slurm", launcher="srun", nodes=1,
                 tasks_per_node=1, command=(sys.executable, "-c", ""), python=("p",),
                 device="cpu", sample_interval_s=0)  # fmt: skip

@@ -18,7 +18,7 @@ from scipy import signal
 
 from hpckit.parallel.devices import find_replicas
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.ranks import Place
+from hpckit.parallel.ranks import Rank
 from tests.workloads.processes import WORKLOADS
 
 sys.path.insert(0, str(WORKLOADS / "wave_inversion"))
@@ -162,7 +162,7 @@ def test_the_gradient_is_that_of_the_misfit() -> None:
 
 
 def inversion(shots: Replicas, plan: Plan) -> Inversion:
-    team = Team(Place(0, 1, CPU, "here"), shots, (8, 40, 30))
+    team = Team(Rank(0, 1, CPU, "here"), shots, (8, 40, 30))
     return Inversion(plan, BOUNDS, START, Objective(team))
 
 
@@ -284,4 +284,4 @@ def test_several_ranks_cannot_name_gpus(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(SetupError, match="each of 2 ranks has a GPU of its own already"):
-        train.find_devices(["GPU:*"], Place(0, 2, torch.device("cuda", 0), "here"))
+        train.find_devices(["GPU:*"], Rank(0, 2, torch.device("cuda", 0), "here"))

@@ -36,10 +36,10 @@ from hpckit.parallel.models import MODELS
 from hpckit.parallel.optimizers import load_zero, make_optimizer, scaled_lr, whole_state
 from hpckit.parallel.prefetch import Batch, prefetch
 from hpckit.parallel.ranks import (
-    Place,
+    Rank,
     add_over_ranks,
     adding_over_ranks,
-    find_place,
+    find_rank,
     say,
     share_cores,
 )
@@ -50,7 +50,7 @@ from hpckit.parallel.throughput import device_label
 from hpckit.parallel.training import make_journal
 
 
-def train(args: Namespace, place: Place, signals: list[int]) -> None:
+def train(args: Namespace, place: Rank, signals: list[int]) -> None:
     """Train until the last epoch, or until a rank finds a stop signal among its `signals`."""
     rank, world_size, device = place.rank, place.world_size, place.device
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "bf16")
@@ -201,7 +201,7 @@ def gathered(task: Task, shares: Sequence[list[int]], accumulate: int) -> Iterat
             yield task.train.gather(part)
 
 
-def evaluate(model: nn.Module, task: Task, place: Place) -> tuple[float, float]:
+def evaluate(model: nn.Module, task: Task, place: Rank) -> tuple[float, float]:
     """Return mean loss and accuracy. Each rank tests its share, so each sample counts once."""
     loss = hits = torch.zeros((), device=place.device)
     mine = list(range(place.rank, len(task.held_out), place.world_size))
@@ -271,7 +271,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
     args, problem = make_parser().parse_args(), None
     try:
-        train(args, find_place(), signals)
+        train(args, find_rank(), signals)
     except SetupError as error:
         rank = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
         problem = f"train.py: error: {rank}{error}"

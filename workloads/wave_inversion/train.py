@@ -36,7 +36,7 @@ from hpckit.parallel.arguments import refuse_other_settings
 from hpckit.parallel.devices import Replica, find_replicas
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
-from hpckit.parallel.ranks import Place, find_place, say, share_cores
+from hpckit.parallel.ranks import Rank, find_rank, say, share_cores
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.throughput import device_label
 from hpckit.parallel.training import devices_of
@@ -45,7 +45,7 @@ from hpckit.parallel.training import devices_of
 ELSEWHERE = ("devices", "shots_at_once", "checkpoint_every", "resume", "out", "skip_grid_check")
 
 
-def run(args: Namespace, place: Place, signals: list[int]) -> None:
+def run(args: Namespace, place: Rank, signals: list[int]) -> None:
     """Invert, or find one gradient, on all ranks; the first one decides, the others follow."""
     # Before there is a process group: of one that is there already, the parts of torch that
     # deepwave loads keep hold, and its threads would outlive it and abort the process at exit.
@@ -88,7 +88,7 @@ def folder_of(args: Namespace) -> Path:
     return args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out"))
 
 
-def find_devices(words: Sequence[str], place: Place) -> tuple[Replica, ...]:
+def find_devices(words: Sequence[str], place: Rank) -> tuple[Replica, ...]:
     """Return the replicas of this rank, which share its cores if they are CPUs.
 
     Raises:
@@ -237,7 +237,7 @@ def keep_model(task: Task, inversion: Inversion, out: Path) -> None:
     draw_misfit(out / "misfit.png", inversion.objective.evaluations)
 
 
-def describe(place: Place, hosts: int, replicas: tuple[Replica, ...]) -> str:
+def describe(place: Rank, hosts: int, replicas: tuple[Replica, ...]) -> str:
     """Return where the work is done, in words."""
     kind = replicas[0].device.type
     if place.world_size == 1:
@@ -247,7 +247,7 @@ def describe(place: Place, hosts: int, replicas: tuple[Replica, ...]) -> str:
     return f"{ranks} ({kind}, {place.backend}{each})"
 
 
-def spread(args: Namespace, place: Place, replicas: tuple[Replica, ...]) -> str:
+def spread(args: Namespace, place: Rank, replicas: tuple[Replica, ...]) -> str:
     """Return how many shots each part of the machine has."""
     parts = place.world_size * len(replicas)
     least, more = divmod(args.shots, parts)
@@ -262,7 +262,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
     args, problem = make_parser().parse_args(), None
     try:
-        run(args, find_place(), signals)
+        run(args, find_rank(), signals)
     except SetupError as error:
         rank = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
         problem = f"train.py: error: {rank}{error}"

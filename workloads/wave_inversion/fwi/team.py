@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fwi.shots import Replicas, Sums
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.ranks import Place
+from hpckit.parallel.ranks import Rank
 
 Result = TypeVar("Result")
 _END, _ENERGY, _MISFIT = 0.0, 1.0, 2.0
@@ -26,7 +26,7 @@ class Stopped(Exception):  # noqa: N818  # no error: a signal asked for it
     """A rank was told to stop."""
 
 
-def together(place: Place, work: Callable[[], Result]) -> Result:
+def together(place: Rank, work: Callable[[], Result]) -> Result:
     """Do something on all ranks; where it fails on one, all end, and the first such says why.
 
     Raises:
@@ -66,7 +66,7 @@ def _meeting() -> Iterator[None]:
 class Team:
     """All ranks with their shots."""
 
-    def __init__(self, place: Place, replicas: Replicas, survey: tuple[int, int, int]) -> None:
+    def __init__(self, place: Rank, replicas: Replicas, survey: tuple[int, int, int]) -> None:
         """Take this rank's shots; `survey` is its shots and its cells, nx and nz."""
         self._place, self._replicas = place, replicas
         self._shots, *self._shape = survey
