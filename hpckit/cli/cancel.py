@@ -11,9 +11,8 @@ from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, 
 from hpckit.find import find_runs, refuse_doubtful
 from hpckit.run_record import is_slurm_id
 from hpckit.runs import DamagedRun, Run
+from hpckit.schedulers.slurm.ending import cancel_by_id, is_unheeded, unheeded
 from hpckit.slurm.client import own_patience_s, patience
-from hpckit.submission.by_id import cancel_by_id
-from hpckit.submission.ending import is_unheeded, unheeded
 from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
 

@@ -16,8 +16,8 @@ from hpckit.files import DamagedFileError, open_regular, parse_json
 from hpckit.launchers import find_launcher
 from hpckit.logs import JOB_LOG
 from hpckit.runs import Run
+from hpckit.schedulers.slurm.ending import is_unheeded
 from hpckit.sites import Site
-from hpckit.submission.ending import is_unheeded
 from hpckit.submission.folders import remove_run
 from hpckit.submission.model import Submission
 from hpckit.submission.states import RunStatus, statuses

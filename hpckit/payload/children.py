@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # What a local run's supervisors get to end after SIGTERM.
 LOCAL_GRACE_S = 5.0
+# submitit's local job environment exits so to ask for another start (submitit/local/local.py).
+REQUEUE_STATUS = 144
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 

@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING
 
 from hpckit import shell
 from hpckit.errors import CommandError, JobError
-from hpckit.localjob import read_local_state
 from hpckit.logs import JOB_LOG
 from hpckit.payload.children import (
     LOCAL_GRACE_S,
@@ -37,7 +36,7 @@ from hpckit.payload.environment import (
     restart_count,
     script_command,
 )
-from hpckit.payload.task import TASK_VARIABLE, Task, task_from_json
+from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
 from hpckit.rank_variables import TORCHRUN, RankPlacement, mpirun_variables
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
@@ -199,13 +198,12 @@ class RankProcess:
             return start_sampler(folder, interval_s, ids)
         if self.place.node_rank != 0:
             return None  # simulated nodes are one machine: one sampler sees all of it
-        state = read_local_state(self.task.folder)
         environ = {**os.environ, "CUDA_VISIBLE_DEVICES": os.environ.get("HPCKIT_NODE_GPUS", "")}
         return start_sampler(
             folder,
             interval_s,
             ids,
-            root_pid=state.pid if state else None,
+            root_pid=int(os.environ.get(JOB_ROOT, 0)) or None,
             environ=environ if environ["CUDA_VISIBLE_DEVICES"] else None,
         )
 

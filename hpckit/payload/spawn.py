@@ -22,6 +22,7 @@ from hpckit.payload.children import (
     stop_all,
 )
 from hpckit.payload.sweep import adopt_orphans, reap, sweep
+from hpckit.payload.task import JOB_ROOT
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -96,6 +97,7 @@ def main() -> None:
     nodes, tasks, dashes, *command = sys.argv[1:]
     if dashes != "--" or not command:
         sys.exit("usage: python -m hpckit.payload.spawn NODES TASKS -- COMMAND...")
+    os.environ.setdefault(JOB_ROOT, str(os.getppid()))
     # The job script's shell started this, and cannot end it when the controller is killed.
     die_with_parent(signal.SIGTERM)
     sys.exit(run_all(command, task_environments(int(nodes), int(tasks), os.environ)))

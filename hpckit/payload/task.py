@@ -11,6 +11,8 @@ from hpckit.values import rebuild
 MAX_JSON_BYTES = 120_000
 # What torchrun and mpirun hand it on in to the ranks that they start.
 TASK_VARIABLE = "HPCKIT_TASK"
+# Of a job on one machine: the process whose descendants are the job.
+JOB_ROOT = "HPCKIT_JOB_ROOT"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,3 +62,13 @@ class Task:
 def task_from_json(text: str) -> Task:
     """Rebuild a task from its JSON text, which hpckit itself wrote."""
     return rebuild(Task, parse_json(text))
+
+
+def first_name(number: int) -> str:
+    """Return what the pickle of an array's task, or of a job (0), is called before it has an id."""
+    return f"{number}.pkl"
+
+
+def pickle_name(job_id: str) -> str:
+    """Return what submitit calls the pickle of a job."""
+    return f"{job_id}_submitted.pkl"

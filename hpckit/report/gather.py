@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, reason
-from hpckit.localjob import read_local_state
 from hpckit.ranks import read_all_attempts
 from hpckit.report.identity import Known, identify, is_running, lost_rows, spans
 from hpckit.report.matching import match
@@ -14,6 +13,7 @@ from hpckit.report.slurm_figures import running_answer, slurm_answers, slurm_not
 from hpckit.report.targets import Target
 from hpckit.report.view import duration
 from hpckit.runs import Run
+from hpckit.schedulers.local.state import read_local_state
 from hpckit.slurm.states import JobState
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage

@@ -15,12 +15,12 @@ from hpckit.errors import (
 from hpckit.find import find_runs
 from hpckit.report.identity import Known
 from hpckit.runs import DamagedRun, Run
+from hpckit.schedulers.slurm.asking import is_its
 from hpckit.slurm.jobs import is_asked, squeue
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.values import SourceNote
-from hpckit.submission.asking import is_its
 from hpckit.submission.states import RunStatus, statuses
 
 _SLURM_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)

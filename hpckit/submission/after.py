@@ -7,8 +7,8 @@ from hpckit.errors import PlanError, RequestError
 from hpckit.find import find_believed
 from hpckit.job.checks import off_switch
 from hpckit.runs import Run
+from hpckit.schedulers.slurm.asking import ended_jobs
 from hpckit.slurm.states import JobState
-from hpckit.submission.asking import ended_jobs
 from hpckit.submission.states import statuses
 
 KINDS = ("afterok", "afterany", "afternotok", "after", "aftercorr")

@@ -8,11 +8,11 @@ from pathlib import Path
 from hpckit.environ import scrubbed_environment
 from hpckit.errors import RequestError, SubmissionError
 from hpckit.job.job import Job
+from hpckit.schedulers.slurm.sbatch import refused
 from hpckit.shell import which
 from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience
 from hpckit.submission.model import Submission, render_script
-from hpckit.submission.slurm import refused
 from hpckit.text import format_minutes
 
 

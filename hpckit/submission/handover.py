@@ -18,12 +18,12 @@ from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError
 from hpckit.files import DamagedFileError, read_json, read_text
 from hpckit.find import add_to_index, handed_over
 from hpckit.job.script import submitit_folder
-from hpckit.localjob import my_start_ticks, start_ticks
 from hpckit.paths import is_mine_alone
 from hpckit.runs import RECORD, Run, write_json, write_text
+from hpckit.schedulers.local.state import my_start_ticks, start_ticks
+from hpckit.schedulers.slurm.executor import name_pickles, task_ids
 from hpckit.slurm.client import patience
 from hpckit.slurm.token import job_of
-from hpckit.submission.slurm import name_pickles, task_ids
 from hpckit.values import rebuild
 
 HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"
@@ -40,7 +40,7 @@ class Handover:
         root: the folder of runs.
         records: one for each task, without its job's id.
         since: epoch seconds before sbatch started.
-        host, pid, pid_started: the process that submits, as in `localjob`.
+        host, pid, pid_started: the process that submits, as in a `LocalState`.
     """
 
     run_id: str

@@ -15,11 +15,10 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
-from hpckit.payload.children import handle_passed
-from hpckit.payload.controller import REQUEUE_STATUS
+from hpckit.payload.children import REQUEUE_STATUS, handle_passed
 from hpckit.payload.environment import restart_count
 from hpckit.payload.supervisor import Supervised, supervised
-from hpckit.payload.task import Task, task_from_json
+from hpckit.payload.task import Task, first_name, pickle_name, task_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,16 +110,6 @@ def _handle_signals(task: Task, running: Supervised, told: list[int]) -> None:
     handle_passed(lambda signum, _frame: running.forward(signum))
     if task.max_requeues:
         signal.signal(signal.SIGUSR2, last_signal if last_attempt(task) else stop_signal)
-
-
-def first_name(number: int) -> str:
-    """Return what the pickle of an array's task, or of a job (0), is called before it has an id."""
-    return f"{number}.pkl"
-
-
-def pickle_name(job_id: str) -> str:
-    """Return what submitit calls the pickle of a job."""
-    return f"{job_id}_submitted.pkl"
 
 
 def open_own_folder(folder: Path, job_id: str) -> Path:

@@ -96,7 +96,7 @@ def _asked_for(spec: JobSpec) -> frozenset[str]:
 
 def _this_machine() -> Machine:
     # With it comes all that runs a job here, which submitting to Slurm does not need.
-    from hpckit.submission.local import this_machine  # noqa: PLC0415
+    from hpckit.schedulers.local.executor import this_machine  # noqa: PLC0415
 
     return this_machine()
 

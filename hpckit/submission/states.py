@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpckit.causes import current
-from hpckit.localjob import (
+from hpckit.meetings import never_met
+from hpckit.ranks import RankRecord, first_failure, read_ranks
+from hpckit.runs import Run
+from hpckit.schedulers.local.state import (
     STATE,
     LocalState,
     cancel_asked,
     controller_runs,
     read_local_state,
 )
-from hpckit.meetings import never_met
-from hpckit.ranks import RankRecord, first_failure, read_ranks
-from hpckit.runs import Run
+from hpckit.schedulers.slurm.asking import Answers, ask_in_full, is_its
 from hpckit.slurm.reasons import explain
 from hpckit.slurm.record import JobRecord, Source
 from hpckit.slurm.states import JobState, is_finished, is_waiting
 from hpckit.submission import verdict
-from hpckit.submission.asking import Answers, ask_in_full, is_its
-from hpckit.submission.attempt import (
+from hpckit.submission.verdict import (
     code_of,
     exit_code_of,
     longest_s,

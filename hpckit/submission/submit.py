@@ -17,20 +17,20 @@ from hpckit.job.job import Job
 from hpckit.job.script import signal_delay_s, submitit_folder
 from hpckit.launchers import srun_wait_s
 from hpckit.logs import JOB_LOG
-from hpckit.payload.controller import ControllerSpec
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.render import Rendered
 from hpckit.runs import Run, open_to_write, write_text
-from hpckit.submission.ending import cancel_in_slurm, is_unheeded, unheeded
+from hpckit.schedulers.local.controller import ControllerSpec
+from hpckit.schedulers.local.executor import end_local, local_executor, this_machine
+from hpckit.schedulers.slurm.ending import cancel_in_slurm, is_unheeded, unheeded
+from hpckit.schedulers.slurm.executor import slurm_executor
+from hpckit.schedulers.slurm.sbatch import Sent, send, told_if_slow
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
 from hpckit.submission.in_job import Payload
 from hpckit.submission.interrupts import Interrupts, interrupts
-from hpckit.submission.local import end_local, local_executor, this_machine
 from hpckit.submission.model import Submission, render_script
 from hpckit.submission.record import task_records
-from hpckit.submission.sbatch import Sent, send, told_if_slow
-from hpckit.submission.slurm import slurm_executor
 
 
 def submit(

@@ -7,9 +7,11 @@ of the attempt that Slurm starts next.
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.ranks import RankRecord, not_ended
+from hpckit.causes import current
+from hpckit.ranks import RankRecord, first_failure, not_ended
+from hpckit.runs import Run
 from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobState, is_finished, is_waiting
 from hpckit.text import format_minutes
 
 # How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for
@@ -18,6 +20,8 @@ LATE_S = 60.0
 _NAMED = 3
 # From when on it is said that a rank goes on: also longer than a file may stay unseen.
 _STRAGGLING_S = 90.0
+# Between the clocks of two nodes. No job starts again so soon: Slurm holds one for 120 s.
+_CLOCKS_S = 30
 # What accounting can say of an attempt that no other follows by itself.
 _FOR_GOOD = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.DEADLINE, JobState.REVOKED})
 
@@ -117,3 +121,53 @@ def _lost(ranks: Sequence[RankRecord], planned: int) -> Iterator[str]:
             yield f"rank {row.rank} on {row.host} recorded no end"
     for number in sorted({*range(planned)} - {row.rank for row in ranks}):
         yield f"rank {number} left no record"
+
+
+def code_of(reason: str | None) -> str:
+    """Return Slurm's code without what follows it."""
+    return (reason or "").partition(",")[0].strip()
+
+
+def max_requeues_of(run: Run) -> int:
+    """Return how often Slurm may start a run again."""
+    return int(run.record["plan"].get("max_requeues") or 0)
+
+
+def restarts_of(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
+    """Count restarts by the ranks' own files where Slurm does not say (squeue)."""
+    if record.restarts is not None or not ranks:
+        return record.restarts
+    # A job that waits though its ranks have run is on its way to the next attempt.
+    return max(rank.restart for rank in ranks) + is_waiting(record.state)
+
+
+def of_attempt(
+    run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]
+) -> tuple[RankRecord, ...]:
+    """Leave out what an earlier attempt wrote: this one may wait, or have failed in its set-up."""
+    if not max_requeues_of(run):
+        return ranks  # submitted with --no-requeue
+    if is_waiting(record.state):
+        return ()
+    began = record.start_time
+    if record.restarts is not None or began is None:
+        return current(ranks, record.restarts)
+    # squeue, of a job that runs or that ended well.
+    newer = (row for row in ranks if row.started > began - _CLOCKS_S)
+    return tuple(row for row in newer if row.ended is None or row.ended >= began)
+
+
+def exit_code_of(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
+    """Return how a job that is over ended: the first failed rank's word before Slurm's."""
+    if not is_finished(record.state):
+        return None
+    if record.state is JobState.COMPLETED:
+        return 0
+    failed = first_failure(list(ranks))
+    return failed.exit_code if failed else record.exit_code
+
+
+def longest_s(ranks: tuple[RankRecord, ...]) -> float | None:
+    """Return how long the longest rank took: by its own node's clock, since others' may differ."""
+    spans = [rank.ended - rank.started for rank in ranks if rank.ended is not None]
+    return max((span for span in spans if span >= 0), default=None)

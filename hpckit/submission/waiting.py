@@ -4,10 +4,10 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from hpckit import localjob
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import refuse_doubtful
 from hpckit.runs import Run
+from hpckit.schedulers.local import state as localjob
 from hpckit.slurm import control
 from hpckit.slurm.client import left_s, own_patience_s, patience
 from hpckit.submission.states import RunStatus, statuses

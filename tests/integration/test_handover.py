@@ -33,7 +33,7 @@ SILENT = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; 
 
 @pytest.fixture
 def slurm(here: Path, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hpckit.submission.sbatch._PAUSE_S", 0.0)
+    monkeypatch.setattr("hpckit.schedulers.slurm.sbatch._PAUSE_S", 0.0)
 
     def fake(sbatch: str, squeue: str) -> Path:
         add_program(here.parent / "bin" / "sbatch", _SBATCH.format(then=sbatch))
@@ -242,8 +242,8 @@ def test_a_job_that_cannot_be_taken_back_is_said(here, slurm) -> None:
 def test_a_scancel_without_effect_takes_nothing_back(
     here, cli, slurm, monkeypatch, queue, told
 ) -> None:
-    monkeypatch.setattr("hpckit.submission.ending._PAUSE_S", 0.0)
-    monkeypatch.setattr("hpckit.submission.ending._SETTLING_S", 0.1)
+    monkeypatch.setattr("hpckit.schedulers.slurm.ending._PAUSE_S", 0.0)
+    monkeypatch.setattr("hpckit.schedulers.slurm.ending._SETTLING_S", 0.1)
     slurm(BEFORE.format(signal=2), KNOWS)
     add_program(
         here.parent / "bin" / "squeue", still(queue) if queue.isupper() else f"#!/bin/sh\n{queue}"
@@ -347,7 +347,7 @@ def test_a_second_signal_while_the_job_is_taken_back_is_said(here, slurm) -> Non
 
 
 def test_a_slow_sbatch_is_said(here, cli, slurm, monkeypatch) -> None:
-    monkeypatch.setattr("hpckit.submission.sbatch._SILENT_S", 0.05)
+    monkeypatch.setattr("hpckit.schedulers.slurm.sbatch._SILENT_S", 0.05)
     slurm("sleep 0.3; echo 77", KNOWS)
     said = cli(*SUBMIT)
     assert said.out.startswith("Submitted 77")

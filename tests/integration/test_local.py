@@ -367,7 +367,7 @@ def control(here: Path, script: str, **spec: Any) -> dict[str, Any]:
     given = {"script": script, "run_dirs": [str(folder)], "job_ids": ["local-1"],
              "time_min": 1, **spec}  # fmt: skip
     subprocess.run(
-        [sys.executable, "-m", "hpckit.payload.controller"],
+        [sys.executable, "-m", "hpckit.schedulers.local.controller"],
         input=json.dumps(given),
         text=True,
         check=True,

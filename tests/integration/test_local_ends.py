@@ -61,7 +61,7 @@ def test_a_cancel_ends_what_is_deaf_to_it(here: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "word"),
     [
-        ("hpckit.payload.controller", "NODE_FAIL"),
+        ("hpckit.schedulers.local.controller", "NODE_FAIL"),
         ("hpckit.payload.keeper", "FAILED"),
         ("hpckit.payload.spawn", "FAILED"),
         ("hpckit.submission.in_job", "FAILED"),

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from hpckit.cli import main
-from hpckit.localjob import LocalState
+from hpckit.schedulers.local.state import LocalState
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import End, Header, Sample, file_name

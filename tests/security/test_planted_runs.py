@@ -153,8 +153,9 @@ def test_a_jobs_id_is_enough_to_cancel_what_slurm_says_is_ones_own(
 def test_a_job_that_goes_on_is_not_said_to_be_cancelled(
     here, cli, fake_slurm, monkeypatch, run, json
 ) -> None:
-    for name in ("waiting._SETTLING_S", "ending._SETTLING_S", "ending._PAUSE_S"):
-        monkeypatch.setattr(f"hpckit.submission.{name}", 0.0)
+    ending = "schedulers.slurm.ending"
+    for name in ("submission.waiting._SETTLING_S", f"{ending}._SETTLING_S", f"{ending}._PAUSE_S"):
+        monkeypatch.setattr(f"hpckit.{name}", 0.0)
     add_program(here.parent / "bin" / "squeue", QUEUE.format(user="root"))
     add_program(here.parent / "bin" / "scancel", "#!/bin/sh\nexit 0\n")
     if run:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import PlanError, RequestError
-from hpckit.localjob import LocalState, write_local_state
-from hpckit.payload.controller import _gate
+from hpckit.schedulers.local.controller import _gate
+from hpckit.schedulers.local.state import LocalState, write_local_state
 from hpckit.slurm.states import JobState
 from hpckit.submission.after import dependency, refuse_hopeless
 from tests.unit.made import make_run
@@ -87,5 +87,5 @@ def test_local_runs_know_slurms_kinds(
     local = LocalState(job_id="local-1", state=state, host="h", pid=1, pid_started=1,
                        started=started)  # fmt: skip
     write_local_state(tmp_path, local)
-    monkeypatch.setattr("hpckit.payload.controller.read_local_state", lambda _: local)
+    monkeypatch.setattr("hpckit.schedulers.local.controller.read_local_state", lambda _: local)
     assert {kind: _gate([f"{kind}:{tmp_path}"]) for kind in gates} == gates

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpckit.localjob import (
+from hpckit.schedulers.local.executor import this_machine
+from hpckit.schedulers.local.state import (
     LocalState,
     ask_cancel,
     cancel_asked,
@@ -16,7 +17,6 @@ from hpckit.localjob import (
     write_local_state,
 )
 from hpckit.slurm.states import JobState
-from hpckit.submission.local import this_machine
 from tests.conftest import add_program
 
 GPUS = "".join(f"GPU {n}: NVIDIA A100 (UUID: GPU-{n})\n" for n in range(4))

@@ -14,10 +14,11 @@ import pytest
 from hpckit import shell
 from hpckit.cli.follow import LiveView
 from hpckit.errors import CommandError, OutsideError, RequestError
+from hpckit.schedulers.slurm import ending
 from hpckit.slurm import client
 from hpckit.slurm.client import ask, patience
 from hpckit.slurm.states import JobState
-from hpckit.submission import ending, waiting
+from hpckit.submission import waiting
 from hpckit.submission.handover import begin, new_handover, remember
 from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import over_by_and_by, wait

@@ -8,9 +8,9 @@ import pytest
 from hpckit.cli.follow import LiveView, NeverStarting
 from hpckit.cli.view import status_line, status_page, status_record
 from hpckit.errors import OutsideError
-from hpckit.localjob import LocalState, ask_cancel, write_local_state
 from hpckit.ranks import write_rank
 from hpckit.runs import Run
+from hpckit.schedulers.local.state import LocalState, ask_cancel, write_local_state
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.submission.compare import differences

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hpckit.launchers import srun_wait_s
-from hpckit.payload import stragglers
-from hpckit.payload.stragglers import Stragglers, _Work, _work
 from hpckit.ranks import not_ended, write_rank
+from hpckit.schedulers.local import stragglers
+from hpckit.schedulers.local.stragglers import Stragglers, _Work, _work
 from hpckit.submission.verdict import straggling
 from tests.unit.made import rank
 

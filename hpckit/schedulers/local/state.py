@@ -16,7 +16,9 @@ from hpckit.values import Count, Moment, Within, Word, rebuild
 
 STATE = "local.json"
 CANCEL = ".cancel"
-CONTROLLER = "hpckit.payload.controller"
+CONTROLLER = "hpckit.schedulers.local.controller"
+# Those of a run that began before the last update go by an older name.
+_CONTROLLERS = ([CONTROLLER.encode()], [b"hpckit.payload.controller"])
 # Room on the disk that the final state has for certain: hpckit's own words of a few hundred bytes.
 _ROOM, _ROOM_BYTES, _REASON_CHARS = ".local.room", 4096, 400
 
@@ -141,14 +143,14 @@ def controller_name(job_id: str) -> str:
 
 def controller_runs(job_id: str) -> bool:
     """Say whether a controller of this user's runs here for a job, when its state cannot tell."""
-    wanted = [CONTROLLER.encode(), controller_name(job_id).encode()]
+    name = controller_name(job_id).encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             mine = entry.stat().st_uid == os.getuid()
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
-        if mine and wanted == words[-3:-1]:
+        if mine and words[-2:-1] == [name] and words[-3:-2] in _CONTROLLERS:
             return True
     return False
 

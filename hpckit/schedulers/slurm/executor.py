@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpckit.errors import SubmissionError
-from hpckit.submission.in_job import first_name, pickle_name
+from hpckit.payload.task import first_name, pickle_name
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
@@ -59,27 +58,3 @@ def name_pickles(folder: Path, job_ids: Sequence[str]) -> None:
     for number, job_id in enumerate(job_ids):
         with contextlib.suppress(FileNotFoundError):
             (folder / first_name(number)).replace(folder / pickle_name(job_id))
-
-
-def refused(message: str) -> SubmissionError:
-    """Return the error of a submission that sbatch refused, in its own words."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    reason = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
-    hint = _HINTS.get(next((word for word in _HINTS if word in message), ""), "")
-    for prefix in ("sbatch:", "error:", "Batch job submission failed:", "allocation failure:"):
-        reason = reason.removeprefix(prefix).strip()
-    why = reason.rstrip(".") or "it gave no reason"
-    return SubmissionError(f"sbatch refused the job: {why}. {hint}".strip())
-
-
-_HINTS = {
-    "Invalid partition": "See `sinfo -s` for partitions; give one with --partition.",
-    "Invalid account": "See `sacctmgr show assoc user=$USER` for yours; give one with --account.",
-    "Invalid qos": "See `sacctmgr show qos` for QOS names; give one with --qos.",
-    "Invalid feature": "See `sinfo -o '%n %f'` for node features; correct --constraint.",
-    "Invalid generic resource": "See `sinfo -o '%n %G'` for GPUs per node; correct --gpus.",
-    "Requested node configuration is not available": "No node is like that: lower --gpus, "
-    "--cpus-per-task or --mem-gb.",
-    "time limit": "Lower --time, or choose a partition with a longer limit.",
-    "Unable to contact slurm controller": "The controller does not answer; try again in a minute.",
-}

@@ -1,7 +1,7 @@
 """This machine through submitit: the same script, run under a controller of ours.
 
 submitit's own local executor knows one node, hides GPUs, waits for ranks after one has failed, and
-loses its jobs to other processes; so `_submit_command` starts `hpckit.payload.controller` instead.
+loses its jobs to other processes; so a controller of ours (`controller.py`) starts instead.
 """
 
 import json
@@ -16,15 +16,15 @@ from hpckit import shell
 from hpckit.environ import own_python
 from hpckit.files import sealed_file
 from hpckit.job.job import Machine
-from hpckit.localjob import (
+from hpckit.runs import open_to_write
+from hpckit.schedulers.local.controller import ControllerSpec
+from hpckit.schedulers.local.state import (
     CONTROLLER,
     ask_cancel,
     begin_local_state,
     controller_name,
     read_local_state,
 )
-from hpckit.payload.controller import ControllerSpec
-from hpckit.runs import open_to_write
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only

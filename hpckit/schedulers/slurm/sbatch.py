@@ -19,7 +19,6 @@ from hpckit.errors import (
 from hpckit.slurm.client import patience
 from hpckit.slurm.control import parse_job_id
 from hpckit.slurm.token import job_of, token_options
-from hpckit.submission.slurm import refused
 
 # What Slurm says with an exit status of 1, which a site's wrapper may lose.
 _REFUSED = re.compile(r"Batch job submission failed|allocation failure")
@@ -168,3 +167,27 @@ def _nobody_knows(run_id: str, why: str) -> UnknownOutcomeError:
         f"`hpckit status {run_id}`, and do not submit again before it knows. To look for the job "
         f"by hand, its comment is hpckit:{run_id}: squeue --me --Format=JobID,Comment:100"
     )
+
+
+def refused(message: str) -> SubmissionError:
+    """Return the error of a submission that sbatch refused, in its own words."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    reason = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+    hint = _HINTS.get(next((word for word in _HINTS if word in message), ""), "")
+    for prefix in ("sbatch:", "error:", "Batch job submission failed:", "allocation failure:"):
+        reason = reason.removeprefix(prefix).strip()
+    why = reason.rstrip(".") or "it gave no reason"
+    return SubmissionError(f"sbatch refused the job: {why}. {hint}".strip())
+
+
+_HINTS = {
+    "Invalid partition": "See `sinfo -s` for partitions; give one with --partition.",
+    "Invalid account": "See `sacctmgr show assoc user=$USER` for yours; give one with --account.",
+    "Invalid qos": "See `sacctmgr show qos` for QOS names; give one with --qos.",
+    "Invalid feature": "See `sinfo -o '%n %f'` for node features; correct --constraint.",
+    "Invalid generic resource": "See `sinfo -o '%n %G'` for GPUs per node; correct --gpus.",
+    "Requested node configuration is not available": "No node is like that: lower --gpus, "
+    "--cpus-per-task or --mem-gb.",
+    "time limit": "Lower --time, or choose a partition with a longer limit.",
+    "Unable to contact slurm controller": "The controller does not answer; try again in a minute.",
+}

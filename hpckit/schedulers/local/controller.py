@@ -1,4 +1,4 @@
-"""The local executor's slurmctld: `python -m hpckit.payload.controller JOB <SPEC`.
+"""The local executor's slurmctld: `python -m hpckit.schedulers.local.controller JOB <SPEC`.
 
 There is one per submission; JOB is for those who look at the process list. It outlives the
 submitting process, runs each job script (at most `parallel` at once, each under a keeper and in a
@@ -21,7 +21,19 @@ from hpckit.environ import own_python
 from hpckit.errors import CommandError
 from hpckit.files import parse_json, sealed_file
 from hpckit.launchers import WAIT_S
-from hpckit.localjob import (
+from hpckit.logs import JOB_LOG
+from hpckit.payload.children import (
+    REQUEUE_STATUS,
+    prepare_child,
+    shell_status,
+    signal_group,
+    wait_for,
+)
+from hpckit.payload.keeper import GRACE_S
+from hpckit.payload.sweep import adopt_orphans, sweep
+from hpckit.payload.task import JOB_ROOT
+from hpckit.runs import open_to_write
+from hpckit.schedulers.local.state import (
     LocalState,
     cancel_asked,
     my_start_ticks,
@@ -30,12 +42,7 @@ from hpckit.localjob import (
     write_last_state,
     write_local_state,
 )
-from hpckit.logs import JOB_LOG
-from hpckit.payload.children import prepare_child, shell_status, signal_group, wait_for
-from hpckit.payload.keeper import GRACE_S
-from hpckit.payload.stragglers import Stragglers
-from hpckit.payload.sweep import adopt_orphans, sweep
-from hpckit.runs import open_to_write
+from hpckit.schedulers.local.stragglers import Stragglers
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.text import format_seconds
 from hpckit.values import rebuild
@@ -46,8 +53,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 # What a keeper gets to end its job, and to kill what is deaf.
 _KEEPER_S = GRACE_S + 6.0
-# submitit's local job environment exits so to ask for another start (submitit/local/local.py).
-REQUEUE_STATUS = 144
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +117,7 @@ class Job:
                     **environ,
                     "SUBMITIT_LOCAL_JOB_ID": self.state.job_id,
                     "HPCKIT_RESTART": str(self.state.restarts),
+                    JOB_ROOT: str(os.getpid()),
                 },
                 stdout=log,
                 stderr=log,

@@ -1,0 +1,1 @@
+"""This machine: a controller of ours runs the same scripts."""

@@ -1,0 +1,1 @@
+"""Slurm: sbatch, squeue and sacct, scancel, by the questions of `hpckit.slurm`."""
