@@ -1,11 +1,21 @@
-"""Environments: where a job's `python` comes from: modules, a venv, conda, a container, or none."""
+"""Environments: where a job's `python` comes from: modules, a venv, conda, a container, or none.
 
+A module system is one template, `modules/NAME.sh.j2` of any collection on the search path.
+"""
+
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.documents import Fields
 from hpckit.errors import ConfigError
+from hpckit.files import DamagedFileError, read_text
 from hpckit.paths import is_file, is_folder, is_program, typed_path
+
+# What a site says for `modules:` where there are none; it is no module system.
+NO_MODULES = "none"
+_FIRST_COMMENT = re.compile(r"\s*\{#(.*?)#\}", re.DOTALL)
 
 
 class EnvironmentKind(StrEnum):
@@ -131,3 +141,27 @@ def why_none(word: str) -> str:
 
 def _venv(path: str) -> Environment:
     return Environment(name=path, kind=EnvironmentKind.VENV, path=str(typed_path(path)))
+
+
+def module_templates(collections: tuple[Collection, ...] | None = None) -> dict[str, Found]:
+    """Return the template of each module system on the search path, by name; `none` is one, too."""
+    path = search_path() if collections is None else collections
+    found = find_all("modules/*.sh.j2", "templates", path)
+    return {
+        name.removeprefix("modules/").removesuffix(".sh.j2"): row for name, row in found.items()
+    }
+
+
+def module_signs(template: Found) -> dict[str, tuple[str, ...]]:
+    """Return what a module system's template says, in its first comment, of where it is at home.
+
+    Lines of `key: WORDS`. `variables`: one of them is set in its shells, `unless` one of these is.
+    `files`: one of them is where it is installed. `after`: the systems that are rather taken.
+    `command`: what lists its modules in a login shell (only `module` is known).
+    """
+    try:
+        comment = _FIRST_COMMENT.match(read_text(template.path))
+    except (OSError, DamagedFileError):
+        return {}
+    rows = (line.partition(":") for line in (comment[1] if comment else "").splitlines())
+    return {key.strip(): tuple(words.split()) for key, colon, words in rows if colon}

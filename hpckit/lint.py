@@ -21,7 +21,7 @@ from hpckit.collections.collection import describe_shared
 from hpckit.collections.contents import walk
 from hpckit.collections.trust import faults
 from hpckit.documents import every_problem
-from hpckit.environments import Environment, EnvironmentKind
+from hpckit.environments import NO_MODULES, Environment, EnvironmentKind, module_templates
 from hpckit.errors import ConfigError, OutsideError, TemplateError
 from hpckit.files import DamagedFileError, read_bytes
 from hpckit.job.job import Job, Machine
@@ -30,7 +30,7 @@ from hpckit.job.script import VARIABLES, RunPlace, make_script
 from hpckit.job.spec import JobSpec
 from hpckit.launchers import LAUNCHERS
 from hpckit.render import Rendered, list_templates, template_faults
-from hpckit.sites import MODULE_SYSTEMS, Partition, Site, list_sites, read_site
+from hpckit.sites import Partition, Site, list_sites, read_site
 from hpckit.workloads import list_workloads, read_workload
 
 _AT = re.compile(r"(/[^\n]*?)(?::(\d+))?: (.*)", re.DOTALL)
@@ -70,7 +70,7 @@ def lint_collection(own: Collection, collections: tuple[Collection, ...]) -> Ite
     for place in list_templates(alone).values():
         yield from read_faults(place, collections)
     for site in list_sites(alone).values():
-        for problem in every_problem(partial(read_site, site.path)):
+        for problem in every_problem(partial(read_site, site.path, collections)):
             yield finding(problem, str(site.path))
     for workload in list_workloads(alone).values():
         for problem in every_problem(partial(read_workload, workload)):
@@ -133,7 +133,7 @@ def lint_template(name: str, collections: tuple[Collection, ...]) -> tuple[int, 
     """
     findings: dict[tuple[str, int, str], Finding] = {}
     count = 0
-    for case, job in matrix(name):
+    for case, job in matrix(name, collections):
         count += 1
         for found in _lint_case(case, job, collections):
             findings.setdefault((found.path, found.line, found.message), found)
@@ -192,11 +192,15 @@ _FULL = Site(
 )
 
 
-def matrix(template: str) -> Iterator[tuple[str, Job]]:
-    """Yield plans that between them use every branch of the built-in templates."""
+def matrix(template: str, collections: tuple[Collection, ...]) -> Iterator[tuple[str, Job]]:
+    """Yield plans that use every branch of the built-in templates, and every module system."""
     script = str(Path(__file__))
     base = JobSpec(target="ddp", script=script, template=template, nodes=2, gpus=4)
-    sites = [replace(_FULL, modules=system) for system in MODULE_SYSTEMS if system != "none"]
+    sites = [
+        replace(_FULL, modules=system)
+        for system in module_templates(collections)
+        if system != NO_MODULES
+    ]
     sites.append(Site(name="plain", description="a site with nothing"))
     for site in sites:
         for environment in site.environments or ("none",):

@@ -13,8 +13,10 @@ from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.environments import (
     BARE,
+    NO_MODULES,
     Environment,
     ad_hoc_environment,
+    module_templates,
     read_environment,
     why_none,
 )
@@ -23,7 +25,6 @@ from hpckit.text import parse_minutes
 
 GENERIC = "generic"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-MODULE_SYSTEMS = ("none", "lmod", "tmod", "spack")
 # What a site changes in one rule of `templates/advice/`: variable -> value. None: the rule is off.
 AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None
 
@@ -116,7 +117,7 @@ def load_site(name: str, collections: tuple[Collection, ...]) -> Site:
         raise RequestError(
             f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
         )
-    return read_site(known[name].path)
+    return read_site(known[name].path, collections)
 
 
 def detect_site(
@@ -127,7 +128,7 @@ def detect_site(
         return environ["HPCKIT_SITE"]
     hostname = functools.cache(socket.getfqdn)  # it may ask a name server: once
     for name, found in list_sites(collections).items():
-        if _identifies(read_site(found.path).identify, environ, hostname):
+        if _identifies(read_site(found.path, collections).identify, environ, hostname):
             return name
     return GENERIC
 
@@ -147,11 +148,11 @@ def _identifies(
     return bool(checks) and all(checks)
 
 
-def read_site(path: Path) -> Site:
-    """Read one site file.
+def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> Site:
+    """Read one site file; `collections` have its module system (None: those of the search path).
 
     Raises:
-        ConfigError: unknown key, wrong type, missing description; with file and line.
+        ConfigError: unknown key or module system, wrong type, no description; with file and line.
     """
     fields = read_document(path, "a site")
     defaults = fields.mapping("defaults", "defaults")
@@ -178,7 +179,7 @@ def read_site(path: Path) -> Site:
         gpus_per_node=gpus.integer("per_node", minimum=1),
         cpus_per_gpu=gpus.integer("cpus_per_gpu", minimum=1),
         partitions=_partitions(fields),
-        modules=fields.choice("modules", MODULE_SYSTEMS, "none"),
+        modules=_modules(fields, collections),
         environments=_environments(fields),
         mpi=launch.text("mpi"),
         srun_args=launch.texts("srun_args"),
@@ -230,6 +231,16 @@ def _partitions(fields: Fields) -> dict[str, Partition]:
         )
         entry.done()
     return partitions
+
+
+def _modules(fields: Fields, collections: tuple[Collection, ...] | None) -> str:
+    name = fields.text("modules", NO_MODULES) or NO_MODULES
+    if name != NO_MODULES and name not in (known := module_templates(collections)):
+        raise ConfigError(
+            f"{fields.at('modules')}: 'modules' is {name!r}, but no collection has a template "
+            f"modules/{name}.sh.j2. {nearest(name, known)}"
+        )
+    return name
 
 
 def _variables(fields: Fields) -> dict[str, str]:

@@ -74,7 +74,7 @@ def doctor(
     if all(row.text is None for row in answers.values()):
         checks.append(unknown("Slurm", f"{answers['sbatch'].why} hpckit runs jobs here instead"))
     else:
-        found = read_answers(answers, login_node.look_around())
+        found = read_answers(answers, login_node.describe_machine())
         checks += scheduler_checks(answers, found, now)
     checks += attempt("collections", collection_checks)
     executor = "slurm" if answers["sbatch"].text is not None else "local"
@@ -90,7 +90,7 @@ def _of_site(
     path = str(list_sites(collections)[site.name].path)
     root = runs_root(runs, site.runs, os.environ)
     checks = list(site_checks(site, path, found))
-    checks += environment_checks(site, timeout_s)
+    checks += environment_checks(site, timeout_s, collections)
     checks += folder_checks(root, index_path().parent, on_cluster=found is not None)
     spec = JobSpec(
         target="serial", script=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
@@ -122,7 +122,7 @@ def mpi(
     here = find_site(site, survey().collections)
     found = None
     if sbatch_answers():
-        found = read_answers(login_node.ask_slurm(10.0), login_node.look_around())
+        found = read_answers(login_node.ask_slurm(10.0), login_node.describe_machine())
     many, per_node = trials.shape(found, partition or here.partition) if found else (1, 2)
     if nodes is not None:
         many, per_node = nodes, trials.RANKS // nodes

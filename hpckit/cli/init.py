@@ -79,7 +79,7 @@ def detect(timeout_s: float) -> Detected:
             f"No program of Slurm answers here. {answers['config'].why} Log in to the cluster; or "
             "copy templates/sites/generic.yaml and fill it in (docs/sites.md)."
         )
-    return read_answers(answers, login_node.look_around())
+    return read_answers(answers, login_node.describe_machine())
 
 
 def say_unknown(found: Detected) -> None:

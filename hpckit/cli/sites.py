@@ -32,7 +32,7 @@ def list_all(json: JsonOption = False) -> None:
                 {
                     "name": name,
                     "here": name == here,
-                    "description": read_site(place.path).description,
+                    "description": read_site(place.path, collections).description,
                     "collection": place.collection.name,
                     "shadows": [row.name for row in place.shadows],
                     "path": str(place.path),
@@ -46,7 +46,7 @@ def list_all(json: JsonOption = False) -> None:
             f"{name} *" if name == here else name,
             place.collection.label(),
             ", ".join(row.label() for row in place.shadows),
-            read_site(place.path).description,
+            read_site(place.path, collections).description,
         )
         for name, place in found.items()
     ]

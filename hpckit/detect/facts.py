@@ -63,12 +63,13 @@ class Mpi:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """This machine, as far as a site depends on it."""
+    """This machine, as far as a site depends on it; `module_names` are all that have a template."""
 
     hostname: str
     slurm_conf: str | None
     modules: tuple[ModuleSystem, ...]
     places: tuple[Place, ...]
+    module_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

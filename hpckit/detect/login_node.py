@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpckit.collections import Found
 from hpckit.detect.facts import Answer, ModuleSystem, Place, Surroundings
-from hpckit.errors import CommandError
+from hpckit.environments import NO_MODULES, module_signs, module_templates
+from hpckit.errors import CommandError, ConfigError
 from hpckit.slurm.accounts import associations_argv, default_account_argv
 from hpckit.slurm.client import ask
 from hpckit.slurm.cluster import SINFO
@@ -67,54 +69,52 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def look_around(environ: Mapping[str, str] = os.environ) -> Surroundings:
-    """Look at this machine: its name, module systems and file systems."""
+def describe_machine(environ: Mapping[str, str] = os.environ) -> Surroundings:
+    """Return what a site depends on of this machine: its name, module systems and file systems."""
+    try:
+        templates = module_templates()
+    except ConfigError:  # a broken collection is another check's finding
+        templates = {}
     return Surroundings(
         hostname=socket.getfqdn(),
         slurm_conf=environ.get("SLURM_CONF"),
-        modules=module_systems(environ, lambda path: Path(path).is_file()),
+        modules=module_systems(environ, lambda path: Path(path).is_file(), templates),
+        module_names=tuple(_signs(templates)),
         places=places(environ, Path.home(), Path.cwd(), read_mounts()),
     )
 
 
-# Where the templates of `templates/modules/` look for them in a batch shell.
-_FILES = {
-    "lmod": ("/usr/share/lmod/lmod/init/bash", "/opt/apps/lmod/lmod/init/bash"),
-    "tmod": (
-        "/usr/share/modules/init/bash",
-        "/usr/share/Modules/init/bash",
-        "/opt/modules/default/init/bash",
-    ),
-}
-_LMOD = ("LMOD_CMD", "LMOD_VERSION", "LMOD_PKG")
-_TMOD = ("MODULES_CMD", "MODULESHOME", "LOADEDMODULES")
-
-
 def module_systems(
-    environ: Mapping[str, str], is_file: Callable[[str], bool]
+    environ: Mapping[str, str],
+    is_file: Callable[[str], bool],
+    templates: Mapping[str, Found] | None = None,
 ) -> tuple[ModuleSystem, ...]:
     """Return the module systems of this machine, those of this shell first.
 
-    Lmod sets MODULESHOME and LOADEDMODULES, too: they mean Environment Modules only without it.
+    Their templates say what shows them: `module_signs`. Lmod sets MODULESHOME and LOADEDMODULES,
+    too: they mean Environment Modules only without it.
     """
-    found = [*_of_shell(environ)]
-    active = {row.name for row in found}
-    for name, paths in _FILES.items():
-        path = next((path for path in paths if is_file(path)), None)
-        if path and name not in active:
-            found.append(ModuleSystem(name=name, evidence=path, active=False))
-    return tuple(found)
+    all_signs = _signs(module_templates() if templates is None else templates)
+    active = [
+        ModuleSystem(name=name, evidence=f"${variable}", active=True)
+        for name, signs in all_signs.items()
+        if not any(environ.get(other) for other in signs.get("unless", ()))
+        and (variable := next((v for v in signs.get("variables", ()) if environ.get(v)), None))
+    ]
+    names = {row.name for row in active}
+    installed = [
+        ModuleSystem(name=name, evidence=path, active=False)
+        for name, signs in all_signs.items()
+        if name not in names
+        and (path := next((path for path in signs.get("files", ()) if is_file(path)), None))
+    ]
+    return (*active, *installed)
 
 
-def _of_shell(environ: Mapping[str, str]) -> Iterator[ModuleSystem]:
-    lmod = next((name for name in _LMOD if environ.get(name)), None)
-    tmod = next((name for name in _TMOD if environ.get(name)), None)
-    if lmod:
-        yield ModuleSystem(name="lmod", evidence=f"${lmod}", active=True)
-    elif tmod:
-        yield ModuleSystem(name="tmod", evidence=f"${tmod}", active=True)
-    if environ.get("SPACK_ROOT"):
-        yield ModuleSystem(name="spack", evidence="$SPACK_ROOT", active=True)
+def _signs(templates: Mapping[str, Found]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return the signs of each module system, those that others are preferred to last."""
+    rows = {name: module_signs(row) for name, row in templates.items() if name != NO_MODULES}
+    return dict(sorted(rows.items(), key=lambda row: ("after" in row[1], row[0])))
 
 
 _SHARED = {

@@ -197,9 +197,8 @@ def _node_lines(row: Partition, found: Detected) -> Iterator[str]:
 def _modules(found: Detected) -> Iterator[str]:
     systems = found.here.modules
     if not systems:
-        yield line(
-            "modules", None, "lmod, tmod or spack: none was found in this shell or the usual places"
-        )
+        names = " or ".join(", ".join(found.here.module_names).rsplit(", ", 1))
+        yield line("modules", None, f"{names}: none was found in this shell or the usual places")
     else:
         others = [f"also here: {row.name} ({row.evidence})" for row in systems[1:]]
         yield line("modules", systems[0].name, "; ".join([systems[0].evidence, *others]))

@@ -5,8 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpckit import shell
+from hpckit.collections import Collection
 from hpckit.doctor import Check, bad, good, unknown
-from hpckit.environments import Environment, EnvironmentKind
+from hpckit.environments import (
+    NO_MODULES,
+    Environment,
+    EnvironmentKind,
+    module_signs,
+    module_templates,
+)
 from hpckit.errors import CommandError
 from hpckit.paths import is_file, is_folder
 from hpckit.sites import Site
@@ -21,22 +28,31 @@ module -t avail "$1" 2>&1
 _ALIASES = (".modulerc", ".modulerc.lua", ".version")
 
 
-def environment_checks(site: Site, timeout_s: float) -> Iterator[Check]:
+def environment_checks(
+    site: Site, timeout_s: float, collections: tuple[Collection, ...] | None = None
+) -> Iterator[Check]:
     """Check every environment of a site, as far as this machine can tell."""
     for row in site.environments.values():
         yield from _files(row)
         if row.load:
-            yield _modules(row, site.modules, timeout_s)
+            yield _modules(row, site.modules, timeout_s, collections)
 
 
-def _modules(row: Environment, system: str, timeout_s: float) -> Check:
+def _modules(
+    row: Environment, system: str, timeout_s: float, collections: tuple[Collection, ...] | None
+) -> Check:
     what = f"environment {row.name!r}"
-    if system == "none":
+    commands = {
+        name: module_signs(found).get("command", ())
+        for name, found in module_templates(collections).items()
+    }
+    if system == NO_MODULES:
+        known = " or ".join(name for name, command in commands.items() if command)
         return bad(
-            f"{what} loads modules, but the site says 'modules: none'", "set modules: lmod or tmod"
+            f"{what} loads modules, but the site says 'modules: none'", f"set modules: {known}"
         )
-    if system == "spack":
-        return unknown(f"the packages of {what}", "only the job itself can ask Spack")
+    if "module" not in commands.get(system, ()):
+        return unknown(f"the packages of {what}", f"only the job itself can ask {system}")
     folders = [Path(word) for word in row.use if is_folder(Path(word))]
     missing = []
     for name in row.load:

@@ -45,6 +45,6 @@ def _problems(collections: tuple[Collection, ...]) -> Iterator[str]:
 def _site_problems(collections: tuple[Collection, ...]) -> Iterator[str]:
     for found in list_sites(collections).values():
         try:
-            load_rules(collections, read_site(found.path))
+            load_rules(collections, read_site(found.path, collections))
         except ConfigError as error:
             yield f"{found.path}: {error}"
