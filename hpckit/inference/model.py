@@ -1,4 +1,4 @@
-"""What a simulator must offer, and how one is run.
+"""What a simulator must offer, how one is run, and how far a simulation is from data.
 
 The names and their meaning are those of blackbirds (github.com/arnauqb/blackbirds, version 1.3), so
 its users change an import. A time series has time as its first dimension; in a model that takes
@@ -6,6 +6,7 @@ batches, the samples are the second.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -140,3 +141,34 @@ def _simulate(
         seen.append(model.observe(x))
         series = model.extend_time_series(series, x)
     return [torch.cat(observable) for observable in zip(*seen, strict=True)]
+
+
+class L2Loss:
+    """The mean squared difference of a model's first observable from data.
+
+    Attributes:
+        batched: whether it takes batches of parameters at once, as its model does.
+    """
+
+    def __init__(self, model: Model, gradient_horizon: int | None = 0) -> None:
+        """Compare runs of a model; for the horizon see `simulate_and_observe_model`."""
+        self.model = model
+        self.gradient_horizon = gradient_horizon
+        self.batched = model.batched
+
+    def __call__(self, params: torch.Tensor, data: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the loss of parameters (P,), 0-D; or the losses of a batch (B, P), (B,).
+
+        Raises:
+            SetupError: the data are not of the shape of the observable.
+        """
+        seen = simulate_and_observe_model(self.model, params, self.gradient_horizon)[0]
+        shape = seen.shape[params.ndim - 1 :]
+        if data[0].shape != shape:
+            raise SetupError(
+                f"The data have shape {tuple(data[0].shape)} and the model shows {tuple(shape)}."
+            )
+        # In float64: squares of counts are beyond float32's whole numbers, and a sample's sum must
+        # not depend on the batch.
+        squares = (seen.double() - data[0].to(seen.device)).square()
+        return squares.flatten(params.ndim - 1).mean(-1).to(seen.dtype)

@@ -5,8 +5,7 @@ import math
 import torch
 from torch import nn
 
-from hpckit.inference.flows.autoregressive import AutoregressiveSplines
-from hpckit.inference.flows.linear import PermutedLinear
+from hpckit.inference.flows.layers import AutoregressiveSplines, PermutedLinear
 from hpckit.inference.flows.rational_quadratic import MIN_WIDTH
 from hpckit.parallel.errors import SetupError
 

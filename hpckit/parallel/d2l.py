@@ -1,7 +1,7 @@
 """The functions of chapter 13.5 of "Dive into Deep Learning" (d2l.ai), by its names and orders.
 
 What its notebook has as globals, the network and the loss, are arguments here, with the notebook's
-as the default. They are `hpckit.parallel.scratch` and `hpckit.parallel.split` under other names.
+as the default. They are `hpckit.parallel.scratch` and `hpckit.parallel.sharing` under other names.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from hpckit.parallel.scratch import Loss, Model, Parameters, allreduce, copy_params
 from hpckit.parallel.scratch import train_batch as train_on_replicas
-from hpckit.parallel.split import split_batch
+from hpckit.parallel.sharing import split_batch
 
 __all__ = ["allreduce", "copy_params", "get_params", "lenet", "split_batch", "train_batch"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from hpckit.parallel.split import split_batch
+from hpckit.parallel.sharing import split_batch
 
 Parameters = list[torch.Tensor]
 Reduce = Callable[[Sequence[torch.Tensor]], None]

@@ -10,7 +10,7 @@ import torch
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
 from hpckit.parallel.mirrored.per_replica import Tree, map_tree
-from hpckit.parallel.split import part_sizes
+from hpckit.parallel.sharing import part_sizes
 
 # The samples from the first number up to, and without, the second.
 Span = tuple[int, int]

@@ -7,8 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from hpckit.inference import noise  # noqa: E402
-from hpckit.inference.losses import L2Loss  # noqa: E402
-from hpckit.inference.model import Model, simulate_and_observe_model  # noqa: E402
+from hpckit.inference.model import L2Loss, Model, simulate_and_observe_model  # noqa: E402
 from hpckit.inference.noise import noise_of, sample_seed  # noqa: E402
 from hpckit.inference.random_walk import RandomWalk  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402

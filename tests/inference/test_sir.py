@@ -11,8 +11,7 @@ from torch.autograd import forward_ad  # noqa: E402
 
 from hpckit.inference import noise  # noqa: E402
 from hpckit.inference.contacts import Contacts, watts_strogatz_edges  # noqa: E402
-from hpckit.inference.losses import L2Loss  # noqa: E402
-from hpckit.inference.model import simulate_and_observe_model  # noqa: E402
+from hpckit.inference.model import L2Loss, simulate_and_observe_model  # noqa: E402
 from hpckit.inference.noise import noise_of, sample_seed  # noqa: E402
 from hpckit.inference.sir import SIR  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402

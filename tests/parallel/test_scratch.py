@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from hpckit.parallel import d2l
 from hpckit.parallel.scratch import allreduce, copy_params, ring_allreduce, train_batch
-from hpckit.parallel.split import part_sizes, split_batch
+from hpckit.parallel.sharing import part_sizes, split_batch
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from hpckit.inference.contacts import watts_strogatz_edges
-from hpckit.inference.losses import L2Loss
-from hpckit.inference.model import Model
+from hpckit.inference.model import L2Loss, Model
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.random_walk import RandomWalk
 from hpckit.inference.sir import SIR

@@ -6,8 +6,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from hpckit.inference.flows.autoregressive import AutoregressiveSplines, ByDegree
-from hpckit.inference.flows.linear import PermutedLinear
+from hpckit.inference.flows.layers import AutoregressiveSplines, ByDegree, PermutedLinear
 from hpckit.inference.spline_flow import SplineFlow, SplineLayer
 from hpckit.parallel.errors import SetupError
 

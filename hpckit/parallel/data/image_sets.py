@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from hpckit.parallel.data.checksums import NotInstalledError, checked
-from hpckit.parallel.data.idx import read_folder
+from hpckit.parallel.data.image_files import (
+    NotInstalledError,
+    checked,
+    read_digits,
+    read_folder,
+    read_mnist_5k,
+)
 from hpckit.parallel.data.images import ImageSets
-from hpckit.parallel.data.packaged import read_digits, read_mnist_5k
 from hpckit.parallel.errors import SetupError
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # from Debian's dataset-fashion-mnist

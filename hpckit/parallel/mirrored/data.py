@@ -8,7 +8,7 @@ import torch
 
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.mirrored.per_replica import PerReplica, Tree, leaves, map_tree, regroup
-from hpckit.parallel.split import split
+from hpckit.parallel.sharing import split
 
 
 @dataclass(frozen=True, slots=True)
