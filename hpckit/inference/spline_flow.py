@@ -16,7 +16,7 @@ class SplineFlow(nn.Module):
     Functions, parameters and first weights are those of normflows' flow of `layers` times
     `AutoregressiveRationalQuadraticSpline(dim, hidden_layers, hidden_units)` and
     `LULinearPermute(dim)` over `DiagGaussian(dim, trainable=False)`. At first it is the standard
-    normal. `hpckit.inference.flows.convert` takes weights from there.
+    normal. `hpckit.inference.convert` takes weights from there.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import torch
 
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.mirrored import collectives
-from hpckit.parallel.mirrored.context import ReplicaContext
+from hpckit.parallel.mirrored.context import ReplicaContext, _refuse_shared_gpu
 from hpckit.parallel.mirrored.replica_threads import Meeting, run_together
 from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
@@ -70,6 +70,6 @@ def test_gradients_through_a_sum_on_a_shared_gpu_would_wait_for_ever() -> None:
     strategy.replicas = tuple(Replica(number, gpu) for number in range(2))
     context = ReplicaContext(strategy, strategy.replicas[0], Meeting(2))
     with pytest.raises(RuntimeError, match="replicas share cuda:0"):
-        collectives._refuse_shared_gpu(context)
+        _refuse_shared_gpu(context)
     strategy.replicas = (Replica(0, gpu), Replica(1, torch.device("cuda", 1)))
-    collectives._refuse_shared_gpu(context)
+    _refuse_shared_gpu(context)

@@ -129,7 +129,7 @@ class _Together:
         def once(sent: list[Twins]) -> list[None]:
             first, *others = sent
             refuse_foreign(parameters)
-            with context.entered(context.Place(self.here.strategy)):
+            with context.entered(self.here.strategy):
                 for parameter in parameters:
                     parameter.grad = first.weight(parameter).grad
                 self.optimizer.step()

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 from torch import nn
 from torch.nn.modules import module as torch_modules
@@ -20,9 +19,6 @@ from torch.nn.modules import module as torch_modules
 from hpckit.parallel.mirrored import context
 from hpckit.parallel.mirrored.answering import answering, optimizers_of, watch_optimizers
 from hpckit.parallel.mirrored.twins import Twins, keep, make_twins, refuse_hooks, set_aside
-
-if TYPE_CHECKING:  # the strategy keeps what is built in its scope
-    from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
 _running: ContextVar[Sequence[Twins] | None] = ContextVar("twins of a run", default=None)
 
@@ -39,7 +35,7 @@ def _running_with(twins: Sequence[Twins]) -> Iterator[Sequence[Twins]]:
 class Built:
     """The modules that were built in one strategy's scope, and live."""
 
-    def __init__(self, strategy: "MirroredStrategy") -> None:
+    def __init__(self, strategy: context.Strategy) -> None:
         self._strategy = strategy
         self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._classes: dict[type, type] = {}

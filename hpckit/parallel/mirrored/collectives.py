@@ -1,16 +1,14 @@
 """Sums, means and joins over replicas: of trees, of tensors with gradients, of flat gradients."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from hpckit.parallel.mirrored.per_replica import PerReplica, ReduceOp, Tree, leaves, map_tree
 from hpckit.parallel.scratch import allreduce, ring_allreduce
 
-if TYPE_CHECKING:  # the context offers what is here
-    from hpckit.parallel.mirrored.context import ReplicaContext
-
+# How a replica waits for all: a word for what it does, its values, what is made of all values.
+Meet = Callable[[str, Tree, Callable[[list[Tree]], list[Tree]]], Tree]
 Gather = Callable[[list[Tree]], list[Tree]]
 
 
@@ -90,29 +88,13 @@ def gathering(axis: int) -> Gather:
     return gather
 
 
-def all_reduce(context: "ReplicaContext", op: ReduceOp, value: Tree) -> Tree:
-    """Return the sum or mean over replicas of each leaf of a replica's tree."""
-    tensors = [_tensor(leaf, context.device) for leaf in leaves(value)]
-    if any(tensor.requires_grad for tensor in tensors):
-        _refuse_shared_gpu(context)
-    summed = _Sum.apply(context, f"all_reduce({op})", *tensors)  # type: ignore[no-untyped-call]
+def all_reduce(meet: Meet, op: ReduceOp, count: int, value: Tree, device: torch.device) -> Tree:
+    """Return the sum or mean over `count` replicas of each leaf of one replica's tree."""
+    tensors = [_tensor(leaf, device) for leaf in leaves(value)]
+    summed = _Sum.apply(meet, f"all_reduce({op})", *tensors)  # type: ignore[no-untyped-call]
     reduced = iter(summed)
-    scale = 1 if op == ReduceOp.SUM else context.num_replicas_in_sync
+    scale = 1 if op == ReduceOp.SUM else count
     return map_tree(lambda _: next(reduced) if scale == 1 else next(reduced) / scale, value)
-
-
-def _refuse_shared_gpu(context: "ReplicaContext") -> None:
-    """Refuse gradients through a reduction where they would wait for ever.
-
-    Torch has one thread per GPU for all backward passes: of two on one GPU, the first would wait in
-    it for the second, which cannot begin.
-    """
-    devices = [replica.device for replica in context.strategy.replicas]
-    if context.device.type == "cuda" and devices.count(context.device) > 1:
-        raise RuntimeError(
-            f"Gradients cannot go through all_reduce where replicas share {context.device}: give "
-            "each replica a GPU of its own, or reduce value.detach()."
-        )
 
 
 class _Sum(torch.autograd.Function):
@@ -123,19 +105,17 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Tree, context: "ReplicaContext", what: str, *tensors: torch.Tensor
+        ctx: Tree, meet: Meet, what: str, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        ctx.context, ctx.what = context, what
-        return _summed(context, what, tensors)
+        ctx.meet, ctx.what = meet, what
+        return _summed(meet, what, tensors)
 
     @staticmethod
     def backward(ctx: Tree, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, None, *_summed(ctx.context, f"the gradient of {ctx.what}", gradients)
+        return None, None, *_summed(ctx.meet, f"the gradient of {ctx.what}", gradients)
 
 
-def _summed(
-    context: "ReplicaContext", what: str, tensors: Sequence[torch.Tensor]
-) -> tuple[torch.Tensor, ...]:
+def _summed(meet: Meet, what: str, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     def merge(sent: list[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
         if len({len(each) for each in sent}) > 1:
             raise ValueError(f"{what}: the replicas' values differ in structure.")
@@ -146,7 +126,7 @@ def _summed(
             for each in sent
         ]
 
-    return tuple(context.meet(what, tensors, merge))
+    return tuple(meet(what, tensors, merge))
 
 
 def sum_in_place(tensors: Sequence[torch.Tensor]) -> None:
@@ -177,6 +157,19 @@ def reduce_leaf(op: ReduceOp, leaf: Tree, axis: int | None, device: torch.device
     if axis is None:
         return total(op, leaf.values, device)
     return total_along(op, leaf.values, axis, device)
+
+
+@torch.no_grad()
+def one_buffer(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return one value for those of all replicas: their mean, or the first of whole numbers.
+
+    Elements that all replicas agree on stay as they are: the mean would round them, or overflow.
+    """
+    first = values[0]
+    if len(values) == 1 or not (first.is_floating_point() or first.is_complex()):
+        return first
+    stacked = torch.stack([value.to(first.device) for value in values])
+    return torch.where((stacked == first).all(0), first, stacked.mean(0))
 
 
 def _tensor(value: Tree, device: torch.device) -> torch.Tensor:

@@ -1,21 +1,48 @@
 """Where code runs: outside of any strategy, in a strategy's scope, or in one of its replicas."""
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.mirrored import collectives
-from hpckit.parallel.mirrored.per_replica import Tree, parts_of, regroup
+from hpckit.parallel.mirrored.per_replica import Tree, leaves, parts_of, regroup
 from hpckit.parallel.mirrored.replica_threads import Meeting
+from hpckit.parallel.mirrored.twins import Twins
+from hpckit.parallel.scratch import Reduce
 
-if TYPE_CHECKING:  # the strategy is made of what is here
-    from hpckit.parallel.mirrored.strategy import MirroredStrategy
-    from hpckit.parallel.mirrored.twins import Twins
+
+class Strategy(ABC):
+    """What the parts of a strategy know of it.
+
+    Attributes:
+        replicas: in their order; the first leads.
+        cross_device_ops: replaces each of several flat tensors, one per replica, by their sum.
+        built: the modules that were built in its scope.
+    """
+
+    replicas: tuple[Replica, ...]
+    cross_device_ops: Reduce
+    built: Container[object]
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """How many replicas there are."""
+        return len(self.replicas)
+
+    @abstractmethod
+    def run(
+        self, fn: Callable[..., Tree], args: tuple[Tree, ...] = (), kwargs: Tree = None
+    ) -> Tree:
+        """Call `fn` once on each replica, all at the same time."""
+
+    @abstractmethod
+    def reduce(self, op: str, value: Tree, axis: int | None = None) -> Tree:
+        """Return the sum or mean over replicas of each PerReplica in `value`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +52,11 @@ class ReplicaContext:
     What replicas do together, all must call, in the same order, also those without samples.
     """
 
-    strategy: "MirroredStrategy"
+    strategy: Strategy
     replica: Replica
     meeting: Meeting
     # Of what was built in scope(), this replica's copies; who has stepped which optimizer.
-    twins: "Twins | None" = None
+    twins: Twins | None = None
     steppers: dict[torch.optim.Optimizer, int] = field(default_factory=dict)
 
     @property
@@ -60,7 +87,12 @@ class ReplicaContext:
         Raises:
             ValueError: `op` is neither, or the shapes or structures differ.
         """
-        return collectives.all_reduce(self, collectives.checked(op), value)
+        word = collectives.checked(op)
+        if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves(value)):
+            _refuse_shared_gpu(self)
+        return collectives.all_reduce(
+            self.meet, word, self.num_replicas_in_sync, value, self.device
+        )
 
     def all_gather(self, value: Tree, axis: int = 0) -> Tree:
         """Return each tensor of `value` with those of all replicas joined along an axis.
@@ -83,7 +115,7 @@ class ReplicaContext:
 
         def merge(values: list[Tree]) -> list[Tree]:
             together, named = regroup(values)
-            with entered(Place(self.strategy)):
+            with entered(self.strategy):
                 result = fn(self.strategy, *together, **named)
             return parts_of(result, len(values))
 
@@ -94,15 +126,29 @@ class ReplicaContext:
         return self.meeting.meet(self.replica.number, what, value, merge)
 
 
+def _refuse_shared_gpu(context: ReplicaContext) -> None:
+    """Refuse gradients through a reduction where they would wait for ever.
+
+    Torch has one thread per GPU for all backward passes: of two on one GPU, the first would wait in
+    it for the second, which cannot begin.
+    """
+    devices = [replica.device for replica in context.strategy.replicas]
+    if context.device.type == "cuda" and devices.count(context.device) > 1:
+        raise RuntimeError(
+            f"Gradients cannot go through all_reduce where replicas share {context.device}: give "
+            "each replica a GPU of its own, or reduce value.detach()."
+        )
+
+
 @dataclass(frozen=True, slots=True)
-class Place:
+class _Context:
     """A strategy, and one of its replicas or, in cross-replica context, None."""
 
-    strategy: "MirroredStrategy"
+    strategy: Strategy
     replica: ReplicaContext | None = None
 
 
-_place: ContextVar[Place | None] = ContextVar("mirrored place", default=None)
+_context: ContextVar[_Context | None] = ContextVar("mirrored context", default=None)
 
 
 def get_replica_context() -> ReplicaContext:
@@ -111,72 +157,72 @@ def get_replica_context() -> ReplicaContext:
     Raises:
         RuntimeError: no replica calls.
     """
-    place = _place.get()
-    if place is None or place.replica is None:
+    here = _context.get()
+    if here is None or here.replica is None:
         raise RuntimeError(
             "get_replica_context() was called outside of a replica: call it in a function that "
             "strategy.run(fn) runs."
         )
-    return place.replica
+    return here.replica
 
 
 def in_cross_replica_context() -> bool:
     """Return whether this is in a strategy's scope, and not in one of its replicas."""
-    place = _place.get()
-    return place is not None and place.replica is None
+    here = _context.get()
+    return here is not None and here.replica is None
 
 
-def get_strategy() -> "MirroredStrategy | None":
+def get_strategy() -> Strategy | None:
     """Return the strategy whose scope or replica this is in; None outside of any."""
-    place = _place.get()
-    return None if place is None else place.strategy
+    here = _context.get()
+    return None if here is None else here.strategy
 
 
 def has_strategy() -> bool:
     """Return whether this is in a strategy's scope or in one of its replicas."""
-    return _place.get() is not None
+    return _context.get() is not None
 
 
 def replica_here() -> ReplicaContext | None:
     """Return the context of the replica that calls; None where none does."""
-    place = _place.get()
-    return None if place is None else place.replica
+    here = _context.get()
+    return None if here is None else here.replica
 
 
-def in_scope_of(strategy: "MirroredStrategy") -> bool:
+def in_scope_of(strategy: Strategy) -> bool:
     """Return whether this is in a strategy's scope, and not in one of its replicas."""
-    place = _place.get()
-    return place is not None and place.strategy is strategy and place.replica is None
+    here = _context.get()
+    return here is not None and here.strategy is strategy and here.replica is None
 
 
 @contextmanager
-def entered(place: Place) -> Iterator[None]:
-    """Be at a place."""
-    token = _place.set(place)
+def entered(strategy: Strategy, replica: ReplicaContext | None = None) -> Iterator[None]:
+    """Be in one of a strategy's replicas or, without one, in its cross-replica context."""
+    token = _context.set(_Context(strategy, replica))
     try:
         yield
     finally:
-        _place.reset(token)
+        _context.reset(token)
 
 
-def replica_of(strategy: "MirroredStrategy", what: str) -> ReplicaContext | None:
+def replica_of(strategy: Strategy, what: str) -> ReplicaContext | None:
     """Return the replica of a strategy that calls, or None where none does.
 
     Raises:
         RuntimeError: this is in another strategy's scope or replica.
     """
-    place = _place.get()
-    if place is None:
+    here = _context.get()
+    if here is None:
         return None
-    if place.strategy is not strategy:
+    if here.strategy is not strategy:
         raise RuntimeError(
-            f"Two strategies are mixed: {what} of {strategy} is used inside {place.strategy}. "
+            f"Two strategies are mixed: {what} of {strategy} is used inside {here.strategy}. "
             "Use one strategy throughout, or leave the scope of the other first."
         )
-    return place.replica
+    return here.replica
 
 
-def refuse_replica(strategy: "MirroredStrategy", what: str) -> None:
+def refuse_replica(strategy: Strategy, what: str) -> None:
     """Refuse what only the caller of replicas can do.
 
     Raises:

@@ -3,19 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from hpckit.parallel.mirrored.context import get_replica_context
-from hpckit.parallel.mirrored.data import DistributedDataset, samples
+from hpckit.parallel.mirrored.context import Strategy, get_replica_context, refuse_replica
+from hpckit.parallel.mirrored.data import DistributedDataset, SplitDataset, samples
 from hpckit.parallel.mirrored.measures import Loss, mean_of_samples, refuse_sum
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
 from hpckit.parallel.mirrored.per_replica import Tree, local_results, map_tree
-
-if TYPE_CHECKING:  # the strategy offers what is here
-    from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
 
 class Means:
@@ -37,7 +33,7 @@ class Means:
 
 
 def evaluate(
-    strategy: "MirroredStrategy",
+    strategy: Strategy,
     model: Mirrored | nn.Module,
     batches: Iterable[Tree],
     measures: Mapping[str, Loss],
@@ -70,9 +66,7 @@ class _Output:
     samples: int
 
 
-def predict(
-    strategy: "MirroredStrategy", model: Mirrored | nn.Module, batches: Iterable[Tree]
-) -> Tree:
+def predict(strategy: Strategy, model: Mirrored | nn.Module, batches: Iterable[Tree]) -> Tree:
     """Return the predictions of all samples, in order, on the CPU."""
 
     def step(batch: Tree) -> _Output:
@@ -105,7 +99,7 @@ def in_mode(model: Mirrored | nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def run_summed(
-    strategy: "MirroredStrategy", step: Callable[..., Tree], batch: Tree
+    strategy: Strategy, step: Callable[..., Tree], batch: Tree
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Run a step on all replicas; return the sums and the number of samples of all."""
     result: tuple[dict[str, torch.Tensor], torch.Tensor] = strategy.reduce(
@@ -142,8 +136,9 @@ def pair(batch: Tree) -> tuple[Tree, Tree, int]:
     return batch[0], batch[1], samples(batch)
 
 
-def distributed(strategy: "MirroredStrategy", batches: Iterable[Tree]) -> DistributedDataset:
+def distributed(strategy: Strategy, batches: Iterable[Tree]) -> DistributedDataset:
     """Return global batches in parts, if they are not already."""
     if isinstance(batches, DistributedDataset):
         return batches
-    return strategy.distribute_dataset(batches)
+    refuse_replica(strategy, "distribute_dataset()")
+    return SplitDataset(batches, strategy.replicas)

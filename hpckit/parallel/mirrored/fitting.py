@@ -1,18 +1,17 @@
-"""Training on global batches, the same for any number of replicas."""
+"""Keras's `fit`, `evaluate` and `predict`: the same for any number of replicas."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from hpckit.parallel.mirrored.context import get_replica_context
+from hpckit.parallel.mirrored import checks, evaluation
+from hpckit.parallel.mirrored.context import Strategy, get_replica_context
 from hpckit.parallel.mirrored.data import DistributedDataset
 from hpckit.parallel.mirrored.evaluation import (
     Means,
     distributed,
-    evaluate,
     in_mode,
     pair,
     run_summed,
@@ -20,12 +19,15 @@ from hpckit.parallel.mirrored.evaluation import (
     zeros,
 )
 from hpckit.parallel.mirrored.gradients import MirroredOptimizer
-from hpckit.parallel.mirrored.measures import Loss, mean_of_samples, refuse_sum
+from hpckit.parallel.mirrored.measures import (
+    Loss,
+    Metrics,
+    mean_of_samples,
+    measures_of,
+    refuse_sum,
+)
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
 from hpckit.parallel.mirrored.per_replica import Tree, leaves
-
-if TYPE_CHECKING:  # the strategy offers what is here
-    from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
 History = dict[str, list[float]]
 
@@ -72,11 +74,76 @@ class Callback:
         """After the last epoch, also if stopped; not after an error."""
 
 
+class KerasMethods(Strategy):
+    """A strategy that trains, evaluates and predicts by itself."""
+
+    def fit(
+        self,
+        model: Mirrored | nn.Module,
+        batches: Iterable[Tree],
+        loss: Loss,
+        optimizer: MirroredOptimizer | torch.optim.Optimizer,
+        epochs: int = 1,
+        *,
+        metrics: Metrics = None,
+        validation_data: Iterable[Tree] | None = None,
+        validation: Iterable[Tree] | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> dict[str, list[float]]:
+        """Train on global batches of (inputs, targets); return the history, a value per epoch.
+
+        Args:
+            model: built in `scope()`, or what `mirror` returned.
+            batches: read once per epoch; tensors, samples first.
+            loss: of predictions and targets, one value per sample (`reduction="none"`) or the mean
+                over samples.
+            optimizer: torch's, of a model built in `scope()`; else what `optimizer` returned.
+            epochs: how many.
+            metrics: more values by name, each as `loss` is; or a list of names, of `accuracy` (the
+                largest score is that of the class), `mse` and `mae`, and of functions.
+            validation_data: global batches to evaluate on after each epoch, as `val_loss` and so
+                on.
+            validation: the same, by its first name.
+            callbacks: called in the caller's thread, between steps.
+
+        Raises:
+            ValueError: an epoch has no batch, the loss is a sum, or a metric is not known.
+            TypeError: the model has no copies, or the optimizer is not of its kind.
+        """
+        checks.check_model(self, model)
+        checks.check_optimizer(self, model, optimizer)
+        training = _Fitting(self, model, optimizer, measures_of(loss, metrics))
+        held_out = validation if validation_data is None else validation_data
+        return training.run(batches, epochs, held_out, callbacks)
+
+    def evaluate(
+        self,
+        model: Mirrored | nn.Module,
+        batches: Iterable[Tree],
+        loss: Loss,
+        *,
+        metrics: Metrics = None,
+    ) -> dict[str, float]:
+        """Return the mean over all samples of the loss, and of each metric; nothing is trained."""
+        checks.check_model(self, model)
+        return evaluation.evaluate(self, model, batches, measures_of(loss, metrics))
+
+    def predict(self, model: Mirrored | nn.Module, batches: Iterable[Tree]) -> Tree:
+        """Return the predictions of all samples, in order, on the CPU.
+
+        Args:
+            model: built in `scope()`, or what `mirror` returned.
+            batches: inputs, or (inputs, targets), of which targets are left aside.
+        """
+        checks.check_model(self, model)
+        return evaluation.predict(self, model, batches)
+
+
 @dataclass
-class Fitting:
+class _Fitting:
     """One call of `fit`."""
 
-    strategy: "MirroredStrategy"
+    strategy: Strategy
     model: Mirrored | nn.Module
     optimizer: MirroredOptimizer | torch.optim.Optimizer
     measures: dict[str, Loss]
@@ -98,7 +165,7 @@ class Fitting:
             self._epoch(data, progress, callbacks)
             found = progress.logs
             if validation is not None:
-                measured = evaluate(self.strategy, self.model, validation, self.measures)
+                measured = evaluation.evaluate(self.strategy, self.model, validation, self.measures)
                 found |= {f"val_{name}": value for name, value in measured.items()}
             for name, value in found.items():
                 progress.history.setdefault(name, []).append(value)

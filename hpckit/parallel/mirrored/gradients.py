@@ -2,16 +2,13 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from hpckit.parallel.mirrored.context import ReplicaContext, replica_of
+from hpckit.parallel.mirrored.context import ReplicaContext, Strategy, replica_of
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
-
-if TYPE_CHECKING:  # the strategy makes these
-    from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
 Make = Callable[[nn.Module], torch.optim.Optimizer]
 # Few enough that a copy costs little memory, large enough that a sum costs more than its start.
@@ -21,7 +18,7 @@ _BUCKET_BYTES = 32 * 2**20
 class MirroredOptimizer:
     """A torch optimizer for each replica, of its own parameters, on the same gradients."""
 
-    def __init__(self, strategy: "MirroredStrategy", model: Mirrored, make: Make) -> None:
+    def __init__(self, strategy: Strategy, model: Mirrored, make: Make) -> None:
         self.strategy = strategy
         self.model = model
         self.copies = tuple(make(module) for module in model.copies)

@@ -1,6 +1,6 @@
-"""Mean losses that are right for parts of unequal size."""
+"""Losses and metrics: means that are right for parts of unequal size, and metrics by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -8,6 +8,7 @@ from hpckit.parallel.mirrored.context import get_replica_context, get_strategy
 from hpckit.parallel.mirrored.context import in_cross_replica_context as outside
 
 Loss = Callable[..., torch.Tensor]
+Metrics = Mapping[str, Loss] | Sequence[str | Loss] | None
 
 
 def compute_average_loss(
@@ -72,3 +73,95 @@ def _count(samples: int) -> int:
     if get_strategy() is None or outside():
         return samples
     return int(get_replica_context().all_reduce("sum", samples))
+
+
+def check_loss(loss: object) -> None:
+    """Refuse a loss that is no function.
+
+    Raises:
+        TypeError: it is a name, or something else.
+    """
+    if not callable(loss):
+        raise TypeError(
+            f"The loss is {loss!r}: give a function of predictions and targets, such as "
+            "torch.nn.MSELoss()."
+        )
+
+
+def measures_of(loss: Loss, metrics: Metrics) -> dict[str, Loss]:
+    """Return the loss and all metrics by name.
+
+    Raises:
+        TypeError: one is no function.
+        ValueError: a name means no metric.
+    """
+    check_loss(loss)
+    if metrics is None:
+        metrics = {}
+    if isinstance(metrics, str):
+        metrics = [metrics]
+    if not isinstance(metrics, Mapping):
+        metrics = dict(_named(one) for one in metrics)
+    for name, metric in metrics.items():
+        if not callable(metric):
+            raise TypeError(
+                f"The metric {name} is {metric!r}: give a function of predictions and targets."
+            )
+    return {"loss": loss, **metrics}
+
+
+def accuracy(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return for each sample whether its largest score is that of its class.
+
+    Args:
+        predictions: scores, of shape (samples, classes, ...).
+        targets: the numbers of the classes, or as many scores (one-hot).
+
+    Raises:
+        ValueError: there is one score per sample.
+    """
+    if predictions.dim() < 2 or predictions.shape[1] < 2:
+        raise ValueError(
+            f"'accuracy' compares scores of several classes, not predictions of shape "
+            f"{tuple(predictions.shape)}: give a function, such as "
+            "{'accuracy': lambda scores, targets: (scores > 0) == (targets > 0.5)}."
+        )
+    chosen = predictions.argmax(1)
+    classes = targets.argmax(1) if targets.shape == predictions.shape else targets
+    hits = (chosen == classes.reshape(chosen.shape)).double()
+    return _mean_of_each(hits)
+
+
+def squared_error(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the squared errors of each sample."""
+    return _mean_of_each((predictions - targets).square())
+
+
+def absolute_error(predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the absolute errors of each sample."""
+    return _mean_of_each((predictions - targets).abs())
+
+
+def _mean_of_each(values: torch.Tensor) -> torch.Tensor:
+    return values if values.dim() < 2 else values.flatten(1).mean(1)
+
+
+_BY_NAME: dict[str, Loss] = {
+    "accuracy": accuracy,
+    "acc": accuracy,
+    "mse": squared_error,
+    "mean_squared_error": squared_error,
+    "mae": absolute_error,
+    "mean_absolute_error": absolute_error,
+}
+
+
+def _named(metric: str | Loss) -> tuple[str, Loss]:
+    if not isinstance(metric, str):
+        return getattr(metric, "__name__", type(metric).__name__), metric
+    if metric not in _BY_NAME:
+        raise ValueError(
+            f"{metric!r} is not a metric: write {', '.join(_BY_NAME)}, or give a function, such as "
+            f"metrics={{{metric!r}: function}}, of predictions and targets."
+        )
+    return metric, _BY_NAME[metric]

@@ -2,17 +2,15 @@
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from hpckit.parallel.mirrored.batchnorm import is_synced
-from hpckit.parallel.mirrored.context import replica_of
+from hpckit.parallel.mirrored.collectives import one_buffer
+from hpckit.parallel.mirrored.context import Strategy, replica_of
 from hpckit.parallel.mirrored.per_replica import Tree
-
-if TYPE_CHECKING:  # the strategy makes these
-    from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
 
 class Mirrored:
@@ -24,7 +22,7 @@ class Mirrored:
     is their mean, or of whole numbers the first replica's.
     """
 
-    def __init__(self, strategy: "MirroredStrategy", module: nn.Module) -> None:
+    def __init__(self, strategy: Strategy, module: nn.Module) -> None:
         self.strategy = strategy
         self.copies = tuple(
             copy.deepcopy(module).to(replica.device) for replica in strategy.replicas
@@ -98,16 +96,3 @@ class Mirrored:
 
     def _buffers(self) -> Iterator[tuple[torch.Tensor, ...]]:
         return zip(*(module.buffers() for module in self.copies), strict=True)
-
-
-@torch.no_grad()
-def one_buffer(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Return one value for those of all replicas: their mean, or the first of whole numbers.
-
-    Elements that all replicas agree on stay as they are: the mean would round them, or overflow.
-    """
-    first = values[0]
-    if len(values) == 1 or not (first.is_floating_point() or first.is_complex()):
-        return first
-    stacked = torch.stack([value.to(first.device) for value in values])
-    return torch.where((stacked == first).all(0), first, stacked.mean(0))

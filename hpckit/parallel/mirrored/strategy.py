@@ -1,17 +1,17 @@
 """One process, all devices of this machine, one step at a time: `MirroredStrategy`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
-from hpckit.parallel.mirrored import checks, collectives, context, data, evaluation, fitting
+from hpckit.parallel.mirrored import checks, collectives, context, data
 from hpckit.parallel.mirrored.batchnorm import with_sync_batchnorm
 from hpckit.parallel.mirrored.built import Built
+from hpckit.parallel.mirrored.fitting import KerasMethods
 from hpckit.parallel.mirrored.gradients import Make, MirroredOptimizer, reduce_gradients
-from hpckit.parallel.mirrored.measures import Loss
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
 from hpckit.parallel.mirrored.per_replica import (
     PerReplica,
@@ -27,7 +27,7 @@ from hpckit.parallel.mirrored.variables import Aggregation, MirroredVariable, Sy
 from hpckit.parallel.scratch import Reduce
 
 
-class MirroredStrategy:
+class MirroredStrategy(KerasMethods):
     """Copies of a model on all devices of one machine, in one process, always in step.
 
     Args:
@@ -40,6 +40,8 @@ class MirroredStrategy:
         ValueError: a device is not there.
     """
 
+    built: Built
+
     def __init__(self, devices: Spec = None, *, cross_device_ops: Reduce | None = None) -> None:
         self.replicas = find_replicas(devices, default="all")
         self.cross_device_ops: Reduce = cross_device_ops or collectives.sum_in_place
@@ -48,11 +50,6 @@ class MirroredStrategy:
     def __repr__(self) -> str:
         devices = ", ".join(str(replica.device) for replica in self.replicas)
         return f"MirroredStrategy({devices}) at {id(self):#x}"
-
-    @property
-    def num_replicas_in_sync(self) -> int:
-        """How many replicas there are."""
-        return len(self.replicas)
 
     @contextmanager
     def scope(self) -> Iterator["MirroredStrategy"]:
@@ -66,7 +63,7 @@ class MirroredStrategy:
             RuntimeError: this is in another strategy's scope, or in a replica.
         """
         context.refuse_replica(self, "scope()")
-        with context.entered(context.Place(self)), self.built.noting():
+        with context.entered(self), self.built.noting():
             yield self
 
     def variable(
@@ -146,7 +143,7 @@ class MirroredStrategy:
                 mine = twins[replica.number]
                 here = context.ReplicaContext(self, replica, meeting, mine, steppers)
                 positional, named = given[replica.number]
-                with context.entered(context.Place(self, here)):
+                with context.entered(self, here):
                     return fn(*positional, **named)
 
             return regroup(run_together(self.replicas, body))
@@ -260,67 +257,6 @@ class MirroredStrategy:
     experimental_distribute_dataset = distribute_dataset
     experimental_distribute_values_from_function = distribute_values_from_function
     experimental_local_results = local_results
-
-    def fit(
-        self,
-        model: Mirrored | nn.Module,
-        batches: Iterable[Tree],
-        loss: Loss,
-        optimizer: MirroredOptimizer | torch.optim.Optimizer,
-        epochs: int = 1,
-        *,
-        metrics: checks.Metrics = None,
-        validation_data: Iterable[Tree] | None = None,
-        validation: Iterable[Tree] | None = None,
-        callbacks: Sequence[fitting.Callback] = (),
-    ) -> dict[str, list[float]]:
-        """Train on global batches of (inputs, targets); return the history, a value per epoch.
-
-        Args:
-            model: built in `scope()`, or what `mirror` returned.
-            batches: read once per epoch; tensors, samples first.
-            loss: of predictions and targets, one value per sample (`reduction="none"`) or the mean
-                over samples.
-            optimizer: torch's, of a model built in `scope()`; else what `optimizer` returned.
-            epochs: how many.
-            metrics: more values by name, each as `loss` is; or a list of names, of `accuracy` (the
-                largest score is that of the class), `mse` and `mae`, and of functions.
-            validation_data: global batches to evaluate on after each epoch, as `val_loss` and so
-                on.
-            validation: the same, by its first name.
-            callbacks: called in the caller's thread, between steps.
-
-        Raises:
-            ValueError: an epoch has no batch, the loss is a sum, or a metric is not known.
-            TypeError: the model has no copies, or the optimizer is not of its kind.
-        """
-        checks.check_model(self, model)
-        checks.check_optimizer(self, model, optimizer)
-        training = fitting.Fitting(self, model, optimizer, checks.measures_of(loss, metrics))
-        held_out = validation if validation_data is None else validation_data
-        return training.run(batches, epochs, held_out, callbacks)
-
-    def evaluate(
-        self,
-        model: Mirrored | nn.Module,
-        batches: Iterable[Tree],
-        loss: Loss,
-        *,
-        metrics: checks.Metrics = None,
-    ) -> dict[str, float]:
-        """Return the mean over all samples of the loss, and of each metric; nothing is trained."""
-        checks.check_model(self, model)
-        return evaluation.evaluate(self, model, batches, checks.measures_of(loss, metrics))
-
-    def predict(self, model: Mirrored | nn.Module, batches: Iterable[Tree]) -> Tree:
-        """Return the predictions of all samples, in order, on the CPU.
-
-        Args:
-            model: built in `scope()`, or what `mirror` returned.
-            batches: inputs, or (inputs, targets), of which targets are left aside.
-        """
-        checks.check_model(self, model)
-        return evaluation.predict(self, model, batches)
 
     def _wrapped(self, leaf: Tree) -> Tree:
         """Return a leaf as a PerReplica of this strategy, or a plain one that could be anything."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica
-from hpckit.parallel.mirrored.mirrored_model import one_buffer
+from hpckit.parallel.mirrored.collectives import one_buffer
 
 
 @dataclass

@@ -2,16 +2,12 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import torch
 
 from hpckit.parallel.mirrored import collectives
-from hpckit.parallel.mirrored.context import ReplicaContext, replica_of
+from hpckit.parallel.mirrored.context import ReplicaContext, Strategy, replica_of
 from hpckit.parallel.mirrored.per_replica import ReduceOp, Tree, values_of
-
-if TYPE_CHECKING:  # the strategy makes variables
-    from hpckit.parallel.mirrored.strategy import MirroredStrategy
 
 Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -42,7 +38,7 @@ class MirroredVariable:
 
     def __init__(
         self,
-        strategy: "MirroredStrategy",
+        strategy: Strategy,
         initial: Tree,
         *,
         aggregation: str = Aggregation.NONE,
