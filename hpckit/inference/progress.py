@@ -78,7 +78,7 @@ class History:
         self.dropped = state["dropped"]
 
 
-class Progress:
+class ProgressLine:
     """The line that rank 0 shows: redrawn on a terminal, now and then in a file."""
 
     def __init__(self, epochs: int, *, shown: bool, info: bool) -> None:

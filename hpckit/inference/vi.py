@@ -19,7 +19,7 @@ from hpckit.inference.adapters import Estimator
 from hpckit.inference.evaluate import Evaluation, Loss
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.objective import Objective
-from hpckit.inference.progress import Events, Figures, History, Progress
+from hpckit.inference.progress import Events, Figures, History, ProgressLine
 from hpckit.inference.saved import RunFiles, refuse_other_fit, restore, synchronise
 from hpckit.inference.shares import Draws, Prior
 from hpckit.parallel.errors import SetupError
@@ -186,7 +186,7 @@ class VI:
         with self.ranks.ending_together():
             self._begin()
             events = self._events()
-            progress = Progress(
+            progress = ProgressLine(
                 n_epochs, shown=self.progress_bar and self.ranks.leads, info=self.progress_info
             )
             while self.history.epochs < n_epochs:

@@ -80,6 +80,54 @@ def find_replicas(spec: Spec = None, *, default: str = "first") -> tuple[Replica
     return tuple(Replica(number, device) for number, device in enumerate(devices))
 
 
+def replicas_of(
+    devices: Spec | Sequence[Replica] = None, *, default: str = "first"
+) -> tuple[Replica, ...]:
+    """Return the replicas that words, devices or replicas mean.
+
+    Words are those of `find_replicas`. Several `torch.device`, as replicas have them, are one
+    replica each, also where they are equal.
+
+    Raises:
+        SetupError: a word means nothing here, or there is none.
+    """
+    if devices is None or isinstance(devices, str | re.Pattern | torch.device):
+        return find_replicas(devices, default=default)
+    found = [one.device if isinstance(one, Replica) else one for one in devices]
+    places = [one for one in found if isinstance(one, torch.device)]
+    if not found or len(places) < len(found):
+        return find_replicas(found, default=default)
+    return tuple(Replica(number, place) for number, place in enumerate(places))
+
+
+def device_of_rank(local_rank: int, word: str | None = None) -> torch.device:
+    """Return the device of one rank of several, of which each has one.
+
+    Args:
+        local_rank: its number on its host, from 0.
+        word: as `find_replicas` knows it; where several devices match, the one with the rank's
+            number. None: $HPCKIT_DEVICE, which is cuda or cpu, decides; else a GPU if there is one.
+
+    Raises:
+        SetupError: there is no such device.
+    """
+    if word is None:
+        count = torch.cuda.device_count()
+        word = os.environ.get("HPCKIT_DEVICE") or ("cuda" if count else "cpu")
+        if word not in ("cuda", "cpu"):
+            raise SetupError(f"HPCKIT_DEVICE is {word!r}: it must be cuda or cpu")
+        if word == "cuda" and not count:
+            raise SetupError(
+                "HPCKIT_DEVICE is cuda but torch sees no GPU: "
+                "ask for a GPU, install a CUDA build of torch, or set HPCKIT_DEVICE=cpu"
+            )
+        word = "GPU:*" if word == "cuda" else "cpu"
+    (meant,) = _spelt_out([word])
+    _, devices = _meant(meant)
+    # The remainder is for launchers that show each rank only its own GPU, as number 0.
+    return _plain(devices[local_rank % len(devices)])
+
+
 def available() -> str:
     """Return in a sentence what devices there are."""
     count = torch.cuda.device_count()
@@ -218,10 +266,15 @@ def _count(word: str, text: str) -> int:
 def _distinct(
     groups: Iterable[tuple[bool, tuple[torch.device, ...]]],
 ) -> Iterator[torch.device]:
-    """Return the devices; torch has one CPU, whatever number it was named by."""
+    """Return each device once, but for replicas that are meant to share it."""
     seen: set[torch.device] = set()
     for shared, devices in groups:
         for device in devices:
             if shared or device not in seen:
-                yield torch.device("cpu") if device.type == "cpu" else device
+                yield _plain(device)
             seen.add(device)
+
+
+def _plain(device: torch.device) -> torch.device:
+    """Return a device as torch has it: one CPU, whatever number it was named by."""
+    return torch.device("cpu") if device.type == "cpu" else device

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from hpckit.parallel.devices import Replica, Spec
+from hpckit.parallel.devices import Replica, Spec, replicas_of
 from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.mirrored.replica_threads import run_together
 from hpckit.parallel.models.verbose import Verbose
-from hpckit.parallel.spans import cut, join, lengths, replicas_of, samples, spans
+from hpckit.parallel.spans import cut, join, lengths, samples, spans
 
 
 def data_parallel(model: nn.Module, devices: Spec | Sequence[Replica] = None) -> nn.Module:

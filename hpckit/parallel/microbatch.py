@@ -13,12 +13,12 @@ from torch import nn
 
 from hpckit.parallel.accumulation import Accumulation
 from hpckit.parallel.copies import Copies
-from hpckit.parallel.devices import Replica, Spec
+from hpckit.parallel.devices import Replica, Spec, replicas_of
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mirrored.measures import Loss, refuse_sum
 from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.passes import Amp, Passes, Work, make_scaler
-from hpckit.parallel.spans import as_tensors, check_even, replicas_of, samples, spans
+from hpckit.parallel.spans import as_tensors, check_even, samples, spans
 
 # What one call may say: as the trainer does, off, or a size.
 Microbatch = int | Literal[False] | None

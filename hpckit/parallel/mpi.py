@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hpckit.parallel.devices import device_of_rank
 from hpckit.parallel.errors import SetupError
 from hpckit.rank_variables import find_starter
 
@@ -51,6 +52,31 @@ class Ranks:
     def leads(self) -> bool:
         """Whether this is the rank that prints and writes."""
         return self.rank == 0
+
+    def choose_device(self, words: Sequence[str] = ()) -> torch.device:
+        """Return this rank's device.
+
+        Args:
+            words: such as `cuda:0 cuda:1`: one for each rank, or one for each rank of a host, or
+                a single one for all; without any, as `device_of_rank` has it.
+
+        Raises:
+            SetupError: there are too few, or the device is not here.
+        """
+        if not words:
+            word = None
+        elif len(words) == 1:
+            word = words[0]
+        elif len(words) >= self.size:
+            word = words[self.rank]
+        elif len(words) >= self.local_size:
+            word = words[self.local_rank]
+        else:
+            raise SetupError(
+                f"{len(words)} devices ({' '.join(words)}) for {self.local_size} ranks on this "
+                "host: give one device for each rank, or one device for all"
+            )
+        return device_of_rank(self.local_rank, word)
 
     def add(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum over all ranks: the very same bits on each.

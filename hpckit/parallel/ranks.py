@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from hpckit.parallel.devices import device_of_rank
 from hpckit.parallel.errors import SetupError
 from hpckit.rank_variables import SRUN, SRUN_STEP, TORCHRUN
 
@@ -35,18 +36,8 @@ def find_rank() -> Rank:
         SetupError: A GPU is asked for but there is none, or srun's ranks cannot find each other.
     """
     rank, world_size, local_rank = _ranks()
-    wanted = os.environ.get("HPCKIT_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
-    if wanted not in ("cuda", "cpu"):
-        raise SetupError(f"HPCKIT_DEVICE is {wanted!r}: it must be cuda or cpu")
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise SetupError(
-            "HPCKIT_DEVICE is cuda but torch sees no GPU: "
-            "ask for a GPU, install a CUDA build of torch, or set HPCKIT_DEVICE=cpu"
-        )
-    device = torch.device("cpu")
-    if wanted == "cuda":
-        # The remainder is for launchers that show each rank only its own GPU, as number 0.
-        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    device = device_of_rank(local_rank)
+    if device.type == "cuda":
         torch.cuda.set_device(device)
     return Rank(
         rank=rank,

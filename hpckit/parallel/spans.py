@@ -1,14 +1,12 @@
 """Which samples of a batch are whose: microbatches one after the other, replicas side by side."""
 
 import copy
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 
 import torch
 
-from hpckit.parallel.devices import Replica, Spec, find_replicas
 from hpckit.parallel.mirrored.per_replica import Tree, map_tree
 from hpckit.parallel.sharing import part_sizes
 
@@ -16,26 +14,6 @@ from hpckit.parallel.sharing import part_sizes
 Span = tuple[int, int]
 # Values that are equal or not, and have no tensor inside.
 _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
-
-
-def replicas_of(
-    devices: Spec | Sequence[Replica] = None, *, default: str = "first"
-) -> tuple[Replica, ...]:
-    """Return the replicas that words, devices or replicas mean.
-
-    Words are those of `find_replicas`. Several `torch.device`, as replicas have them, are one
-    replica each, also where they are equal.
-
-    Raises:
-        SetupError: a word means nothing here, or there is none.
-    """
-    if devices is None or isinstance(devices, str | re.Pattern | torch.device):
-        return find_replicas(devices, default=default)
-    found = [one.device if isinstance(one, Replica) else one for one in devices]
-    places = [one for one in found if isinstance(one, torch.device)]
-    if not found or len(places) < len(found):
-        return find_replicas(found, default=default)
-    return tuple(Replica(number, place) for number, place in enumerate(places))
 
 
 def spans(total: int, microbatch: int | None, replicas: int) -> list[list[Span]]:

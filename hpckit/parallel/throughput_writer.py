@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Self
 import torch.distributed as dist
 
 from hpckit.parallel.benchmark import synchronize
-from hpckit.parallel.devices import Replica, Spec
+from hpckit.parallel.devices import Replica, Spec, replicas_of
+from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
-from hpckit.parallel.spans import replicas_of
+from hpckit.parallel.run_folder import event_writer
 from hpckit.parallel.throughput import WARMUP_STEPS, Speed, device_label
 
 if TYPE_CHECKING:
@@ -173,16 +174,15 @@ def _opened(path: Path) -> Path:
 
 
 def _event_writer(folder: Path, step: int) -> "SummaryWriter | None":
-    made = _summary_writer()
-    return None if made is None else made(folder / "tensorboard", purge_step=step + 1)
+    try:
+        return event_writer(folder / "tensorboard", step + 1)
+    except SetupError:
+        _say_once(
+            "TensorBoard is not here (pip install tensorboard): speeds are in metrics.jsonl only"
+        )
+        return None
 
 
 @cache
-def _summary_writer() -> "type[SummaryWriter] | None":
-    """Return TensorBoard's writer; say once that it is not there."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  # a package of its own
-    except ImportError:
-        say("TensorBoard is not here (pip install tensorboard): speeds are in metrics.jsonl only")
-        return None
-    return SummaryWriter
+def _say_once(line: str) -> None:
+    say(line)

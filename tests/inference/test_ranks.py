@@ -112,7 +112,7 @@ def test_ranks_that_do_not_meet_are_one_clear_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--device_ids", "cuda:0"), "error: rank 0: cuda:0 is asked for but torch sees no GPU"),
+        (("--device_ids", "cuda:0"), "error: rank 0: No device matches 'cuda:0'. Available: cpu"),
         (("--device_ids", "cpu", "cpu"), "error: rank 0: 2 devices (cpu cpu) for 3 ranks"),
     ],
 )
@@ -128,7 +128,7 @@ def test_devices_that_are_not_there(words: tuple[str, ...], expected: str, tmp_p
     [
         (("--gradient-horizon", "some"), "--gradient-horizon 'some': give a number of steps"),
         (("--n_agents", 5), "--n-agents 5: each has 10 neighbours"),
-        (("--device_ids", "gpu9"), "'gpu9' is not a device: write cpu, cuda or cuda:1"),
+        (("--device_ids", "gpu9"), "'gpu9' is not a device. Write cpu, cpu:4, cuda:0"),
         (("--lr", 1e20, "--n_epochs", 9), "try a smaller learning rate"),
     ],
 )

@@ -3,7 +3,9 @@ import re
 import pytest
 import torch
 
-from hpckit.parallel.devices import find_replicas
+from hpckit.parallel.devices import device_of_rank, find_replicas
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.mpi import Ranks
 
 pytestmark = pytest.mark.torch
 
@@ -143,3 +145,56 @@ def test_without_gpus_it_says_so() -> None:
 def test_a_default_that_is_none() -> None:
     with pytest.raises(ValueError, match="must be 'first' or 'all'"):
         names(None, default="some")
+
+
+@pytest.mark.parametrize(
+    ("word", "variable", "wanted"),
+    [
+        (None, None, "cuda:1"),
+        (None, "cuda", "cuda:1"),
+        (None, "cpu", "cpu"),
+        ("cpu", "cuda", "cpu"),
+        ("cpu:4", None, "cpu"),
+        ("/cpu:1", None, "cpu"),
+        ("/gpu:3", None, "cuda:3"),
+        ("cuda", None, "cuda:0"),
+        ("GPU:[01]", None, "cuda:1"),
+        ("GPU:*", None, "cuda:1"),
+    ],
+)
+@pytest.mark.usefixtures("gpus")
+def test_a_rank_has_one_device(
+    word: str | None, variable: str | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HPCKIT_DEVICE", raising=False)
+    if variable:
+        monkeypatch.setenv("HPCKIT_DEVICE", variable)
+    assert str(device_of_rank(13, word)) == wanted
+
+
+def test_a_rank_without_a_gpu_has_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HPCKIT_DEVICE", raising=False)
+    assert device_of_rank(3) == torch.device("cpu")
+    monkeypatch.setenv("HPCKIT_DEVICE", "cuda")
+    with pytest.raises(SetupError, match="torch sees no GPU"):
+        device_of_rank(0)
+    assert device_of_rank(0, "cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((), "cuda:1"),
+        (("cuda:7",), "cuda:7"),
+        (("GPU:*",), "cuda:1"),
+        (("cuda:4", "cuda:5"), "cuda:5"),  # one for each rank of a host
+        (("cuda:4", "cuda:5", "cuda:6", "cuda:9"), "cuda:9"),  # one for each rank
+    ],
+)
+@pytest.mark.usefixtures("gpus")
+def test_words_for_all_ranks(
+    words: tuple[str, ...], wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HPCKIT_DEVICE", raising=False)
+    ranks = Ranks(rank=3, size=4, local_rank=1, local_size=2)
+    assert str(ranks.choose_device(words)) == wanted

@@ -34,7 +34,6 @@ from hpckit.parallel.arguments import Parser, add_out, add_resume, add_tensorboa
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
 from hpckit.parallel.mpi import Ranks, find_ranks
-from hpckit.parallel.rank_device import choose_device
 from hpckit.parallel.ranks import divide_cores, say
 from hpckit.parallel.run_folder import Metrics, make_folder
 
@@ -44,7 +43,7 @@ _AT_ONCE = 10
 
 def fit(args: Namespace, ranks: Ranks, signals: list[int]) -> None:
     """Fit, and let rank 0 report what came of it."""
-    device = choose_device(ranks, " ".join(args.device_ids or []).replace(",", " ").split())
+    device = ranks.choose_device(" ".join(args.device_ids or []).replace(",", " ").split())
     share_cores(ranks, device)
     out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
     problem = make_problem(
