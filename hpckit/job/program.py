@@ -1,51 +1,279 @@
-"""Whether a file can be a Python script: by its name and its beginning. Nothing of it is run."""
+"""What every rank of a job runs: a Python file or module, or any other program. None is run here.
+
+A file is known by its name and its beginning. A bare word that is no file here is a program that
+the environment or its modules provide; it is looked up on the node.
+"""
 
 import re
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
+from hpckit import shell
+from hpckit.environments import Environment, EnvironmentKind
+from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError, open_regular, reason
+from hpckit.paths import is_file, is_folder, is_program, nearest_name, typed_path
 
 _PYTHON_NAMES = frozenset((".py", ".pyw", ".pyz", ".pyc"))
-_SHELL_NAMES = frozenset((".sh", ".bash", ".zsh", ".ksh", ".csh", ".tcsh", ".slurm", ".sbatch"))
-_OTHER_NAMES = frozenset(
-    (".r", ".jl", ".m", ".pl", ".rb", ".lua", ".c", ".cc", ".cpp", ".cu", ".f90")
-)
+# What starts a file of such a name that may not be started by itself.
+_STARTERS = {
+    **dict.fromkeys((".sh", ".bash", ".slurm", ".sbatch"), "bash"),
+    **{".zsh": "zsh", ".ksh": "ksh", ".csh": "csh", ".tcsh": "tcsh"},
+    **{".r": "Rscript", ".jl": "julia", ".pl": "perl", ".rb": "ruby", ".lua": "lua"},
+}
+_SOURCES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu", ".f", ".f90", ".rs", ".go", ".java"))
 _PYTHON_LINE = re.compile(rb"python|pypy|\buv\b|\btorchrun\b|\baccelerate\b|\bsage\b")
 # How pip starts a script whose Python has a long path: sh reads one word here, Python a string.
 _BOTH = re.compile(rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )")
-_START = 4096  # bytes
-_SHOWN = 80  # characters of a first line
+# The Python that pip, or conda, wrote into a program that it installed.
+_ITS_PYTHON = re.compile(rb"(?:#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+")
+_SBATCH = re.compile(rb"^#SBATCH\s", re.MULTILINE)
+_MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_PYTHONS = ("python", "python3")
+_ELF, _ZIP = b"\x7fELF", b"PK\x03\x04"
+_START = 16_384  # bytes
+_MOST = 4 << 20  # bytes of a text that Python may be asked about
 
 
-def not_python(script: Path) -> str | None:
-    """Say why a script that is there cannot be Python, and what to do; None: it may be."""
-    if script.suffix.lower() in _PYTHON_NAMES:
-        return None
+class ProgramKind(StrEnum):
+    """How a program is started."""
+
+    PYTHON = "python"  # a file, by the environment's Python
+    MODULE = "module"  # by `python -m`
+    FILE = "file"  # by itself, or by what its name or first line says
+    WORD = "word"  # found on the node's PATH
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """What every rank of a job runs.
+
+    Attributes:
+        word: absolute path of a file; name of a module, or of a program on the node.
+        file: what is to be hashed: the file, or a module's where it is below this folder.
+        starter: argv in front of a file that may not be started by itself.
+        fault: why it cannot run, as far as that can be seen from here.
+        notes: what else there is to say of it.
+    """
+
+    kind: ProgramKind
+    word: str
+    file: Path | None = None
+    starter: tuple[str, ...] = ()
+    fault: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What a job of it is called."""
+        path = Path(self.word)
+        known = {*_PYTHON_NAMES, *_STARTERS}
+        if self.kind is ProgramKind.PYTHON:
+            return path.stem
+        if self.kind is ProgramKind.FILE:
+            return path.stem if path.suffix.lower() in known else path.name
+        return self.word
+
+    @property
+    def what(self) -> str:
+        """What it is, in words, for a comment: `script /x/train.py`."""
+        kinds = {ProgramKind.PYTHON: "script", ProgramKind.MODULE: "module"}
+        return f"{kinds.get(self.kind, 'program')} {self.word}"
+
+    def command(self, environment: Environment, python: str) -> tuple[str, ...]:
+        """Return the argv that starts it in an environment; `python` is hpckit's interpreter."""
+        if self.kind is ProgramKind.PYTHON:
+            return (*environment.command(python), self.word)
+        if self.kind is ProgramKind.MODULE:
+            return (*environment.command(python), "-m", self.word)
+        if self.kind is ProgramKind.WORD and self.word in _PYTHONS:
+            return environment.command(python)
+        return (*environment.prefix(), *self.starter, self.word)
+
+    def is_python(self, args: tuple[str, ...]) -> bool:
+        """Say whether the environment's Python runs a script or a module, given its arguments."""
+        if self.kind is ProgramKind.WORD and self.word in _PYTHONS and args:
+            return args[0] == "-m" or not args[0].startswith("-")
+        return self.kind in (ProgramKind.PYTHON, ProgramKind.MODULE)
+
+
+def typed_program(text: str) -> str:
+    """Return an absolute path for what is a path or a file here, and a bare word as it is."""
+    path = typed_path(text)
+    bare = text and "/" not in text and not text.startswith("~")
+    return text if bare and not is_file(path) and not is_folder(path) else str(path)
+
+
+def find_module(name: str) -> Program:
+    """Return a module of Python's; whether there is one is seen on the node.
+
+    Raises:
+        RequestError: no module can have such a name.
+    """
+    if not _MODULE.fullmatch(name):
+        raise RequestError(
+            f"-m {name!r} is not the name of a Python module, as in package.module. "
+            "A file is given by its path, without -m."
+        )
+    at = Path.cwd().joinpath(*name.split("."))
+    places = (at.with_name(f"{at.name}.py"), at / "__main__.py")
+    file = next((place for place in places if is_file(place)), None)
+    return Program(kind=ProgramKind.MODULE, word=name, file=file)
+
+
+def find_program(text: str, environment: Environment) -> Program:
+    """Return the program that a user, or a workload, names: a path, a file here, or a bare word.
+
+    Raises:
+        RequestError: it is a folder, or no program can have such a name.
+    """
+    word = typed_program(text)
+    path = Path(word)
+    if not path.is_absolute():
+        return _bare_word(word, environment)
+    if is_folder(path):
+        raise RequestError(f"Program {word!r} is a folder. Give the path of your program.")
+    if is_file(path):
+        return _file(path)
+    near = nearest_name(path)
+    hint = f"Did you mean {near!r}?" if near else "Give the path of your program."
+    python = path.suffix.lower() in _PYTHON_NAMES
+    return Program(
+        kind=ProgramKind.PYTHON if python else ProgramKind.FILE,
+        word=word,
+        fault=f"Program {word!r} does not exist. {hint}",
+    )
+
+
+def _bare_word(word: str, environment: Environment) -> Program:
+    """Return a program that is looked up on the node; a file misspelt is a fault."""
+    if len(word.split()) != 1 or not word.isprintable():
+        first, *rest = word.split() or [""]
+        line = f"hpckit submit serial {first} -- {' '.join(rest)}"
+        raise RequestError(f"{word!r} is not a file. Arguments of a program go after `--`: {line}")
+    program = Program(kind=ProgramKind.WORD, word=word)
+    if word in _PYTHONS or _is_here(word, environment):
+        return program
+    path = typed_path(word)
+    near, suffix = nearest_name(path), path.suffix.lower()
+    if near or suffix in {*_PYTHON_NAMES, *_STARTERS, *_SOURCES}:
+        hint = f"Did you mean {near!r}?" if near else "Give the path of your program."
+        what = f"{str(path)!r} does not exist, and no program on this machine is called {word!r}"
+        fault = f"Program {what}. {hint}"
+        return Program(kind=ProgramKind.WORD, word=word, fault=fault)
+    note = f"{word!r} is not a program on this machine: it is looked for on the node's PATH"
+    return Program(kind=ProgramKind.WORD, word=word, notes=(note,))
+
+
+def _is_here(word: str, environment: Environment) -> bool:
+    """Say whether a word is a program of this machine, or of the environment."""
+    if environment.kind is EnvironmentKind.APPTAINER:
+        return False
+    beside = environment.path and Path(environment.path) / "bin" / word
+    return shell.which(word) is not None or bool(beside and is_program(beside))
+
+
+def _file(path: Path) -> Program:
+    """Return how a file is started."""
+    suffix, may_start, word = path.suffix.lower(), is_program(path), str(path)
+    if suffix in _PYTHON_NAMES:
+        return Program(kind=ProgramKind.PYTHON, word=word, file=path)
     try:
-        with open_regular(script) as file:
+        with open_regular(path) as file:
             start = file.read(_START)
     except (OSError, DamagedFileError) as error:
-        return f"Script {str(script)!r} cannot be read: {reason(error)}."
-    found = _what_it_is(start, script.suffix.lower())
-    if found is None:
-        return None
-    what, advice = found
-    return f"{str(script)!r} is not a Python file ({what}): {advice}."
+        # A program may be started, and not read, where its owner wants it so.
+        fault = None if may_start else f"Program {word!r} cannot be read: {reason(error)}."
+        return Program(kind=ProgramKind.FILE, word=word, fault=fault)
+    if _names_python(start) and not (may_start and _is_beside_its_python(path, start)):
+        return Program(kind=ProgramKind.PYTHON, word=word, file=path)
+    alone = start.startswith((b"#!", _ELF)) or (b"\0" in start and not start.startswith(_ZIP))
+    starter = () if alone and may_start else _starter(suffix, start)
+    if not alone and not starter:
+        fault = _not_python(path, start)
+        return Program(kind=ProgramKind.PYTHON, word=word, file=path, fault=fault)
+    return Program(
+        kind=ProgramKind.FILE,
+        word=word,
+        file=path,
+        starter=starter,
+        fault=_no_start(path, start, may_start=may_start or bool(starter)),
+        notes=_notes(path, start),
+    )
 
 
-def _what_it_is(start: bytes, suffix: str) -> tuple[str, str] | None:
-    """Return what a file is that is not Python, and the advice."""
-    starts = "submit the Python script that it starts"
-    if start.startswith(b"#!"):
-        line = start.partition(b"\n")[0].decode(errors="replace").strip()[:_SHOWN]
-        python = _PYTHON_LINE.search(start.partition(b"\n")[0]) or _BOTH.match(start)
-        return None if python else (f"its first line is {line!r}", starts)
-    if start.startswith(b"\x7fELF"):
-        return "it is a compiled program", "hpckit starts Python scripts only"
-    if suffix in _SHELL_NAMES:
-        return "it is named as a shell script", starts
+def _names_python(start: bytes) -> bool:
+    line = start.partition(b"\n")[0]
+    return line.startswith(b"#!") and bool(_PYTHON_LINE.search(line) or _BOTH.match(start))
+
+
+def _is_beside_its_python(path: Path, start: bytes) -> bool:
+    """Say whether a program is one that pip or conda has put beside the Python it belongs to."""
+    found = _ITS_PYTHON.search(start)
+    return found is not None and Path(found[1].decode(errors="replace")) == path.parent
+
+
+def _starter(suffix: str, start: bytes) -> tuple[str, ...]:
+    """Return what starts a file of such a name: as its first line says, as sbatch would."""
+    if suffix not in _STARTERS:
+        return ()
+    line = start.partition(b"\n")[0].decode(errors="replace")
+    # The kernel takes all behind the first word for one argument (execve(2)).
+    words = line.removeprefix("#!").strip().split(maxsplit=1)
+    return tuple(words) if line.startswith("#!") and words else (_STARTERS[suffix],)
+
+
+def _not_python(path: Path, start: bytes) -> str | None:
+    """Say why a file that nothing else starts cannot be Python either; None: it may be."""
+    suffix, shown = path.suffix.lower(), f"Program {str(path)!r}"
     if suffix == ".ipynb":
-        return "it is a notebook", "make a script of it first: jupyter nbconvert --to script NAME"
-    if suffix in _OTHER_NAMES:
-        return f"its name ends in {suffix}", "hpckit starts Python scripts only"
+        return f"{shown} is a notebook: make a script of it, jupyter nbconvert --to script NAME."
+    if suffix in _SOURCES:
+        return f"{shown} is a source file: compile it, and submit the program."
+    if start.startswith(_ZIP):
+        return None
+    import ast  # noqa: PLC0415  # few programs are of that kind
+
+    try:
+        with open_regular(path) as file:
+            ast.parse(file.read(_MOST))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+        return (
+            f"{shown} has no first line such as #!/bin/bash that says what starts it, and is not "
+            f"Python{line}. Write that line, and chmod +x; or end its name in .py, .sh, .R or .jl."
+        )
+    except (OSError, DamagedFileError) as error:
+        return f"{shown} cannot be read: {reason(error)}."
     return None
+
+
+def _no_start(path: Path, start: bytes, *, may_start: bool) -> str | None:
+    """Say why a file cannot be started as it is; None: it may be."""
+    what = "a compiled program" if start.startswith(_ELF) else "a program"
+    line = start.partition(b"\n")[0]
+    if line.endswith(b"\r") and not start.startswith(_ELF):
+        return (
+            f"Program {str(path)!r} has the line ends of Windows, so that no shell can read "
+            f"it. Write it anew: sed -i 's/\\r$//' {shlex.quote(str(path))}"
+        )
+    if may_start:
+        return None
+    if path.stat().st_mode & 0o111:
+        return (
+            f"Program {str(path)!r} is {what} that may not be started here: it is not yours to "
+            "start, or its file system allows no programs (noexec). Copy it elsewhere."
+        )
+    return (
+        f"Program {str(path)!r} is {what} that may not be started: it lacks the permission. "
+        f"chmod +x {shlex.quote(str(path))}"
+    )
+
+
+def _notes(path: Path, start: bytes) -> tuple[str, ...]:
+    if not start.startswith(_ELF) and _SBATCH.search(start):
+        told = f"the #SBATCH lines of {path.name} are not read: give their options to hpckit submit"
+        return (told,)
+    return ()
