@@ -61,11 +61,14 @@ class Environment:
                 return (self.python or python,)
             case EnvironmentKind.VENV:
                 return (self.python or f"{self.path}/bin/python",)
-            case EnvironmentKind.APPTAINER:
-                binds = [part for bind in self.binds for part in ("--bind", bind)]
-                image = [*binds, self.path or "", self.python or "python"]
-                return ("apptainer", "exec", "--nv", *image)
-        return (self.python or "python",)
+        return (*self.prefix(), self.python or "python")
+
+    def prefix(self) -> tuple[str, ...]:
+        """Return the argv in front of a program of the environment; empty but for containers."""
+        if self.kind is not EnvironmentKind.APPTAINER:
+            return ()
+        binds = [part for bind in self.binds for part in ("--bind", bind)]
+        return ("apptainer", "exec", "--nv", *binds, self.path or "")
 
 
 BARE = Environment(name="none", kind=EnvironmentKind.NONE)

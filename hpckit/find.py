@@ -207,7 +207,8 @@ def _tasks_beside(run: Run, root: Path, damaged: list[DamagedRun] | None) -> lis
 
 def _is_trial(run: Run) -> bool:
     """Say whether a run is a job that `hpckit doctor` submitted, whose remains nobody asked for."""
-    script = Path(str(run.record["request"].get("script") or ""))
+    request = run.record["request"]
+    script = Path(str(request.get("program") or request.get("script") or ""))
     return script.parts[-3:-1] == _TRIALS and str(run.record["name"]).startswith("doctor-")
 
 

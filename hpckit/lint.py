@@ -195,7 +195,7 @@ _FULL = Site(
 def matrix(template: str, collections: tuple[Collection, ...]) -> Iterator[tuple[str, Job]]:
     """Yield plans that use every branch of the built-in templates, and every module system."""
     script = str(Path(__file__))
-    base = JobSpec(target="ddp", script=script, template=template, nodes=2, gpus=4)
+    base = JobSpec(target="ddp", program=script, template=template, nodes=2, gpus=4)
     sites = [
         replace(_FULL, modules=system)
         for system in module_templates(collections)

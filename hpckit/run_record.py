@@ -62,6 +62,13 @@ class Code(TypedDict):
     dirty: NotRequired[bool | None]
 
 
+class Started(TypedDict):
+    """What ranks run: its kind, as in `hpckit.job.program`, and its path or name."""
+
+    kind: Word
+    word: str
+
+
 class RunRecord(TypedDict):
     """A run's record: what commands read of it."""
 
@@ -83,6 +90,7 @@ class RunRecord(TypedDict):
     templates: NotRequired[tuple[Used, ...]]
     code: NotRequired[Code | None]
     script_hash: NotRequired[Word | None]
+    program: NotRequired[Started]
 
 
 def checked_record(found: object) -> Mapping[str, Any]:

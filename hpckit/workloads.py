@@ -1,4 +1,4 @@
-"""Workloads: folders `workloads/NAME/` with a `workload.yaml` and a script; their parameters."""
+"""Workloads: folders `workloads/NAME/` with a `workload.yaml` and a program; their parameters."""
 
 import re
 import shlex
@@ -83,12 +83,16 @@ _CONVERT: Mapping[str, Callable[[str], Scalar]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """A program hpckit can submit: what it is, how its ranks share the work, its parameters."""
+    """A program hpckit can submit: what it is, how its ranks share the work, its parameters.
+
+    `script` is a file; `program` the path of one, or a bare word. One of the two is given.
+    """
 
     name: str
     description: str
     strategy: str
-    script: Path
+    script: Path | None = None
+    program: str | None = None
     environment: str | None = None
     launcher: str | None = None
     handles_stop_signal: bool = False
@@ -98,6 +102,11 @@ class Workload:
     time_min: int | None = None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     found: Found | None = None
+
+    @property
+    def started(self) -> str:
+        """What a job of it runs: the path of a file, or the name of a program."""
+        return str(self.script) if self.script else self.program or ""
 
     def parse_settings(self, settings: Iterable[str]) -> dict[str, Scalar]:
         """Turn `key=value` texts into typed values; `-` and `_` are the same in keys.
@@ -194,15 +203,13 @@ def read_workload(found: Found) -> Workload:
             f"{fields.at('strategy')}: unknown strategy {strategy!r}. "
             f"{nearest(strategy, STRATEGIES)}"
         )
-    script = path.parent / fields.required_text("script")
-    if not script.is_file():
-        raise ConfigError(f"{fields.at('script')}: script {script} does not exist.")
     gpus = resources.integer("gpus")
     workload = Workload(
         name=path.parent.name,
         description=fields.required_text("description"),
         strategy=strategy,
-        script=script,
+        script=_script(fields, path.parent),
+        program=_program(fields, path.parent),
         environment=fields.text("environment"),
         launcher=fields.text("launcher"),
         handles_stop_signal=fields.flag("handles_stop_signal"),
@@ -216,6 +223,31 @@ def read_workload(found: Found) -> Workload:
     resources.done()
     fields.done()
     return workload
+
+
+def _script(fields: Fields, folder: Path) -> Path | None:
+    """Return the file that `script:` names; it may be left out where there is `program:`."""
+    if fields.text("program") is not None and fields.text("script") is None:
+        return None
+    script = folder / fields.required_text("script")
+    if not script.is_file():
+        raise ConfigError(f"{fields.at('script')}: script {script} does not exist.")
+    return script
+
+
+def _program(fields: Fields, folder: Path) -> str | None:
+    """Return what `program:` names: a file of the workload's folder, or a bare word."""
+    word = fields.text("program")
+    if word is None:
+        return None
+    if fields.text("script") is not None:
+        raise ConfigError(f"{fields.at('program')}: give 'script:' or 'program:', not both.")
+    file = folder / word
+    if file.is_file():
+        return str(file)
+    if "/" in word or file.suffix or word.startswith("~"):
+        raise ConfigError(f"{fields.at('program')}: program {file} does not exist.")
+    return word
 
 
 def _parameters(fields: Fields) -> dict[str, Parameter]:

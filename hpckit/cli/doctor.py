@@ -93,7 +93,7 @@ def _of_site(
     checks += environment_checks(site, timeout_s, collections)
     checks += folder_checks(root, index_path().parent, on_cluster=found is not None)
     spec = JobSpec(
-        target="serial", script=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
+        target="serial", program=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
         executor=executor, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
     checks += attempt("a small job", lambda: script_checks(prepare(spec, root, tell=say_note)))
@@ -127,7 +127,7 @@ def mpi(
     if nodes is not None:
         many, per_node = nodes, trials.RANKS // nodes
     spec = JobSpec(
-        target="mpi", script=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
+        target="mpi", program=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
         nodes=many, tasks_per_node=per_node, launcher="mpirun", site=site, partition=partition,
         account=account, env=env, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
@@ -173,7 +173,7 @@ def gpu(
     if not count:
         raise RequestError(f"--gpus {gpus}: this check needs at least one GPU.")
     spec = JobSpec(
-        target="ddp", script=str(JOBS / "gpu_hello.py"), gpus=count, gpu_type=kind,
+        target="ddp", program=str(JOBS / "gpu_hello.py"), gpus=count, gpu_type=kind,
         nodes=nodes, site=site, partition=partition, account=account, env=env,
         time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip

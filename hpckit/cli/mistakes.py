@@ -88,7 +88,7 @@ def explain(error: Exception, typed: tuple[str, ...]) -> str:
     if message.startswith("Got unexpected extra argument"):
         return _too_many(error, message, command)
     if message.startswith("No such command"):
-        return f"{message} To submit a workload or a script: hpckit submit NAME. {_see(error, '')}"
+        return f"{message} To submit a workload or a program: hpckit submit NAME. {_see(error, '')}"
     said = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     for theirs, ours in _PLAINER.items():
         said = said.replace(theirs, ours)
@@ -137,8 +137,8 @@ def _where_own_words_go(option: str, typed: tuple[str, ...]) -> str:
         at = next((at for at, word in enumerate(typed) if word == option), None)
         rest = words if at is None else [*typed[1:at], *typed[at + len(own) :]]
         line = shlex.join([*rest, "--", *own])
-        return f"Your script's own arguments go last, after `--`: hpckit submit {line}"
-    return f"{_by_set(option, typed)} Your own script's arguments go last, after `--`."
+        return f"Your program's own arguments go last, after `--`: hpckit submit {line}"
+    return f"{_by_set(option, typed)} Your own program's arguments go last, after `--`."
 
 
 def _by_set(option: str, typed: tuple[str, ...]) -> str:
@@ -161,8 +161,8 @@ def _too_many(error: Exception, message: str, command: str) -> str:
     extra = message.partition("argument(s) (")[2].removesuffix(")")
     if command == "submit":
         return (
-            f"submit takes a NAME and a SCRIPT, and there is more: {extra}. Put quotes round a "
-            "path with spaces, commas between values of --array; your script's own arguments go "
+            f"submit takes a NAME and a PROGRAM, and there is more: {extra}. Put quotes round a "
+            "path with spaces, commas between values of --array; your program's own arguments go "
             "last, after `--`."
         )
     if command == "sample":

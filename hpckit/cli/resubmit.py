@@ -128,7 +128,7 @@ def single_task(spec: JobSpec, run: Run) -> JobSpec:
     if not array:
         return spec
     keys = [text.partition("=")[0].replace("_", "-") for text in spec.array]
-    if spec.script is None:
+    if spec.of_workload:
         known = run.record["parameters"]
         if missing := [key for key in keys if key not in known]:
             raise RequestError(f"Run {run.run_id} records no parameter {missing[0]!r}: damaged?")

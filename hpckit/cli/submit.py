@@ -1,4 +1,4 @@
-"""`hpckit submit`: a workload, or one's own script under a strategy."""
+"""`hpckit submit`: a workload, or one's own program under a strategy."""
 
 from typing import Annotated
 
@@ -25,13 +25,13 @@ from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.errors import RequestError
 from hpckit.job.checks import CHECKS
+from hpckit.job.program import typed_program
 from hpckit.job.spec import JobSpec
-from hpckit.paths import typed_path
 from hpckit.submission.model import Submission, render_script
 from hpckit.submission.prepare import prepare
 from hpckit.text import parse_minutes
 
-# Few scripts have options of these names.
+# Few programs have options of these names.
 _HPCKITS = frozenset(
     {
         "--nodes",
@@ -54,15 +54,20 @@ def add_to(app: typer.Typer) -> None:
 def submit(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A workload; or with SCRIPT a strategy.")
+        str, typer.Argument(metavar="NAME", help="A workload; or with PROGRAM a strategy.")
     ],
-    script: Annotated[
+    program: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SCRIPT]",
-            help="Your own script; NAME is then serial, "
-            "dp, ddp, mirrored or mpi. Its arguments go after `--`.",
+            metavar="[PROGRAM]",
+            help="Your own program: a Python file, an executable, a .sh, .R or .jl file, or a word "
+            "such as lmp that the environment provides. NAME is then serial, dp, ddp, mirrored or "
+            "mpi. Its arguments go after `--`.",
         ),
+    ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option("--module", "-m", metavar="MODULE", help="A Python module, as PROGRAM."),
     ] = None,
     nodes: NodesOption = None,
     gpus: GpusOption = None,
@@ -128,12 +133,13 @@ def submit(
         typer.Option(metavar="CHECK", help=f"Switch a check off: {', '.join(CHECKS)}."),
     ] = None,
 ) -> None:
-    """Submit a workload, or your own script, as one job or an array; return at once."""
+    """Submit a workload, or your own program, as one job or an array; return at once."""
     _say_swallowed(context.obj or ())
     gpu_type, gpu_count = parse_gpus(gpus)
     spec = JobSpec(
         target=name,
-        script=None if script is None else str(typed_path(script)),
+        program=None if program is None else typed_program(program),
+        module=module,
         args=tuple(context.obj or ()),
         settings=tuple(settings or ()),
         array=tuple(array or ()),
@@ -177,7 +183,7 @@ def submit(
 
 
 def _say_swallowed(own_words: tuple[str, ...]) -> None:
-    """Say of options that are hpckit's by their names, and stand where the script gets them."""
+    """Say of options that are hpckit's by their names, and stand where the program gets them."""
     swallowed = [word for word in own_words if word.partition("=")[0] in _HPCKITS]
     if swallowed:
         note(

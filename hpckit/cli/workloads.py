@@ -69,7 +69,8 @@ def _record(workload: Workload) -> dict[str, object]:
         "name": workload.name,
         "description": workload.description,
         "strategy": workload.strategy,
-        "script": str(workload.script),
+        "script": str(workload.script) if workload.script else None,
+        "program": workload.started,
         "parameters": {
             row.name: {**{key: getattr(row, key) for key in keys}, "choices": list(row.choices)}
             for row in workload.parameters.values()
@@ -81,7 +82,7 @@ def _page(workload: Workload) -> str:
     head = [
         f"{workload.name}: {workload.description}",
         f"  strategy  {workload.strategy}",
-        f"  script    {workload.script}",
+        f"  {'script ' if workload.script else 'program'}   {workload.started}",
         f"  submit    {_line(workload)}",
         "",
     ]

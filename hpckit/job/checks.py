@@ -4,16 +4,16 @@ from hpckit.documents import nearest
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.job import Job
-from hpckit.job.program import not_python
 from hpckit.job.spec import JobSpec
 from hpckit.sites import Partition
 from hpckit.strategies import STRATEGIES
 from hpckit.text import format_minutes
 
 CHECKS = (
-    "script", "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node",
+    "program", "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node",
     "launcher", "account", "collections", "shared-runs", "after",
 )  # fmt: skip
+_RENAMED = {"script": "program"}  # since hpckit starts any program
 
 
 def off_switch(check: str) -> str:
@@ -27,30 +27,33 @@ def check_job(job: Job, spec: JobSpec, partition: Partition | None) -> None:
     Raises:
         PlanError: the plan breaks a limit. RequestError: --skip-check names no check.
     """
-    for check in spec.skip_checks:
+    skipped = {_RENAMED.get(check, check) for check in spec.skip_checks}
+    for check in sorted(skipped):
         if check not in CHECKS:
             raise RequestError(f"Unknown --skip-check {check!r}. {nearest(check, CHECKS)}")
-    refusals = {"script": why} if (why := not_python(job.script)) else {}
+    refusals = {"program": why} if (why := job.program.fault) else {}
     refusals |= dict(_shape_refusals(job, spec))
     if job.executor == "slurm":
         limits = partition or Partition(name="")
         # GPUs first: too many of them also ask for too many CPUs, which nobody typed.
         refusals |= dict(_gpu_refusals(job, spec, limits)) | dict(_limit_refusals(job, limits))
     for check, message in refusals.items():
-        if check not in spec.skip_checks:
+        if check not in skipped:
             raise PlanError(f"{message} {off_switch(check)}")
 
 
 def _shape_refusals(job: Job, spec: JobSpec) -> list[tuple[str, str]]:
     found = []
-    if job.nodes > 1 and not job.strategy.multi_node:
+    on_each = job.strategy.name == "serial" and spec.tasks_per_node == 1
+    if job.nodes > 1 and not job.strategy.multi_node and not on_each:
         several = [name for name, row in STRATEGIES.items() if row.multi_node]
         found.append(
             (
                 "multi-node",
                 f"Strategy {job.strategy.name!r} is one process on one node; --nodes {job.nodes} "
                 f"would leave {job.nodes - 1} idle. Use --nodes 1, or a strategy over nodes: "
-                f"{', '.join(several)}.",
+                f"{', '.join(several)}. For one process on each node, as launchers of others need "
+                "it: strategy serial with --tasks-per-node 1.",
             )
         )
     if (

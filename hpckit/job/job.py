@@ -1,10 +1,10 @@
 """The plan as a value."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from hpckit.documents import Scalar
 from hpckit.environments import Environment
+from hpckit.job.program import Program
 from hpckit.launchers import Launcher, Shape
 from hpckit.sites import Site
 from hpckit.strategies import Strategy
@@ -24,7 +24,7 @@ class Job:
     """One job, or one array of jobs, fully worked out.
 
     Attributes:
-        command: argv that runs the script by hand with its arguments, python first.
+        command: argv that runs the program by hand with its arguments.
         tasks: one argument tuple per array task; a single empty one when there is no array.
         device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
     """
@@ -36,7 +36,7 @@ class Job:
     launcher: Launcher
     workload: Workload | None
     environment: Environment
-    script: Path
+    program: Program
     command: tuple[str, ...]
     tasks: tuple[tuple[str, ...], ...]
     task_settings: tuple[dict[str, Scalar], ...]

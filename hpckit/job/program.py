@@ -20,15 +20,21 @@ _PYTHON_NAMES = frozenset((".py", ".pyw", ".pyz", ".pyc"))
 # What starts a file of such a name that may not be started by itself.
 _STARTERS = {
     **dict.fromkeys((".sh", ".bash", ".slurm", ".sbatch"), "bash"),
-    **{".zsh": "zsh", ".ksh": "ksh", ".csh": "csh", ".tcsh": "tcsh"},
-    **{".r": "Rscript", ".jl": "julia", ".pl": "perl", ".rb": "ruby", ".lua": "lua"},
+    **dict.fromkeys((".csh", ".tcsh"), "tcsh"),
+    ".zsh": "zsh",
+    ".ksh": "ksh",
+    ".r": "Rscript",
+    ".jl": "julia",
+    ".pl": "perl",
+    ".rb": "ruby",
+    ".lua": "lua",
 }
 _SOURCES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu", ".f", ".f90", ".rs", ".go", ".java"))
 _PYTHON_LINE = re.compile(rb"python|pypy|\buv\b|\btorchrun\b|\baccelerate\b|\bsage\b")
 # How pip starts a script whose Python has a long path: sh reads one word here, Python a string.
 _BOTH = re.compile(rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )")
 # The Python that pip, or conda, wrote into a program that it installed.
-_ITS_PYTHON = re.compile(rb"(?:#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+")
+_ITS_PYTHON = re.compile(rb"(?:\A#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+")
 _SBATCH = re.compile(rb"^#SBATCH\s", re.MULTILINE)
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _PYTHONS = ("python", "python3")
@@ -136,7 +142,7 @@ def find_program(text: str, environment: Environment) -> Program:
     if is_folder(path):
         raise RequestError(f"Program {word!r} is a folder. Give the path of your program.")
     if is_file(path):
-        return _file(path)
+        return read_program(path)
     near = nearest_name(path)
     hint = f"Did you mean {near!r}?" if near else "Give the path of your program."
     python = path.suffix.lower() in _PYTHON_NAMES
@@ -175,8 +181,8 @@ def _is_here(word: str, environment: Environment) -> bool:
     return shell.which(word) is not None or bool(beside and is_program(beside))
 
 
-def _file(path: Path) -> Program:
-    """Return how a file is started."""
+def read_program(path: Path) -> Program:
+    """Return how a file that is there is started."""
     suffix, may_start, word = path.suffix.lower(), is_program(path), str(path)
     if suffix in _PYTHON_NAMES:
         return Program(kind=ProgramKind.PYTHON, word=word, file=path)
@@ -211,8 +217,8 @@ def _names_python(start: bytes) -> bool:
 
 def _is_beside_its_python(path: Path, start: bytes) -> bool:
     """Say whether a program is one that pip or conda has put beside the Python it belongs to."""
-    found = _ITS_PYTHON.search(start)
-    return found is not None and Path(found[1].decode(errors="replace")) == path.parent
+    found = (match[1].decode(errors="replace") for match in _ITS_PYTHON.finditer(start))
+    return any(Path(folder) == path.parent for folder in found)
 
 
 def _starter(suffix: str, start: bytes) -> tuple[str, ...]:

@@ -1,15 +1,15 @@
 """From a request to a plan."""
 
 import itertools
-from pathlib import Path
 
 from hpckit.documents import Scalar, nearest
+from hpckit.environments import Environment
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.checks import check_job, off_switch
 from hpckit.job.job import Job, Machine
+from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.job.spec import JobSpec
 from hpckit.launchers import find_launcher
-from hpckit.paths import is_file, is_folder, nearest_name, typed_path
 from hpckit.sites import Partition, Site
 from hpckit.strategies import Strategy, find_strategy
 from hpckit.workloads import Workload, split_setting
@@ -39,8 +39,8 @@ def resolve(
     nodes = spec.nodes or 1
     gpus = _gpus_per_node(spec, workload, strategy, machine)
     tasks_per_node = (gpus or spec.tasks_per_node or 1) if strategy.rank_per_gpu else 1
-    script = _script(spec, workload)
     environment = site.find_environment(spec.env or (workload.environment if workload else None))
+    program = _program(spec, workload, environment)
     settings = workload.parse_settings(spec.settings) if workload else {}
     task_settings = _array_settings(spec, workload)
     device, more_notes = _device(machine, nodes, gpus, strategy)
@@ -48,17 +48,16 @@ def resolve(
     several = machine is not None and ranks > 1
     more_notes += _crowd(machine, ranks)
     job = Job(
-        name=spec.name or (workload.name if workload else script.stem),
+        name=spec.name or (workload.name if workload else program.name),
         executor="slurm" if machine is None else "local",
         site=site,
         strategy=strategy,
         launcher=find_launcher(_launcher_name(spec, workload, strategy, local=several)),
         workload=workload,
         environment=environment,
-        script=script,
+        program=program,
         command=(
-            *environment.command(python),
-            str(script),
+            *program.command(environment, python),
             *_arguments(spec, workload, settings),
         ),
         tasks=tuple(_task_arguments(values, workload) for values in task_settings),
@@ -84,7 +83,7 @@ def resolve(
         sample_interval_s=spec.sample_interval_s,
         handles_stop_signal=bool(workload and workload.handles_stop_signal),
         device=device,
-        notes=(*notes, *more_notes),
+        notes=(*notes, *more_notes, *program.notes),
     )
     check_job(job, spec, partition)
     return job
@@ -125,16 +124,14 @@ def _gpus_per_node(
     return 0 if strategy.mpi or (machine is not None and not machine.gpus) else 1
 
 
-def _script(spec: JobSpec, workload: Workload | None) -> Path:
+def _program(spec: JobSpec, workload: Workload | None, environment: Environment) -> Program:
+    if workload and workload.script:
+        return read_program(workload.script)
     if workload:
-        return workload.script
-    script = typed_path(spec.script or "")
-    if not is_file(script):
-        fault = "is a folder" if is_folder(script) else "does not exist"
-        near = nearest_name(script)
-        hint = f"Did you mean {near!r}?" if near else "Give the path of your script."
-        raise RequestError(f"Script {str(script)!r} {fault}. {hint}")
-    return script
+        return find_program(workload.program or "", environment)
+    if spec.module is not None:
+        return find_module(spec.module)
+    return find_program(spec.program or "", environment)
 
 
 def _arguments(
@@ -144,7 +141,7 @@ def _arguments(
         if spec.settings:
             raise RequestError(
                 f"--set {spec.settings[0]} is for workloads; "
-                "give your own script its arguments after `--`."
+                "give your own program its arguments after `--`."
             )
         return spec.args
     values = {name: row.default for name, row in workload.parameters.items()} | settings

@@ -225,7 +225,7 @@ def _site_and_workload(
 
 def _provenance(job: Job, place: RunPlace, used: Sequence[tuple[str, Found]]) -> list[str]:
     """Return the comment at a script's top: what it is, and every file of a collection in it."""
-    what = f"workload {job.workload.name}" if job.workload else f"script {job.script}"
+    what = f"workload {job.workload.name}" if job.workload else job.program.what
     lines = [
         f"hpckit {__version__}: {what}, strategy {job.strategy.name}, run {place.run_id}",
         f"{job.nodes} node(s) x {job.tasks_per_node} rank(s), {job.total_gpus} GPU(s) in all, "

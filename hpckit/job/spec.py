@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hpckit.errors import RequestError
@@ -22,13 +23,15 @@ class JobSpec:
     """One `hpckit submit`, before any arithmetic. None means: not asked, let site and workload say.
 
     Attributes:
-        target: a workload's name, or a strategy when `script` is given.
+        target: a workload's name, or a strategy when `program` or `module` is given.
+        program: a path, or a bare word that is looked up on the node. module: as of `python -m`.
         settings: `--set` texts; array: `--array` texts, in order.
         gpus: GPUs per node. time_min: minutes. mem_gb: GB per node. sample_interval_s: 0 is off.
     """
 
     target: str
-    script: str | None = None
+    program: str | None = None
+    module: str | None = None
     args: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     array: tuple[str, ...] = ()
@@ -59,6 +62,11 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot stand in a script, once, at the door."""
+        if self.program is not None and self.module is not None:
+            raise RequestError(
+                f"Both a program, {self.program!r}, and -m {self.module} are given. Arguments go "
+                "after `--`."
+            )
         for field in _WORDS:
             value = getattr(self, field)
             if value is not None and not _WORD.fullmatch(value):
@@ -77,6 +85,11 @@ class JobSpec:
             if value is not None and not least <= value < math.inf:
                 option = field.removesuffix("_min").removesuffix("_s").replace("_", "-")
                 raise RequestError(f"--{option} {value} must be at least {least}.")
+
+    @property
+    def of_workload(self) -> bool:
+        """Whether `target` is a workload, not a strategy."""
+        return self.program is None and self.module is None
 
 
 _LEAST = {
@@ -98,6 +111,9 @@ def spec_from_record(record: object) -> JobSpec:
     Raises:
         RequestError: the record has keys this version does not know, or values of other types.
     """
+    if isinstance(record, Mapping) and "script" in record:  # as it was called in 0.1
+        record = {"program": record["script"], **record}
+        del record["script"]
     try:
         return rebuild(JobSpec, record)
     except DamagedFileError as error:

@@ -17,8 +17,8 @@ _DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/k
 
 
 def script_command(task: Task) -> tuple[str, ...]:
-    """Return the argv of one rank's script; an MPI script is run by `mpi_script`."""
-    if not task.mpi:
+    """Return the argv of one rank's program; a Python script of MPI is run by `mpi_script`."""
+    if not (task.mpi and task.by_python):
         return task.command
     return (*task.python, "-c", mpi_script.STARTER, *task.command[len(task.python) :])
 

@@ -33,24 +33,37 @@ _GRACE_S = 5.0
 
 
 def run(path: str) -> None:
-    """Run the script at `path` as `python path` would."""
-    main = sys.modules["__main__"].__dict__
+    """Run the script at `path` as `python path` would; `-m`: the module that is named next."""
+    module = path == "-m"
     if not getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, str(Path(path).resolve().parent))
-    loader = SourceFileLoader("__main__", path)
-    main.update(__file__=path, __cached__=None, __loader__=loader, __doc__=None)
+        sys.path.insert(0, str(Path.cwd() if module else Path(path).resolve().parent))
     atexit.register(_leave)  # the first one registered is the last one called
     try:
-        exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), main)  # noqa: S102
+        _run_module(sys.argv.pop(1)) if module else _run_file(path)
     except SystemExit as request:
         _failed(_status_of(request.code))
         raise
     except BaseException as error:  # noqa: BLE001  # as the interpreter itself does
-        # Without the frame of this file, as users know their tracebacks.
+        # Without the frames of this file, as users know their tracebacks.
         trace = error.__traceback__ and error.__traceback__.tb_next
+        trace = trace and trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         _failed(130 if isinstance(error, KeyboardInterrupt) else 1)
         sys.exit(_status[0])
+
+
+def _run_file(path: str) -> None:
+    main = sys.modules["__main__"].__dict__
+    loader = SourceFileLoader("__main__", path)
+    main.update(__file__=path, __cached__=None, __loader__=loader, __doc__=None)
+    exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), main)  # noqa: S102
+
+
+def _run_module(name: str) -> None:
+    """Run a module as `python -m` does: in `__main__`, with its file as the first argument."""
+    import runpy  # noqa: PLC0415  # few scripts are modules
+
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # what -m calls
 
 
 _status = [0]

@@ -20,8 +20,9 @@ class Task:
     """One job's payload.
 
     Attributes:
-        command: argv of one rank, python first.
+        command: argv of one rank.
         python: argv that starts the environment's python, for `-m torch.distributed.run`.
+        by_python: `command` begins with `python`, and goes on with a script or `-m` and a module.
         device: cuda or cpu; None lets the node decide.
         mpi: whether the ranks are MPI's.
         replicas: GPUs that one process was to use; on the CPU, it makes as many logical replicas.
@@ -48,6 +49,7 @@ class Task:
     replicas: int = 1
     sources_only: str | None = None
     cpus_per_task: int | None = None
+    by_python: bool = True
 
     @property
     def folder(self) -> Path:

@@ -86,7 +86,7 @@ def _asked_for(spec: JobSpec) -> frozenset[str]:
     """Return the files that a request names, by their paths in a collection."""
     template = spec.template
     names = {f"templates/{template}", f"templates/slurm/{template}.sh.j2"}
-    if spec.script is None:
+    if spec.of_workload:
         spellings = (spec.target.replace("_", "-"), spec.target.replace("-", "_"))
         names |= {f"workloads/{name}/workload.yaml" for name in (spec.target, *spellings)}
     if spec.site:
@@ -124,24 +124,30 @@ def _with_mpi(
 
 
 def _workload(spec: JobSpec, collections: tuple[Collection, ...]) -> Workload | None:
-    if spec.script is None:
+    if spec.of_workload:
         known = {name.replace("-", "_") for name in list_workloads(collections)}
         key = spec.target.replace("-", "_")
         if key not in known and spec.target in STRATEGIES:
             raise RequestError(
                 f"{spec.target!r} is a strategy, and no workload has that name: give "
-                f"your script, as in `hpckit submit {spec.target} train.py`."
+                f"your program, as in `hpckit submit {spec.target} train.py`."
             )
         return load_workload(spec.target, collections)
-    if spec.target not in STRATEGIES and Path(spec.script).name in STRATEGIES:
-        line = shlex.join([Path(spec.script).name, spec.target])
-        raise RequestError(f"The strategy comes first, then the script: hpckit submit {line}")
     if spec.target not in STRATEGIES:
-        raise RequestError(
-            f"{spec.target!r} is not a strategy; a script needs one of {', '.join(STRATEGIES)}: "
-            f"hpckit submit ddp {spec.script}. A workload's arguments go after `--`."
-        )
+        raise RequestError(_no_strategy(spec))
     return None
+
+
+def _no_strategy(spec: JobSpec) -> str:
+    name = Path(spec.program or "").name
+    if name in STRATEGIES:
+        line = shlex.join([name, spec.target])
+        return f"The strategy comes first, then the script: hpckit submit {line}"
+    program = f"-m {spec.module}" if spec.module is not None else spec.program
+    return (
+        f"{spec.target!r} is not a strategy; a program needs one of {', '.join(STRATEGIES)}: "
+        f"hpckit submit ddp {program}. A workload's arguments go after `--`."
+    )
 
 
 def choose_executor(word: str, *, preview: bool) -> str:

@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
+from hpckit.files import DamagedFileError
 from hpckit.gitfiles import code_version
 from hpckit.job.job import Job
 from hpckit.payload.task import Task
@@ -43,8 +45,9 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "workload": _workload_record(job),
         "templates": [template_record(found) for found in rendered.templates],
         "collections": [collection_record(row) for row in submission.collections],
-        "code": _code(job),
-        "script_hash": content_hash(job.script),
+        "code": _code(job, submission.place.cwd),
+        "program": {"kind": str(job.program.kind), "word": job.program.word},
+        "script_hash": _hash(job.program.file),
     }
 
 
@@ -82,10 +85,21 @@ def _origin(found: Found | None) -> dict[str, str]:
     return {"collection": found.collection.label(), "revision": found.collection.revision}
 
 
-def _code(job: Job) -> dict[str, Any] | None:
-    """Return the git version of the user's code; an added collection's revision says more."""
+def _code(job: Job, cwd: str) -> dict[str, Any] | None:
+    """Return the git version of the user's code; an added collection's revision says more.
+
+    It is that of the program's file, else of the folder of submission.
+    """
     found = job.workload.found if job.workload else None
-    return None if found and found.collection.source else code_version(job.script)
+    return None if found and found.collection.source else code_version(Path(cwd, job.program.word))
+
+
+def _hash(file: Path | None) -> str | None:
+    """Return the hash of a program's file; None: there is none here, or it may not be read."""
+    try:
+        return content_hash(file) if file else None
+    except (OSError, DamagedFileError):
+        return None
 
 
 def _workload_record(job: Job) -> dict[str, Any] | None:

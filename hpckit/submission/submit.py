@@ -166,6 +166,8 @@ def _task(submission: Submission, index: int) -> Task:
     job, place = submission.job, submission.place
     run_id = f"{place.run_id}_{index}" if job.is_array else place.run_id
     site = job.site
+    python = job.environment.command(own_python()[0])
+    command = (*job.command, *job.tasks[index])
     return Task(
         run_dir=str(place.dir.parent / run_id),
         run_id=run_id,
@@ -173,8 +175,9 @@ def _task(submission: Submission, index: int) -> Task:
         launcher=job.launcher.name,
         nodes=job.nodes,
         tasks_per_node=job.tasks_per_node,
-        command=(*job.command, *job.tasks[index]),
-        python=job.environment.command(own_python()[0]),
+        command=command,
+        python=python,
+        by_python=job.program.is_python(command[len(python) :]),
         device=job.device,
         mpi=job.strategy.mpi,
         mpirun=(*site.mpirun.split(), *site.mpirun_args),

@@ -144,7 +144,7 @@ def test_no_program_runs(cli, here, trap, attack, monkeypatch) -> None:
     (here / "ran").unlink(missing_ok=True)  # git itself made the attack ready
     code_version(root / "train.py")
     assert not (here / "ran").exists()
-    spec = JobSpec(target="serial", script=str(root / "train.py"), executor="local")
+    spec = JobSpec(target="serial", program=str(root / "train.py"), executor="local")
     make_run(here / "runs", job_id="local-1", executor="local", cwd=str(root),
              spec=asdict(spec), code={"commit": "a" * 40, "dirty": False})  # fmt: skip
     monkeypatch.chdir(root)

@@ -14,6 +14,7 @@ from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import ConfigError, HpckitError, RequestError, TemplateError
 from hpckit.job import script
 from hpckit.job.job import Job, Machine
+from hpckit.job.program import Program, ProgramKind
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_context, make_script
 from hpckit.job.spec import JobSpec
@@ -51,7 +52,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def job(value: str, environment: Environment, machine: Machine | None = None, **site: Any) -> Job:
     """Give a plan in which every text that can be a value of somebody's is `value`."""
-    spec = JobSpec(target="ddp", script=__file__, gpus=2, nodes=2, env="here", max_requeues=1)
+    spec = JobSpec(target="ddp", program=__file__, gpus=2, nodes=2, env="here", max_requeues=1)
     here = replace(SITE, environments={"here": environment}, **site)
     made = resolve(spec, here, None, python="recorder", machine=machine)
     one = made.environment.command("recorder")
@@ -65,7 +66,7 @@ def job(value: str, environment: Environment, machine: Machine | None = None, **
             env={"PLAIN": value, "OTHER": value},
             srun_args=(value, f"--bcast={value}"),
         ),
-        script=Path(f"/code/{value}.py"),
+        program=Program(kind=ProgramKind.PYTHON, word=f"/code/{value}.py"),
         command=(*one, f"/code/{value}.py", value, f"--x={value}"),
     )
 
@@ -188,7 +189,8 @@ def test_every_control_character_is_refused(value: str) -> None:
 def test_control_characters_in_comments_are_spelt_out(collections, value) -> None:
     harmless = job(MARK, ENVIRONMENTS["none"](MARK))
     command = ("python", value, f"--x={value}")
-    there = replace(harmless, script=Path(f"/code/x{value}.py"), command=command)
+    program = Program(kind=ProgramKind.PYTHON, word=f"/code/x{value}.py")
+    there = replace(harmless, program=program, command=command)
     text = make_script(there, place(MARK), collections).text
     assert f"--comment={MARK}" in options(text)
     assert all(line.isprintable() for line in text.splitlines())
@@ -228,7 +230,7 @@ def test_values_of_arrays_never_enter_the_script() -> None:
 
     def context(word: str) -> dict[str, Any]:
         array = (f"key={word.replace(',', '')}x",)
-        spec = JobSpec(target="ddp", script=__file__, gpus=0, array=array, name=MARK)
+        spec = JobSpec(target="ddp", program=__file__, gpus=0, array=array, name=MARK)
         return make_context(resolve(spec, SITE, None, python="recorder"), place(MARK))
 
     for value in [*PRINTABLE, *UNPRINTABLE]:
@@ -254,8 +256,8 @@ def test_a_dependency_is_a_number_or_a_run(cli, here, word: str) -> None:
 @pytest.mark.parametrize("value", [*PRINTABLE, *UNPRINTABLE])
 def test_an_error_of_ours_never_leaves_python(value: str) -> None:
     """What a colleague wrote in run.json, or a user typed, is refused by us or taken."""
-    for name in ("target", "script", "template", "env", "launcher"):
-        spec = JobSpec(target="ddp", script=__file__, gpus=0)
+    for name in ("target", "program", "template", "env", "launcher"):
+        spec = JobSpec(target="ddp", program=__file__, gpus=0)
         try:
             made = resolve(replace(spec, **{name: value}), SITE, None, python="python")
             find_template(made.template, (BUILTIN,))

@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Site, dict[str, Any]]] = {
     "alvis": (ALVIS, {"nodes": 2, "gpus": 4, "gpu_type": "A100", "account": "NAISS2026-1-1"}),
     "array": (GENERIC, {"array": ("lr=0.1,0.01,0.001",), "parallel": 2, "max_requeues": 1}),
     "torchrun": (GENERIC, {"nodes": 2, "gpus": 4, "launcher": "torchrun", "cpus_per_task": 8}),
-    "mpirun": (BOX, {"target": "mpi", "script": "+", "nodes": 2, "tasks_per_node": 8,
+    "mpirun": (BOX, {"target": "mpi", "program": "+", "nodes": 2, "tasks_per_node": 8,
                      "launcher": "mpirun", "max_requeues": 2}),
     "conda": (replace(BOX, environment="conda"), {"gpus": 2, "mem_gb": 64}),
     "venv": (replace(BOX, environment="venv"), {"gpus": 2, "name": "it's $(odd)"}),
@@ -67,10 +67,10 @@ CASES: dict[str, tuple[Site, dict[str, Any]]] = {
 
 def script(name: str) -> str:
     site, asked = CASES[name]
-    if asked.get("script"):
-        asked = {**asked, "script": str(builtin_folder() / "workloads" / "ddp" / "train.py")}
+    if asked.get("program"):
+        asked = {**asked, "program": str(builtin_folder() / "workloads" / "ddp" / "train.py")}
     spec = JobSpec(**{"target": "ddp", **asked})
-    workload = None if spec.script else load_workload("ddp", (BUILTIN,))
+    workload = load_workload("ddp", (BUILTIN,)) if spec.of_workload else None
     machine = Machine() if name == "local" else None
     job = resolve(spec, site, workload, python=own_python()[0], machine=machine)
     place = RunPlace(

@@ -60,7 +60,7 @@ def job(
     **asked: object,
 ) -> Job:
     script = None if workload else SCRIPT
-    spec = JobSpec(target=target, script=script, **asked)  # type: ignore[arg-type]
+    spec = JobSpec(target=target, program=script, **asked)  # type: ignore[arg-type]
     return resolve(spec, site, workload, python="/py", machine=machine)
 
 
@@ -197,7 +197,7 @@ def test_what_cannot_run_is_refused_and_each_check_has_its_switch(check, asked, 
 def test_every_check_has_a_case_here() -> None:
     # No limits of a plan: tests/unit/test_collections_added.py, tests/security/test_run_root.py,
     # tests/unit/test_after.py, tests/unit/test_typed.py, tests/unit/test_program.py.
-    others = {"script", "gpu-type", "collections", "shared-runs", "after", "account"}
+    others = {"program", "gpu-type", "collections", "shared-runs", "after", "account"}
     assert {row[0] for row in REFUSED} | others == set(CHECKS)
 
 

@@ -27,7 +27,7 @@ SITE = Site(name="box", partition="gpu", account="acc", qos="high")
 
 
 def job(site: Site = SITE, machine: Machine | None = None, **asked: Any) -> Job:
-    spec = JobSpec(**{"target": "ddp", "script": __file__, **asked})
+    spec = JobSpec(**{"target": "ddp", "program": __file__, **asked})
     return resolve(spec, site, None, python="/py", machine=machine)
 
 
