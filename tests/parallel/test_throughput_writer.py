@@ -27,7 +27,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.delenv("RANK", raising=False)
-    throughput_writer._summary_writer.cache_clear()
+    throughput_writer._say_once.cache_clear()
     return Clock()
 
 
@@ -153,7 +153,7 @@ def test_without_tensorboard_one_line_says_so(
         assert not (tmp_path / name / "tensorboard").exists()
     (said,) = capsys.readouterr().out.splitlines()
     assert said.startswith("TensorBoard is not here (pip install tensorboard)")
-    throughput_writer._summary_writer.cache_clear()
+    throughput_writer._say_once.cache_clear()
 
 
 def test_gpus_are_named_and_waited_for(
