@@ -23,8 +23,9 @@ from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.explain import explain
 from hpckit.stats.advice.loading import find_rule
-from hpckit.stats.document import SCHEMA_FILE, job_document
+from hpckit.stats.document import job_document
 from hpckit.stats.js1 import jobstats_record
+from hpckit.stats.json_schema import json_schema
 from hpckit.stats.merge import utilization_coverage
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.known import enough
@@ -87,7 +88,7 @@ def stats(
     1 below --fail-under; 2 no such job; 3 Slurm does not answer.
     """
     if schema:
-        show_text(SCHEMA_FILE.read_text(encoding="utf-8"))
+        show_text(json_schema())
         return
     if explain_rule is not None:
         say(explain(find_rule(explain_rule, rules_for(None))))

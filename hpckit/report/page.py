@@ -1,6 +1,6 @@
 """`hpckit stats JOBID`: one job on one screen of 80 columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hpckit.report.rows import gpu_rows, node_rows
@@ -16,10 +16,13 @@ from hpckit.report.view import (
     percent,
     readable,
     size,
+    with_unit,
 )
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import DRIVER, Severity
 from hpckit.stats.merge import utilization_coverage
+from hpckit.stats.metric import Metric
+from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import JobUse
@@ -133,6 +136,7 @@ def _figures(job: JobUse, style: Style) -> Iterator[str]:
         or _unmeasured(job),
         style,
     )
+    yield from _metrics(NODE, job, style)
     yield from _totals(job)
 
 
@@ -161,8 +165,19 @@ def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
         + _of(summary.gpu_memory_peak_bytes, summary.gpu_memory_total_bytes),
         style,
     )
-    if summary.sm_active_percent is not None:
-        yield _bar("SM activity", summary.sm_active_percent, "", style)
+    yield from _metrics(GPU, job, style)
+
+
+def _metrics(metrics: Iterable[Metric], job: JobUse, style: Style) -> Iterator[str]:
+    """Yield the figures that have a line of their own, where they are known."""
+    for metric in metrics:
+        value = getattr(job.summary, metric.in_summary) if metric.in_summary else None
+        if not metric.on_page or value is None:
+            continue
+        if metric.in_summary and metric.in_summary.endswith("_percent"):
+            yield _bar(metric.title, value, "", style)
+        else:
+            yield f"{metric.title:<{_LABEL}}{with_unit(metric.in_summary or '', value)}"
 
 
 def _bar(

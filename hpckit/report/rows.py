@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from hpckit.report.view import WIDTH, Style, blocks, cut, duration, percent, size
+from hpckit.stats.metric import Metric
+from hpckit.stats.metric_table import GPU
 from hpckit.stats.summary.known import enough
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse
@@ -20,14 +22,13 @@ def gpu_rows(
     gpus = sorted(job.per_gpu, key=lambda gpu: (gpu.host, gpu.index or 0))
     shown = gpus if everything or len(gpus) <= _MOST_GPUS else _worst(gpus)
     width = min(max(len(_label(gpu)) for gpu in shown), 22)
-    sm = any(gpu.sm_active_percent is not None for gpu in shown)
+    more = [row for row in GPU if row.column and any(_of(row, gpu) is not None for gpu in shown)]
     partly = any(
         gpu.covered_percent is not None and not enough(gpu.covered_percent) for gpu in gpus
     )
     head = f"{'GPU':<{width}}  {'util':>5} {'idle':>5} {'mem':>5}"
-    head += (
-        (f" {'SM':>5}" if sm else "") + f" {'W':>5}" + (f" {'read':>5}" if partly else "") + "  "
-    )
+    head += "".join(f" {row.column:>5}" for row in more)
+    head += f" {'W':>5}" + (f" {'read':>5}" if partly else "") + "  "
     yield ""
     room = WIDTH - len(head)
     timeline = timelines[-1] if timelines else None
@@ -35,7 +36,7 @@ def gpu_rows(
     for gpu in shown:
         line = f"{cut(_label(gpu), width):<{width}}  {_short(gpu.utilization_percent)} "
         line += f"{_short(gpu.idle_percent)} {_short(gpu.memory_used_percent)}"
-        line += f" {_short(gpu.sm_active_percent)}" if sm else ""
+        line += "".join(f" {_short(_of(row, gpu), row)}" for row in more)
         watts = f"{gpu.power_watts_mean:.0f}" if gpu.power_watts_mean is not None else "?"
         line += f" {watts:>5}" + (f" {_short(gpu.covered_percent)}" if partly else "")
         yield line + "  " + blocks(_line(gpu, timeline), room, style)
@@ -85,8 +86,17 @@ def _label(gpu: GpuUse) -> str:
     return in_line(f"{gpu.host} {index}") + (" MIG" if gpu.mig else "")
 
 
-def _short(value: float | None) -> str:
-    return f"{'?':>5}" if value is None else f"{value:>4.0f}%"
+def _of(metric: Metric, gpu: GpuUse) -> float | None:
+    value: float | None = getattr(gpu, metric.figure or "")
+    return value
+
+
+def _short(value: float | None, metric: Metric | None = None) -> str:
+    """Return a figure in five letters, a share in percent."""
+    if value is None:
+        return f"{'?':>5}"
+    share = metric is None or (metric.figure or "").endswith("_percent")
+    return f"{value:>4.0f}%" if share else f"{value:>5.4g}"
 
 
 def _line(gpu: GpuUse, timeline: Timeline | None) -> tuple[float | None, ...]:

@@ -121,6 +121,17 @@ def duration(seconds: float | None) -> str:
     return "?" if seconds is None else format_seconds(seconds)
 
 
+_UNITS = {"watts": "W", "joules": "J", "c": "°C", "s": "s", "mhz": "MHz"}
+
+
+def with_unit(name: str, value: float) -> str:
+    """Return a figure as its name's ending says: `71 °C`, `4.0 GiB`, `63 %`."""
+    unit = name.rpartition("_")[2]
+    if unit in ("percent", "bytes"):
+        return percent(value) if unit == "percent" else size(value)
+    return f"{value:.4g} {_UNITS.get(unit, '')}".rstrip()
+
+
 def fold(text: str, width: int, first: str, rest: str) -> list[str]:
     """Break text into lines of at most `width`, with what they begin with."""
     return textwrap.wrap(

@@ -1,11 +1,10 @@
 """A job's account as one JSON document: the public contract of `hpckit stats --json`.
 
-`schema/stats.schema.json` describes every key; figures that are not known are null.
+`json_schema` describes every key; figures that are not known are null.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from hpckit.stats.advice.engine import Advice
@@ -14,7 +13,6 @@ from hpckit.stats.summary.timeline import Timeline
 from hpckit.stats.summary.values import JobUse
 
 SCHEMA = 1
-SCHEMA_FILE = Path(__file__).parent / "schema" / "stats.schema.json"
 _FIRST = ("job_id", "run_id", "user", "account", "partition", "state")
 
 

@@ -13,11 +13,10 @@ import pytest
 from hpckit.cli import stats
 from hpckit.errors import JobError
 from hpckit.report.view import Style, blocks, style_of
-from hpckit.stats.document import SCHEMA_FILE
 from hpckit.stats.js1 import decode, encode
 from hpckit.stats.samples.records import Note
 from tests.conftest import Answer
-from tests.report.made import BEGAN_US, make_run, write_samples
+from tests.report.made import BEGAN_US, SCHEMA_FILE, make_run, write_samples
 
 Cli = Callable[..., Answer]
 BUSY, IDLE = [95.0] * 361, [0.0] * 361

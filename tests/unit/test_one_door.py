@@ -12,7 +12,6 @@ NULL = "/dev/null, in a stream's place"
 ALLOWED = {
     "__main__.py": NULL,
     "cli/output.py": NULL,
-    "cli/stats.py": OWN,
     "payload/environment.py": OWN,
     "detect/login_node.py": PROC,
     "detect/site_file.py": PROC,

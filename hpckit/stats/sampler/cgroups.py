@@ -11,24 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpckit.stats.metric_table import NODE
+from hpckit.stats.samples.records import Usage
+
 # Since 26.05 Slurm may name the folder by its SLUID instead of `job_ID`.
 _JOB = re.compile(r"job_(\d+|s[0-9A-HJKMNP-TV-Z]{13})|s[0-9A-HJKMNP-TV-Z]{13}", re.ASCII)
 # v1 writes "no limit" as the largest page-aligned number.
 _NO_LIMIT = 1 << 60
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Usage:
-    """What a job used on this node; the fields are `Sample`'s."""
-
-    cpu_us: int | None = None
-    memory_bytes: int | None = None
-    memory_peak_bytes: int | None = None
-    cache_bytes: int | None = None
-    swap_bytes: int | None = None
-    io_read_bytes: int | None = None
-    io_write_bytes: int | None = None
-    oom_kills: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,14 +29,13 @@ class Cgroup:
 
     def read(self) -> Usage:
         """Read what there is; a controller Slurm did not turn on gives None."""
-        return _read_v2(self.folders["all"]) if self.version == "v2" else _read_v1(self.folders)
+        files = JobFiles(self.version, self.folders)
+        return Usage(**{row.name: row.read(files) for row in NODE if row.read})
 
     def memory_limit_bytes(self) -> int | None:
         """Return the job's memory limit; None if there is none."""
-        if self.version == "v2":
-            limit = _number(self.folders["all"] / "memory.max")
-        else:
-            limit = _number(_in(self.folders, "memory", "memory.limit_in_bytes"))
+        files = JobFiles(self.version, self.folders)
+        limit = files.number("memory.max" if self.version == "v2" else "memory.limit_in_bytes")
         return None if limit is None or limit >= _NO_LIMIT else limit
 
     def pids(self) -> frozenset[int]:
@@ -92,63 +80,45 @@ def _job_part(place: str) -> Path | None:
     return None
 
 
-def _read_v2(folder: Path) -> Usage:
-    cpu = _pairs(_text(folder / "cpu.stat"))
-    memory = _pairs(_text(folder / "memory.stat"))
-    traffic = _io_v2(_text(folder / "io.stat"))
-    return Usage(
-        cpu_us=cpu.get("usage_usec"),
-        memory_bytes=_sum(memory.get("anon"), memory.get("shmem")),
-        memory_peak_bytes=_number(folder / "memory.peak"),
-        cache_bytes=_difference(memory.get("file"), memory.get("shmem")),
-        swap_bytes=_number(folder / "memory.swap.current"),
-        io_read_bytes=traffic[0],
-        io_write_bytes=traffic[1],
-        oom_kills=_pairs(_text(folder / "memory.events")).get("oom_kill"),
-    )
+class JobFiles:
+    """The files of a job's cgroup at one moment: each is read once, whoever asks for it.
 
+    The first word of a file's name in v1 is its controller. A file that is not there is empty.
+    """
 
-def _read_v1(folders: Mapping[str, Path]) -> Usage:
-    memory = _pairs(_text(_in(folders, "memory", "memory.stat")))
-    nanoseconds = _number(_in(folders, "cpuacct", "cpuacct.usage"))
-    shmem = memory.get("total_shmem")
-    traffic = _io_v1(_text(_in(folders, "blkio", "blkio.throttle.io_service_bytes_recursive")))
-    return Usage(
-        cpu_us=None if nanoseconds is None else nanoseconds // 1000,
-        memory_bytes=_sum(memory.get("total_rss"), shmem),
-        memory_peak_bytes=_number(_in(folders, "memory", "memory.max_usage_in_bytes")),
-        cache_bytes=_difference(memory.get("total_cache"), shmem),
-        swap_bytes=memory.get("total_swap"),
-        io_read_bytes=traffic[0],
-        io_write_bytes=traffic[1],
-        oom_kills=_oom_kills_v1(folders.get("memory")),
-    )
+    def __init__(self, version: str, folders: Mapping[str, Path]) -> None:
+        self.version = version
+        self._folders = folders
+        self._texts: dict[str, str | None] = {}
 
+    def number(self, name: str) -> int | None:
+        """Return the number that a file holds."""
+        word = (self._text(name) or "").strip()
+        return int(word) if word.isdecimal() else None
 
-def _oom_kills_v1(folder: Path | None) -> int | None:
-    """Sum over steps and tasks: v1 counts a kill only in the cgroup of the killed process."""
-    if folder is None:
-        return None
-    counts = [
-        _pairs(_text(path / "memory.oom_control")).get("oom_kill")
-        for path in (folder, *_below(folder))
-    ]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    def pairs(self, name: str) -> dict[str, int]:
+        """Return the lines of `name number`."""
+        return _pairs(self._text(name))
 
+    def total(self, name: str, pattern: str) -> int | None:
+        """Return the sum of all numbers that a pattern finds; None without the file."""
+        text = self._text(name)
+        return None if text is None else sum(map(int, re.findall(pattern, text)))
 
-def _io_v2(text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    read = sum(int(number) for number in re.findall(r"\brbytes=(\d+)", text))
-    return read, sum(int(number) for number in re.findall(r"\bwbytes=(\d+)", text))
+    def pairs_below(self, name: str) -> Iterator[dict[str, int]]:
+        """Yield the pairs of the job's file and of those of its steps and tasks."""
+        folder = self._folder(name)
+        for path in (folder, *_below(folder)) if folder else ():
+            yield _pairs(_text(path / name))
 
+    def _folder(self, name: str) -> Path | None:
+        return self._folders.get("all" if self.version == "v2" else name.partition(".")[0])
 
-def _io_v1(text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    read = sum(int(number) for number in re.findall(r"\bRead (\d+)", text))
-    return read, sum(int(number) for number in re.findall(r"\bWrite (\d+)", text))
+    def _text(self, name: str) -> str | None:
+        if name not in self._texts:
+            folder = self._folder(name)
+            self._texts[name] = _text(folder / name) if folder else None
+        return self._texts[name]
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -160,10 +130,6 @@ def _below(folder: Path) -> Iterator[Path]:
     for path in children:
         yield path
         yield from _below(path)
-
-
-def _in(folders: Mapping[str, Path], controller: str, name: str) -> Path | None:
-    return folders[controller] / name if controller in folders else None
 
 
 def read_once(path: Path) -> bytes:
@@ -187,31 +153,15 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _text(path: Path | None) -> str | None:
+def _text(path: Path) -> str | None:
     """Return a file's text; None if the kernel or Slurm does not have it."""
-    if path is None:
-        return None
     try:
         return read_once(path).decode("ascii", "replace")
     except OSError:
         return None
 
 
-def _number(path: Path | None) -> int | None:
-    text = (_text(path) or "").strip()
-    return int(text) if text.isdecimal() else None
-
-
 def _pairs(text: str | None) -> dict[str, int]:
     """Read lines of `name number`."""
     rows = (line.split() for line in (text or "").splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdecimal()}
-
-
-def _sum(first: int | None, second: int | None) -> int | None:
-    """Add; a kernel too old to tell shared memory apart still gives the anonymous part."""
-    return None if first is None else first + (second or 0)
-
-
-def _difference(whole: int | None, part: int | None) -> int | None:
-    return None if whole is None else max(whole - (part or 0), 0)

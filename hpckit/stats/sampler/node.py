@@ -3,12 +3,19 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from hpckit.stats.sampler.cgroups import Usage, find_cgroup
+from hpckit.stats.sampler.cgroups import Cgroup, find_cgroup
 from hpckit.stats.sampler.procfs import ProcessTree, step_root
 from hpckit.stats.sampler.readings import Tell
+from hpckit.stats.samples.records import Usage
+
+# What processes are summed for where the cgroup lacks the first of them.
+_CPU, _MEMORY = ("cpu_us",), ("memory_bytes", "swap_bytes")
+
+
+_NO_CGROUP = Cgroup(version="proc", folders={})
 
 
 class NodeReader:
@@ -28,25 +35,21 @@ class NodeReader:
         """
         self._cgroup = find_cgroup(proc, cgroups)
         self._tree = ProcessTree(step_root(root_pid, proc), proc, leave_out=os.getpid())
-        first = self._cgroup.read() if self._cgroup else Usage()
-        self._cpu_missing = first.cpu_us is None
-        self._memory_missing = first.memory_bytes is None
-        self.kind = self._cgroup.version if self._cgroup else "proc"
+        first = asdict((self._cgroup or _NO_CGROUP).read())
+        self._missing = [names for names in (_CPU, _MEMORY) if first[names[0]] is None]
+        self.kind = (self._cgroup or _NO_CGROUP).version
         self._say(tell)
 
     def read(self) -> Usage:
         """Return what was used so far."""
-        usage = self._cgroup.read() if self._cgroup else None
-        if usage and not (self._cpu_missing or self._memory_missing):
+        usage = (self._cgroup or _NO_CGROUP).read()
+        if not self._missing:
             return usage
-        summed = self._tree.read()
-        if usage is None:
-            return summed
-        if self._cpu_missing:
-            usage = replace(usage, cpu_us=summed.cpu_us)
-        if self._memory_missing:
-            usage = replace(usage, memory_bytes=summed.memory_bytes, swap_bytes=summed.swap_bytes)
-        return usage
+        summed = asdict(self._tree.read())
+        if self._cgroup:
+            summed = {name: summed[name] for names in self._missing for name in names}
+        known = {name: value for name, value in summed.items() if value is not None}
+        return replace(usage, **known)
 
     def pids(self) -> frozenset[int]:
         """Return the job's processes."""
@@ -59,12 +62,9 @@ class NodeReader:
         return limit if limit is not None or not megabytes else megabytes << 20
 
     def _say(self, tell: Tell) -> None:
-        missing = [
-            name
-            for name, gone in (("CPU time", self._cpu_missing), ("memory", self._memory_missing))
-            if gone
-        ]
-        if missing:
+        if self._missing:
+            words = {_CPU: "CPU time", _MEMORY: "memory"}
+            missing = [words[names] for names in self._missing]
             why = (
                 "There is no cgroup of a Slurm job"
                 if self._cgroup is None

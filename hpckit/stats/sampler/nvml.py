@@ -6,7 +6,7 @@ Calls are named as in NVML's manual without `nvmlDevice`, and may hang when a dr
 
 import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from math import isfinite
@@ -15,12 +15,13 @@ from typing import Any
 
 from hpckit.errors import OutsideError
 from hpckit.stats.sampler.gpus import Handle, Unit
-from hpckit.stats.samples.records import GpuInfo
+from hpckit.stats.samples.records import GPU_SAMPLED, GpuInfo
 
 # GPM metrics are the difference of two samples; NVML wants more than 100 ms between them.
 GPM_SHORTEST_NS = 100_000_000
-# In nvml.h: GRAPHICS_UTIL, SM_UTIL, SM_OCCUPANCY, ANY_TENSOR_UTIL, DRAM_BW_UTIL, all in percent.
-_GPM_METRICS = (1, 2, 3, 5, 10)
+# nvml.h, NVML_GPM_METRIC_GRAPHICS_UTIL: a slice's utilization. All that we read are in percent.
+GPM_GRAPHICS = 1
+_GPM_METRICS = (GPM_GRAPHICS, *(metric.gpm for metric in GPU_SAMPLED if metric.gpm))
 
 
 class Trouble(StrEnum):
@@ -165,10 +166,6 @@ class Nvml:
                 raise
             return None  # a blank in the table of GPUs says so
 
-    def memory_bytes(self, handle: Handle) -> int:
-        """Return the memory in use."""
-        return int(self.call("nvmlDeviceGetMemoryInfo", handle).used)
-
     def energy_mj(self, board: Handle) -> int:
         """Return the energy counter since the driver was loaded (Volta and newer)."""
         return int(self.call("nvmlDeviceGetTotalEnergyConsumption", board))
@@ -188,24 +185,9 @@ class Nvml:
         pairs = [(item.timeStamp, item.sampleValue.uiVal) for item in found]
         return [pair for pair in pairs if pair[0] > since_us]
 
-    def clocks_mhz(self, board: Handle) -> tuple[int, int]:
-        """Return the clocks of the SMs and of the memory."""
-        kinds = (self._library.NVML_CLOCK_SM, self._library.NVML_CLOCK_MEM)
-        sm, memory = (self.call("nvmlDeviceGetClockInfo", board, kind) for kind in kinds)
-        return int(sm), int(memory)
-
-    def throttle_reasons(self, board: Handle) -> int:
-        """Return the bits of why clocks are low, by the name old drivers know too."""
-        return int(self.call("nvmlDeviceGetCurrentClocksThrottleReasons", board))
-
-    def temperature_c(self, board: Handle) -> int:
-        """Return the GPU's temperature."""
-        return int(self.call("nvmlDeviceGetTemperature", board, 0))
-
-    def memory_temperature_c(self, board: Handle) -> int:
-        """Return the memory's temperature."""
-        field = self._library.NVML_FI_DEV_MEMORY_TEMP
-        answer = self.call("nvmlDeviceGetFieldValues", board, [field])[0]
+    def field(self, board: Handle, name: str) -> int:
+        """Return a value of NVML's list of fields (`NVML_FI_...`)."""
+        answer = self.call("nvmlDeviceGetFieldValues", board, [getattr(self._library, name)])[0]
         if answer.nvmlReturn:
             code = int(answer.nvmlReturn)
             raise NvmlError(f"NVML error {code}", self._trouble(code), code)
@@ -232,7 +214,7 @@ class Nvml:
 
 
 class Gpm:
-    """SM, tensor and DRAM activity of one unit, as exact means between two reads (Hopper on)."""
+    """Activities of one unit, as exact means between two reads (Hopper and newer)."""
 
     def __init__(self, nvml: Nvml, unit: Unit) -> None:
         self._nvml = nvml
@@ -245,12 +227,12 @@ class Gpm:
             self._question.metrics[at].metricId = metric
         self._seen_ns: int | None = None
 
-    def permilles(self) -> Sequence[int | None]:
-        """Return the metrics of _GPM_METRICS since the last call; all None the first time."""
+    def permilles(self) -> Mapping[int, int | None]:
+        """Return the metrics of _GPM_METRICS since the last call; nothing the first time."""
         # By its own clock: a sample's time may be long ago on a loaded node.
         since, now = self._seen_ns, time.monotonic_ns()
         if since is not None and now - since <= GPM_SHORTEST_NS:
-            return (None,) * len(_GPM_METRICS)
+            return {}
         unit = self._unit
         if unit.instance is None:
             self._nvml.call("nvmlGpmSampleGet", unit.handle, self._next)
@@ -258,13 +240,13 @@ class Gpm:
             self._nvml.call("nvmlGpmMigSampleGet", unit.board, unit.instance, self._next)
         self._seen_ns = now
         self._last, self._next = self._next, self._last
-        return (None,) * len(_GPM_METRICS) if since is None else self._metrics()
+        return {} if since is None else self._metrics()
 
-    def _metrics(self) -> list[int | None]:
+    def _metrics(self) -> dict[int, int | None]:
         question = self._question
         question.sample1, question.sample2 = self._next, self._last
         self._nvml.call("nvmlGpmMetricsGet", question)
-        return [_permille(item) for item in question.metrics[: len(_GPM_METRICS)]]
+        return {item.metricId: _permille(item) for item in question.metrics[: len(_GPM_METRICS)]}
 
 
 def _permille(metric: Any) -> int | None:  # noqa: ANN401

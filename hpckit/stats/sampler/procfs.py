@@ -10,7 +10,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpckit.stats.sampler.cgroups import Usage, read_once
+from hpckit.stats.sampler.cgroups import read_once
+from hpckit.stats.samples.records import Usage
 
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _STATUS = re.compile(rb"^(RssAnon|RssShmem|VmSwap):\s*(\d+) kB", re.MULTILINE)

@@ -5,13 +5,24 @@ One that was read before is asked again each time, whatever the error. A GPU of 
 can be read is lost: whatever NVML's error, it would look idle else.
 """
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
+from hpckit.stats.metric import Metric
 from hpckit.stats.sampler.between import BUFFER_S, NEVER_S, SPOT_S, Gathered, add_buffer
 from hpckit.stats.sampler.gpus import Unit
-from hpckit.stats.sampler.nvml import Gpm, Nvml, NvmlError, Trouble
-from hpckit.stats.samples.records import GPM, MEAN, SPOT, GpuSample, GpuSlow, GpuState
+from hpckit.stats.sampler.nvml import GPM_GRAPHICS, Gpm, Nvml, NvmlError, Trouble
+from hpckit.stats.samples.records import (
+    GPM,
+    GPU_MINUTELY,
+    GPU_SAMPLED,
+    MEAN,
+    SPOT,
+    GpuSample,
+    GpuSlow,
+    GpuState,
+)
 
 Answer = TypeVar("Answer")
 
@@ -53,19 +64,15 @@ class GpuReader:
         Raises:
             NvmlError: nothing could be read.
         """
-        handle = self.unit.handle
         self._answered, self._failures = False, []
-        graphics, sm, occupancy, tensor, dram = self._activity()
+        activity = self._activity()
         energy, power = self._energy_and_power(now_us)
         found = GpuSample(
             energy_mj=energy,
-            memory_bytes=self._ask("memory", lambda: self._nvml.memory_bytes(handle)),
             power_mw=power,
-            utilization_permille=self._utilization(graphics, now_us),
-            sm_permille=sm,
-            occupancy_permille=occupancy,
-            tensor_permille=tensor,
-            dram_permille=dram,
+            **{row.name: activity.get(row.gpm) for row in GPU_SAMPLED if row.gpm},
+            **self._read(GPU_SAMPLED),
+            utilization_permille=self._utilization(activity.get(GPM_GRAPHICS), now_us),
         )
         if self._failures and not self._answered:
             raise self._failures[0]
@@ -86,19 +93,16 @@ class GpuReader:
 
     def slow(self) -> GpuSlow:
         """Take the readings for once a minute."""
-        nvml, board = self._nvml, self.unit.board
-        clocks = self._ask("clocks", lambda: nvml.clocks_mhz(board))
         source, self._source = self._source, None
-        return GpuSlow(
-            sm_mhz=clocks[0] if clocks else None,
-            memory_mhz=clocks[1] if clocks else None,
-            throttle_reasons=self._ask("throttle reasons", lambda: nvml.throttle_reasons(board)),
-            temperature_c=self._ask("temperature", lambda: nvml.temperature_c(board)),
-            memory_temperature_c=self._ask(
-                "memory temperature", lambda: nvml.memory_temperature_c(board)
-            ),
-            utilization_source=source,
-        )
+        return GpuSlow(**self._read(GPU_MINUTELY), utilization_source=source)
+
+    def _read(self, metrics: Iterable[Metric]) -> dict[str, Any]:
+        """Return what the metrics' own readers give."""
+        return {
+            row.name: self._ask(row.title, partial(row.read, self._nvml, self.unit))
+            for row in metrics
+            if row.read
+        }
 
     def state(self) -> GpuState:
         """Take what seldom changes; whose the processes are is for others to say."""
@@ -111,17 +115,14 @@ class GpuReader:
             processes=self._ask("processes", lambda: nvml.processes(self.unit.handle)),
         )
 
-    def _activity(self) -> tuple[int | None, ...]:
-        unknown = (None,) * 5
+    def _activity(self) -> Mapping[int, int | None]:
+        """Return what GPM measured since the last sample, by its numbers; nothing if it cannot."""
         if not self.unit.info.gpm:
-            return unknown
+            return {}
         if self._gpm is None and "GPM" not in self._never:
             self._gpm = self._ask("GPM", lambda: Gpm(self._nvml, self.unit))
         gpm = self._gpm
-        if gpm is None:
-            return unknown
-        found = self._ask("GPM", gpm.permilles)
-        return unknown if found is None else tuple(found)
+        return {} if gpm is None else self._ask("GPM", gpm.permilles) or {}
 
     def _energy_and_power(self, now_us: int) -> tuple[int | None, int | None]:
         board = self.unit.board

@@ -10,21 +10,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.packing import Block, Column
 from hpckit.stats.samples.reading import Damage, read_blocks
-from hpckit.stats.samples.records import End, GpuInfo, Header, Note, Record, Slow, State
-
-# Every value of these is used; of the counters only both ends of each block.
-_NODE = ("mono_us", "cpu_us", "memory_bytes", "io_read_bytes")
-_NODE_COUNTERS = (
-    "memory_peak_bytes",
-    "swap_bytes",
-    "io_write_bytes",
-    "oom_kills",
-    "own_cpu_us",
-    "own_rss_bytes",
+from hpckit.stats.samples.records import (
+    GPU_SAMPLED,
+    End,
+    GpuInfo,
+    Header,
+    Note,
+    Record,
+    Slow,
+    State,
 )
-_GPU = ("utilization_permille", "memory_bytes", "sm_permille", "tensor_permille", "dram_permille")
+
+# Every value of these is used; of what only grows both ends of each block. Beside what becomes a
+# figure as its row says, there is what code of its own makes figures of.
+_FIGURES = tuple(row for row in NODE if row.figure)
+_NODE = ("mono_us", "cpu_us", "memory_bytes", *(row.name for row in _FIGURES if not row.grows))
+_NODE_COUNTERS = ("own_cpu_us", *(row.name for row in _FIGURES if row.grows))
+_GPU = (
+    "utilization_permille",
+    "memory_bytes",
+    *(row.name for row in GPU_SAMPLED if row.figure),
+)
 _ENERGY, _POWER = "energy_mj", "power_mw"
 # After one of these notes a counter may have fallen, or be unknown, between the ends of a block.
 _BROKEN = ("counter_reset", "gpu_lost", "gpu_hang", "gpu_error")

@@ -43,7 +43,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 _STATE = [field.name for field in fields(GpuState)]
 _SLOWS = len(GpuSlow._fields)
 _NUMBER, _TEXT = (int, NoneType), (str, NoneType)
-_SLOW_KINDS = (*[_NUMBER] * (_SLOWS - 1), _TEXT)
+_SLOW_KINDS = [_TEXT if name == "utilization_source" else _NUMBER for name in GpuSlow._fields]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +151,7 @@ def _table(text: str) -> tuple[GpuInfo, ...]:
 
 
 def _layout(said: object, gpus: int) -> Layout:
-    if said == _own_places():
+    if said == _own_places(gpus):
         return own_layout(gpus)
     places = rebuild(_Places, said, newer=True)
     return Layout(
@@ -166,7 +166,7 @@ def _layout(said: object, gpus: int) -> Layout:
 def _document(record: Record) -> dict[str, Any]:
     document: dict[str, Any] = {"k": _NAMES[type(record)]}
     if isinstance(record, Header):
-        document["layout"] = _own_places()
+        document["layout"] = _own_places(len(record.gpus))
     document |= asdict(record)
     if isinstance(record, Slow | State):
         rows = document.pop("gpus")
@@ -175,8 +175,8 @@ def _document(record: Record) -> dict[str, Any]:
 
 
 @functools.cache
-def _own_places() -> dict[str, Any]:
-    layout = own_layout(0)
+def _own_places(gpus: int) -> dict[str, Any]:
+    layout = own_layout(gpus)
     return {
         "node": {name: _place(place) for name, place in layout.node.items()},
         "gpu": {name: _place(place) for name, place in layout.gpu.items()},

@@ -13,9 +13,12 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Annotated
 
-from hpckit.stats.samples.records import GpuSample, Sample
+from hpckit.stats.metric import Metric
+from hpckit.stats.metric_table import NODE
+from hpckit.stats.samples.records import GPU_SAMPLED, GpuSample, Sample
 from hpckit.values import Count, Within
 
 
@@ -46,35 +49,49 @@ class Place:
         return [low] if self.high is None else [low, (self.high, 2)]
 
 
-# In the order of _NODE's and _GPU's formats, upper halves after the fields. NVML and /proc count
-# memory in KiB themselves.
-NODE_PLACES = {
-    "mono_us": Place(kind="Q", at=0),
-    "cpu_us": Place(kind="Q", at=8),
-    "io_read_bytes": Place(kind="Q", at=16),
-    "io_write_bytes": Place(kind="Q", at=24),
-    "memory_bytes": Place(kind="I", at=32, high=56),
-    "memory_peak_bytes": Place(kind="I", at=36, high=58),
-    "cache_bytes": Place(kind="I", at=40, high=60),
-    "swap_bytes": Place(kind="I", at=44, high=62),
-    "own_cpu_us": Place(kind="I", at=48, high=64),
-    "own_rss_bytes": Place(kind="I", at=52, scale=1024),
-    "oom_kills": Place(kind="H", at=66),
-    "took_us": Place(kind="I", at=68),
-}
-GPU_PLACES = {
-    "energy_mj": Place(kind="I", at=0, high=12),
-    "memory_bytes": Place(kind="I", at=4, scale=1024),
-    "power_mw": Place(kind="I", at=8),
-    "utilization_permille": Place(kind="H", at=14),
-    "sm_permille": Place(kind="H", at=16),
-    "occupancy_permille": Place(kind="H", at=18),
-    "tensor_permille": Place(kind="H", at=20),
-    "dram_permille": Place(kind="H", at=22),
-}
-NODE_BYTES, GPU_BYTES = 72, 24
-# Both are multiples of 24: of 3, so that base64 texts can be joined, and of 8, so that arrays fit.
+# Bytes of the parts of so many bits: 16 more than 32 are an upper half of their own.
+_WIDTHS = {64: (8,), 48: (4, 2), 32: (4,), 16: (2,)}
+_KINDS = {8: "Q", 4: "I", 2: "H"}
+_CLOCK = Metric(name="mono_us", title="time", says="CLOCK_BOOTTIME", source="the kernel", bits=64)
+
+
+def _packed(metrics: Iterable[Metric]) -> dict[str, Place]:
+    """Give each metric its place: the widest first, so that each is at a multiple of its size."""
+    rows = tuple(metrics)
+    parts = [(width, row, at) for row in rows for at, width in enumerate(_WIDTHS[row.bits])]
+    parts.sort(key=lambda part: -part[0])
+    starts = accumulate((width for width, _, _ in parts), initial=0)
+    places = {(row.name, at): start for (_, row, at), start in zip(parts, starts, strict=False)}
+    return {
+        row.name: Place(
+            kind=_KINDS[_WIDTHS[row.bits][0]],
+            at=places[row.name, 0],
+            high=places.get((row.name, 1)),
+            scale=row.worth,
+        )
+        for row in rows
+    }
+
+
+NODE_PLACES, GPU_PLACES = _packed((_CLOCK, *NODE)), _packed(GPU_SAMPLED)
+# Samples' lengths are multiples of 24: of 3, so that base64 texts can be joined, and of 8, so that
+# arrays fit.
 ALIGNMENT = 24
+
+
+def _end(places: Mapping[str, Place]) -> int:
+    """Return where the next part can begin: at a multiple of 8."""
+    last = max((at + width for place in places.values() for at, width in place.spans()), default=0)
+    return -(-last // 8) * 8
+
+
+GPU_BYTES = _end(GPU_PLACES)
+
+
+def _node_bytes(gpus: int) -> int:
+    """Return the length of the node's part: with it the whole sample's is as ALIGNMENT wants."""
+    least = _end(NODE_PLACES)
+    return least + -(least + gpus * GPU_BYTES) % ALIGNMENT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +126,11 @@ class Layout:
 def own_layout(gpus: int) -> Layout:
     """Return the layout this version writes."""
     return Layout(
-        node=NODE_PLACES, gpu=GPU_PLACES, node_bytes=NODE_BYTES, gpu_bytes=GPU_BYTES, gpus=gpus
+        node=NODE_PLACES,
+        gpu=GPU_PLACES,
+        node_bytes=_node_bytes(gpus),
+        gpu_bytes=GPU_BYTES,
+        gpus=gpus,
     )
 
 
@@ -232,14 +253,13 @@ def _joined(low: "array[int]", high: "array[int]", shift: int) -> "array[int]":
     return array("Q", [part | upper << shift for part, upper in zip(low, high, strict=True)])
 
 
-_NODE_FORMAT, _GPU_FORMAT = "QQQQIIIIIIHHHHHHI", "IIIHHHHHH"
-
-
 class Packer:
     """Packs samples with a fixed number of GPUs."""
 
     def __init__(self, gpus: int) -> None:
-        self._struct = struct.Struct("<" + _NODE_FORMAT + _GPU_FORMAT * gpus)
+        layout = own_layout(gpus)
+        node, gpu = _format(NODE_PLACES, layout.node_bytes), _format(GPU_PLACES, GPU_BYTES)
+        self._struct = struct.Struct("<" + node + gpu * gpus)
         self._gpus = gpus
 
     def pack(self, sample: Sample) -> bytes:
@@ -248,6 +268,12 @@ class Packer:
         for gpu in sample.gpus[: self._gpus]:
             numbers += _numbers(gpu, GPU_PLACES)
         return self._struct.pack(*numbers)
+
+
+def _format(places: Mapping[str, Place], length: int) -> str:
+    """Return what `struct` calls the places, and the rest."""
+    spans = sorted(span for place in places.values() for span in place.spans())
+    return "".join(_KINDS[width] for _, width in spans) + f"{length - sum(spans[-1])}x"
 
 
 def _numbers(value: Sample | GpuSample, places: Mapping[str, Place]) -> list[int]:

@@ -12,8 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from hpckit.stats.metric import readings, with_fields
+from hpckit.stats.metric_table import GPU, NODE
 from hpckit.values import LAST_MOMENT, Count, Within, Word
 
 SCHEMA = 1
@@ -26,6 +28,9 @@ _NAME = re.compile(r"(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl", re.A
 # How sure it is that a GPU is this job's (facts 7.1): its processes are all the job's; none was
 # seen, or they cannot be told; others' processes are on it too.
 VERIFIED, UNVERIFIED, SHARED = "verified", "unverified", "shared"
+GPU_SAMPLED = tuple(metric for metric in GPU if metric.bits)
+GPU_MINUTELY = tuple(metric for metric in GPU if not metric.bits)
+
 # What `GpuSample.utilization_permille` is: the mean over the interval from the driver's own
 # buffer; the mean of readings at random moments, each of the driver's last window (1/6 to 1 s); or
 # GPM's mean over the interval (MIG slices).
@@ -97,76 +102,62 @@ class Header:
         return self.epoch_us + mono_us - self.mono_us
 
 
+# Of these records only the fields that code of its own writes or reads are spelt out; the others
+# are the table's.
+@with_fields(readings(GPU_SAMPLED))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuSample:
-    """One GPU at one time. Permilles are of the time since the last sample.
-
-    Attributes:
-        energy_mj: the counter since the driver was loaded; whole GPU, absent on a MIG slice.
-        power_mw: the mean since the last sample, of the energy counter; where there is none, over
-            about the last second. Whole GPU, absent on a MIG slice.
-        utilization_permille: time in which a kernel ran; see MEAN, SPOT and GPM.
-        sm_permille: SMs busy, mean over all of them (GPM).
-        occupancy_permille: warps resident of those possible (GPM).
-        tensor_permille: tensor cores busy (GPM).
-        dram_permille: memory bandwidth used (GPM).
-    """
+    """One GPU at one time: its metrics. Permilles are of the time since the last sample."""
 
     energy_mj: int | None = None
-    memory_bytes: int | None = None
     power_mw: int | None = None
-    utilization_permille: int | None = None
-    sm_permille: int | None = None
-    occupancy_permille: int | None = None
-    tensor_permille: int | None = None
-    dram_permille: int | None = None
+    utilization_permille: int | None = None  # MEAN, SPOT or GPM
 
 
+@with_fields(readings(NODE))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One node at one time.
+    """One node at one time: when, on the header's clock, its metrics, and those of its GPUs.
 
     Attributes:
-        mono_us: when, on the header's clock.
-        cpu_us: CPU time of the job on this node so far.
-        memory_bytes: anonymous and shared memory: what the job needs, without page cache.
-        memory_peak_bytes: the kernel's high-water mark, which counts page cache too.
-        cache_bytes: page cache charged to the job.
-        own_cpu_us: CPU time of the sampler itself so far.
-        own_rss_bytes: memory of the sampler itself.
-        took_us: how long this sample took to take.
         gpus: in the header's order.
     """
 
     mono_us: int
-    cpu_us: int | None = None
-    memory_bytes: int | None = None
-    memory_peak_bytes: int | None = None
-    cache_bytes: int | None = None
-    swap_bytes: int | None = None
-    io_read_bytes: int | None = None
-    io_write_bytes: int | None = None
-    oom_kills: int | None = None
     own_cpu_us: int | None = None
     own_rss_bytes: int | None = None
     took_us: int | None = None
     gpus: tuple[GpuSample, ...] = ()
 
 
-class GpuSlow(NamedTuple):
-    """What is read of a GPU once a minute: made 80,000 times for a week of 8, so no dataclass.
+@with_fields(readings(row for row in NODE if row.read))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """What a job used on this node so far, by the kernel's files."""
 
-    Attributes:
-        throttle_reasons: NVML's bits of why clocks are low (`nvmlClocksEventReason*`).
-        utilization_source: MEAN, SPOT or GPM; SPOT if any sample of the minute was.
-    """
+    cpu_us: int | None = None
+    memory_bytes: int | None = None
+    swap_bytes: int | None = None
+    io_read_bytes: int | None = None
+    io_write_bytes: int | None = None
+    oom_kills: int | None = None
 
-    sm_mhz: int | None = None
-    memory_mhz: int | None = None
-    throttle_reasons: int | None = None
-    temperature_c: int | None = None
-    memory_temperature_c: int | None = None
-    utilization_source: str | None = None
+
+if TYPE_CHECKING:
+
+    class GpuSlow(NamedTuple):
+        """What is read of a GPU once a minute."""
+
+        throttle_reasons: int | None = None
+        utilization_source: str | None = None
+else:
+    # Made 80,000 times for a week of 8, so no dataclass. Its fields are the columns of the file's
+    # rows: new ones come last. The utilization's source is MEAN, SPOT or GPM; SPOT if any sample
+    # of the minute was.
+    _COLUMNS: list = [(metric.name, int | None) for metric in GPU_MINUTELY]
+    _COLUMNS.insert(5, ("utilization_source", str | None))
+    GpuSlow = NamedTuple("GpuSlow", _COLUMNS)
+    GpuSlow.__new__.__defaults__ = (None,) * len(_COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,8 +5,9 @@ from math import sqrt
 from typing import Any
 
 from hpckit.stats.samples.records import SPOT
-from hpckit.stats.summary.gpus import ACTIVITIES, GpuTally
+from hpckit.stats.summary.gpus import METRICS, POWER, GpuTally
 from hpckit.stats.summary.known import enough_of, percent_of
+from hpckit.stats.summary.over_time import figure
 from hpckit.stats.summary.sums import Sum, add, add_known, mean, most, scaled
 from hpckit.stats.summary.throttling import Throttling
 from hpckit.stats.summary.values import GpuUse
@@ -25,9 +26,11 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
     due_us, read_us = (sum(getattr(t, name) for t in tallies) for name in ("due_us", "read_us"))
     used = _if_enough(add(tally.used for tally in tallies), read_us)
     utilization = mean(used, 0.1)
-    sums = {
-        name: _if_enough(add(tally.sums.get(name) for tally in tallies), read_us)
-        for name in ("power_mw", *ACTIVITIES)
+    figures: dict[str, Any] = {
+        metric.figure or metric.name: figure(
+            metric, (tally.sums[metric.name] for tally in tallies), read_us=read_us, due_us=due_us
+        )
+        for metric in (POWER, *METRICS)
     }
     energy, energy_us = add_known(t.energy_mj for t in tallies), sum(t.energy_us for t in tallies)
     idle = add_known(tally.idle_us for tally in tallies) if used else None
@@ -38,7 +41,7 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
     # Samples reach a little over the edges of an attempt, and into time it was suspended.
     held = min(due_us / used[0], 1.0) if used else None
     hours = used[0] * held / 3.6e9 if used and held is not None else None
-    sm = mean(sums["sm_permille"], 0.1)
+    sm, power = figures.get("sm_active_percent"), figures.pop(POWER.name)
     throttling = sum((tally.throttling for tally in tallies), Throttling())
     lost = next((t for t in reversed(tallies) if t.loss), None)
     return GpuUse(
@@ -58,7 +61,7 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
         memory_total_bytes=total_bytes,
         power_watts_mean=energy * 1e3 / energy_us
         if energy is not None and energy_us and enough_of(energy_us, read_us)
-        else mean(sums["power_mw"], 1e-3),
+        else power,
         energy_joules=scaled(energy, 1e-3) if enough_of(energy_us, due_us) else None,
         hours=hours,
         idle_hours=idle / used[0] * hours
@@ -70,19 +73,16 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
         memory_held_idle_s=scaled(add_known(tally.held_idle_us for tally in tallies), 1e-6 * held)
         if whole and held is not None
         else None,
-        sm_active_percent=sm,
-        tensor_percent=mean(sums["tensor_permille"], 0.1),
-        dram_percent=mean(sums["dram_permille"], 0.1),
         busy_sm_percent=sm / utilization * 100 if sm is not None and utilization else None,
         busy_hours=hours * utilization / 100
         if hours is not None and utilization is not None
         else None,
         throttled_percent=throttling.percent,
         throttle_reasons=throttling.reasons,
-        temperature_peak_c=throttling.temperature_peak_c,
         ecc_uncorrected=most(tally.ecc_uncorrected for tally in tallies),
         confidence=last.confidence,
         **_loss(lost, starts),
+        **figures,
         stalls=max(
             (tally.stalls for tally in tallies if tally.stalls),
             key=lambda stalls: stalls.count,

@@ -8,14 +8,16 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
+from hpckit.stats.metric_table import GPU
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.samples.records import SHARED, SPOT, UNVERIFIED, VERIFIED, GpuInfo
+from hpckit.stats.samples.records import SHARED, SPOT, UNVERIFIED, VERIFIED, GpuInfo, GpuSlow
 from hpckit.stats.summary.clock import Clock, read_time, total, weighted, without
 from hpckit.stats.summary.flags import below, both, known_flags, longest_run, minus, weigh
 from hpckit.stats.summary.known import Interval, enough_of, length, union, within
 from hpckit.stats.summary.losses import Loss, find_loss
 from hpckit.stats.summary.nodes import unsaid
+from hpckit.stats.summary.over_time import Series, add_readings, add_up
 from hpckit.stats.summary.stalls import find_stalls
 from hpckit.stats.summary.sums import Sum, add, add_known, highest, most
 from hpckit.stats.summary.throttling import Throttling, find_throttling
@@ -24,7 +26,9 @@ from hpckit.stats.summary.values import Stalls
 # Less than this is no work: a watchdog's or a notebook's odd kernel.
 _IDLE_PERMILLE = 10
 _HELD_SHARE = 0.05
-ACTIVITIES = ("sm_permille", "tensor_permille", "dram_permille")
+# Its mean stands in for that of the energy counter.
+POWER = next(row for row in GPU if row.name == "power_mw")
+METRICS = tuple(row for row in GPU if row.figure)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +83,7 @@ class GpuTally:
     Attributes:
         due_us: the time the attempt held it; of it `read_us` was read.
         end_us: when the attempt ended, from its start.
+        sums: by metric, of those that become a figure as their row in the table says.
         bins: utilization per bin, as in `Clock.bins`: (number, microseconds, permille x them).
         memory_us: the time in which its memory was read.
         energy_us: the time over which the counter was seen to grow.
@@ -94,7 +99,7 @@ class GpuTally:
     read_us: float
     bins: tuple[tuple[int, int, float], ...]
     used: Sum | None
-    sums: Mapping[str, Sum]
+    sums: Mapping[str, Sum | None]
     idle_us: int | None
     peak_permille: int | None
     memory_peak: int | None
@@ -139,7 +144,7 @@ def tally_gpu(
         read_us=min(length(read) + unsaid(files, read), due_us),
         bins=tuple(row for use in uses for row in use.bins),
         used=add(use.used for use in uses),
-        sums=_sums(parts),
+        sums=_sums(parts, slow),
         idle_us=add_known(use.idle_us for use in uses),
         peak_permille=most(highest(part.column("utilization_permille")) for part in parts),
         memory_peak=most(highest(part.column("memory_bytes")) for part in parts),
@@ -249,14 +254,23 @@ def _moments(
     return first if began else None, tail if ended else None
 
 
-def _sums(parts: Sequence[Part]) -> dict[str, Sum]:
+def _sums(parts: Sequence[Part], slow: Sequence[GpuSlow]) -> dict[str, Sum | None]:
+    """Add up what becomes a figure as its row says."""
     found = {}
-    for name in ("power_mw", *ACTIVITIES):
-        columns = [(part.clock, part.column(name)) for part in parts]
-        known = add(total(weighted(clock, column)) for clock, column in columns if column)
-        if known and known[0]:
-            found[name] = known
+    for metric in (POWER, *METRICS):
+        if metric.bits:
+            found[metric.name] = add_up(metric.over_time, list(_series(parts, metric.name)))
+        else:
+            readings = (getattr(row, metric.name) for row in slow)
+            found[metric.name] = add_readings(metric.over_time, readings)
     return found
+
+
+def _series(parts: Sequence[Part], name: str) -> Iterator[Series]:
+    for part in parts:
+        column = part.column(name)
+        if column:
+            yield Series(columns=part.columns, clock=part.clock, column=column)
 
 
 def _energy(parts: Sequence[Part], *, suspended: bool) -> tuple[int | None, int]:

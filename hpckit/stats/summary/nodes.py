@@ -1,18 +1,20 @@
 """One node in one attempt, added up over its files; and the sums of attempts, as its figures."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any
 
+from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.columns import Columns
-from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.clock import Clock, file_times, read_time
 from hpckit.stats.summary.flags import known_flags
 from hpckit.stats.summary.known import Interval, enough_of, length, percent_of, union
-from hpckit.stats.summary.sums import add_known, highest, most
+from hpckit.stats.summary.over_time import Series, add_up, figure, growth
+from hpckit.stats.summary.sums import Sum, add_known, highest, most
 from hpckit.stats.summary.values import GpuUse, NodeUse
 
 File = tuple[Columns, Clock]
+METRICS = tuple(row for row in NODE if row.figure)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +26,7 @@ class NodeTally:
         seen_us: between samples.
         cpu_seen_us: over which CPU time was seen to grow.
         memory_us: in which memory was read.
+        sums: what becomes a figure as its row in the table says, by metric.
     """
 
     host: str
@@ -38,13 +41,8 @@ class NodeTally:
     cpu_seen_us: int
     memory_peak: int | None
     memory_us: int
-    memory_peak_cache: int | None
-    swap_peak: int | None
-    oom_kills: int | None
-    io_read: int | None
-    io_write: int | None
     own_cpu_us: int | None
-    own_rss: int | None
+    sums: Mapping[str, Sum | None]
 
 
 def tally_node(
@@ -61,10 +59,9 @@ def tally_node(
     """
     read = union(read_time(clock, columns.times) for columns, clock in files)
     newest = files[-1][0].header
-    cpu_us, cpu_seen_us = _grown(files, lambda columns: columns.node.get("cpu_us"))
+    cpu_us, cpu_seen_us = growth(list(_series(files, "cpu_us")))
     if suspended:
         cpu_seen_us = min(cpu_seen_us, round(due_us))
-    counters = [columns.counters for columns, _ in files]
     return NodeTally(
         host=newest.host,
         restart=restart,
@@ -78,13 +75,8 @@ def tally_node(
         cpu_seen_us=cpu_seen_us,
         memory_peak=most(highest(columns.node.get("memory_bytes")) for columns, _ in files),
         memory_us=length(union(_known_time(file, "memory_bytes") for file in files)),
-        memory_peak_cache=most(highest(row.get("memory_peak_bytes")) for row in counters),
-        swap_peak=most(highest(row.get("swap_bytes")) for row in counters),
-        oom_kills=most(highest(row.get("oom_kills")) for row in counters),
-        io_read=_grown(files, lambda columns: columns.node.get("io_read_bytes"))[0],
-        io_write=_grown(files, lambda columns: columns.counters.get("io_write_bytes"))[0],
-        own_cpu_us=add_known(highest(row.get("own_cpu_us")) for row in counters),
-        own_rss=most(highest(row.get("own_rss_bytes")) for row in counters),
+        own_cpu_us=add_known(highest(columns.counters.get("own_cpu_us")) for columns, _ in files),
+        sums={row.name: add_up(row.over_time, list(_series(files, row.name))) for row in METRICS},
     )
 
 
@@ -125,6 +117,12 @@ def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
         if gpu.hours and gpu.utilization_percent is not None
     ]
     hours = sum(hours for hours, _ in used)
+    figures: dict[str, Any] = {
+        row.figure or row.name: figure(
+            row, (tally.sums[row.name] for tally in tallies), read_us=read_us, due_us=due_us
+        )
+        for row in METRICS
+    }
     return NodeUse(
         host=last.host,
         cores=last.cores,
@@ -132,23 +130,25 @@ def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
         cpu_s=cpu_us / 1e6 if cpu_us is not None and whole else None,
         cpu_efficiency_percent=cpu_us / core_us * 100 if cpu_us is not None and core_us else None,
         memory_peak_bytes=peak,
-        memory_peak_cache_bytes=most(tally.memory_peak_cache for tally in tallies),
         memory_limit_bytes=last.memory_limit,
         memory_efficiency_percent=peak / last.memory_limit * 100
         if peak is not None and last.memory_limit
         else None,
-        swap_peak_bytes=most(tally.swap_peak for tally in tallies),
-        oom_kills=add_known(tally.oom_kills for tally in tallies),
-        io_read_bytes=add_known(tally.io_read for tally in tallies) if whole else None,
-        io_write_bytes=add_known(tally.io_write for tally in tallies) if whole else None,
         gpus=len(gpus),
         gpu_utilization_percent=sum(part * value for part, value in used) / hours
         if hours and enough_of(hours * 3.6e9, len(gpus) * due_us)
         else None,
         covered_percent=percent_of(sum(t.covered_us for t in tallies), due_us),
         sampler_cpu_percent=own_us / span_us * 100 if own_us is not None and span_us else None,
-        sampler_rss_bytes=most(tally.own_rss for tally in tallies),
+        **figures,
     )
+
+
+def _series(files: Sequence[File], name: str) -> Iterator[Series]:
+    for columns, clock in files:
+        column = columns.node.get(name) or columns.counters.get(name)
+        if column:
+            yield Series(columns=columns, clock=clock, column=column)
 
 
 def _known_time(file: File, name: str) -> list[Interval]:
@@ -158,38 +158,3 @@ def _known_time(file: File, name: str) -> list[Interval]:
     if column is None:
         return []
     return read_time(clock, columns.times, known_flags([column], len(columns)))
-
-
-def _grown(
-    files: Sequence[File], column: Callable[[Columns], Column | None]
-) -> tuple[int | None, int]:
-    """Return what a counter grew by between its first and last known value, and over how long.
-
-    A cgroup's counter is the job's: what ran between two steps is in it, too. Where processes are
-    summed, each step has its own.
-    """
-    points = [found for file in files if (found := list(_points(file, column(file[0]))))]
-    joined = sorted(point for found in points for point in found)
-    if all(before[1] <= after[1] for before, after in pairwise(joined)):
-        points = [joined]
-    grown = [found[-1][1] - found[0][1] for found in points if len(found) > 1]
-    # One that fell is a sum over processes of which some have ended: not known.
-    if not grown or min(grown) < 0:
-        return None, 0
-    seen = union([(found[0][0], found[-1][0])] for found in points)
-    return sum(grown), length(seen)
-
-
-def _points(file: File, column: Column | None) -> Iterator[Interval]:
-    """Yield the first and the last known value of a counter, with their times."""
-    if column is None:
-        return
-    columns, clock = file
-    values, missing = column.values, column.missing
-    times = columns.times if len(values) == len(columns) else columns.counter_times
-    first = next((at for at, value in enumerate(values) if value != missing), None)
-    if first is None:
-        return
-    last = next(at for at in reversed(range(len(values))) if values[at] != missing)
-    for at in dict.fromkeys((first, last)):
-        yield times[at] - clock.origin_us, values[at] * column.scale

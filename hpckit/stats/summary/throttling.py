@@ -22,7 +22,6 @@ class Throttling:
     readings: int = 0
     held_down: int = 0
     reasons: tuple[str, ...] = ()
-    temperature_peak_c: int | None = None
 
     @property
     def percent(self) -> float | None:
@@ -30,12 +29,10 @@ class Throttling:
         return self.held_down / self.readings * 100 if self.readings else None
 
     def __add__(self, other: "Throttling") -> "Throttling":
-        temperatures = (self.temperature_peak_c, other.temperature_peak_c)
         return Throttling(
             readings=self.readings + other.readings,
             held_down=self.held_down + other.held_down,
             reasons=tuple(sorted({*self.reasons, *other.reasons})),
-            temperature_peak_c=max((c for c in temperatures if c is not None), default=None),
         )
 
 
@@ -50,7 +47,4 @@ def find_throttling(slow: Sequence[GpuSlow]) -> Throttling:
         readings=len(told),
         held_down=sum(bool(bits & mask) for bits in told),
         reasons=tuple(sorted(name for bit, name in _HELD_DOWN.items() if every & bit)),
-        temperature_peak_c=max(
-            (row.temperature_c for row in slow if row.temperature_c is not None), default=None
-        ),
     )

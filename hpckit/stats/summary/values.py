@@ -1,11 +1,15 @@
 """The account of one job, as values: every figure `hpckit stats` shows, and advice rests on.
 
 None is "unknown" everywhere, and never 0. Percents are 0 to 100, hours are GPU-hours, `_s` seconds,
-moments epoch seconds. Means are weighted by time.
+moments epoch seconds. Means are weighted by time. The figures that a row of the table of metrics
+makes are not spelt out here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from hpckit.stats.metric import figures, job_figures, with_fields
+from hpckit.stats.metric_table import GPU, NODE
 
 # Where a figure comes from, best first.
 SAMPLES, JS1, SACCT, SSTAT = "samples", "JS1", "sacct", "sstat"
@@ -33,6 +37,7 @@ class Stalls:
     read_during_bytes_per_s: float | None = None
 
 
+@with_fields(figures(GPU))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuUse:
     """One GPU or MIG slice over the whole job, all attempts together.
@@ -53,7 +58,6 @@ class GpuUse:
         idle_tail_s: time without a kernel at the end of the (last) attempt.
         longest_idle_s: the longest pause between first and last use.
         memory_held_idle_s: idle time with at least 5 % of the GPU's memory in use.
-        sm_active_percent, tensor_percent, dram_percent: GPM, Hopper and newer.
         busy_sm_percent: SM activity while a kernel ran: SM activity / utilization.
         busy_hours: time in which a kernel ran: hours x utilization.
         throttled_percent: minutes in which clocks were held down for heat or power supply.
@@ -88,14 +92,10 @@ class GpuUse:
     idle_tail_s: float | None = None
     longest_idle_s: float | None = None
     memory_held_idle_s: float | None = None
-    sm_active_percent: float | None = None
-    tensor_percent: float | None = None
-    dram_percent: float | None = None
     busy_sm_percent: float | None = None
     busy_hours: float | None = None
     throttled_percent: float | None = None
     throttle_reasons: tuple[str, ...] = ()
-    temperature_peak_c: int | None = None
     ecc_uncorrected: int | None = None
     confidence: str | None = None
     lost: bool = False
@@ -106,6 +106,7 @@ class GpuUse:
     stalls: Stalls | None = None
 
 
+@with_fields(figures(NODE))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeUse:
     """One node over the whole job, all attempts together.
@@ -115,7 +116,6 @@ class NodeUse:
         cpu_efficiency_percent: CPU time / (cores x time), in percent, of the time covered.
         cores_used: CPU time / time, of the time covered.
         memory_peak_bytes: peak of anonymous and shared memory, without page cache.
-        memory_peak_cache_bytes: the kernel's high-water mark, with page cache.
         gpu_utilization_percent: mean over its GPUs and time.
         covered_percent: time covered by samples, of the time the job had the node.
     """
@@ -126,18 +126,13 @@ class NodeUse:
     cpu_s: float | None = None
     cpu_efficiency_percent: float | None = None
     memory_peak_bytes: int | None = None
-    memory_peak_cache_bytes: int | None = None
     memory_limit_bytes: int | None = None
     memory_efficiency_percent: float | None = None
-    swap_peak_bytes: int | None = None
     oom_kills: int | None = None
-    io_read_bytes: int | None = None
-    io_write_bytes: int | None = None
     gpus: int | None = None
     gpu_utilization_percent: float | None = None
     covered_percent: float | None = None
     sampler_cpu_percent: float | None = None
-    sampler_rss_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +155,7 @@ class Attempt:
     gpu_coverage_percent: float | None = None
 
 
+@with_fields(job_figures(GPU), job_figures(NODE))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
     """The whole job in figures.
@@ -186,9 +182,6 @@ class Summary:
     gpu_memory_used_percent: float | None = None
     gpu_memory_peak_bytes: int | None = None
     gpu_memory_total_bytes: int | None = None
-    sm_active_percent: float | None = None
-    tensor_percent: float | None = None
-    dram_percent: float | None = None
     power_watts_mean: float | None = None
     energy_joules: float | None = None
     cpu_efficiency_percent: float | None = None
@@ -203,7 +196,6 @@ class Summary:
     gpu_coverage_percent: float | None = None
     gpu_imbalance_percent: float | None = None
     node_imbalance_percent: float | None = None
-    oom_kills: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from hpckit.stats.known import total
+from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.attempts import Added
 from hpckit.stats.summary.known import enough, enough_of, percent_of
+from hpckit.stats.summary.over_time import over_all, weighted_mean
 from hpckit.stats.summary.sums import add_known, most
 from hpckit.stats.summary.values import GpuUse, NodeUse, Summary
 
@@ -22,18 +24,16 @@ def whole(
     cpu_us = add_known(tally.cpu_us for tally in tallies)
     if not enough_of(cpu_seen_us, covered_us):
         cpu_us = None
+    hours = [gpu.hours for gpu in per_gpu]
     gpu_used, gpu_total = _used((gpu.memory_peak_bytes, gpu.memory_total_bytes) for gpu in per_gpu)
     used, limit = _used((node.memory_peak_bytes, node.memory_limit_bytes) for node in per_node)
     return Summary(
-        gpu_utilization_percent=_by_hours(per_gpu, "utilization_percent"),
+        gpu_utilization_percent=weighted_mean([row.utilization_percent for row in per_gpu], hours),
         gpu_utilization_peak_percent=_highest(gpu.utilization_peak_percent for gpu in per_gpu),
         gpu_memory_used_percent=_percent(gpu_used, gpu_total),
         gpu_memory_peak_bytes=most(gpu.memory_peak_bytes for gpu in per_gpu),
         gpu_memory_total_bytes=most(gpu.memory_total_bytes for gpu in per_gpu),
-        sm_active_percent=_by_hours(per_gpu, "sm_active_percent"),
-        tensor_percent=_by_hours(per_gpu, "tensor_percent"),
-        dram_percent=_by_hours(per_gpu, "dram_percent"),
-        power_watts_mean=_by_hours(per_gpu, "power_watts_mean"),
+        power_watts_mean=weighted_mean([row.power_watts_mean for row in per_gpu], hours),
         energy_joules=total(gpu.energy_joules for gpu in per_gpu) if saw_all else None,
         cpu_efficiency_percent=None if cpu_us is None else _percent(cpu_us, core_us),
         cpu_s=cpu_us / 1e6 if cpu_us is not None and enough_of(cpu_seen_us, due_us) else None,
@@ -52,19 +52,9 @@ def whole(
             gpu.utilization_percent for gpu in per_gpu if enough(gpu.covered_percent, gpu.hours)
         ),
         node_imbalance_percent=_spread(node.gpu_utilization_percent for node in per_node),
-        oom_kills=add_known(node.oom_kills for node in per_node),
+        **over_all(GPU, per_gpu, hours, lambda known: total(known) if saw_all else None),
+        **over_all(NODE, per_node, [node.covered_percent for node in per_node], add_known),
     )
-
-
-def _by_hours(per_gpu: Sequence[GpuUse], name: str) -> float | None:
-    """Return the mean over GPUs, each weighted by the time it was seen."""
-    known = [
-        (gpu.hours, value)
-        for gpu in per_gpu
-        if gpu.hours and (value := getattr(gpu, name)) is not None
-    ]
-    hours = sum(hours for hours, _ in known)
-    return sum(hours * value for hours, value in known) / hours if hours else None
 
 
 def _used(pairs: Iterable[tuple[int | None, int | None]]) -> tuple[int, int]:

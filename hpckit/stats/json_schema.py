@@ -11,7 +11,7 @@ from typing import Any
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.values import JobUse
 
-_ENTRY = re.compile(r"    ([a-z_, 0-9]+?)(?:; `([a-z_]+)`)?: (.*)")
+_ENTRY = re.compile(r"    (?! )([a-z_, 0-9]+?)(?:; `([a-z_]+)`)?: (.*)")
 _COUNTS = {"type": "object", "additionalProperties": {"type": "integer"}}
 _SHARES = {"type": "object", "additionalProperties": {"type": "number"}}
 _NODE = {
@@ -44,7 +44,12 @@ _ABOUT = (
 _PLAIN = {float: "number", int: "integer", bool: "boolean", str: "string"}
 
 
-class Maker:
+def json_schema() -> str:
+    """Return the schema as text."""
+    return _Maker().document()
+
+
+class _Maker:
     """Collects the definitions of dataclasses."""
 
     def __init__(self) -> None:
@@ -69,14 +74,15 @@ class Maker:
         return json.dumps(whole, indent=2) + "\n"
 
     def properties(self, kind: type) -> dict[str, Any]:
-        hints, said = typing.get_type_hints(kind), attributes(kind)
+        hints, said = typing.get_type_hints(kind), _attributes(kind)
         found = {}
         for field in fields(kind):
-            words = {"description": said[field.name]} if field.name in said else {}
+            text = said.get(field.name) or field.metadata.get("says")
+            words = {"description": text} if text else {}
             found[field.name] = self.of(hints[field.name]) | words
         return found
 
-    def of(self, kind: Any) -> dict[str, Any]:
+    def of(self, kind: Any) -> dict[str, Any]:  # noqa: ANN401  # a type hint
         origin, inner = typing.get_origin(kind), typing.get_args(kind)
         if origin in (typing.Union, types.UnionType):
             part = self.of(next(part for part in inner if part is not type(None)))
@@ -87,7 +93,7 @@ class Maker:
             return {"type": "array", "items": self.of(inner[0])}
         if origin is not None:
             return {"type": "object", "additionalProperties": self.of(inner[1])}
-        if is_dataclass(kind):
+        if isinstance(kind, type) and is_dataclass(kind):
             return self._defined(kind)
         if kind in _PLAIN:
             return {"type": _PLAIN[kind]}
@@ -98,7 +104,7 @@ class Maker:
             self.defs[kind.__name__] = {}
             found = self.properties(kind)
             self.defs[kind.__name__] = {
-                "description": (inspect.getdoc(kind) or "").splitlines()[0],
+                "description": (inspect.getdoc(kind) or "").partition("\n")[0],
                 "type": "object",
                 "properties": found,
                 "required": list(found),
@@ -106,7 +112,7 @@ class Maker:
         return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
-def attributes(kind: type) -> dict[str, str]:
+def _attributes(kind: type) -> dict[str, str]:
     """Return what a docstring says of attributes."""
     said: dict[str, str] = {}
     names: list[str] = []

@@ -1,0 +1,135 @@
+"""How the samples of a metric become its figure, as its row in the table says."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from hpckit.stats.metric import Metric, Over
+from hpckit.stats.samples.columns import Columns
+from hpckit.stats.samples.packing import Column
+from hpckit.stats.summary.clock import Clock, total, weighted
+from hpckit.stats.summary.known import Interval, enough_of, length, union
+from hpckit.stats.summary.sums import Sum, add, highest, most
+from hpckit.stats.summary.values import GpuUse, NodeUse
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """One metric of a GPU or node in one file."""
+
+    columns: Columns
+    clock: Clock
+    column: Column
+
+
+def add_up(over: Over, series: Sequence[Series]) -> Sum | None:
+    """Return what a metric adds up to in one attempt, and the time that this is of.
+
+    The time is that in which a mean is known, or over which a counter was seen to grow. None if
+    nothing is known.
+    """
+    if over is Over.MEAN:
+        known = add(total(weighted(row.clock, row.column)) for row in series)
+        return known if known and known[0] else None
+    if over is Over.GROWTH:
+        grown, seen_us = growth(series)
+        return None if grown is None else (seen_us, grown)
+    value = most(highest(row.column) for row in series)
+    return None if value is None else (0, value)
+
+
+def add_readings(over: Over, readings: Iterable[int | None]) -> Sum | None:
+    """Return the same of readings once a minute; the time is their number."""
+    known = [value for value in readings if value is not None]
+    if not known:
+        return None
+    amounts = {
+        Over.MEAN: sum(known),
+        Over.GROWTH: known[-1] - known[0],
+        Over.HIGHEST: max(known),
+        Over.SUM: max(known),
+    }
+    return len(known), amounts[over]
+
+
+def figure(
+    metric: Metric, attempts: Iterable[Sum | None], *, read_us: float, due_us: float
+) -> float | None:
+    """Return a metric's figure from its sums in attempts; see `hpckit.stats.summary.known`.
+
+    Its GPU or node was read for `read_us` of the `due_us` that the job had it.
+    """
+    parts = [part for part in attempts if part]
+    if not parts:
+        return None
+    time, amount = total(parts)
+    if metric.over_time is Over.HIGHEST:
+        return metric.number(max(value for _, value in parts))
+    if metric.over_time is Over.MEAN:
+        enough = not metric.bits or enough_of(time, read_us)
+        return metric.number(amount / time) if enough and time else None
+    enough = metric.over_time is Over.SUM or not metric.bits or enough_of(time, due_us)
+    return metric.number(amount) if enough else None
+
+
+def growth(series: Sequence[Series]) -> tuple[int | None, int]:
+    """Return what a counter grew by between its first and last known value, and over how long.
+
+    A cgroup's counter is the job's: what ran between two steps is in it, too. Where processes are
+    summed, each step has its own.
+    """
+    points = [found for row in series if (found := list(_points(row)))]
+    joined = sorted(point for found in points for point in found)
+    if all(before[1] <= after[1] for before, after in pairwise(joined)):
+        points = [joined]
+    grown = [found[-1][1] - found[0][1] for found in points if len(found) > 1]
+    # One that fell is a sum over processes of which some have ended: not known.
+    if not grown or min(grown) < 0:
+        return None, 0
+    seen = union([(found[0][0], found[-1][0])] for found in points)
+    return sum(grown), length(seen)
+
+
+def _points(row: Series) -> Iterator[Interval]:
+    """Yield the first and the last known value of a counter, with their times."""
+    columns, column = row.columns, row.column
+    values, missing = column.values, column.missing
+    times = columns.times if len(values) == len(columns) else columns.counter_times
+    first = next((at for at, value in enumerate(values) if value != missing), None)
+    if first is None:
+        return
+    last = next(at for at in reversed(range(len(values))) if values[at] != missing)
+    for at in dict.fromkeys((first, last)):
+        yield times[at] - row.clock.origin_us, values[at] * column.scale
+
+
+def over_all(
+    metrics: Iterable[Metric],
+    rows: Sequence[GpuUse | NodeUse],
+    weights: Sequence[float | None],
+    add: Callable[[Iterable[Any]], float | None],
+) -> dict[str, Any]:
+    """Return the figures of the whole job from those of its GPUs or nodes.
+
+    A mean weighs each by the time it was seen; `add` says when a sum is known.
+    """
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        if metric.in_summary and metric.figure:
+            values = [getattr(row, metric.figure) for row in rows]
+            if metric.over_all is Over.MEAN:
+                found[metric.in_summary] = weighted_mean(values, weights)
+            else:
+                found[metric.in_summary] = (
+                    most(values) if metric.over_all is Over.HIGHEST else add(values)
+                )
+    return found
+
+
+def weighted_mean(values: Sequence[float | None], weights: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that are known, and have a weight."""
+    pairs = zip(weights, values, strict=True)
+    known = [(weight, value) for weight, value in pairs if weight and value is not None]
+    whole = sum(weight for weight, _ in known)
+    return sum(weight * value for weight, value in known) / whole if whole else None
