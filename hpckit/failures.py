@@ -6,6 +6,7 @@ from hpckit.causes import Cause, Evidence, Kind, find_cause, places
 from hpckit.files import DamagedFileError, no_room, open_regular, reason
 from hpckit.hints import hints
 from hpckit.joblog import job_facts
+from hpckit.launchers import recorded_launcher
 from hpckit.logs import JOB_LOG
 from hpckit.ranks import RankRecord
 from hpckit.runs import Run
@@ -46,13 +47,14 @@ def _terms(run: Run) -> dict[str, str]:
 def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> Cause | None:
     if run.executor == "local" and state is JobState.NODE_FAIL:
         state = JobState.FAILED  # this machine is there; the run's controller is not
-    by_srun = run.executor == "slurm" and run.record["plan"]["launcher"] == "srun"
+    launcher = recorded_launcher(run.record["plan"]["launcher"])
+    ranks_are_tasks = launcher is not None and launcher.ranks_are_tasks
     known = Evidence(
         ranks=tuple(ranks),
         planned=run.ranks,
         state=state,
         facts=job_facts(log),
-        srun=by_srun,
+        srun=run.executor == "slurm" and ranks_are_tasks,
         full=no_room(run.dir) is not None,
     )
     return find_cause(known)

@@ -216,9 +216,10 @@ def matrix(template: str, collections: tuple[Collection, ...]) -> Iterator[tuple
     }  # fmt: skip
     for case, spec in variants.items():
         yield case, _plan(spec, _FULL)
-    for launcher in LAUNCHERS:
-        target = "mpi" if launcher == "mpirun" else "ddp"
-        yield launcher, _plan(replace(base, target=target, launcher=launcher), _FULL)
+    for name, launcher in LAUNCHERS.items():
+        spec = replace(base, launcher=name, skip_checks=("launcher",))
+        jobs = [_plan(replace(spec, target=target), _FULL) for target in ("ddp", "mpi")]
+        yield from [(name, job) for job in jobs if launcher.refusal(job) is None][:1]
     yield "local", _plan(base, _FULL, Machine())
 
 

@@ -14,7 +14,6 @@ class Strategy:
     help: str
     rank_per_gpu: bool
     multi_node: bool
-    default_launcher: str = "srun"
     mpi: bool = False
 
 

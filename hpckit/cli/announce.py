@@ -1,7 +1,7 @@
 """What a submission comes to, said on stderr before or after it is sent."""
 
 from hpckit.cli.output import note
-from hpckit.job.job import Job
+from hpckit.launchers import launched_by
 from hpckit.submission.model import Submission
 from hpckit.submission.prepare import sbatch_answers
 from hpckit.text import format_minutes
@@ -10,13 +10,14 @@ from hpckit.text import format_minutes
 def say_job(submission: Submission) -> None:
     """Say on stderr what a submission comes to."""
     job = submission.job
+    by = launched_by(job.launcher.name, job.executor)
     count = f"{len(job.tasks)} x " if job.is_array else ""
     shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
     if not job.gpus_per_node:
         shape = f"{job.nodes} node(s), no GPU"
     where = "this machine" if job.executor == "local" else f"Slurm, site {job.site.name}"
     note(
-        f"{job.name}: {count}{shape}, {job.ranks} rank(s){launched_by(job)}, "
+        f"{job.name}: {count}{shape}, {job.ranks} rank(s){by}, "
         f"limit {format_minutes(job.time_min)}, on {where}"
     )
     found = job.workload.found if job.workload else None
@@ -37,9 +38,3 @@ def say_which_script(submission: Submission) -> None:
             "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
             "would run on this machine: --executor local prints that script"
         )
-
-
-def launched_by(job: Job) -> str:
-    """Name the launcher, unless it is the local stand-in for srun."""
-    local = job.executor == "local" and job.launcher.name == "srun"
-    return "" if local else f" by {job.launcher.name}"

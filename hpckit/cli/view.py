@@ -7,6 +7,7 @@ from typing import Any
 from hpckit.causes import Cause, Kind, listed, places
 from hpckit.failures import why
 from hpckit.files import DamagedFileError
+from hpckit.launchers import launched_by
 from hpckit.metrics import METRICS, Progress, read_progress
 from hpckit.slurm.states import is_waiting
 from hpckit.submission.states import RunStatus
@@ -115,14 +116,13 @@ def progress_text(progress: Progress, *, over: bool = False) -> str:
 def status_page(status: RunStatus) -> str:
     """Return what `hpckit status` shows of one run."""
     plan = status.run.record["plan"]
-    local = status.run.executor == "local" and plan["launcher"] == "srun"
     lines = [
         status_line(status),
         f"  run      {status.run.run_id}",
         f"  folder   {status.run.dir}",
         f"  shape    {plan['nodes']} node(s) x {plan['tasks_per_node']} rank(s), "
         f"{plan['total_gpus']} GPU(s), {plan['strategy']}"
-        + ("" if local else f" by {plan['launcher']}"),
+        + launched_by(plan["launcher"], status.run.executor),
     ]
     if status.nodes:
         lines.append(f"  nodes    {', '.join(status.nodes)}")

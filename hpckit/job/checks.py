@@ -1,7 +1,6 @@
 """What refuses a plan, with the numbers. Each check has a name and `--skip-check NAME`."""
 
 from hpckit.documents import nearest
-from hpckit.environments import EnvironmentKind
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.job import Job
 from hpckit.job.spec import JobSpec
@@ -80,35 +79,8 @@ def _shape_refusals(job: Job, spec: JobSpec) -> list[tuple[str, str]]:
                 f"{' or '.join(several)}.",
             )
         )
-    if job.launcher.name == "mpirun" and not job.strategy.mpi:
-        found.append(
-            (
-                "launcher",
-                f"--launcher mpirun starts MPI ranks; strategy {job.strategy.name!r} is not mpi. "
-                "Use --launcher srun or torchrun.",
-            )
-        )
-    stand_in = job.executor == "local" and job.launcher.name == "srun"
-    if job.strategy.mpi and stand_in and job.ranks > 1:
-        found.append(
-            (
-                "launcher",
-                f"On this machine only mpirun can start {job.ranks} MPI ranks. "
-                "Leave --launcher srun out.",
-            )
-        )
-    if job.launcher.name == "torchrun" and job.strategy.mpi:
-        found.append(
-            ("launcher", "--launcher torchrun cannot start MPI ranks. Use srun or mpirun.")
-        )
-    if job.launcher.name == "torchrun" and job.environment.kind is EnvironmentKind.APPTAINER:
-        found.append(
-            (
-                "launcher",
-                "--launcher torchrun would start its agent in the container, where hpckit is not. "
-                "Use --launcher srun: each rank then gets a container of its own.",
-            )
-        )
+    if refusal := job.launcher.refusal(job):
+        found.append(("launcher", refusal))
     return found
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hpckit.documents import Scalar
 from hpckit.environments import Environment
 from hpckit.job.program import Program
-from hpckit.launchers import Launcher, Shape
+from hpckit.launchers import Launcher
 from hpckit.sites import Site
 from hpckit.strategies import Strategy
 from hpckit.workloads import Workload
@@ -72,14 +72,3 @@ class Job:
     def total_gpus(self) -> int:
         """GPUs in all nodes together."""
         return self.nodes * self.gpus_per_node
-
-    @property
-    def shape(self) -> Shape:
-        """What the launcher needs to know."""
-        return Shape(
-            nodes=self.nodes,
-            tasks_per_node=self.tasks_per_node,
-            cpus_per_task=self.cpus_per_task,
-            mpi=self.site.mpi if self.strategy.mpi else None,
-            srun_args=self.site.srun_args,
-        )

@@ -1,6 +1,7 @@
 """From a request to a plan."""
 
 import itertools
+from dataclasses import replace
 
 from hpckit.documents import Scalar, nearest
 from hpckit.environments import Environment
@@ -9,7 +10,7 @@ from hpckit.job.checks import check_job, off_switch
 from hpckit.job.job import Job, Machine
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.job.spec import JobSpec
-from hpckit.launchers import find_launcher
+from hpckit.launchers import default_launcher, named_launcher
 from hpckit.sites import Partition, Site
 from hpckit.strategies import Strategy, find_strategy
 from hpckit.workloads import Workload, split_setting
@@ -45,14 +46,14 @@ def resolve(
     task_settings = _array_settings(spec, workload)
     device, more_notes = _device(machine, nodes, gpus, strategy)
     ranks = nodes * tasks_per_node
-    several = machine is not None and ranks > 1
+    asked = spec.launcher or (workload.launcher if workload else None)
     more_notes += _crowd(machine, ranks)
     job = Job(
         name=spec.name or (workload.name if workload else program.name),
         executor="slurm" if machine is None else "local",
         site=site,
         strategy=strategy,
-        launcher=find_launcher(_launcher_name(spec, workload, strategy, local=several)),
+        launcher=named_launcher(asked),
         workload=workload,
         environment=environment,
         program=program,
@@ -85,16 +86,10 @@ def resolve(
         device=device,
         notes=(*notes, *more_notes, *program.notes),
     )
+    if asked is None:
+        job = replace(job, launcher=default_launcher(job))
     check_job(job, spec, partition)
     return job
-
-
-def _launcher_name(
-    spec: JobSpec, workload: Workload | None, strategy: Strategy, *, local: bool
-) -> str:
-    chosen = spec.launcher or (workload.launcher if workload else None)
-    # What stands in for srun on this machine cannot make MPI's ranks meet.
-    return chosen or ("mpirun" if local and strategy.mpi else strategy.default_launcher)
 
 
 def _partition(spec: JobSpec, site: Site) -> Partition | None:

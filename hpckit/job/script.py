@@ -107,7 +107,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "executor": job.executor,
         "launcher": job.launcher.name,
         "strategy": job.strategy.name,
-        "exec": job.launcher.name == "mpirun" and job.executor == "slurm",
+        "exec": job.launcher.in_batch_script and job.executor == "slurm",
         "launch": list(launch_argv(job, place)),
         "run": {"id": place.run_id, "dir": str(place.dir), "name": job.name},
         "site": {key: getattr(job.site, key) for key in ("name", "description", "contact", "url")},
@@ -133,8 +133,8 @@ def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
     """Return the argv that starts the supervisors."""
     in_job = (*own_python(), "-m", "hpckit.submission.in_job", str(submitit_folder(place.dir)))
     if job.executor == "slurm":
-        return (*job.launcher.slurm(job.shape), *in_job)
-    nodes, tasks = job.launcher.supervisors(job.shape)
+        return (*job.launcher.slurm_argv(job), *in_job)
+    nodes, tasks = job.launcher.supervisors(job)
     return (*own_python(), "-m", "hpckit.payload.spawn", str(nodes), str(tasks), "--", *in_job)
 
 
@@ -191,10 +191,10 @@ def _array(job: Job) -> str | None:
 
 
 def _signal(job: Job) -> str | None:
-    """Return the warning before the time limit; under mpirun the batch shell is the supervisor."""
+    """Return the warning before the time limit, to where the supervisors are."""
     if not job.max_requeues:
         return None
-    shell = "B:" if job.launcher.name == "mpirun" else ""
+    shell = "B:" if job.launcher.in_batch_script else ""
     return f"{shell}USR2@{signal_delay_s(job.time_min)}"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpckit.environ import OWN_THREADS, THREADS
+from hpckit.launchers import find_launcher
 from hpckit.payload import mpi_script
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import RankPlacement
@@ -98,12 +99,12 @@ def _local(task: Task, cores: int) -> int | None:
 def _slurm(task: Task, environ: Mapping[str, str], cores: int) -> int | None:
     """Share the cores that Slurm gave the job on this node, unless each rank is bound to its own.
 
-    torchrun's agent measures for all the ranks that it will start.
+    A launcher that limits threads is told beforehand, for all the ranks that it will start here.
     """
     if task.cpus_per_task:
         return task.cpus_per_task
     if task.tasks_per_node == 1:
         return None
     given = int(environ.get("SLURM_CPUS_ON_NODE") or cores)
-    bound = task.launcher != "torchrun" and cores * task.tasks_per_node <= given
+    bound = not find_launcher(task.launcher).limits_threads and cores * task.tasks_per_node <= given
     return None if bound else max(1, min(cores, given) // task.tasks_per_node)

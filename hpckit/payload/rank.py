@@ -1,6 +1,6 @@
 """One rank: its environment, its logs, its record, and the user's script as its child.
 
-`python -m hpckit.payload.rank` is what torchrun and mpirun start for each rank.
+`python -m hpckit.payload.rank` is what torchrun, mpirun and their like start for each rank.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 from hpckit import shell
 from hpckit.errors import CommandError, JobError
+from hpckit.launchers import find_launcher
 from hpckit.logs import JOB_LOG
 from hpckit.payload.children import (
     LOCAL_GRACE_S,
@@ -37,7 +38,7 @@ from hpckit.payload.environment import (
     script_command,
 )
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
-from hpckit.rank_variables import TORCHRUN, RankPlacement, mpirun_variables
+from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.stats.sampler.cgroups import find_cgroup
@@ -313,16 +314,17 @@ def _say(stream: IO[bytes], line: str) -> None:
 
 
 def main() -> None:
-    """Run one rank that torchrun or mpirun started."""
+    """Run one rank that a launcher has started."""
     # torchrun and mpirun start ranks in sessions of their own, and do not end them when killed.
     die_with_parent(signal.SIGKILL)
     task = task_from_json(os.environ[TASK_VARIABLE])
-    words = TORCHRUN if task.launcher == "torchrun" else mpirun_variables(os.environ)
-    rank = RankProcess(task, words.placement(os.environ, task.tasks_per_node))
+    launcher = find_launcher(task.launcher)
+    place = launcher.variables(task).placement(os.environ, task.tasks_per_node)
+    rank = RankProcess(task, place)
     signal.signal(signal.SIGTERM, rank.stop)
     signal.signal(signal.SIGINT, rank.stop)
-    # Under torchrun the node's supervisor signals the scripts itself: once is enough.
-    handle_passed(_ignore if task.launcher == "torchrun" else rank.pass_on)
+    # Else the node's supervisor signals the scripts itself: once is enough.
+    handle_passed(_ignore if launcher.passes_on is None else rank.pass_on)
     try:
         sys.exit(rank.run())
     except JobError as error:

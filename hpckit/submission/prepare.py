@@ -17,6 +17,7 @@ from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.job.spec import JobSpec
+from hpckit.launchers import named_launcher
 from hpckit.runs import new_run_id, runs_root
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
@@ -106,9 +107,9 @@ def _with_mpi(
 ) -> tuple[Site, tuple[str, ...]]:
     """Find out how srun starts MPI ranks where the site does not say so."""
     strategy = find_strategy(workload.strategy if workload else spec.target)
-    launcher = spec.launcher or (workload and workload.launcher) or strategy.default_launcher
-    asks = strategy.mpi and launcher == "srun" and site.mpi is None and executor == "slurm"
-    if not asks or not sbatch_answers():
+    launcher = named_launcher(spec.launcher or (workload.launcher if workload else None))
+    tells = strategy.mpi and launcher.takes_mpi_kind and executor == "slurm"
+    if not tells or site.mpi is not None or not sbatch_answers():
         return site, ()
     if default := own_default(config().get("MpiDefault", "")):
         return site, (f"MPI: srun's own default, {default}",)

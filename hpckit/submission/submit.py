@@ -15,7 +15,7 @@ from hpckit.errors import (
 )
 from hpckit.job.job import Job
 from hpckit.job.script import signal_delay_s, submitit_folder
-from hpckit.launchers import srun_wait_s
+from hpckit.launchers.srun import srun_wait_s
 from hpckit.logs import JOB_LOG
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.render import Rendered

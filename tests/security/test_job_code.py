@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hpckit.payload.supervisor import torchrun_argv
+from hpckit.launchers import find_launcher
 from hpckit.payload.task import Task
 from tests.conftest import write_files
 from tests.unit.lab import make_lab
@@ -31,7 +31,12 @@ def test_torchrun_does_not_import_what_lies_in_the_folder(here: Path, monkeypatc
         (here / f"{name}.py").write_text("raise SystemExit('anybody')")
     environ = {**os.environ, "PYTHONPATH": str(here.parent / "home" / "site")}
     done = subprocess.run(
-        torchrun_argv(task), env=environ, cwd=here, capture_output=True, text=True, check=False
+        find_launcher("torchrun").child(task),
+        env=environ,
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stderr == ""
     assert done.stdout.startswith("environment ['--nnodes=1', '--node_rank=0'")

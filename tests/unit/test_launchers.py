@@ -1,16 +1,36 @@
+import sys
+from typing import Any
+
 import pytest
 
 from hpckit.errors import RequestError
-from hpckit.launchers import LAUNCHERS, Shape, find_launcher, mpirun_argv, srun_wait_s
+from hpckit.job.job import Job
+from hpckit.job.resolve import resolve
+from hpckit.job.spec import JobSpec
+from hpckit.launchers import LAUNCHERS, find_launcher
+from hpckit.launchers.mpirun import mpirun_argv
+from hpckit.launchers.srun import srun_wait_s
+from hpckit.payload.task import Task
+from hpckit.sites import Site
 from hpckit.strategies import STRATEGIES, find_strategy
 
-TWO_BY_FOUR = Shape(nodes=2, tasks_per_node=4)
+
+def job(site: Site | None = None, **asked: Any) -> Job:
+    spec = JobSpec(**{"target": "ddp", "script": __file__, "nodes": 2, "gpus": 4, **asked})
+    return resolve(spec, site or Site(name="x", description=""), None, python=sys.executable)
+
+
+def task(executor: str) -> Task:
+    return Task(run_dir="/r", run_id="r", executor=executor, launcher="mpirun", nodes=2,
+                tasks_per_node=4, command=("x",), python=("p",), device=None)  # fmt: skip
+
+
 OPEN_MPI = "mpirun (Open MPI) 4.1.4"
 HYDRA = "HYDRA build details:\n    Version: 4.0.2"
 
 
 def test_srun_starts_one_task_per_rank() -> None:
-    assert LAUNCHERS["srun"].slurm(TWO_BY_FOUR) == (
+    assert LAUNCHERS["srun"].slurm_argv(job()) == (
         "srun",
         "--nodes=2",
         "--ntasks=8",
@@ -23,26 +43,27 @@ def test_srun_starts_one_task_per_rank() -> None:
 
 
 def test_srun_is_told_cpus_mpi_and_the_sites_own_arguments() -> None:
-    shape = Shape(nodes=1, tasks_per_node=2, cpus_per_task=8, mpi="pmix", srun_args=("-v",))
-    assert LAUNCHERS["srun"].slurm(shape)[-3:] == ("--cpus-per-task=8", "--mpi=pmix", "-v")
+    site = Site(name="x", description="", mpi="pmix", srun_args=("-v",))
+    asked = job(site, target="mpi", nodes=1, gpus=None, tasks_per_node=2, cpus_per_task=8)
+    assert LAUNCHERS["srun"].slurm_argv(asked)[-3:] == ("--cpus-per-task=8", "--mpi=pmix", "-v")
 
 
 def test_torchrun_gets_one_agent_per_node_with_all_of_its_cpus() -> None:
-    argv = LAUNCHERS["torchrun"].slurm(Shape(nodes=2, tasks_per_node=4, cpus_per_task=8))
+    argv = LAUNCHERS["torchrun"].slurm_argv(job(cpus_per_task=8))
     assert "--ntasks=2" in argv
     assert "--ntasks-per-node=1" in argv
     assert "--cpus-per-task=32" in argv
 
 
 def test_mpirun_is_started_by_the_supervisor_alone() -> None:
-    assert LAUNCHERS["mpirun"].slurm(TWO_BY_FOUR) == ()
+    assert LAUNCHERS["mpirun"].slurm_argv(job()) == ()
 
 
 @pytest.mark.parametrize(
     ("name", "supervisors"), [("srun", (2, 4)), ("torchrun", (2, 1)), ("mpirun", (1, 1))]
 )
 def test_each_launcher_has_its_supervisors(name: str, supervisors: tuple[int, int]) -> None:
-    assert find_launcher(name).supervisors(TWO_BY_FOUR) == supervisors
+    assert find_launcher(name).supervisors(job()) == supervisors
 
 
 @pytest.mark.parametrize(
@@ -56,12 +77,12 @@ def test_each_launcher_has_its_supervisors(name: str, supervisors: tuple[int, in
     ],
 )
 def test_mpirun_speaks_the_words_of_its_mpi(version: str, oversubscribe: bool, argv: str) -> None:
-    found = mpirun_argv(["mpirun"], version, TWO_BY_FOUR, oversubscribe=oversubscribe)
+    found = mpirun_argv(["mpirun"], version, task("local" if oversubscribe else "slurm"))
     assert " ".join(found) == argv
 
 
 def test_the_sites_mpirun_keeps_its_arguments_in_front() -> None:
-    argv = mpirun_argv(["mpiexec", "-v"], HYDRA, TWO_BY_FOUR, oversubscribe=False)
+    argv = mpirun_argv(["mpiexec", "-v"], HYDRA, task("slurm"))
     assert argv[:4] == ("mpiexec", "-v", "-n", "8")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.launchers import srun_wait_s
+from hpckit.launchers.srun import srun_wait_s
 from hpckit.ranks import not_ended, write_rank
 from hpckit.schedulers.local import stragglers
 from hpckit.schedulers.local.stragglers import Stragglers, _Work, _work

@@ -20,7 +20,7 @@ from hpckit import shell
 from hpckit.environ import own_python
 from hpckit.errors import CommandError
 from hpckit.files import parse_json, sealed_file
-from hpckit.launchers import WAIT_S
+from hpckit.launchers.srun import WAIT_S
 from hpckit.logs import JOB_LOG
 from hpckit.payload.children import (
     REQUEUE_STATUS,

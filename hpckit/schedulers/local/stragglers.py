@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpckit.launchers import WAIT_S
+from hpckit.launchers.srun import WAIT_S
 from hpckit.ranks import not_ended, read_ranks
 
 # What counts as nothing meanwhile. Threads that torch leaves look at their clocks meanwhile.

@@ -1,0 +1,80 @@
+"""torchrun: one agent per node, which starts the node's ranks."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from hpckit.environments import EnvironmentKind
+from hpckit.launchers.base import Launcher, rank_argv
+from hpckit.launchers.srun import srun_argv
+from hpckit.rank_variables import TORCHRUN, RankVariables, task_number
+
+if TYPE_CHECKING:
+    from hpckit.job.job import Job
+    from hpckit.payload.task import Task
+
+# By default torchrun also ends at SIGHUP and SIGQUIT, which a script may have a use for.
+_ENDS_ON = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT"}
+# `python -m` would look into the folder that the job runs in first, where anybody's torch/ may lie;
+# Python's own -P for that is younger than some environments' Pythons, and -I forgets PYTHONPATH.
+_MAIN = """\
+import sys
+sys.path[:] = [place for place in sys.path if place]
+from torch.distributed.run import main
+main()
+"""
+
+
+class Torchrun(Launcher):
+    """One supervisor per node, whose child is the node's agent."""
+
+    name = "torchrun"
+    help = "one torchrun agent per node, which starts the node's ranks"
+    in_batch_script = False
+    limits_threads = True
+
+    def refusal(self, job: "Job") -> str | None:
+        """Refuse MPI, and containers."""
+        if job.environment.kind is EnvironmentKind.APPTAINER:
+            return (
+                "--launcher torchrun would start its agent in the container, where hpckit is not. "
+                "Use --launcher srun: each rank then gets a container of its own."
+            )
+        if job.strategy.mpi:
+            return "--launcher torchrun cannot start MPI ranks. Use srun or mpirun."
+        return None
+
+    def supervisors(self, job: "Job") -> tuple[int, int]:
+        """Return one per node."""
+        return job.nodes, 1
+
+    def slurm_argv(self, job: "Job") -> tuple[str, ...]:
+        """Return srun's argv for one task per node, with all of the node's CPUs."""
+        return srun_argv(job, tasks_per_node=1)
+
+    def child(self, task: "Task") -> tuple[str, ...]:
+        """Return the argv of this node's agent.
+
+        The static rendezvous of `MASTER_ADDR:MASTER_PORT`; the node's rank is the task's.
+        """
+        return (
+            *task.python,
+            "-c",
+            _MAIN,
+            f"--nnodes={task.nodes}",
+            f"--node_rank={task_number(os.environ)}",
+            f"--nproc_per_node={task.tasks_per_node}",
+            f"--master_addr={os.environ['MASTER_ADDR']}",
+            f"--master_port={os.environ['MASTER_PORT']}",
+            "--no_python",
+            *rank_argv(),
+        )
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the agent's environment."""
+        return {**_ENDS_ON, **environ}
+
+    def variables(self, task: "Task") -> RankVariables:
+        """Return torchrun's own words."""
+        del task
+        return TORCHRUN
