@@ -16,7 +16,7 @@ from hpckit.strategies import STRATEGIES, find_strategy
 
 
 def job(site: Site | None = None, **asked: Any) -> Job:
-    spec = JobSpec(**{"target": "ddp", "script": __file__, "nodes": 2, "gpus": 4, **asked})
+    spec = JobSpec(**{"target": "ddp", "program": __file__, "nodes": 2, "gpus": 4, **asked})
     return resolve(spec, site or Site(name="x", description=""), None, python=sys.executable)
 
 
