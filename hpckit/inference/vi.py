@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from hpckit.parallel.mpi import Ranks, find_ranks
 from hpckit.parallel.ranks import say
 
 
+@dataclass(eq=False, repr=False)
 class VI:
     """Fits a posterior estimator.
 
@@ -35,127 +37,121 @@ class VI:
     (seed, epoch, number of the sample), so losses and gradients do not depend on how many ranks
     there are.
 
+    Args:
+        loss: (parameters, data) -> a number: see `Evaluation`.
+        prior: has `log_prob`, as torch.distributions.
+        posterior_estimator: has `sample(n) -> (z, log_q)` and `log_prob(z)`.
+        w: weight of the divergence.
+        initialize_estimator_to_prior: fit the estimator to the prior alone first.
+        initialization_lr: for that.
+        gradient_clipping_norm: larger gradients are scaled down to this norm.
+        optimizer: of the estimator's parameters; Adam with 1e-3 if none is given.
+        n_samples_per_epoch: parameters simulated per epoch, over all ranks together.
+        n_samples_regularisation: draws for the divergence, over all ranks together.
+        diff_mode: "reverse" or "forward", of the simulator.
+        gradient_estimation_method: "pathwise" needs a simulator that torch can differentiate,
+            "score" works for any.
+        jacobian_chunk_size: see `Evaluation`.
+        device: where this rank's parameters and estimator are.
+        progress_bar: show how far it is, on rank 0.
+        progress_info: and the losses.
+        log_tensorboard: write the losses as events, too.
+        tensorboard_log_dir: where; without it `out`/tensorboard, or torch's own choice.
+        seed: of everything that is drawn.
+        samples_per_call: how many samples the loss takes at once: see `Evaluation`. If not given:
+            all of a rank's if the loss says that it is `batched`, else one.
+        regularisation_block: draws of the divergence that are worked on at once.
+        baseline: for the score method, subtract the mean loss of the other samples, which changes
+            no expectation but lowers the variance.
+        ranks: those that share the work; found by `find_ranks` if not given.
+        out: run folder for checkpoints and the weights; $HPCKIT_RUN_DIR if not given; without
+            either nothing is written.
+        resume: go on from `out`/checkpoints/last.pt, if there is one.
+        checkpoint_every: epochs between checkpoints.
+        should_stop: asked once an epoch on each rank; one yes ends all, with a checkpoint.
+        on_epoch: called on each rank after each epoch, counted from 1, with its figures.
+
     Attributes:
         losses_hist: lists `total`, `loss`, `regularisation`, one number per epoch.
         best_loss: the smallest total.
         best_estimator_state_dict: the weights that had it.
+
+    Raises:
+        SetupError: a word or number that makes no sense, or ranks that cannot meet.
     """
 
-    def __init__(
-        self,
-        loss: Loss,
-        prior: Prior,
-        posterior_estimator: torch.nn.Module,
-        w: float = 1.0,
-        initialize_estimator_to_prior: bool = False,
-        initialization_lr: float = 1e-3,
-        gradient_clipping_norm: float = math.inf,
-        optimizer: torch.optim.Optimizer | None = None,
-        n_samples_per_epoch: int = 10,
-        n_samples_regularisation: int = 10_000,
-        diff_mode: str = "reverse",
-        gradient_estimation_method: str = "pathwise",
-        jacobian_chunk_size: int | None = None,
-        device: str | torch.device = "cpu",
-        progress_bar: bool = True,
-        progress_info: bool = True,
-        log_tensorboard: bool = False,
-        tensorboard_log_dir: str | None = None,
-        *,
-        seed: int = 0,
-        samples_per_call: int | None = None,
-        regularisation_block: int = 2500,
-        baseline: bool = True,
-        ranks: Ranks | None = None,
-        out: Path | str | None = None,
-        resume: bool = False,
-        checkpoint_every: int = 10,
-        should_stop: Callable[[], bool] = lambda: False,
-        on_epoch: Callable[[int, Figures], None] = lambda epoch, figures: None,
-    ) -> None:
-        """Check the arguments; nothing is drawn yet.
+    loss: Loss
+    prior: Prior
+    posterior_estimator: torch.nn.Module
+    w: float = 1.0
+    initialize_estimator_to_prior: bool = False
+    initialization_lr: float = 1e-3
+    gradient_clipping_norm: float = math.inf
+    optimizer: torch.optim.Optimizer | None = None
+    n_samples_per_epoch: int = 10
+    n_samples_regularisation: int = 10_000
+    diff_mode: str = "reverse"
+    gradient_estimation_method: str = "pathwise"
+    jacobian_chunk_size: int | None = None
+    device: str | torch.device = "cpu"
+    progress_bar: bool = True
+    progress_info: bool = True
+    log_tensorboard: bool = False
+    tensorboard_log_dir: str | None = None
+    _: KW_ONLY
+    seed: int = 0
+    samples_per_call: int | None = None
+    regularisation_block: int = 2500
+    baseline: bool = True
+    ranks: Ranks | None = None
+    out: Path | str | None = None
+    resume: bool = False
+    checkpoint_every: int = 10
+    should_stop: Callable[[], bool] = lambda: False
+    on_epoch: Callable[[int, Figures], None] = lambda epoch, figures: None
 
-        Args:
-            loss: (parameters, data) -> a number: see `Evaluation`.
-            prior: has `log_prob`, as torch.distributions.
-            posterior_estimator: has `sample(n) -> (z, log_q)` and `log_prob(z)`.
-            w: weight of the divergence.
-            initialize_estimator_to_prior: fit the estimator to the prior alone first.
-            initialization_lr: for that.
-            gradient_clipping_norm: larger gradients are scaled down to this norm.
-            optimizer: of the estimator's parameters; Adam with 1e-3 if none is given.
-            n_samples_per_epoch: parameters simulated per epoch, over all ranks together.
-            n_samples_regularisation: draws for the divergence, over all ranks together.
-            diff_mode: "reverse" or "forward", of the simulator.
-            gradient_estimation_method: "pathwise" needs a simulator that torch can
-                differentiate, "score" works for any.
-            jacobian_chunk_size: see `Evaluation`.
-            device: where this rank's parameters and estimator are.
-            progress_bar: show how far it is, on rank 0.
-            progress_info: and the losses.
-            log_tensorboard: write the losses as events, too.
-            tensorboard_log_dir: where; without it `out`/tensorboard, or torch's own choice.
-            seed: of everything that is drawn.
-            samples_per_call: how many samples the loss takes at once: see `Evaluation`. If not
-                given: all of a rank's if the loss says that it is `batched`, else one.
-            regularisation_block: draws of the divergence that are worked on at once.
-            baseline: for the score method, subtract the mean loss of the other samples, which
-                changes no expectation but lowers the variance.
-            ranks: those that share the work; found by `find_ranks` if not given.
-            out: run folder for checkpoints and the weights; $HPCKIT_RUN_DIR if not given;
-                without either nothing is written.
-            resume: go on from `out`/checkpoints/last.pt, if there is one.
-            checkpoint_every: epochs between checkpoints.
-            should_stop: asked once an epoch on each rank; one yes ends all, with a checkpoint.
-            on_epoch: called on each rank after each epoch, counted from 1, with its figures.
-
-        Raises:
-            SetupError: a word or number that makes no sense, or ranks that cannot meet.
-        """
-        _check_choice("diff_mode", diff_mode, ("reverse", "forward"))
+    def __post_init__(self) -> None:
+        """Check the arguments; nothing is drawn yet."""
+        _check_choice("diff_mode", self.diff_mode, ("reverse", "forward"))
         _check_choice(
-            "gradient_estimation_method", gradient_estimation_method, ("pathwise", "score")
+            "gradient_estimation_method", self.gradient_estimation_method, ("pathwise", "score")
         )
-        _check_counts(
-            n_samples_per_epoch=n_samples_per_epoch,
-            n_samples_regularisation=n_samples_regularisation,
-            regularisation_block=regularisation_block,
-            checkpoint_every=checkpoint_every,
+        counts = (
+            "n_samples_per_epoch",
+            "n_samples_regularisation",
+            "regularisation_block",
+            "checkpoint_every",
         )
-        self.objective = Objective(
-            estimator=posterior_estimator,
-            prior=prior,
-            w=w,
-            evaluation=Evaluation(
-                loss,
-                gradient_estimation_method,
-                diff_mode,
-                samples_per_call or (None if getattr(loss, "batched", False) else 1),
-                jacobian_chunk_size,
-            ),
-            samples=n_samples_per_epoch,
-            draws=Draws(n_samples_regularisation, regularisation_block),
-            baseline=baseline,
-            seed=seed,
-            ranks=find_ranks() if ranks is None else ranks,
-        )
-        self.posterior_estimator, self.ranks = posterior_estimator, self.objective.ranks
-        if optimizer is None:
-            optimizer = torch.optim.Adam(posterior_estimator.parameters(), lr=1e-3)
-        self.optimizer = optimizer
-        self.gradient_clipping_norm = gradient_clipping_norm
-        self.initialize_estimator_to_prior = initialize_estimator_to_prior
-        self.initialization_lr = initialization_lr
-        self.device = torch.device(device)
-        self.progress_bar, self.progress_info = progress_bar, progress_info
-        self.log_tensorboard, self.tensorboard_log_dir = log_tensorboard, tensorboard_log_dir
-        folder = os.environ.get("HPCKIT_RUN_DIR", "") if out is None else str(out)
+        _check_counts(**{name: getattr(self, name) for name in counts})
+        self.objective = self._objective()
+        self.ranks, self.device = self.objective.ranks, torch.device(self.device)
+        if self.optimizer is None:
+            self.optimizer = torch.optim.Adam(self.posterior_estimator.parameters(), lr=1e-3)
+        folder = os.environ.get("HPCKIT_RUN_DIR", "") if self.out is None else str(self.out)
         self.files = RunFiles(Path(folder) if folder else None, self.ranks)
-        self.resume, self.checkpoint_every = resume, checkpoint_every
-        self.should_stop, self.on_epoch = should_stop, on_epoch
         self.history = History()
         self.best_estimator_state_dict: dict[str, torch.Tensor] | None = None
         self.stopped = False
+
+    def _objective(self) -> Objective:
+        batched = getattr(self.loss, "batched", False)
+        return Objective(
+            estimator=self.posterior_estimator,
+            prior=self.prior,
+            w=self.w,
+            evaluation=Evaluation(
+                self.loss,
+                self.gradient_estimation_method,
+                self.diff_mode,
+                self.samples_per_call or (None if batched else 1),
+                self.jacobian_chunk_size,
+            ),
+            samples=self.n_samples_per_epoch,
+            draws=Draws(self.n_samples_regularisation, self.regularisation_block),
+            baseline=self.baseline,
+            seed=self.seed,
+            ranks=find_ranks() if self.ranks is None else self.ranks,
+        )
 
     @property
     def losses_hist(self) -> dict[str, list[float]]:
@@ -183,11 +179,13 @@ class VI:
         Raises:
             SetupError: see `step`, or the checkpoint is of another fit.
         """
-        with self.ranks.ending_together():
+        with self.files.ranks.ending_together():
             self._begin()
             events = self._events()
             progress = ProgressLine(
-                n_epochs, shown=self.progress_bar and self.ranks.leads, info=self.progress_info
+                n_epochs,
+                shown=self.progress_bar and self.files.ranks.leads,
+                info=self.progress_info,
             )
             while self.history.epochs < n_epochs:
                 before = deepcopy(self.posterior_estimator.state_dict())
@@ -257,10 +255,14 @@ class VI:
             z, log_q = cast("Estimator", estimator).sample(count)
         return z, log_q
 
+    @property
+    def _steps(self) -> torch.optim.Optimizer:
+        return cast("torch.optim.Optimizer", self.optimizer)  # there since the fit was made
+
     def _epoch(self, data: object) -> Figures:
         """Take one step."""
         epoch = self.history.epochs
-        self.optimizer.zero_grad()
+        self._steps.zero_grad()
         figures, stops = self.objective.differentiate(data, epoch, stop=self.should_stop())
         norm = float(clip_grad_norm_(self.objective.parameters, self.gradient_clipping_norm))
         if not (math.isfinite(norm) and math.isfinite(figures.regularisation)):
@@ -269,7 +271,7 @@ class VI:
                 f"regularisation {figures.regularisation:g}): try a smaller learning rate, "
                 "or gradient_clipping_norm"
             )
-        self.optimizer.step()
+        self._steps.step()
         self.stopped = stops > 0
         return figures
 
@@ -282,7 +284,7 @@ class VI:
         if self.resume and (state := self.files.load()):
             self._restore(state)
             return
-        synchronise(self.posterior_estimator, self.ranks)
+        synchronise(self.posterior_estimator, self.files.ranks)
         if self.initialize_estimator_to_prior:
             reached = self.initialize_estimator()
             self._tell(f"estimator fitted to the prior: divergence {reached:.3g}")
@@ -291,7 +293,7 @@ class VI:
     def _restore(self, state: dict[str, Any]) -> None:
         refuse_other_fit(self.objective.settings, state["settings"])
         restore(self.posterior_estimator, state["estimator"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self._steps.load_state_dict(state["optimizer"])
         self.best_estimator_state_dict = state["best_estimator"]
         self.history.load_state_dict(state["history"])
         self._tell(f"resuming after epoch {self.history.epochs}")
@@ -302,7 +304,7 @@ class VI:
             {
                 "settings": self.objective.settings,
                 "estimator": self.posterior_estimator.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
+                "optimizer": self._steps.state_dict(),
                 "best_estimator": self.best_estimator_state_dict,
                 "history": self.history.state_dict(),
             }
@@ -314,11 +316,11 @@ class VI:
     def _events(self) -> Events:
         out = self.files.folder
         folder = self.tensorboard_log_dir or (str(out / "tensorboard") if out else None)
-        wanted = self.log_tensorboard and self.ranks.leads
+        wanted = self.log_tensorboard and self.files.ranks.leads
         return Events(folder, wanted=wanted, epoch=self.history.epochs)
 
     def _tell(self, line: str) -> None:
-        if self.ranks.leads and self.progress_bar:
+        if self.files.ranks.leads and self.progress_bar:
             say(line)
 
 

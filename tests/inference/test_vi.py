@@ -1,5 +1,6 @@
 """VI in one process: what it converges to, what it refuses, and what it keeps."""
 
+import inspect
 import math
 from pathlib import Path
 
@@ -315,3 +316,29 @@ def test_a_flow_of_normflows_works_as_it_is() -> None:
     flow = normflows.NormalizingFlow(base, layers)
     totals = make(estimator=flow, lr=0.02).run(A, 30, math.inf).losses["total"]
     assert sum(totals[-10:]) < 0.8 * sum(totals[:10])
+
+
+def test_names_and_their_order_are_blackbirds() -> None:
+    """What its users write by position works here; what is added stands behind, by name only."""
+    parameters = inspect.signature(VI).parameters.values()
+    by_position = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    assert by_position == [
+        "loss",
+        "prior",
+        "posterior_estimator",
+        "w",
+        "initialize_estimator_to_prior",
+        "initialization_lr",
+        "gradient_clipping_norm",
+        "optimizer",
+        "n_samples_per_epoch",
+        "n_samples_regularisation",
+        "diff_mode",
+        "gradient_estimation_method",
+        "jacobian_chunk_size",
+        "device",
+        "progress_bar",
+        "progress_info",
+        "log_tensorboard",
+        "tensorboard_log_dir",
+    ]
