@@ -27,10 +27,10 @@ from hpckit.files import DamagedFileError, read_bytes
 from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve
 from hpckit.job.script import VARIABLES, RunPlace, make_script
-from hpckit.job.spec import JobSpec
 from hpckit.launchers import LAUNCHERS
 from hpckit.render import Rendered, list_templates, template_faults
 from hpckit.sites import Partition, Site, list_sites, read_site
+from hpckit.spec import JobSpec
 from hpckit.workloads import list_workloads, read_workload
 
 _AT = re.compile(r"(/[^\n]*?)(?::(\d+))?: (.*)", re.DOTALL)
@@ -177,9 +177,7 @@ _ENVIRONMENTS = (
 _FULL = Site(
     name="lint",
     description="a site with everything",
-    account="acct",
-    partition="gpu",
-    qos="normal",
+    defaults={"account": "acct", "partition": "gpu", "qos": "normal"},
     gpu_types={"A100": 4},
     gpu_type="A100",
     partitions={"gpu": Partition(name="gpu", max_time_min=600)},

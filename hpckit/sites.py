@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import Fields, Scalar, nearest, read_document
@@ -21,6 +22,7 @@ from hpckit.environments import (
     why_none,
 )
 from hpckit.errors import ConfigError, RequestError
+from hpckit.spec import OPTIONS, Option, option_values
 from hpckit.text import parse_minutes
 
 GENERIC = "generic"
@@ -50,12 +52,8 @@ class Site:
     contact: str = ""
     url: str = ""
     identify: Mapping[str, str] = field(default_factory=dict)
-    account: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     account_required: bool = False
-    partition: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    time_min: int = 60
     gpu_request: str = "gpus-per-node"
     gpu_types: Mapping[str, int] = field(default_factory=dict)
     gpu_type: str | None = None
@@ -78,6 +76,16 @@ class Site:
     grafana: str | None = None
     prometheus: str | None = None
     advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
+
+    @property
+    def partition(self) -> str | None:
+        """The partition of a job that names none; None: Slurm's own default."""
+        return self.defaults.get("partition")
+
+    @property
+    def time_min(self) -> int:
+        """The time limit of a job that names none."""
+        return self.defaults.get("time_min") or 60
 
     def find_environment(self, word: str | None) -> Environment:
         """Return the environment a request names, or the site's default.
@@ -165,12 +173,8 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         contact=fields.text("contact") or "",
         url=fields.text("url") or "",
         identify=fields.text_mapping("identify"),
-        account=defaults.text("account"),
+        defaults=_defaults(defaults),
         account_required=fields.flag("account_required"),
-        partition=defaults.text("partition"),
-        qos=defaults.text("qos"),
-        constraint=defaults.text("constraint"),
-        time_min=_minutes(defaults, "time") or 60,
         environment=defaults.text("environment") or BARE.name,
         gpu_request=gpus.choice("request", ("gpus-per-node", "gres"), "gpus-per-node"),
         gpu_types={name: types.integer(name, minimum=1) or 1 for name in types.values},
@@ -197,6 +201,27 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
     for part in (defaults, gpus, launch, types, fields):
         part.done()
     return _checked(site, fields)
+
+
+def _defaults(fields: Fields) -> dict[str, Any]:
+    """Read the defaults of options: of those that say that a site may give them."""
+    found = {name: _default(fields, row) for name, row in OPTIONS.items() if row.site}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
+    key = row.word
+    if key not in fields.values:
+        return None
+    is_list = isinstance(fields.values[key][0], list)
+    is_text = row.is_word or row.read is not None
+    read = fields.texts if is_list else fields.text if is_text else fields.scalar
+    if (given := read(key)) is None:
+        return None
+    try:
+        return next(iter(option_values({key: given}).values()))
+    except RequestError as error:
+        raise ConfigError(f"{fields.at(key)}: {error}") from error
 
 
 def _checked(site: Site, fields: Fields) -> Site:

@@ -10,6 +10,8 @@ from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.paths import typed_path
+from hpckit.sbatch_words import merge_sbatch
+from hpckit.spec import split_setting
 from hpckit.strategies import STRATEGIES
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
@@ -100,6 +102,7 @@ class Workload:
     cpus_per_task: int | None = None
     mem_gb: int | None = None
     time_min: int | None = None
+    sbatch: tuple[str, ...] = ()
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     found: Found | None = None
 
@@ -141,18 +144,6 @@ class Workload:
         """Return the script's arguments for the given values, in the file's order."""
         given = (self.parameters[name] for name in self.parameters if name in values)
         return tuple(part for row in given for part in row.as_arguments(values[row.name]))
-
-
-def split_setting(setting: str, option: str) -> tuple[str, str]:
-    """Split `key=value`.
-
-    Raises:
-        RequestError: there is no `=` or no key.
-    """
-    key, equals, text = setting.partition("=")
-    if not equals or not key:
-        raise RequestError(f"{option} {setting!r} must be written key=value.")
-    return key, text
 
 
 def list_workloads(collections: tuple[Collection, ...]) -> dict[str, Found]:
@@ -217,6 +208,7 @@ def read_workload(found: Found) -> Workload:
         cpus_per_task=resources.integer("cpus_per_task", minimum=1),
         mem_gb=resources.integer("mem_gb", minimum=1),
         time_min=resources.integer("time_min", minimum=1),
+        sbatch=_sbatch(fields),
         parameters=_parameters(fields),
         found=found,
     )
@@ -248,6 +240,14 @@ def _program(fields: Fields, folder: Path) -> str | None:
     if "/" in word or file.suffix or word.startswith("~"):
         raise ConfigError(f"{fields.at('program')}: program {file} does not exist.")
     return word
+
+
+def _sbatch(fields: Fields) -> tuple[str, ...]:
+    texts = fields.texts("sbatch")
+    try:
+        return merge_sbatch(texts)
+    except RequestError as error:
+        raise ConfigError(f"{fields.at('sbatch')}: {error}") from error
 
 
 def _parameters(fields: Fields) -> dict[str, Parameter]:

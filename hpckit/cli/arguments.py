@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from hpckit.find import any_handed_over, find_runs, refuse_doubtful
 from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, Run, runs_root
 from hpckit.sites import find_site
+from hpckit.spec import OPTIONS
 
 RunsOption = Annotated[
     Path | None,
@@ -21,35 +22,25 @@ RunsOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-PartitionOption = Annotated[
-    str | None,
-    typer.Option("--partition", "-p", help="Slurm's partition (else the site's, else Slurm's)."),
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the script; submit nothing.")]
+CheckOption = Annotated[
+    bool, typer.Option("--check", help="Ask Slurm whether and when it would start.")
 ]
-AccountOption = Annotated[
-    str | None,
-    typer.Option("--account", "-A", help="Account or project that the job's hours go to."),
-]
-QosOption = Annotated[
-    str | None, typer.Option("--qos", help="Quality of service: Slurm's limits and priority.")
-]
-NodesOption = Annotated[int | None, typer.Option("--nodes", "-N", help="Nodes.")]
-GpusOption = Annotated[
-    str | None,
-    typer.Option("--gpus", "--gpus-per-node", metavar="[TYPE:]N", help="GPUs per node."),
-]
-CpusOption = Annotated[int | None, typer.Option("--cpus-per-task", help="CPUs per rank.")]
-MemoryOption = Annotated[int | None, typer.Option("--mem-gb", help="Memory per node, GB.")]
-TimeOption = Annotated[
-    str | None,
-    typer.Option("--time", "-t", help="Limit: minutes, 1h30m, HH:MM:SS, D-HH:MM:SS."),
-]
-ExcludeOption = Annotated[str | None, typer.Option("--exclude", help="Nodes not to use.")]
-LauncherOption = Annotated[
-    str | None, typer.Option("--launcher", help="What starts the ranks: srun, torchrun or mpirun.")
-]
-SettingsOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Workload parameter.")
-]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Watch it until it is over.")]
+
+
+def declared(name: str) -> Any:  # noqa: ANN401
+    """Return a field of `JobSpec` as an option of a command that asks for few of them."""
+    row = OPTIONS[name]
+    return typer.Option(*row.flags, metavar=row.metavar, help=row.help)
+
+
+PartitionOption = Annotated[str | None, declared("partition")]
+AccountOption = Annotated[str | None, declared("account")]
+NodesOption = Annotated[int | None, declared("nodes")]
+GpusOption = Annotated[str | None, declared("gpus")]
+TimeOption = Annotated[str | None, declared("time_min")]
 JobArgument = Annotated[
     str,
     typer.Argument(metavar="JOBID", help="Slurm's job id, a local run's id, a run id, or latest."),

@@ -18,7 +18,6 @@ from hpckit.cli.arguments import (
     say_note,
 )
 from hpckit.cli.output import print_json, say
-from hpckit.cli.submit import parse_gpus
 from hpckit.collections import survey
 from hpckit.detect import login_node
 from hpckit.detect.answers import read_answers
@@ -29,9 +28,9 @@ from hpckit.doctor.installation import collection_checks, folder_checks, own_che
 from hpckit.doctor.site import more_questions, scheduler_checks, script_checks, site_checks
 from hpckit.errors import RequestError
 from hpckit.find import index_path
-from hpckit.job.spec import JobSpec
 from hpckit.runs import runs_root
 from hpckit.sites import Site, find_site, list_sites
+from hpckit.spec import JobSpec, option_values
 from hpckit.submission.model import Submission
 from hpckit.submission.prepare import prepare, sbatch_answers
 from hpckit.text import parse_minutes
@@ -169,11 +168,11 @@ def gpu(
     """Submit a short job that touches each GPU it gets: name, memory, a product by torch."""
     from hpckit.doctor import trials  # noqa: PLC0415  # see mpi
 
-    kind, count = parse_gpus(gpus)
-    if not count:
+    asked = option_values({"gpus": gpus})
+    if not asked["gpus"]:
         raise RequestError(f"--gpus {gpus}: this check needs at least one GPU.")
     spec = JobSpec(
-        target="ddp", program=str(JOBS / "gpu_hello.py"), gpus=count, gpu_type=kind,
+        target="ddp", program=str(JOBS / "gpu_hello.py"), **asked,
         nodes=nodes, site=site, partition=partition, account=account, env=env,
         time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip

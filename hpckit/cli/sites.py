@@ -1,6 +1,6 @@
 """`hpckit sites list|show|detect`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from hpckit.cli.init import detect as detect_cluster
 from hpckit.cli.output import print_json, say, table
 from hpckit.detect.page import site_page
 from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
+from hpckit.spec import OPTIONS
 from hpckit.text import format_minutes
 
 commands = typer.Typer(help="Clusters, as data.", no_args_is_help=True)
@@ -79,11 +80,11 @@ def detect(timeout_s: TimeoutOption = 10.0, json: JsonOption = False) -> None:
 
 
 def _record(site: Site) -> dict[str, object]:
-    names = ("name", "description", "contact", "url", "account", "account_required", "partition",
-             "qos", "constraint", "time_min", "gpu_request", "gpu_type", "gpus_per_node",
-             "cpus_per_gpu", "modules", "environment", "mpi", "runs", "grafana",
-             "prometheus")  # fmt: skip
-    record: dict[str, object] = {name: getattr(site, name) for name in names}
+    names = ("name", "description", "contact", "url", "account_required", "time_min",
+             "gpu_request", "gpu_type", "gpus_per_node", "cpus_per_gpu", "modules", "environment",
+             "mpi", "runs", "grafana", "prometheus")  # fmt: skip
+    defaults = {name: site.defaults.get(name) for name, row in OPTIONS.items() if row.site}
+    record: dict[str, object] = {**defaults, **{name: getattr(site, name) for name in names}}
     record["gpu_types"] = dict(site.gpu_types)
     record["partitions"] = {
         name: {key: getattr(row, key) for key in _PARTITION}
@@ -99,6 +100,10 @@ def _record(site: Site) -> dict[str, object]:
 _PARTITION = ("max_time_min", "max_nodes", "gpus_per_node", "cpus_per_node", "mem_gb_per_node")
 
 
+def _shown(name: str, value: Any) -> str:  # noqa: ANN401
+    return ", ".join(value) if isinstance(value, tuple) else OPTIONS[name].written(value)
+
+
 def _page(site: Site, path: str) -> str:
     lines = [f"{site.name}: {site.description}", f"  file          {path}"]
     facts = {
@@ -109,10 +114,8 @@ def _page(site: Site, path: str) -> str:
             f"{name} ({count} per node)" for name, count in site.gpu_types.items()
         ),
         "GPUs per node": site.gpus_per_node,
-        "account": site.account or ("needed: --account NAME" if site.account_required else None),
-        "partition": site.partition,
-        "QOS": site.qos,
-        "constraint": site.constraint,
+        "account": "needed: --account NAME" if site.account_required else None,
+        **{OPTIONS[name].word: _shown(name, value) for name, value in site.defaults.items()},
         "time": format_minutes(site.time_min),
         "environment": site.environment,
         "MPI": site.mpi and f"srun --mpi={site.mpi}",

@@ -89,18 +89,19 @@ def _gpus(site: Site, found: Detected) -> Iterator[Check]:
 
 
 def _rights(site: Site, found: Detected) -> Iterator[Check]:
+    account, qos = site.defaults.get("account"), site.defaults.get("qos")
     if found.associations is None:
-        if site.account or site.qos:
+        if account or qos:
             yield unknown("whether you may use the account and QOS", "sacctmgr did not answer")
         return
-    if site.account and site.account not in found.accounts:
+    if account and account not in found.accounts:
         yours = ", ".join(found.accounts) or "none"
-        yield bad(f"account {site.account!r} is not yours", f"you have {yours}: --account NAME")
-    if site.account_required and not site.account and not found.default_account:
+        yield bad(f"account {account!r} is not yours", f"you have {yours}: --account NAME")
+    if site.account_required and not account and not found.default_account:
         yours = ", ".join(found.accounts) or "none"
         yield bad("jobs here need an account", f"you have {yours}: --account NAME at each submit")
-    if site.qos and found.qos and site.qos not in found.qos:
-        yield bad(f"QOS {site.qos!r} is not yours", f"you have {', '.join(found.qos)}: --qos NAME")
+    if qos and found.qos and qos not in found.qos:
+        yield bad(f"QOS {qos!r} is not yours", f"you have {', '.join(found.qos)}: --qos NAME")
 
 
 # munge, which proves who a user is, takes no message that is 300 s old: munge(1), --ttl.

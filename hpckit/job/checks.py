@@ -3,8 +3,8 @@
 from hpckit.documents import nearest
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.job import Job
-from hpckit.job.spec import JobSpec
 from hpckit.sites import Partition
+from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES
 from hpckit.text import format_minutes
 

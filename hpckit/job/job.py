@@ -1,6 +1,8 @@
-"""The plan as a value."""
+"""The job as it was worked out: one value, which the script, the record and the run come from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hpckit.documents import Scalar
 from hpckit.environments import Environment
@@ -25,6 +27,8 @@ class Job:
 
     Attributes:
         command: argv that runs the program by hand with its arguments.
+        options: values that needed no arithmetic, by field of `JobSpec`: as asked, else the site's.
+        sbatch: other options of sbatch, `KEY` or `KEY=VALUE`.
         tasks: one argument tuple per array task; a single empty one when there is no array.
         device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
     """
@@ -50,18 +54,18 @@ class Job:
     cpus_per_task: int | None
     mem_gb: int | None
     time_min: int
-    partition: str | None
-    account: str | None
-    qos: str | None
-    constraint: str | None
-    reservation: str | None
-    exclude: str | None
+    options: Mapping[str, Any]
+    sbatch: tuple[str, ...]
     template: str
     max_requeues: int
     sample_interval_s: float
     handles_stop_signal: bool
     device: str | None
     notes: tuple[str, ...] = ()
+
+    def option(self, name: str) -> Any:  # noqa: ANN401
+        """Return what came of a field of `JobSpec`."""
+        return self.options[name] if name in self.options else getattr(self, name)
 
     @property
     def ranks(self) -> int:

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 from hpckit.documents import Scalar, nearest
 from hpckit.environments import Environment
@@ -9,11 +10,12 @@ from hpckit.errors import PlanError, RequestError
 from hpckit.job.checks import check_job, off_switch
 from hpckit.job.job import Job, Machine
 from hpckit.job.program import Program, find_module, find_program, read_program
-from hpckit.job.spec import JobSpec
 from hpckit.launchers import default_launcher, named_launcher
+from hpckit.sbatch_words import merge_sbatch
 from hpckit.sites import Partition, Site
+from hpckit.spec import OPTIONS, JobSpec, array_values
 from hpckit.strategies import Strategy, find_strategy
-from hpckit.workloads import Workload, split_setting
+from hpckit.workloads import Workload
 
 # So many ranks a core are still a trial of a script; more are more often a slip.
 _CROWD = 4
@@ -73,12 +75,10 @@ def resolve(
         cpus_per_task=_cpus_per_task(spec, site, workload, partition, gpus, tasks_per_node),
         mem_gb=spec.mem_gb or (workload.mem_gb if workload else None),
         time_min=spec.time_min or (workload and workload.time_min) or site.time_min,
-        partition=spec.partition or site.partition,
-        account=spec.account or site.account,
-        qos=spec.qos or site.qos,
-        constraint=spec.constraint or site.constraint,
-        reservation=spec.reservation,
-        exclude=spec.exclude,
+        options={name: _option(name, spec, site) for name in _PLAIN},
+        sbatch=merge_sbatch(
+            site.defaults.get("sbatch", ()), workload.sbatch if workload else (), spec.sbatch
+        ),
         template=spec.template,
         max_requeues=spec.max_requeues,
         sample_interval_s=spec.sample_interval_s,
@@ -90,6 +90,15 @@ def resolve(
         job = replace(job, launcher=default_launcher(job))
     check_job(job, spec, partition)
     return job
+
+
+# Options that need no arithmetic: what was asked for, else the site's default.
+_PLAIN = tuple(name for name, row in OPTIONS.items() if row.sbatch and not row.worked_out)
+
+
+def _option(name: str, spec: JobSpec, site: Site) -> Any:  # noqa: ANN401
+    asked = getattr(spec, name)
+    return site.defaults.get(name) if asked in (None, (), False) else asked
 
 
 def _partition(spec: JobSpec, site: Site) -> Partition | None:
@@ -144,13 +153,13 @@ def _arguments(
 
 
 def _array_settings(spec: JobSpec, workload: Workload | None) -> tuple[dict[str, Scalar], ...]:
-    """Return one mapping per array task: the product of the `--array` lists, last one fastest."""
+    """Return one mapping per array task: the product of the `--array` lists, last one fastest.
+
+    With `--zip` the lists go side by side instead.
+    """
     axes: list[list[tuple[str, Scalar]]] = []
     for text in spec.array:
-        key, values = split_setting(text, "--array")
-        words = values.split(",")
-        if "" in words:
-            raise RequestError(f"--array {text!r} has an empty value.")
+        key, words = array_values(text)
         name = workload.parameter(key).name if workload else _option_name(key)
         if any(name == axis[0][0] for axis in axes):
             raise RequestError(f"--array {name!r} is given twice; write its values in one list.")
@@ -158,7 +167,12 @@ def _array_settings(spec: JobSpec, workload: Workload | None) -> tuple[dict[str,
         axes.append([(name, parse(word)) for word in words])
     if spec.parallel and not axes:
         raise RequestError("--parallel limits an array; give --array key=a,b,c too.")
-    return tuple(dict(point) for point in itertools.product(*axes))
+    if not spec.zip:
+        return tuple(dict(point) for point in itertools.product(*axes))
+    if len({len(axis) for axis in axes}) != 1:
+        counts = ", ".join(f"{axis[0][0]} has {len(axis)}" for axis in axes) or "there is none"
+        raise RequestError(f"--zip pairs --array lists of equal length: {counts}.")
+    return tuple(map(dict, zip(*axes, strict=True)))
 
 
 def _option_name(key: str) -> str:

@@ -13,13 +13,16 @@ from hpckit.errors import TemplateError
 from hpckit.job.job import Job
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
+from hpckit.sbatch_words import read_sbatch
 from hpckit.sites import list_sites
-from hpckit.text import format_minutes, in_line
+from hpckit.spec import OPTIONS
+from hpckit.text import in_line
 
 # How long before its time limit a job that may start again is warned, in seconds: a quarter of the
 # limit, which leaves short jobs their time. Slurm looks only every 30 s, and rather warns sooner.
 _LONGEST_DELAY_S = 90
 
+_OF_SBATCH = {name: row for name, row in OPTIONS.items() if row.sbatch}
 # Every variable a template may use, for `hpckit templates vars`. A test keeps it complete.
 VARIABLES = {
     "header": "list of Slurm options, each with .name and .value (none: a bare flag)",
@@ -46,6 +49,7 @@ VARIABLES = {
     "mem_gb": "memory per node in GB, or none",
     "time_min": "time limit in minutes",
     "array_size": "number of array tasks, or none",
+    "options": "every option that becomes one of sbatch, by its name in Python: .partition .time",
 }
 
 
@@ -120,6 +124,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "mem_gb": job.mem_gb,
         "time_min": job.time_min,
         "array_size": len(job.tasks) if job.is_array else None,
+        "options": {row.word: _written(job, place, name) for name, row in _OF_SBATCH.items()},
     }
 
 
@@ -145,43 +150,48 @@ def submitit_folder(run_dir: Path) -> Path:
 
 def header(job: Job, place: RunPlace) -> list[dict[str, str | None]]:
     """Return the `#SBATCH` options, in the order people read them."""
+    gpus = "gres" if job.site.gpu_request == "gres" else "gpus-per-node"
     options: dict[str, object] = {
-        "job-name": job.name,
-        "partition": job.partition,
-        "account": job.account,
-        "qos": job.qos,
-        "nodes": job.nodes,
-        # Always per node: with --ntasks alone Slurm may place ranks unevenly.
-        "ntasks-per-node": job.tasks_per_node,
-        "cpus-per-task": job.cpus_per_task,
-        **_gpu_option(job),
-        "mem": f"{job.mem_gb}G" if job.mem_gb else None,
-        "time": format_minutes(job.time_min),
-        "constraint": job.constraint,
-        "reservation": job.reservation,
-        "exclude": job.exclude,
-        "array": _array(job),
-        "dependency": ",".join(place.after) or None,
+        gpus if name == "gpus" else str(row.sbatch): _written(job, place, name)
+        for name, row in _OF_SBATCH.items()
+    }
+    options |= {
         # Where it was submitted from, so that the script does the same again from anywhere.
         "chdir": place.cwd,
         "output": _log_pattern(job, place),
         "open-mode": "append",
         "signal": _signal(job),
+        "requeue" if job.max_requeues else "no-requeue": True,
+        **{key: value or True for key, value in map(read_sbatch, job.sbatch)},
     }
-    lines: list[dict[str, str | None]] = [
-        {"name": key, "value": str(value)} for key, value in options.items() if value
+    return [
+        {"name": key, "value": None if value is True else str(value)}
+        for key, value in options.items()
+        if value
     ]
-    return [*lines, {"name": "requeue" if job.max_requeues else "no-requeue", "value": None}]
 
 
-def _gpu_option(job: Job) -> dict[str, str]:
+def _written(job: Job, place: RunPlace, name: str) -> str | bool | None:
+    """Return an option of sbatch as it is written: a text, true for a bare flag, none without."""
+    match name:
+        case "gpus":
+            return _gpus(job)
+        case "array":
+            return _array(job)
+        case "after":
+            return ",".join(place.after) or None
+    value = job.option(name)
+    if value is None or isinstance(value, bool):
+        return value or None
+    return OPTIONS[name].written(value)
+
+
+def _gpus(job: Job) -> str | None:
     if not job.gpus_per_node:
-        return {}
+        return None
     count = f"{job.gpu_type}:{job.gpus_per_node}" if job.gpu_type else str(job.gpus_per_node)
     # Per node, never per task: --gpus-per-task hides a rank's neighbours from NCCL.
-    if job.site.gpu_request == "gres":
-        return {"gres": f"gpu:{count}"}
-    return {"gpus-per-node": count}
+    return f"gpu:{count}" if job.site.gpu_request == "gres" else count
 
 
 def _array(job: Job) -> str | None:

@@ -57,9 +57,9 @@ def _refuse_endless_wait(job: Job) -> None:
 
     Slurm itself takes such a job, unless EnforcePartLimits is set, and lets it wait for ever.
     """
-    known = cluster.partitions()
+    known, partition = cluster.partitions(), job.options["partition"]
     for row in known:
-        chosen = row.name == job.partition if job.partition else row.default
+        chosen = row.name == partition if partition else row.default
         if chosen and row.max_time_min and job.time_min > row.max_time_min:
             raise SubmissionError(
                 f"Slurm would accept this job, but it would never start: --time "

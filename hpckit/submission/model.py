@@ -7,8 +7,8 @@ from hpckit.errors import ConfigError
 from hpckit.job.checks import off_switch
 from hpckit.job.job import Job
 from hpckit.job.script import RunPlace, make_script
-from hpckit.job.spec import JobSpec
 from hpckit.render import Rendered
+from hpckit.spec import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

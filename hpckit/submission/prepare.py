@@ -16,13 +16,13 @@ from hpckit.job.checks import off_switch
 from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
-from hpckit.job.spec import JobSpec
 from hpckit.launchers import named_launcher
 from hpckit.runs import new_run_id, runs_root
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
 from hpckit.slurm.client import ask, patience
 from hpckit.slurm.cluster import config, mpi_types
+from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.after import dependency, refuse_hopeless
 from hpckit.submission.model import Submission, refuse_unusable
@@ -192,7 +192,9 @@ def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:
     Raises:
         PlanError: there is none, and Slurm has no default for this user.
     """
-    given = job.account or any(word.startswith(_ACCOUNT_OPTIONS) for word in job.site.sbatch_args)
+    given = job.options["account"] or any(
+        word.startswith(_ACCOUNT_OPTIONS) for word in job.site.sbatch_args
+    )
     needed = job.executor == "slurm" and job.site.account_required
     if given or not needed or "account" in spec.skip_checks:
         return ()

@@ -118,11 +118,13 @@ def plan_record(job: Job) -> dict[str, Any]:
     """Return the plan as plain values, for `run.json`."""
     names = (
         "nodes", "gpus_per_node", "total_gpus", "gpu_type", "tasks_per_node", "ranks",
-        "cpus_per_task", "mem_gb", "time_min", "partition", "account", "qos", "constraint",
-        "reservation", "exclude", "template", "max_requeues", "sample_interval_s", "device",
+        "cpus_per_task", "mem_gb", "time_min", "template", "max_requeues", "sample_interval_s",
+        "device",
     )  # fmt: skip
     return {
         **{name: getattr(job, name) for name in names},
+        **job.options,
+        "sbatch": list(job.sbatch) or None,
         "strategy": job.strategy.name,
         "launcher": job.launcher.name,
         "environment": job.environment.name,

@@ -17,10 +17,10 @@ from hpckit.job.job import Job, Machine
 from hpckit.job.program import Program, ProgramKind
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_context, make_script
-from hpckit.job.spec import JobSpec
 from hpckit.quoting import shell_word
 from hpckit.render import find_template
 from hpckit.sites import Site
+from hpckit.spec import JobSpec
 from tests.security.reading import commands, options
 from tests.security.strings import PRINTABLE, UNPRINTABLE
 from tests.unit.made import BUILTIN, collection
@@ -58,8 +58,8 @@ def job(value: str, environment: Environment, machine: Machine | None = None, **
     one = made.environment.command("recorder")
     return replace(
         made,
-        **dict.fromkeys(("name", "partition", "account", "qos", "constraint"), value),
-        **dict.fromkeys(("reservation", "exclude", "gpu_type"), value),
+        **dict.fromkeys(("name", "gpu_type"), value),
+        options=dict.fromkeys(made.options, value),
         site=replace(
             made.site,
             **dict.fromkeys(("name", "description", "contact", "url"), value),
@@ -153,10 +153,12 @@ def test_control_characters_are_refused_wherever_they_would_be_printed(collectio
     harmless = job(MARK, ENVIRONMENTS["conda init"](MARK), modules="lmod")
     sites = ("description", "contact", "url")
     tried = [
-        replace(harmless, **{name: value})
-        for name in ("name", "partition", "account", "qos", "constraint", "reservation", "exclude",
-                     "gpu_type")
-    ]  # fmt: skip
+        *(replace(harmless, **{name: value}) for name in ("name", "gpu_type")),
+        *(
+            replace(harmless, options={**harmless.options, name: value})
+            for name in harmless.options
+        ),
+    ]
     tried += [replace(harmless, site=replace(harmless.site, **{name: value})) for name in sites]
     tried += [
         replace(harmless, site=replace(harmless.site, env={"PLAIN": value})),

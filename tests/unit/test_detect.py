@@ -73,7 +73,7 @@ def test_defaults_of_each_release_reach_the_site(
 ) -> None:
     found = site(version, tmp_path)
     assert cluster(version).name == name
-    assert (found.partition, found.account, found.mpi) == (default, account, mpi)
+    assert (found.partition, found.defaults.get("account"), found.mpi) == (default, account, mpi)
     assert (found.gpu_request, found.gpus_per_node) == (request_by, per_node)
     assert dict(found.gpu_types) == types
     assert found.identify == {"hostname": "login[0-9]*.example.org"}

@@ -85,7 +85,9 @@ def test_a_site_that_init_wrote_says_what_the_cluster_says(tmp_path: Path) -> No
 
 
 def a_site(**changed: Any) -> Site:
-    return Site(name="mine", description="x", **changed)
+    names = ("account", "partition", "qos")
+    defaults = {name: changed.pop(name) for name in names if name in changed}
+    return Site(name="mine", description="x", defaults=defaults, **changed)
 
 
 @pytest.mark.parametrize(

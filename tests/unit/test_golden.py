@@ -16,9 +16,9 @@ from hpckit.environments import Environment, EnvironmentKind
 from hpckit.job.job import Machine
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script
-from hpckit.job.spec import JobSpec
 from hpckit.lint import bash_errors, late_options, shellcheck
 from hpckit.sites import Site, load_site
+from hpckit.spec import JobSpec
 from hpckit.workloads import load_workload
 from tests.unit.made import BUILTIN
 
@@ -38,9 +38,7 @@ KINDS = {
 BOX = Site(
     name="box",
     description="a site with everything",
-    account="proj-1",
-    partition="gpu",
-    qos="normal",
+    defaults={"account": "proj-1", "partition": "gpu", "qos": "normal"},
     gpu_request="gres",
     cpus_per_gpu=16,
     modules="tmod",

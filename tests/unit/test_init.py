@@ -102,7 +102,7 @@ def test_a_program_that_hangs_costs_its_time_and_no_value(here: Path, newest: Cl
     assert cli("init", "--timeout", "0.3", "--name", "other").status == 0
     page = site_file(here, "other").read_text()
     assert "# NOT KNOWN: sacctmgr -nP show assoc user=root" in page
-    assert read_site(site_file(here, "other")).account is None
+    assert read_site(site_file(here, "other")).defaults.get("account") is None
 
 
 def test_a_preview_writes_nothing(here: Path, newest: Cluster, cli) -> None:

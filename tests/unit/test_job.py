@@ -10,16 +10,14 @@ from hpckit.errors import PlanError, RequestError
 from hpckit.job.checks import CHECKS
 from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve
-from hpckit.job.spec import JobSpec, spec_from_record
 from hpckit.sites import Partition, Site
+from hpckit.spec import JobSpec, spec_from_record
 from hpckit.workloads import Parameter, Workload
 
 SCRIPT = str(Path(__file__))
 BOX = Site(
     name="box",
-    partition="gpu",
-    account="acc",
-    time_min=45,
+    defaults={"partition": "gpu", "account": "acc", "time_min": 45},
     gpus_per_node=4,
     gpu_types={"A100": 4, "T4": 8},
     partitions={
@@ -88,7 +86,7 @@ NUMBERS = [
 @pytest.mark.parametrize(("target", "asked", "wanted"), NUMBERS)
 def test_a_request_becomes_these_numbers(target: str, asked: dict, wanted: dict) -> None:
     made = job(target, **asked)
-    assert {key: getattr(made, key) for key in wanted} == wanted
+    assert {key: made.option(key) for key in wanted} == wanted
 
 
 def test_what_was_asked_wins_over_the_workload_and_that_over_the_site() -> None:
@@ -222,7 +220,7 @@ def test_too_many_gpus_are_not_refused_for_cpus_that_nobody_asked_for() -> None:
 
 def test_a_plain_site_limits_nothing() -> None:
     made = job(site=PLAIN, gpus=64, nodes=500, time_min=10**5, partition="any")
-    assert (made.ranks, made.partition) == (32000, "any")
+    assert (made.ranks, made.option("partition")) == (32000, "any")
 
 
 @given(

@@ -6,12 +6,12 @@ import pytest
 from hpckit.errors import RequestError
 from hpckit.job.job import Job
 from hpckit.job.resolve import resolve
-from hpckit.job.spec import JobSpec
 from hpckit.launchers import LAUNCHERS, find_launcher
 from hpckit.launchers.mpirun import mpirun_argv
 from hpckit.launchers.srun import srun_wait_s
 from hpckit.payload.task import Task
 from hpckit.sites import Site
+from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 
 

@@ -9,7 +9,7 @@ import pytest
 from hpckit.environments import BARE, Environment, EnvironmentKind
 from hpckit.errors import RequestError
 from hpckit.job.program import Program, ProgramKind, find_module, find_program
-from hpckit.job.spec import JobSpec, spec_from_record
+from hpckit.spec import JobSpec, spec_from_record
 from tests.conftest import Answer, add_program
 
 PIPS = "#!/bin/sh\n'''exec' \"/a/long/path/python\" \"$0\" \"$@\"\n' '''\nimport sys\n"

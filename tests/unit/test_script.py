@@ -17,13 +17,13 @@ from hpckit.job.script import (
     make_script,
     one_line,
 )
-from hpckit.job.spec import JobSpec
 from hpckit.quoting import ShellCode
 from hpckit.sites import Site
+from hpckit.spec import JobSpec
 from tests.unit.made import BUILTIN, collection
 
 PLACE = RunPlace(run_id="r1", dir=Path("/runs/50%/r1"), cwd="/home/a b")
-SITE = Site(name="box", partition="gpu", account="acc", qos="high")
+SITE = Site(name="box", defaults={"partition": "gpu", "account": "acc", "qos": "high"})
 
 
 def job(site: Site = SITE, machine: Machine | None = None, **asked: Any) -> Job:

@@ -38,7 +38,12 @@ def site(tmp_path: Path, text: str):
 
 def test_a_site_file_is_read_whole(tmp_path: Path) -> None:
     box = site(tmp_path, FULL)
-    assert (box.name, box.account, box.partition, box.qos) == ("box", "acc", "gpu", "high")
+    assert (box.name, *map(box.defaults.get, ("account", "partition", "qos"))) == (
+        "box",
+        "acc",
+        "gpu",
+        "high",
+    )
     assert box.partitions["gpu"] == Partition(
         name="gpu", max_time_min=2880, max_nodes=8, gpus_per_node=4, cpus_per_node=64
     )

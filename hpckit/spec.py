@@ -1,0 +1,401 @@
+"""What was asked: one `hpckit submit`. Each option is a field of `JobSpec`, declared only there.
+
+The options of `submit` and `resubmit`, the keywords in Python, `#SBATCH` lines, defaults that a
+site may give, `run.json`, what templates may use and docs/options.md all follow from the fields.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_type_hints
+
+from hpckit.documents import nearest
+from hpckit.errors import RequestError
+from hpckit.files import DamagedFileError, read_text
+from hpckit.paths import typed_path
+from hpckit.sbatch_words import WORD, read_sbatch
+from hpckit.text import format_minutes, parse_minutes
+from hpckit.values import check, rebuild
+
+# A comma would end the option's value: `--gpus a100:1,shard:8:1` asks for two things.
+_TYPE = re.compile(r"[A-Za-z0-9_.-]+")
+# Of a file with an array's values: 100,000 of them.
+_VALUES_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """What a field of `JobSpec` says of itself.
+
+    Attributes:
+        flags: as typed in a shell. In Python its word is the first, without dashes.
+        help: one line for people. metavar: what stands for its value.
+        shown_default: what holds when neither the user nor site nor workload says anything.
+        sbatch: the option of sbatch that it becomes; None: none.
+        written: makes the text of that option of the value.
+        worked_out: whether its value takes more than asking user and site: see `hpckit.job`.
+        site: whether a site may give a default, under `defaults:` in its YAML.
+        is_word: whether the value must be a word that Slurm can take.
+        least: the smallest number. read: makes the field's value of what was typed.
+    """
+
+    flags: tuple[str, ...]
+    help: str
+    metavar: str | None = None
+    shown_default: str | None = None
+    sbatch: str | None = None
+    written: Callable[[Any], str] = str
+    worked_out: bool = False
+    site: bool = False
+    is_word: bool = False
+    least: float | None = None
+    read: Callable[[Any], Any] | None = None
+
+    @property
+    def word(self) -> str:
+        """Its name in Python and in a site's YAML."""
+        return self.flags[0].lstrip("-").replace("-", "_")
+
+
+def option(*flags: str, default: Any = None, **declared: Any) -> Any:  # noqa: ANN401
+    """Declare a field of `JobSpec` as an option."""
+    return field(default=default, metadata={"option": Option(flags=flags, **declared)})
+
+
+def _slurm_word(*flags: str, help: str, site: bool = False) -> Any:  # noqa: ANN401
+    """Declare an option that goes to Slurm as it is."""
+    sbatch = flags[0].lstrip("-")
+    return option(*flags, help=help, sbatch=sbatch, site=site, is_word=True)
+
+
+def read_gpus(given: str | int) -> dict[str, Any]:
+    """Read `4` or `A100:4` as count and type.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    kind, _, count = str(given).rpartition(":")
+    if not re.fullmatch(r"[0-9]{1,9}", count) or isinstance(given, bool):
+        raise RequestError(f"--gpus {given!r} must be a number per node, or TYPE:N as in A100:4.")
+    return {"gpus": int(count), "gpu_type": kind or None}
+
+
+def _texts(given: str | Iterable[Any]) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _settings(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
+    """Read KEY=VALUE texts, or a mapping from Python."""
+    if isinstance(given, Mapping):
+        return tuple(f"{key}={value}" for key, value in given.items())
+    return _texts(given)
+
+
+def _sbatch(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
+    """Read KEY=VALUE and KEY texts, or a mapping from Python, whose None or True means a flag."""
+    if not isinstance(given, Mapping):
+        return _texts(given)
+    bare = (None, True)
+    return tuple(key if value in bare else f"{key}={value}" for key, value in given.items())
+
+
+def _array(given: Mapping[str, Iterable[Any]] | str | Iterable[str]) -> tuple[str, ...]:
+    """Read KEY=A,B,C and KEY=@FILE texts, or a mapping of sequences from Python."""
+    if isinstance(given, Mapping):
+        return tuple(_joined(key, map(str, values)) for key, values in given.items())
+    return tuple(map(_with_file, _texts(given)))
+
+
+def _with_file(text: str) -> str:
+    """Put the lines of a file in the place of `@FILE`: what was asked does not change with it."""
+    key, equals, values = text.partition("=")
+    if not equals or not values.startswith("@"):
+        return text
+    path = typed_path(values[1:])
+    try:
+        lines = read_text(path, most=_VALUES_BYTES).splitlines()
+    except (OSError, DamagedFileError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RequestError(f"--array {text!r}: {str(path)!r} cannot be read: {why}.") from error
+    found = [line.strip() for line in lines if line.strip()]
+    if not found:
+        raise RequestError(f"--array {text!r}: {str(path)!r} has no line with a value.")
+    return _joined(key, found)
+
+
+def _joined(key: str, values: Iterable[str]) -> str:
+    words = list(values)
+    if wrong := next((word for word in words if word.endswith("\\")), None):
+        raise RequestError(f"--array {key}: value {wrong!r} ends with a backslash.")
+    return f"{key}=" + ",".join(word.replace(",", "\\,") for word in words)
+
+
+def array_values(text: str) -> tuple[str, list[str]]:
+    r"""Return key and values of `KEY=A,B,C`; a comma within a value is written `\,`.
+
+    Raises:
+        RequestError: there is no key, or a value is empty.
+    """
+    key, values = split_setting(text, "--array")
+    words = [word.replace("\\,", ",") for word in re.split(r"(?<!\\),", values)]
+    if "" in words:
+        raise RequestError(f"--array {text!r} has an empty value.")
+    return key, words
+
+
+def split_setting(setting: str, option: str) -> tuple[str, str]:
+    """Split `key=value`.
+
+    Raises:
+        RequestError: there is no `=` or no key.
+    """
+    key, equals, text = setting.partition("=")
+    if not equals or not key:
+        raise RequestError(f"{option} {setting!r} must be written key=value.")
+    return key, text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSpec:
+    """One job, or one array of jobs, before any arithmetic.
+
+    None means: not asked, let site and workload say. `#SBATCH` lines are in the fields' order.
+
+    Attributes:
+        target: a workload's name, or a strategy when `program` or `module` is given.
+        program: a path, or a bare word that is looked up on the node. module: as of `python -m`.
+        args: the program's own arguments.
+        gpus: GPUs per node. time_min: minutes. mem_gb: GB per node. sample_interval_s: 0 is off.
+    """
+
+    target: str
+    program: str | None = None
+    module: str | None = None
+    args: tuple[str, ...] = ()
+
+    name: str | None = option("--name", "-J", help="Job name.", sbatch="job-name", worked_out=True)
+    partition: str | None = _slurm_word(
+        "--partition", "-p", help="Slurm's partition (else the site's, else Slurm's).", site=True
+    )
+    account: str | None = _slurm_word(
+        "--account", "-A", help="Account or project that the job's hours go to.", site=True
+    )
+    qos: str | None = _slurm_word(
+        "--qos", help="Quality of service: Slurm's limits and priority.", site=True
+    )
+    nodes: int | None = option(
+        "--nodes", "-N", help="Nodes.", sbatch="nodes", worked_out=True, least=1
+    )
+    tasks_per_node: int | None = option(
+        "--tasks-per-node",
+        help="Ranks per node, for ddp and mpi without GPUs.",
+        # Always per node: with --ntasks alone Slurm may place ranks unevenly.
+        sbatch="ntasks-per-node",
+        worked_out=True,
+        least=1,
+    )
+    cpus_per_task: int | None = option(
+        "--cpus-per-task", help="CPUs per rank.", sbatch="cpus-per-task", worked_out=True, least=1
+    )
+    gpus: int | None = option(
+        "--gpus", "--gpus-per-node", help="GPUs per node.", metavar="[TYPE:]N",
+        sbatch="gpus-per-node", worked_out=True, least=0, read=read_gpus,
+    )  # fmt: skip
+    gpu_type: str | None = None
+    mem_gb: int | None = option(
+        "--mem-gb",
+        help="Memory per node, GB.",
+        sbatch="mem",
+        worked_out=True,
+        written="{}G".format,
+        least=1,
+    )
+    time_min: int | None = option(
+        "--time", "-t", help="Limit: minutes, 1h30m, HH:MM:SS, D-HH:MM:SS.", metavar="TIME",
+        sbatch="time", worked_out=True, written=format_minutes, site=True, least=1,
+        read=parse_minutes,
+    )  # fmt: skip
+    constraint: str | None = _slurm_word(
+        "--constraint", "-C", help="Features that the nodes must have, as in 'a|b'.", site=True
+    )
+    reservation: str | None = _slurm_word("--reservation", help="Name of a reservation of nodes.")
+    exclude: str | None = _slurm_word("--exclude", help="Nodes not to use.")
+    array: tuple[str, ...] = option(
+        "--array", default=(), metavar="KEY=A,B,C", sbatch="array", worked_out=True, read=_array,
+        help="One job per value, or per line of a file (KEY=@FILE); repeat for a product.",
+    )  # fmt: skip
+    zip: bool = option(
+        "--zip", default=False, help="Pair the values of several --array instead of a product."
+    )
+    parallel: int | None = option("--parallel", help="Array tasks at once.", least=1)
+    after: tuple[str, ...] = option(
+        "--after", default=(), metavar="JOBID", sbatch="dependency", worked_out=True, read=_texts,
+        help="Start after this job has ended with status 0.",
+    )  # fmt: skip
+    sbatch: tuple[str, ...] = option(
+        "--sbatch", default=(), metavar="KEY[=VALUE]", site=True, read=_sbatch,
+        help="Any other option of sbatch, as in mail-type=END or exclusive; repeatable.",
+    )  # fmt: skip
+    site: str | None = option("--site", help="Site file (else detected).")
+    template: str = option(
+        "--template", default="base", shown_default="base", help="Script template."
+    )
+    env: str | None = option(
+        "--env",
+        help="Environment of the site; or a venv's path, conda:NAME, module:NAME, apptainer:IMAGE.",
+    )
+    launcher: str | None = option(
+        "--launcher", help="What starts the ranks: srun, torchrun or mpirun."
+    )
+    settings: tuple[str, ...] = option(
+        "--set", default=(), metavar="KEY=VALUE", help="Workload parameter.", read=_settings
+    )
+    max_requeues: int = option(
+        "--max-requeues", default=0, shown_default="0", least=0,
+        help="Restarts after time limit or preemption.",
+    )  # fmt: skip
+    executor: str = option(
+        "--executor", default="auto", shown_default="auto",
+        help="auto, slurm or local (this machine).",
+    )  # fmt: skip
+    sample_interval_s: float = option(
+        "--sample-interval", default=10.0, metavar="S", shown_default="10", least=0,
+        help="Seconds between GPU samples; 0 = off.",
+    )  # fmt: skip
+    skip_checks: tuple[str, ...] = option(
+        "--skip-check", default=(), metavar="CHECK", read=_texts,
+        help="Switch a check off: {checks}.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot stand in a script, once, at the door."""
+        if self.program is not None and self.module is not None:
+            raise RequestError(
+                f"Both a program, {self.program!r}, and -m {self.module} are given. Arguments go "
+                "after `--`."
+            )
+        for name, row in OPTIONS.items():
+            value, flag = getattr(self, name), row.flags[0]
+            if row.is_word and value is not None and not WORD.fullmatch(value):
+                raise RequestError(f"{flag} {value!r} holds a character Slurm does not take.")
+            if row.least is not None and value is not None and not row.least <= value < math.inf:
+                raise RequestError(f"{flag} {value} must be at least {row.least}.")
+        if self.gpu_type is not None and not _TYPE.fullmatch(self.gpu_type):
+            raise RequestError(f"--gpus {self.gpu_type!r}: a GPU type is one word, as in A100:4.")
+        if self.name is not None and (not self.name.strip() or not self.name.isprintable()):
+            raise RequestError(f"--name {self.name!r} must be printable text on one line.")
+        for text in self.settings:
+            split_setting(text, "--set")
+        for text in self.array:
+            split_setting(text, "--array")
+        for text in self.sbatch:
+            read_sbatch(text)
+
+    @property
+    def of_workload(self) -> bool:
+        """Whether `target` is a workload, not a strategy."""
+        return self.program is None and self.module is None
+
+
+OPTIONS: Mapping[str, Option] = {
+    row.name: row.metadata["option"] for row in fields(JobSpec) if "option" in row.metadata
+}
+"""The options by the names of their fields, in order."""
+_BY_WORD = {row.word: name for name, row in OPTIONS.items()}
+_TYPES = get_type_hints(JobSpec, include_extras=True)
+
+
+def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields' values of options by their words, as `{"time": "2h"}`; None is not given.
+
+    Raises:
+        RequestError: there is no such option, or a value is none of its own.
+    """
+    values: dict[str, Any] = {}
+    for word, given in words.items():
+        name = _field_of(word)
+        if given is not None:
+            values |= _value(name, given)
+    return values
+
+
+def _field_of(word: str) -> str:
+    if word not in _BY_WORD:
+        raise RequestError(f"There is no option {word!r}. {nearest(word, _BY_WORD)}")
+    return _BY_WORD[word]
+
+
+def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
+    row = OPTIONS[name]
+    try:
+        found = row.read(given) if row.read else given
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"{row.flags[0]} {given!r}: {error}.") from error
+    values = found if isinstance(found, dict) else {name: found}
+    for field_name, value in values.items():
+        try:
+            check(_TYPES[field_name], value, row.flags[0])
+        except DamagedFileError as error:
+            raise RequestError(f"{row.flags[0]} {given!r}: {error}.") from error
+    return values
+
+
+# Fields of KEY or KEY=VALUE texts: a change of one key leaves the others.
+_BY_KEY = ("settings", "sbatch")
+
+
+def with_changes(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
+    """Return what was asked with other values of some fields, by their names."""
+    merged = {
+        name: (*_other_keys(getattr(spec, name), map(_key, changes[name])), *changes[name])
+        for name in _BY_KEY
+        if name in changes
+    }
+    return replace(spec, **{**changes, **merged})
+
+
+def without(spec: JobSpec, unset: Iterable[str]) -> JobSpec:
+    """Return what was asked less some options: `partition`, or `sbatch:mail-type` for one key.
+
+    Raises:
+        RequestError: there is no such option, or nothing was asked by it.
+    """
+    for text in unset:
+        option_word, _, key = text.lstrip("-").partition(":")
+        word = option_word.replace("-", "_")
+        name = _field_of(word)
+        default = JobSpec.__dataclass_fields__[name].default
+        asked = getattr(spec, name)
+        left = tuple(_other_keys(asked, [_key(key)])) if key and name in _BY_KEY else default
+        if left == asked:
+            raise RequestError(f"--unset {text!r}: the recorded request did not ask for it.")
+        changes: dict[str, Any] = {name: left, **({"gpu_type": None} if name == "gpus" else {})}
+        spec = replace(spec, **changes)
+    return spec
+
+
+def _other_keys(texts: Iterable[str], keys: Iterable[str]) -> list[str]:
+    gone = set(keys)
+    return [text for text in texts if _key(text) not in gone]
+
+
+def _key(text: str) -> str:
+    return text.removeprefix("--").partition("=")[0].replace("_", "-")
+
+
+def spec_from_record(record: object) -> JobSpec:
+    """Rebuild what was asked from `run.json`, which may be another user's.
+
+    Raises:
+        RequestError: the record has keys this version does not know, or values of other types.
+    """
+    if isinstance(record, Mapping) and "script" in record:  # as it was called in 0.1
+        record = {"program": record["script"], **record}
+        del record["script"]
+    try:
+        return rebuild(JobSpec, record)
+    except DamagedFileError as error:
+        raise RequestError(
+            f"The recorded request was written by another version of hpckit: {error}."
+        ) from error
