@@ -6,14 +6,13 @@ error can name the file and the line, and no tag can build an object.
 
 import contextlib
 import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpckit.errors import ConfigError
+from hpckit.errors import ConfigError, Location, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
 
 Scalar = str | int | float | bool | None
@@ -23,7 +22,6 @@ _MOST_BYTES = 256 * 1024
 _LARGEST = 2**64
 # Lines whose keys are not read, for `every_problem`.
 _LEFT_OUT: ContextVar[frozenset[int]] = ContextVar("left_out", default=frozenset())
-_KEY_FAULT = re.compile(r"[^\n]*?:(\d+): (?!.*\bneeds ').*", re.DOTALL)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -36,27 +34,22 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a value stands: file and line (counted from 1), for error messages.
+class Mark(Location):
+    """Where a value stands, for error messages.
 
     `written` is a single value's text as it stands there: YAML reads `3.10` as 3.1 and `12:00:00`
     as 43200 (base 60), which is not what someone who wants a text has written.
     """
 
-    path: Path
-    line: int
     written: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
 
 
 @dataclass(slots=True)
 class Fields:
     """One mapping of a document: take each known key once, then `done()` refuses the rest."""
 
-    place: Place
-    values: Mapping[str, tuple[Any, Place]]
+    mark: Mark
+    values: Mapping[str, tuple[Any, Mark]]
     what: str
     asked: set[str] = field(default_factory=set)
 
@@ -69,14 +62,14 @@ class Fields:
         """Take a string that must be there and not empty."""
         value = self.text(key)
         if not value:
-            raise ConfigError(f"{self.place}: {self.what} needs '{key}:'.")
+            raise MissingKeyError(f"{self.what} needs '{key}:'.", at=self.mark)
         return value
 
     def integer(self, key: str, *, minimum: int = 0) -> int | None:
         """Take a whole number not below `minimum`."""
         value = self._take(key, (int,), "a whole number")
         if value is not None and value < minimum:
-            raise ConfigError(f"{self.at(key)}: '{key}' is {value}, must be at least {minimum}.")
+            raise ConfigError(f"'{key}' is {value}, must be at least {minimum}.", at=self.at(key))
         return None if value is None else int(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -95,25 +88,25 @@ class Fields:
         items = value if isinstance(value, list) else []
         if value is not None and not isinstance(value, list):
             items = [(value, self.at(key))]
-        for item, place in items:
+        for item, mark in items:
             if isinstance(item, bool) or not isinstance(item, str | int | float):
                 raise ConfigError(
-                    f"{place}: '{key}' holds {_shown(item)}, must be a list of texts."
+                    f"'{key}' holds {_shown(item)}, must be a list of texts.", at=mark
                 )
-        return tuple(_text(item, place) for item, place in items)
+        return tuple(_text(item, mark) for item, mark in items)
 
     def scalars(self, key: str) -> tuple[Scalar, ...]:
         """Take a list of single values."""
         items = self._take(key, (list,), "a list") or []
-        for item, place in items:
+        for item, mark in items:
             if isinstance(item, list | dict):
-                raise ConfigError(f"{place}: '{key}' must be a list of single values.")
+                raise ConfigError(f"'{key}' must be a list of single values.", at=mark)
         return tuple(item for item, _ in items)
 
     def mapping(self, key: str, what: str) -> "Fields":
         """Take a nested mapping; absent reads as empty."""
         value = self._take(key, (dict,), "a mapping (key: value)")
-        return Fields(place=self.at(key), values=value or {}, what=what)
+        return Fields(mark=self.at(key), values=value or {}, what=what)
 
     def mappings(self, key: str, what: str) -> dict[str, "Fields"]:
         """Take a mapping of names to mappings: partitions, parameters, environments."""
@@ -130,29 +123,29 @@ class Fields:
         value = self.text(key, default) or default
         if value not in choices:
             raise ConfigError(
-                f"{self.at(key)}: '{key}' is {value!r}, must be one of {', '.join(choices)}."
+                f"'{key}' is {value!r}, must be one of {', '.join(choices)}.", at=self.at(key)
             )
         return value
 
-    def at(self, key: str) -> Place:
+    def at(self, key: str) -> Mark:
         """Return where `key` stands, or the mapping itself when it is absent."""
-        return self.values[key][1] if key in self.values else self.place
+        return self.values[key][1] if key in self.values else self.mark
 
     def done(self) -> None:
         """Refuse every key nobody asked for, with the nearest known one."""
-        for key, (_, place) in self.values.items():
+        for key, (_, mark) in self.values.items():
             if key not in self.asked:
                 raise ConfigError(
-                    f"{place}: unknown key {key!r} in {self.what}. {nearest(key, self.asked)}"
+                    f"unknown key {key!r} in {self.what}. {nearest(key, self.asked)}", at=mark
                 )
 
     def _take(self, key: str, types: tuple[type, ...], wanted: str) -> Any:  # noqa: ANN401
         self.asked.add(key)
-        value, place = self.values.get(key, (None, self.place))
+        value, mark = self.values.get(key, (None, self.mark))
         if value is None:
             return None
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise ConfigError(f"{place}: '{key}' is {_shown(value)}, must be {wanted}.")
+            raise ConfigError(f"'{key}' is {_shown(value)}, must be {wanted}.", at=mark)
         return value
 
 
@@ -166,25 +159,29 @@ def read_document(path: Path, what: str) -> Fields:
 
     try:
         node = _compose(read_text(path, most=_MOST_BYTES))
-        values = _build(node, path, set()) if node else ({}, Place(path, 1))
+        values = _build(node, path, set()) if node else ({}, Mark(path, 1))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from error
+        raise ConfigError(f"cannot be read: {error.strerror}.", at=path) from error
     except DamagedFileError as error:
         utf = isinstance(error.__cause__, UnicodeDecodeError)
-        raise ConfigError(f"{path}: {'is not UTF-8 text' if utf else error}.") from error
+        raise ConfigError(f"{'is not UTF-8 text' if utf else error}.", at=path) from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: is not valid YAML: {error.problem}.") from error
+        raise ConfigError(
+            f"is not valid YAML: {error.problem}.", at=Location(path, line)
+        ) from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: is not valid YAML: {str(error).splitlines()[0]}.") from error
+        raise ConfigError(f"is not valid YAML: {str(error).splitlines()[0]}.", at=path) from error
     except RecursionError as error:
-        raise ConfigError(f"{path}: is nested too deeply.") from error
+        raise ConfigError("is nested too deeply.", at=path) from error
     if not isinstance(values[0], dict):
-        raise ConfigError(f"{path}:1: must be a mapping (key: value) that describes {what}.")
-    return Fields(place=values[1], values=values[0], what=what)
+        raise ConfigError(
+            f"must be a mapping (key: value) that describes {what}.", at=Location(path, 1)
+        )
+    return Fields(mark=values[1], values=values[0], what=what)
 
 
-def every_problem(read: Callable[[], object]) -> Iterator[str]:
+def every_problem(read: Callable[[], object]) -> Iterator[ConfigError]:
     """Yield each problem of one document: a key at fault is left out, and the rest read again.
 
     It ends at one that has no line of its own: a document that is no YAML, a key that is missing.
@@ -196,16 +193,16 @@ def every_problem(read: Callable[[], object]) -> Iterator[str]:
             read()
             return
         except ConfigError as error:
-            problem = str(error)
+            problem = error
         finally:
             _LEFT_OUT.reset(before)
-        fault = _KEY_FAULT.fullmatch(problem)
-        if lines and fault is None:  # it may be missing because it was left out
+        line = problem.at.line if problem.at and not isinstance(problem, MissingKeyError) else 0
+        if lines and not line:  # it may be missing because it was left out
             return
         yield problem
-        if fault is None or int(fault[1]) in lines:
+        if not line or line in lines:
             return
-        lines.add(int(fault[1]))
+        lines.add(line)
 
 
 def _compose(text: str) -> Any:  # noqa: ANN401
@@ -222,21 +219,21 @@ def _compose(text: str) -> Any:  # noqa: ANN401
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
-def _build(node: Any, path: Path, seen: set[int]) -> tuple[Any, Place]:  # noqa: ANN401
+def _build(node: Any, path: Path, seen: set[int]) -> tuple[Any, Mark]:  # noqa: ANN401
     import yaml
 
-    place = Place(path, node.start_mark.line + 1)
+    mark = Mark(path, node.start_mark.line + 1)
     if id(node) in seen:  # an alias: a few lines of them can stand for gigabytes, or for a loop
-        raise ConfigError(f"{place}: YAML aliases (&name, *name) are not supported; write it out.")
+        raise ConfigError("YAML aliases (&name, *name) are not supported; write it out.", at=mark)
     seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
-        return _build_mapping(node, path, seen), place
+        return _build_mapping(node, path, seen), mark
     if isinstance(node, yaml.SequenceNode):
-        return [_build(item, path, seen) for item in node.value], place
-    return _scalar(node, place), Place(path, place.line, node.value)
+        return [_build(item, path, seen) for item in node.value], mark
+    return _scalar(node, mark), Mark(path, mark.line, node.value)
 
 
-def _scalar(node: Any, place: Place) -> Scalar:  # noqa: ANN401
+def _scalar(node: Any, mark: Mark) -> Scalar:  # noqa: ANN401
     import yaml
 
     if node.tag.endswith(":timestamp"):  # a date is a text here
@@ -245,28 +242,28 @@ def _scalar(node: Any, place: Place) -> Scalar:  # noqa: ANN401
         value: Scalar = yaml.constructor.SafeConstructor().construct_object(node)
     except (ValueError, LookupError, AttributeError) as error:  # `0x_`, `!!bool maybe`
         kind = node.tag.rpartition(":")[2]
-        raise ConfigError(f"{place}: {node.value[:80]!r} cannot be read as {kind}.") from error
+        raise ConfigError(f"{node.value[:80]!r} cannot be read as {kind}.", at=mark) from error
     if isinstance(value, int) and abs(value) > _LARGEST:
-        raise ConfigError(f"{place}: a number is too large.")
+        raise ConfigError("a number is too large.", at=mark)
     return value
 
 
-def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any, Place]]:  # noqa: ANN401
-    built: dict[str, tuple[Any, Place]] = {}
+def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any, Mark]]:  # noqa: ANN401
+    built: dict[str, tuple[Any, Mark]] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         key = str(key_node.value)
         if line in _LEFT_OUT.get():
             continue
         if key in built:
-            raise ConfigError(f"{path}:{line}: key {key!r} is given twice.")
-        value, place = _build(value_node, path, seen)
-        built[key] = (value, Place(path, line, place.written))
+            raise ConfigError(f"key {key!r} is given twice.", at=Location(path, line))
+        value, mark = _build(value_node, path, seen)
+        built[key] = (value, Mark(path, line, mark.written))
     return built
 
 
-def _text(value: str | int | float, place: Place) -> str:
-    return value if isinstance(value, str) else place.written
+def _text(value: str | int | float, mark: Mark) -> str:
+    return value if isinstance(value, str) else mark.written
 
 
 def _shown(value: object) -> str:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.documents import Fields
-from hpckit.errors import ConfigError
+from hpckit.errors import ConfigError, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
 from hpckit.paths import is_file, is_folder, is_program, typed_path
 
@@ -84,7 +84,9 @@ def read_environment(name: str, fields: Fields) -> Environment:
     path = fields.text("image") if kind is EnvironmentKind.APPTAINER else fields.text("path")
     needs = {"venv": "path", "conda": "path", "apptainer": "image"}.get(kind)
     if needs and not path:
-        raise ConfigError(f"{fields.place}: environment {name!r} of kind {kind} needs '{needs}:'.")
+        raise MissingKeyError(
+            f"environment {name!r} of kind {kind} needs '{needs}:'.", at=fields.mark
+        )
     environment = Environment(
         name=name,
         kind=kind,

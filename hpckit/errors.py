@@ -2,8 +2,9 @@
 
     HpckitError                 exit 1
     ├── RequestError            exit 2   what was asked is wrong: unknown name, bad value or config
-    │   ├── ConfigError                  a collection, site or workload file is wrong
-    │   ├── TemplateError                a template cannot be found or rendered
+    │   ├── FileError                    a file is wrong; `at` says which, and its line
+    │   │   ├── ConfigError              a collection, site or workload file
+    │   │   └── TemplateError            a template cannot be found or rendered
     │   ├── PlanError                    the request does not fit the site or the workload
     │   ├── NotFoundError                no such job or run
     │   └── DamagedRunError              a run whose files are not what hpckit writes
@@ -18,6 +19,8 @@ A message is one or two sentences: what is wrong, with the value in it, then wha
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 
 class HpckitError(Exception):
@@ -32,11 +35,35 @@ class RequestError(HpckitError):
     exit_code = 2
 
 
-class ConfigError(RequestError):
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A file and a line of it, counted from 1; 0 is the file as a whole."""
+
+    path: Path | str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else str(self.path)
+
+
+class FileError(RequestError):
+    """A file is wrong: `why`, and where (None: it has no file); the message is both."""
+
+    def __init__(self, why: str, *, at: Location | Path | str | None = None) -> None:
+        super().__init__(why if at is None else f"{at}: {why}")
+        self.why = why
+        self.at = at if isinstance(at, Location) or at is None else Location(at)
+
+
+class ConfigError(FileError):
     """A YAML file of a collection, a site or a workload is wrong."""
 
 
-class TemplateError(RequestError):
+class MissingKeyError(ConfigError):
+    """A key that a mapping must have is not there; the line is the mapping's."""
+
+
+class TemplateError(FileError):
     """A template cannot be found, read or rendered."""
 
 

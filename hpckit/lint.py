@@ -22,7 +22,7 @@ from hpckit.collections.contents import walk
 from hpckit.collections.trust import faults
 from hpckit.documents import every_problem
 from hpckit.environments import NO_MODULES, Environment, EnvironmentKind, module_templates
-from hpckit.errors import ConfigError, OutsideError, TemplateError
+from hpckit.errors import ConfigError, FileError, Location, OutsideError, TemplateError
 from hpckit.files import DamagedFileError, read_bytes
 from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve
@@ -32,8 +32,6 @@ from hpckit.render import Rendered, list_templates, template_faults
 from hpckit.sites import Partition, Site, list_sites, read_site
 from hpckit.spec import JobSpec
 from hpckit.workloads import list_workloads, read_workload
-
-_AT = re.compile(r"(/[^\n]*?)(?::(\d+))?: (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,16 +44,14 @@ class Finding:
     case: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.path}:{self.line}" if self.line else self.path
-        return f"{place}: {self.message}" + (f" [{self.case}]" if self.case else "")
+        case = f" [{self.case}]" if self.case else ""
+        return f"{Location(self.path, self.line)}: {self.message}{case}"
 
 
-def finding(text: str, path: str, case: str = "") -> Finding:
-    """Read an error's `FILE:LINE: message`; `path` is the file where it names none."""
-    place = _AT.fullmatch(text)
-    if place is None:
-        return Finding(path=path, line=0, message=text, case=case)
-    return Finding(path=place[1], line=int(place[2] or 0), message=place[3], case=case)
+def finding(error: FileError, path: Path | str, case: str = "") -> Finding:
+    """Return an error as a finding; `path` is the file where it names none."""
+    at = error.at or Location(path)
+    return Finding(path=str(at.path), line=at.line, message=error.why, case=case)
 
 
 def lint_collection(own: Collection, collections: tuple[Collection, ...]) -> Iterator[Finding]:
@@ -64,17 +60,17 @@ def lint_collection(own: Collection, collections: tuple[Collection, ...]) -> Ite
     manifest = own.path / MANIFEST
     if manifest.is_file():
         for problem in every_problem(lambda: describe_shared(own.path, own.origin)):
-            yield finding(problem, str(manifest))
+            yield finding(problem, manifest)
     if own.origin != "built-in":
         yield from _open_to_others(own)
     for place in list_templates(alone).values():
         yield from read_faults(place, collections)
     for site in list_sites(alone).values():
         for problem in every_problem(partial(read_site, site.path, collections)):
-            yield finding(problem, str(site.path))
+            yield finding(problem, site.path)
     for workload in list_workloads(alone).values():
         for problem in every_problem(partial(read_workload, workload)):
-            yield finding(problem, str(workload.path))
+            yield finding(problem, workload.path)
     yield from _scripts(alone)
 
 
@@ -85,7 +81,7 @@ def _open_to_others(own: Collection) -> Iterator[Finding]:
             path = next((word for word in fault.split() if word.startswith("/")), str(own.path))
             yield Finding(path=path.rstrip(","), line=0, message=f"{fault}.")
     except ConfigError as error:
-        yield finding(str(error), str(own.path))
+        yield finding(error, own.path)
 
 
 def _scripts(alone: tuple[Collection, ...]) -> Iterator[Finding]:
@@ -122,7 +118,7 @@ def read_faults(found: Found, collections: tuple[Collection, ...]) -> Iterator[F
         for line, message in template_faults(found, VARIABLES, collections):
             yield Finding(path=str(found.path), line=line, message=message)
     except TemplateError as error:
-        yield finding(str(error), str(found.path))
+        yield finding(error, found.path)
 
 
 def lint_template(name: str, collections: tuple[Collection, ...]) -> tuple[int, list[Finding]]:
@@ -144,7 +140,7 @@ def _lint_case(case: str, job: Job, collections: tuple[Collection, ...]) -> Iter
     try:
         rendered = make_script(job, _PLACE, collections, trace=True)
     except TemplateError as error:
-        yield finding(str(error), job.template, case)
+        yield finding(error, job.template, case)
         return
     for line, message in (*late_options(rendered.text), *_checked(rendered.text)):
         path, number = _origin(rendered, line)

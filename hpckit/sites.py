@@ -227,18 +227,21 @@ def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
 def _checked(site: Site, fields: Fields) -> Site:
     if site.partitions and site.partition and site.partition not in site.partitions:
         raise ConfigError(
-            f"{fields.at('defaults')}: default partition {site.partition!r} is not under "
-            f"'partitions:'. {nearest(site.partition, site.partitions)}"
+            f"default partition {site.partition!r} is not under "
+            f"'partitions:'. {nearest(site.partition, site.partitions)}",
+            at=fields.at("defaults"),
         )
     if site.environment not in {*site.environments, BARE.name}:
         raise ConfigError(
-            f"{fields.at('defaults')}: default environment {site.environment!r} is not under "
-            f"'environments:'. {nearest(site.environment, [*site.environments, BARE.name])}"
+            f"default environment {site.environment!r} is not under "
+            f"'environments:'. {nearest(site.environment, [*site.environments, BARE.name])}",
+            at=fields.at("defaults"),
         )
     if site.gpu_type and site.gpu_type not in site.gpu_types:
         raise ConfigError(
-            f"{fields.at('gpus')}: default_type {site.gpu_type!r} is not under 'types:'. "
-            f"{nearest(site.gpu_type, site.gpu_types)}"
+            f"default_type {site.gpu_type!r} is not under 'types:'. "
+            f"{nearest(site.gpu_type, site.gpu_types)}",
+            at=fields.at("gpus"),
         )
     return site
 
@@ -262,8 +265,9 @@ def _modules(fields: Fields, collections: tuple[Collection, ...] | None) -> str:
     name = fields.text("modules", NO_MODULES) or NO_MODULES
     if name != NO_MODULES and name not in (known := module_templates(collections)):
         raise ConfigError(
-            f"{fields.at('modules')}: 'modules' is {name!r}, but no collection has a template "
-            f"modules/{name}.sh.j2. {nearest(name, known)}"
+            f"'modules' is {name!r}, but no collection has a template "
+            f"modules/{name}.sh.j2. {nearest(name, known)}",
+            at=fields.at("modules"),
         )
     return name
 
@@ -273,8 +277,8 @@ def _variables(fields: Fields) -> dict[str, str]:
     for name in variables:
         if not _VARIABLE.fullmatch(name):
             raise ConfigError(
-                f"{fields.mapping('env', 'env').at(name)}: {name!r} cannot be the name of an "
-                "environment variable."
+                f"{name!r} cannot be the name of an environment variable.",
+                at=fields.mapping("env", "env").at(name),
             )
     return variables
 
@@ -292,7 +296,7 @@ def _advice_override(rows: Fields, rule: str) -> AdviceOverride:
     # YAML reads a bare `off` as false.
     if rows.scalar(rule) not in (False, "off"):
         raise ConfigError(
-            f"{rows.at(rule)}: advice {rule!r} must be off, or a mapping of variables to values."
+            f"advice {rule!r} must be off, or a mapping of variables to values.", at=rows.at(rule)
         )
     return None
 
@@ -302,7 +306,7 @@ def _advice_value(row: Fields, name: str) -> Scalar | tuple[Scalar, ...]:
     value = row.scalars(name) if is_list else row.scalar(name)
     if value is None or isinstance(value, str):
         raise ConfigError(
-            f"{row.at(name)}: {name!r} is {value!r}, must be a number, true, false or a list."
+            f"{name!r} is {value!r}, must be a number, true, false or a list.", at=row.at(name)
         )
     return value
 
@@ -319,4 +323,4 @@ def _minutes(fields: Fields, key: str) -> int | None:
     try:
         return parse_minutes(text)
     except RequestError as error:
-        raise ConfigError(f"{fields.at(key)}: {error}") from error
+        raise ConfigError(f"{error}", at=fields.at(key)) from error

@@ -191,8 +191,8 @@ def read_workload(found: Found) -> Workload:
     strategy = fields.required_text("strategy")
     if strategy not in STRATEGIES:
         raise ConfigError(
-            f"{fields.at('strategy')}: unknown strategy {strategy!r}. "
-            f"{nearest(strategy, STRATEGIES)}"
+            f"unknown strategy {strategy!r}. {nearest(strategy, STRATEGIES)}",
+            at=fields.at("strategy"),
         )
     gpus = resources.integer("gpus")
     workload = Workload(
@@ -223,7 +223,7 @@ def _script(fields: Fields, folder: Path) -> Path | None:
         return None
     script = folder / fields.required_text("script")
     if not script.is_file():
-        raise ConfigError(f"{fields.at('script')}: script {script} does not exist.")
+        raise ConfigError(f"script {script} does not exist.", at=fields.at("script"))
     return script
 
 
@@ -233,12 +233,12 @@ def _program(fields: Fields, folder: Path) -> str | None:
     if word is None:
         return None
     if fields.text("script") is not None:
-        raise ConfigError(f"{fields.at('program')}: give 'script:' or 'program:', not both.")
+        raise ConfigError("give 'script:' or 'program:', not both.", at=fields.at("program"))
     file = folder / word
     if file.is_file():
         return str(file)
     if "/" in word or file.suffix or word.startswith("~"):
-        raise ConfigError(f"{fields.at('program')}: program {file} does not exist.")
+        raise ConfigError(f"program {file} does not exist.", at=fields.at("program"))
     return word
 
 
@@ -256,11 +256,11 @@ def _parameters(fields: Fields) -> dict[str, Parameter]:
         name = key.replace("_", "-")
         if name in parameters:
             raise ConfigError(
-                f"{entry.place}: parameter {name!r} is given twice (- and _ are the same)."
+                f"parameter {name!r} is given twice (- and _ are the same).", at=entry.mark
             )
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{entry.place}: parameter {key!r} cannot be an option: use letters, digits and -."
+                f"parameter {key!r} cannot be an option: use letters, digits and -.", at=entry.mark
             )
         parameters[name] = _parameter(name, entry)
         entry.done()
@@ -271,7 +271,7 @@ def _limit(entry: Fields, key: str) -> float | None:
     value = entry.scalar(key)
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
-    raise ConfigError(f"{entry.at(key)}: '{key}' is {value!r}, must be a number.")
+    raise ConfigError(f"'{key}' is {value!r}, must be a number.", at=entry.at(key))
 
 
 def _parameter(name: str, entry: Fields) -> Parameter:
@@ -289,5 +289,5 @@ def _parameter(name: str, entry: Fields) -> Parameter:
         try:
             parameter.parse(str(default))
         except RequestError as error:
-            raise ConfigError(f"{entry.at('default')}: default of {name!r}: {error}") from error
+            raise ConfigError(f"default of {name!r}: {error}", at=entry.at("default")) from error
     return parameter

@@ -159,4 +159,4 @@ def _lines(path: Path) -> list[str]:
     try:
         return read_text(path).splitlines(keepends=True)
     except (OSError, DamagedFileError) as error:
-        raise TemplateError(f"{path}: cannot be read: {reason(error)}.") from error
+        raise TemplateError(f"cannot be read: {reason(error)}.", at=path) from error

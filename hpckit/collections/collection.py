@@ -152,8 +152,9 @@ def describe_shared(folder: Path, origin: str) -> Collection:
         fields.required_text(key)
     if not is_name(collection.name):
         raise ConfigError(
-            f"{fields.at('name')}: {collection.name!r} is not a valid name for a "
-            "collection: use only letters, digits and ._-"
+            f"{collection.name!r} is not a valid name for a "
+            "collection: use only letters, digits and ._-",
+            at=fields.at("name"),
         )
     return collection
 
@@ -161,8 +162,8 @@ def describe_shared(folder: Path, origin: str) -> Collection:
 def _refuse_reserved(fields: Fields, collection: Collection) -> None:
     if collection.name in RESERVED and collection.name != collection.origin:
         raise ConfigError(
-            f"{fields.at('name')}: the name {collection.name!r} is reserved for hpckit. "
-            "Choose another name."
+            f"the name {collection.name!r} is reserved for hpckit. Choose another name.",
+            at=fields.at("name"),
         )
 
 
@@ -170,8 +171,9 @@ def _refuse_newer(fields: Fields) -> None:
     needed = fields.text("hpckit")
     if needed and _version(needed.removeprefix(">=").strip()) > _version(__version__):
         raise ConfigError(
-            f"{fields.at('hpckit')}: this collection needs hpckit {needed}, "
-            f"this one is {__version__}. Upgrade: pip install -U hpckit."
+            f"this collection needs hpckit {needed}, "
+            f"this one is {__version__}. Upgrade: pip install -U hpckit.",
+            at=fields.at("hpckit"),
         )
 
 

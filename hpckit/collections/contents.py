@@ -38,11 +38,12 @@ def walk(folder: Path) -> Rows:
                 size += row[1].st_size
                 if len(rows) > _MOST or size > _MOST_BYTES:
                     raise ConfigError(
-                        f"{folder}: holds more than {_MOST} files, or {_MOST_BYTES >> 20} MB, in "
-                        "templates/ and workloads/. Keep data in another place."
+                        f"holds more than {_MOST} files, or {_MOST_BYTES >> 20} MB, in "
+                        "templates/ and workloads/. Keep data in another place.",
+                        at=folder,
                     )
     except OSError as error:
-        raise ConfigError(f"{error.filename}: cannot be read: {error.strerror}.") from error
+        raise ConfigError(f"cannot be read: {error.strerror}.", at=error.filename) from error
     return rows
 
 
@@ -156,7 +157,7 @@ def _digest(path: Path) -> str:
         with open_regular(path) as stream:
             take_in(digest := hashlib.sha256(), stream)
     except (OSError, DamagedFileError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}.") from error
+        raise ConfigError(f"cannot be read: {error}.", at=path) from error
     return digest.hexdigest()
 
 

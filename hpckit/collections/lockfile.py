@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from hpckit.collections.collection import LOCK, is_file_name, is_name
 from hpckit.collections.source import Source, check_rev, is_commit, parse_source
-from hpckit.errors import ConfigError, OutsideError, RequestError
+from hpckit.errors import ConfigError, Location, OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_to_lock, parse_json, read_text, replace_file
 from hpckit.paths import config_folder, make_folder
 from hpckit.values import rebuild
@@ -80,7 +80,7 @@ def read_lock(path: Path) -> tuple[Entry, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, DamagedFileError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}.") from error
+        raise ConfigError(f"cannot be read: {error}.", at=path) from error
     return _parse(text, path)
 
 
@@ -91,8 +91,9 @@ def _parse(text: str, path: Path) -> tuple[Entry, ...]:
         document = parse_json(text)
         if isinstance(document, dict) and document.get("format", _FORMAT) != _FORMAT:
             raise ConfigError(
-                f"{path}: has format {document['format']!r}, but this hpckit reads {_FORMAT}. "
-                "Upgrade: pip install -U hpckit."
+                f"has format {document['format']!r}, but this hpckit reads {_FORMAT}. "
+                "Upgrade: pip install -U hpckit.",
+                at=path,
             )
         entries = rebuild(_Document, document).collections
         for entry in entries:
@@ -101,14 +102,14 @@ def _parse(text: str, path: Path) -> tuple[Entry, ...]:
     except DamagedFileError as error:
         if isinstance(error.__cause__, json.JSONDecodeError):
             raise ConfigError(
-                f"{path}:{error.__cause__.lineno}: is not valid JSON ({error.__cause__.msg}). "
-                "Restore the file from git."
+                f"is not valid JSON ({error.__cause__.msg}). Restore the file from git.",
+                at=Location(path, error.__cause__.lineno),
             ) from error
-        raise ConfigError(f"{path}: is not an hpckit lock file: {error}.") from error
+        raise ConfigError(f"is not an hpckit lock file: {error}.", at=path) from error
     except (ValueError, RequestError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{path}: is not an hpckit lock file: {error}") from error
+        raise ConfigError(f"is not an hpckit lock file: {error}", at=path) from error
 
 
 def _check(entry: Entry) -> None:

@@ -48,7 +48,7 @@ def add(word: str, lock: Path, *, trust: bool = False) -> tuple[Change, Collecti
 
     Raises:
         RequestError: no such source, no collection there, or the name is taken by another source.
-        RefusedError: others could change it, and neither `trust` nor an earlier one was given.
+        UntrustedError: others could change it, and neither `trust` nor an earlier one was given.
         OutsideError: it cannot be fetched.
     """
     source = parse_source(word)
@@ -134,7 +134,7 @@ def entries_called(names: list[str]) -> list[tuple[Path, Entry]]:
     locks = dict.fromkeys(lock_files())
     for lock in locks:
         if is_there(lock) and (refused := refused_place(lock.parent, origin_of(lock))):
-            raise ConfigError(f"{lock}: {refused.why}")
+            raise ConfigError(f"{refused.why}", at=lock)
     rows = [(lock, entry) for lock in locks for entry in read_lock(lock)]
     known = {entry.name for _, entry in rows}
     for name in names:

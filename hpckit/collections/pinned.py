@@ -25,7 +25,7 @@ from hpckit.errors import ConfigError, HpckitError
 from hpckit.paths import CACHE, CONFIG, cache_folder, refuse_foreign
 
 
-class RefusedError(ConfigError):
+class UntrustedError(ConfigError):
     """Somebody else could have changed the collection."""
 
 
@@ -36,7 +36,7 @@ def locate(entry: Entry, lock: Path, origin: str) -> Collection | Unusable:
         if folder is None:
             return _unusable(entry, lock, origin, "missing", _missing(entry))
         return _collection(entry, folder, lock, origin)
-    except RefusedError as error:
+    except UntrustedError as error:
         return _unusable(entry, lock, origin, "refused", str(error))
     except HpckitError as error:
         return _unusable(entry, lock, origin, "broken", str(error))
@@ -88,7 +88,7 @@ def refuse_faults(
     a folder belonged to when it was added; None: whoever owns it.
 
     Raises:
-        RefusedError: with the first reason and what to do.
+        UntrustedError: with the first reason and what to do.
     """
     if owner is not None:
         _refuse_new_owner(place, folder, owner)
@@ -96,7 +96,7 @@ def refuse_faults(
     if found and not trust and str(place) not in trusted():
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         mend = "" if place.is_git else "Its owner can fix this: chmod -R o-w. "
-        raise RefusedError(
+        raise UntrustedError(
             f"{found[0]}{more}. {mend}If you trust the collection as it is: "
             f"hpckit collections add --trust {place}"
         )
@@ -166,7 +166,7 @@ def _provides(rows: Rows | None) -> frozenset[str] | None:
 def _refuse_new_owner(place: Source, folder: Path, owner: str) -> None:
     now = owner_name(folder)
     if now != owner and folder.stat().st_uid not in (0, os.geteuid()):
-        raise RefusedError(
+        raise UntrustedError(
             f"{folder} belongs to {now}, but it belonged to {owner} when it was added. "
             f"If this is right: hpckit collections add {place}"
         )

@@ -207,7 +207,7 @@ def trusted(config: Path | None = None) -> frozenset[str]:
     except FileNotFoundError:
         return frozenset()
     except (OSError, DamagedFileError) as error:
-        raise ConfigError(f"{path}: is damaged ({error}). Remove it.") from error
+        raise ConfigError(f"is damaged ({error}). Remove it.", at=path) from error
 
 
 def set_trusted(source: str, yes: bool, config: Path | None = None) -> None:

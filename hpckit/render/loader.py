@@ -7,7 +7,7 @@ from typing import Any
 
 from hpckit.collections import Collection, Found, content_hash, find_all
 from hpckit.documents import nearest
-from hpckit.errors import TemplateError
+from hpckit.errors import Location, TemplateError
 from hpckit.files import DamagedFileError, open_regular
 from hpckit.quoting import quoted_expression
 from hpckit.render.limits import MAX_SOURCE_BYTES
@@ -61,8 +61,8 @@ class Loader:
         shadowed = self.used[parent].shadows
         if not shadowed:
             raise TemplateError(
-                f"{self.used[parent].path}: extends itself, but no later collection on the "
-                f"search path has {template!r}."
+                f"extends itself, but no later collection on the search path has {template!r}.",
+                at=self.used[parent].path,
             )
         return f"{shadowed[0].name}:{template}"
 
@@ -93,14 +93,15 @@ def read_template(found: Found) -> str:
             content = stream.read(MAX_SOURCE_BYTES + 1)
         source = content.decode()
     except (OSError, DamagedFileError, UnicodeDecodeError) as error:
-        raise TemplateError(f"{found.path}: cannot be read: {error}.") from error
+        raise TemplateError(f"cannot be read: {error}.", at=found.path) from error
     if len(content) > MAX_SOURCE_BYTES:
-        raise TemplateError(f"{found.path}: the template is longer than {MAX_SOURCE_BYTES} bytes.")
+        raise TemplateError(f"the template is longer than {MAX_SOURCE_BYTES} bytes.", at=found.path)
     if fault := quoted_expression(source):
         line, expression = fault
         raise TemplateError(
-            f"{found.path}:{line}: {expression} is inside quotes or a here-document. "
-            "Remove the quotes: hpckit quotes every value."
+            f"{expression} is inside quotes or a here-document. "
+            "Remove the quotes: hpckit quotes every value.",
+            at=Location(found.path, line),
         )
     return source
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpckit.collections import Collection, Found
 from hpckit.documents import nearest
-from hpckit.errors import TemplateError
+from hpckit.errors import Location, TemplateError
 from hpckit.render.loader import Loader, find_template, list_templates, read_template
 from hpckit.render.sandbox import make_environment
 
@@ -62,7 +62,7 @@ def render(
     except jinja2.TemplateSyntaxError as error:
         place = error.filename or error.name or found.path
         why = (error.message or "").rstrip(".")
-        raise TemplateError(f"{place}:{error.lineno}: {why}.") from error
+        raise TemplateError(f"{why}.", at=Location(place, error.lineno)) from error
     except jinja2.TemplateNotFound as error:
         raise TemplateError(
             f"Template {found.path} needs {error.name!r}, but no collection has this template. "
@@ -70,26 +70,26 @@ def render(
         ) from error
     except jinja2.UndefinedError as error:
         raise TemplateError(
-            f"{_place(error, found)}: {error.message}. See `hpckit templates vars`."
+            f"{error.message}. See `hpckit templates vars`.", at=_location(error, found)
         ) from error
     except jinja2.TemplateRuntimeError as error:  # the sandbox's SecurityError is one
-        raise TemplateError(f"{_place(error, found)}: {error}.") from error
+        raise TemplateError(f"{error}.", at=_location(error, found)) from error
     except (TypeError, ValueError, OverflowError, ZeroDivisionError, RecursionError) as error:
-        raise TemplateError(f"{_place(error, found)}: {error}.") from error
+        raise TemplateError(f"{error}.", at=_location(error, found)) from error
     except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template
         why = getattr(error, "msg", "") or type(error).__name__
-        raise TemplateError(f"{found.path}: the template is nested too deeply: {why}.") from error
+        raise TemplateError(f"the template is nested too deeply: {why}.", at=found.path) from error
     text, origins = take_marks(text, files) if trace else (text, ())
     return Rendered(text=text, templates=tuple(loader.used.values()), origins=origins)
 
 
-def _place(error: Exception, found: Found) -> str:
-    """Return file:line of the innermost template frame of an error."""
-    place, frame = str(found.path), error.__traceback__
+def _location(error: Exception, found: Found) -> Location:
+    """Return file and line of the innermost template frame of an error."""
+    place, frame = Location(found.path), error.__traceback__
     while frame:
         filename = frame.tb_frame.f_code.co_filename
         if filename.endswith(".j2"):
-            place = f"{filename}:{frame.tb_lineno}"
+            place = Location(filename, frame.tb_lineno)
         frame = frame.tb_next
     return place
 
@@ -154,7 +154,9 @@ def template_faults(
         yield opened or error.lineno, f"{(error.message or '').rstrip('.')}."
         return
     except (SyntaxError, MemoryError, RecursionError) as error:
-        raise TemplateError(f"{found.path}: the template is nested too deeply: {error}.") from error
+        raise TemplateError(
+            f"the template is nested too deeply: {error}.", at=found.path
+        ) from error
     unknown = meta.find_undeclared_variables(tree) - {*known, *environment.globals}
     for node in tree.find_all(nodes.Name):
         if node.name in unknown:

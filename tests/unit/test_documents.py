@@ -159,3 +159,17 @@ def test_the_nearest_word_or_all_of_them_are_offered(word, known, says) -> None:
 
 def test_config_errors_are_the_requests_fault() -> None:
     assert issubclass(ConfigError, RequestError)
+
+
+def test_an_error_says_its_file_and_line_as_values(tmp_path: Path) -> None:
+    path = tmp_path / "x:9: y.yaml"
+    path.write_text("description: d\ntime: 1\n")
+    with pytest.raises(ConfigError) as caught:
+        read_site(path)
+    assert caught.value.at is not None
+    assert (caught.value.at.path, caught.value.at.line) == (path, 2)
+    assert str(caught.value) == f"{path}:2: {caught.value.why}"
+    with pytest.raises(ConfigError) as caught:
+        read_site(tmp_path / "none.yaml")
+    assert caught.value.at is not None
+    assert (caught.value.at.path, caught.value.at.line) == (tmp_path / "none.yaml", 0)

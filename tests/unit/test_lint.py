@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.collections import Collection
+from hpckit.lint import lint_collection
 from hpckit.render.rendering import take_marks
 from hpckit.version import __version__
 from tests.conftest import Answer, write_files
 from tests.unit.lab import make_lab
+from tests.unit.made import BUILTIN
 
 Cli = Callable[..., Answer]
 _PLACE = re.compile(r"(/\S+?)(?::(\d+))?: (.*)")
@@ -161,3 +164,15 @@ def test_a_collection_deeper_than_any_is_one_error(here: Path, cli: Callable[...
     assert (answer.status, answer.out) == (2, "")
     assert "folders deep" in answer.err
     assert len(answer.err.splitlines()) == 1
+
+
+def test_a_finding_is_the_errors_own_file_and_line(tmp_path: Path) -> None:
+    """A folder may be called as a message begins: nothing is read out of the text."""
+    folder = make_lab(tmp_path / "odd:7: lab", **{"hpckit.yaml": "name: lab\ndescripton: x\n"})
+    lab = Collection(name="lab", path=folder, origin="group")
+    found = {(row.path, row.line) for row in lint_collection(lab, (lab, BUILTIN))}
+    assert (str(folder / "hpckit.yaml"), 2) in found
+    assert {path for path, _ in found} <= {
+        str(folder / "hpckit.yaml"),
+        *map(str, folder.rglob("*")),
+    }

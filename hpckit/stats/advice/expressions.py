@@ -11,8 +11,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hpckit.documents import Place
-from hpckit.errors import ConfigError
+from hpckit.errors import ConfigError, Location
 from hpckit.stats.advice import parts
 from hpckit.stats.advice.functions import Kind, Value
 from hpckit.stats.advice.parts import Evaluate, Names, Part, RefusedError
@@ -31,7 +30,7 @@ class Expression:
 
 
 def read_expression(
-    text: str, names: Names, *, place: Place, what: str, kind: Kind | None = None
+    text: str, names: Names, *, place: Location, what: str, kind: Kind | None = None
 ) -> Expression:
     """Read one expression; `what` says whose it is, `kind` what it has to give.
 
@@ -46,7 +45,7 @@ def read_expression(
             parts.need(part, kind, "it")
     except RefusedError as error:
         cut = text if len(text) <= 120 else f"{text[:120]}…"
-        raise ConfigError(f"{place}: {what}: {error} In: {cut!r}.") from error
+        raise ConfigError(f"{what}: {error} In: {cut!r}.", at=place) from error
     used = names.keys() & {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return Expression(text=text, kind=part.kind, names=frozenset(used), evaluate=part.evaluate)
 

@@ -127,7 +127,7 @@ class _Reader:
             read = rows.scalars(name) if isinstance(value, list) else rows.scalar(name)
             kind = kind_of(read)
             if kind not in (Kind.NUMBER, Kind.TRUTH, Kind.LIST):
-                raise ConfigError(f"{place}: {name!r} must be a number, true, false or a list.")
+                raise ConfigError(f"{name!r} must be a number, true, false or a list.", at=place)
             self._name(name, kind, rows)
             found[name] = read
         return found
@@ -138,7 +138,7 @@ class _Reader:
         for name in rows.values:
             expression = self.expression(rows, name)
             if expression is None:
-                raise ConfigError(f"{rows.at(name)}: figure {name!r} is empty.")
+                raise ConfigError(f"figure {name!r} is empty.", at=rows.at(name))
             self._name(name, expression.kind, rows)
             found[name] = expression
         return found
@@ -146,8 +146,9 @@ class _Reader:
     def _name(self, name: str, kind: Kind, rows: Fields) -> None:
         if not name.isidentifier() or name in (*FUNCTIONS, *self.names, *TEXT_NAMES):
             raise ConfigError(
-                f"{rows.at(name)}: {name!r} cannot be a name here: it is already used, "
-                "or has other characters than letters, digits and _."
+                f"{name!r} cannot be a name here: it is already used, "
+                "or has other characters than letters, digits and _.",
+                at=rows.at(name),
             )
         self.names[name] = kind
         self.own[name] = rows
@@ -171,8 +172,8 @@ class _Reader:
         rows.done()
         if not found:
             raise ConfigError(
-                f"{self.fields.at('levels')}: rule {self.id!r} needs 'levels:' with red, yellow or "
-                "info and a condition."
+                f"rule {self.id!r} needs 'levels:' with red, yellow or info and a condition.",
+                at=self.fields.at("levels"),
             )
         return found
 
@@ -195,4 +196,4 @@ class _Reader:
         """Refuse a variable or figure nothing uses: changing it would change nothing."""
         for name, rows in self.own.items():
             if name not in self.used:
-                raise ConfigError(f"{rows.at(name)}: {name!r} is not used in the rule.")
+                raise ConfigError(f"{name!r} is not used in the rule.", at=rows.at(name))

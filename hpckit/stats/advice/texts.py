@@ -9,8 +9,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpckit.documents import Place
-from hpckit.errors import ConfigError
+from hpckit.errors import ConfigError, Location
 from hpckit.stats.advice.expressions import Expression, read_expression
 from hpckit.stats.advice.functions import Kind, shown
 from hpckit.stats.advice.parts import Names, Values
@@ -62,22 +61,23 @@ class Text:
         ]
 
 
-def read_text(text: str, names: Names, *, place: Place, what: str) -> Text:
+def read_text(text: str, names: Names, *, place: Location, what: str) -> Text:
     """Read one text; `what` says whose it is.
 
     Raises:
         ConfigError: a brace stands alone, or an expression is wrong.
     """
     if len(text) > _LONGEST:
-        raise ConfigError(f"{place}: {what}: a text has at most {_LONGEST} characters.")
+        raise ConfigError(f"{what}: a text has at most {_LONGEST} characters.", at=place)
     text = " ".join(text.split())
     pieces: list[str | _Field] = []
     in_command = False
     for match in _TOKEN.finditer(text):
         if match["stray"]:
             raise ConfigError(
-                f"{place}: {what}: a brace has no partner. To print a brace, write {{{{ or }}}}. "
-                f"In: {text[:120]!r}."
+                f"{what}: a brace has no partner. To print a brace, write {{{{ or }}}}. "
+                f"In: {text[:120]!r}.",
+                at=place,
             )
         if match["expression"] is not None:
             expression = read_expression(match["expression"], names, place=place, what=what)
