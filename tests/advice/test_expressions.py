@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpckit.documents import Place
-from hpckit.errors import ConfigError
+from hpckit.errors import ConfigError, Location
 from hpckit.stats.advice.expressions import Expression, fill_in, read_expression
 from hpckit.stats.advice.functions import FUNCTIONS, Kind, percent, shown, size, visible
 
-PLACE = Place(Path("rule.yaml"), 7)
+PLACE = Location(Path("rule.yaml"), 7)
 NAMES = {
     "a": Kind.NUMBER,
     "b": Kind.NUMBER,

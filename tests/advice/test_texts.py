@@ -2,12 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.documents import Place
-from hpckit.errors import ConfigError
+from hpckit.errors import ConfigError, Location
 from hpckit.stats.advice.functions import Kind
 from hpckit.stats.advice.texts import Text, read_text
 
-PLACE = Place(Path("rule.yaml"), 9)
+PLACE = Location(Path("rule.yaml"), 9)
 NAMES = {"host": Kind.TEXT, "hosts": Kind.LIST, "n": Kind.NUMBER, "s": Kind.NUMBER}
 
 
