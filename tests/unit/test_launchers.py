@@ -1,23 +1,34 @@
+import os
+import signal
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hpckit.errors import RequestError
-from hpckit.job.job import Job
+from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve
-from hpckit.launchers import LAUNCHERS, find_launcher
+from hpckit.launchers import LAUNCHERS, Launcher, default_launcher, find_launcher, register
 from hpckit.launchers.mpirun import mpirun_argv
 from hpckit.launchers.srun import srun_wait_s
+from hpckit.payload.supervisor import LauncherProcess
 from hpckit.payload.task import Task
+from hpckit.ranks import write_rank
 from hpckit.sites import Site
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
+from tests.unit.made import rank
 
 
-def job(site: Site | None = None, **asked: Any) -> Job:
+def job(site: Site | None = None, machine: Machine | None = None, **asked: Any) -> Job:
     spec = JobSpec(**{"target": "ddp", "program": __file__, "nodes": 2, "gpus": 4, **asked})
-    return resolve(spec, site or Site(name="x", description=""), None, python=sys.executable)
+    site = site or Site(name="x", description="")
+    return resolve(spec, site, None, python=sys.executable, machine=machine)
 
 
 def task(executor: str) -> Task:
@@ -119,3 +130,86 @@ def test_unknown_names_are_refused() -> None:
 )  # fmt: skip
 def test_how_long_srun_would_wait(words: tuple[str, ...], seconds: float) -> None:
     assert srun_wait_s(words, 300) == seconds
+
+
+class Named(Launcher):
+    name = "named"
+
+
+def points(**values: str) -> Callable[..., list[metadata.EntryPoint]]:
+    rows = [metadata.EntryPoint(name, text, "hpckit.launchers") for name, text in values.items()]
+    return lambda group: [row for row in rows if row.group == group]
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is registered be forgotten afterwards."""
+    for row in list(LAUNCHERS.values()):
+        monkeypatch.setitem(LAUNCHERS, row.name, row)
+    monkeypatch.setitem(LAUNCHERS, "named", Named())
+    monkeypatch.delitem(LAUNCHERS, "named")
+
+
+@pytest.mark.usefixtures("table")
+def test_a_launcher_registers_itself() -> None:
+    register(Named())
+    assert isinstance(find_launcher("named"), Named)
+    assert job(launcher="named").launcher is find_launcher("named")
+
+
+@pytest.mark.usefixtures("table")
+def test_installed_packages_are_asked_for_unknown_names_alone(monkeypatch) -> None:
+    monkeypatch.setattr(metadata, "entry_points", None)
+    assert find_launcher("srun").name == "srun"
+    here = f"{__name__}:Named"
+    monkeypatch.setattr(metadata, "entry_points", points(named=here, broken="no_such_module:X"))
+    assert isinstance(find_launcher("named"), Named)
+    with pytest.raises(RequestError, match=r"Unknown launcher 'brokn'. Did you mean 'broken'"):
+        find_launcher("brokn")
+    said = r"Launcher 'broken' \(no_such_module:X\) cannot be loaded: ModuleNotFoundError"
+    with pytest.raises(RequestError, match=said):
+        find_launcher("broken")
+
+
+@pytest.mark.parametrize(
+    ("asked", "machine", "name"),
+    [
+        ({}, None, "srun"),
+        ({"target": "mpi"}, None, "srun"),
+        ({}, Machine(), "srun"),
+        ({"target": "mpi", "nodes": 1, "gpus": 1}, Machine(), "srun"),
+        ({"target": "mpi"}, Machine(), "mpirun"),  # nothing stands in for srun there
+    ],
+)
+def test_the_first_of_the_table_that_can_is_taken(
+    asked: dict[str, Any], machine: Machine | None, name: str
+) -> None:
+    made = job(machine=machine, **asked)
+    assert made.launcher.name == name
+    assert default_launcher(made) is made.launcher
+
+
+@pytest.mark.parametrize(
+    ("name", "to_child", "to_scripts"),
+    [
+        ("mpirun", [signal.SIGUSR1, signal.SIGUSR2], []),
+        ("torchrun", [], [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]),
+    ],
+)
+def test_signals_reach_scripts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, to_child: list, to_scripts: list
+) -> None:
+    """mpirun hands on two by itself; torchrun would die: the scripts of this node are told."""
+    heard: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, signum: heard.append((pid, signum)))
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    for number in range(8):  # the last has ended
+        write_rank(tmp_path, rank(number, pid=100 + number, ended=11.0 if number == 7 else None))
+    process = LauncherProcess(replace(task("slurm"), launcher=name, run_dir=str(tmp_path)), ("x",))
+    child = SimpleNamespace(poll=lambda: None, send_signal=lambda signum: heard.append((0, signum)))
+    monkeypatch.setattr(process, "_child", child)
+    for signum in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        process.forward(signum)
+    assert [signum for pid, signum in heard if pid == 0] == to_child
+    assert [signum for pid, signum in heard if pid == 104] == to_scripts
+    assert {pid for pid, _ in heard if pid} == ({104, 105, 106} if to_scripts else set())
