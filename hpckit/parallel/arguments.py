@@ -140,7 +140,7 @@ def add_devices(parser: Parser, default: str = "all", help: str = "") -> None:
         nargs="+",
         default=[default],
         metavar="WORD",
-        help=help or f"{default}, or words such as GPU:0 GPU:1, GPU:* or cpu:4 ({default})",
+        help=help or f"{default}, or words such as GPU:*, GPU:0,GPU:1 or cpu:4 ({default})",
     )
 
 

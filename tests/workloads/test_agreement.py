@@ -1,6 +1,7 @@
 """Each workload.yaml and its script's own arguments say the same."""
 
 import importlib.util
+import re
 import sys
 from argparse import Action
 from types import ModuleType
@@ -70,3 +71,14 @@ def test_the_training_workloads_have_the_same_words() -> None:
     same = {"model", "data", "batch-size", "epochs", "seed", "lr", "limit", "resume"}
     for name in ("ddp", "dp", "mirrored", "from_scratch"):
         assert same <= described(name)["parameters"].keys(), name
+
+
+@pytest.mark.parametrize("name", ["ddp", "dp", "mirrored", "from_scratch"])
+def test_helps(name: str) -> None:
+    """A workload's folder is whole by itself, so the words stand in each: they are the same."""
+    helps = {
+        action.option_strings[-1].removeprefix("--"): re.sub(r" \([^()]*\)$", "", action.help or "")
+        for action in script(name).make_parser()._actions
+    }
+    rows = described(name)["parameters"].items()
+    assert {key: row["help"] for key, row in rows} == {key: helps[key] for key, _ in rows}

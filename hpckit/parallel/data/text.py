@@ -14,7 +14,6 @@ from torch import Tensor
 from hpckit.parallel.data.samples import Pair, Samples
 from hpckit.parallel.errors import SetupError
 
-VOCABULARY = 256
 _HELD_OUT = 10  # the last tenth of a text
 _ENDINGS = (".txt", ".md", ".rst")
 
