@@ -8,7 +8,7 @@ from pathlib import Path
 from hpckit.errors import NotFoundError
 from hpckit.files import DamagedFileError, chunks, open_regular, reason
 from hpckit.runs import Run
-from hpckit.values import whole_number
+from hpckit.text import whole_number
 
 JOB_LOG = "job.out"
 _CHUNK = 1 << 16

@@ -12,7 +12,8 @@ from typing import Annotated
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.run_record import Pid, Size
 from hpckit.runs import FOLDER_MODE, write_json
-from hpckit.values import Count, Moment, Within, Word, rebuild, whole_number
+from hpckit.text import whole_number
+from hpckit.values import Count, Moment, Within, Word, rebuild
 
 # A file holds the end of one traceback per restart. All together: what a login node bears.
 _MAX_BYTES, _MAX_TOGETHER, _MAX_FILES = 4 * 2**20, 256 * 2**20, 100_000

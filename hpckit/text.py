@@ -1,14 +1,33 @@
-"""Text of others made safe for a terminal; durations as users and Slurm write them.
+"""Text of others made safe for a terminal; durations, moments, numbers as users and Slurm write.
 
 Names, errors, files: users, Slurm and colleagues write them, and a terminal takes escape sequences
 in them for orders; characters that turn the direction of text make it read as something else.
 """
 
 import re
+import time
 
 from hpckit.errors import RequestError
 
 _ODD = re.compile(r"[^\x20-\x7e\n\t]+")
+_LETTERS = re.compile(
+    r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.IGNORECASE
+)
+# What users type has at most nine digits.
+_LONG = re.compile(r"\d{10}")
+_DURATION = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?")
+_DIGITS = re.compile(r"0*([0-9]{1,19})")
+# Slurm and Linux count in 63 bits at most.
+_MOST = 2**63 - 1
+_NO_VAL = (1 << 32) - 2
+_SECONDS_OF = {  # keyed by (days given, number of parts), as in sbatch(1), --time
+    (False, 1): (60,),
+    (False, 2): (60, 1),
+    (False, 3): (3600, 60, 1),
+    (True, 1): (3600,),
+    (True, 2): (3600, 60),
+    (True, 3): (3600, 60, 1),
+}
 
 
 def spelt(text: str) -> str:
@@ -28,18 +47,12 @@ def _spell(match: re.Match[str]) -> str:
     )
 
 
-_LETTERS = re.compile(
-    r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.IGNORECASE
-)
-_SLURM = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,9}(?::\d{1,9}){0,2})")
-
-
 def parse_minutes(text: str | int) -> int:
     """Return whole minutes, rounded up, of `90`, `1h30m`, `HH:MM:SS`, `MM:SS`, `D-HH[:MM[:SS]]`.
 
     The colon forms mean what Slurm's sbatch manual says: two parts are minutes and seconds, after
     `D-` the first part is hours. A bare number is minutes. Integer minutes because submitit's
-    time-out handler cannot compare a string (facts/launching.md 4.5).
+    time-out handler cannot compare a string.
 
     Raises:
         RequestError: the text is no duration, or is zero.
@@ -54,19 +67,49 @@ def parse_minutes(text: str | int) -> int:
 
 
 def _seconds(word: str) -> int | None:
-    if match := _SLURM.fullmatch(word):
-        parts = [int(part) for part in match["clock"].split(":")]
-        if match["days"] is not None:
-            hours, minutes, seconds = [*parts, 0, 0][:3]
-            return ((int(match["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
-        if len(parts) == 1:
-            return parts[0] * 60
-        hours, minutes, seconds = parts if len(parts) == 3 else [0, *parts]
-        return (hours * 60 + minutes) * 60 + seconds
+    if _LONG.search(word):
+        return None
     if word and (match := _LETTERS.fullmatch(word)):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    return None
+    return None if "." in word else parse_duration_s(word)
+
+
+def parse_duration_s(text: str) -> int | None:
+    """Read `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`, in seconds.
+
+    None for a word: UNLIMITED, INFINITE, NOT_SET, INVALID, Partition_Limit, NONE.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        return None
+    parts = [int(part) for part in match["clock"].split(":")]
+    units = _SECONDS_OF[match["days"] is not None, len(parts)]
+    return int(match["days"] or 0) * 86400 + sum(
+        part * unit for part, unit in zip(parts, units, strict=True)
+    )
+
+
+def parse_limit_min(text: str) -> int | None:
+    """Read a time limit in minutes, rounded up as Slurm does; None for no limit or an unknown."""
+    seconds = parse_duration_s(text)
+    return None if seconds is None else -(-seconds // 60)
+
+
+def parse_moment(text: str) -> float | None:
+    """Read a moment as epoch seconds; None for N/A, Unknown, None or a moment not known yet.
+
+    Besides epoch seconds it reads Slurm's standard form, `2026-11-21T03:40:12`, which is in the
+    cluster's local time and is taken as this machine's.
+    """
+    word = text.strip()
+    if word.isdecimal():
+        # From NO_VAL of slurm.h on (the year 2106) they are Slurm's marks for none, or damage.
+        return float(word) or None if len(word) <= 10 and int(word) < _NO_VAL else None
+    try:
+        return time.mktime(time.strptime(word, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
 
 
 def format_minutes(minutes: int) -> str:
@@ -86,3 +129,13 @@ def format_seconds(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def whole_number(text: str, most: int = _MOST) -> int | None:
+    """Read a text of nothing but digits; None for one that is not, or is above `most`.
+
+    Python's int() takes signs, spaces, `_` and every alphabet's digits, and raises over 4,300.
+    """
+    match = _DIGITS.fullmatch(text)
+    number = int(match[1]) if match else most + 1
+    return number if number <= most else None

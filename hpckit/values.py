@@ -6,7 +6,6 @@ no moment that `time.localtime` does not know.
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
@@ -51,7 +50,6 @@ MOST = 2**63 - 1
 Count = Annotated[int, Within(0, MOST)]
 # A name that fits a line, with room.
 Word = Annotated[str, Within(0, 1000)]
-_DIGITS = re.compile(r"0*([0-9]{1,19})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +70,6 @@ def rebuild(kind: type[Value], found: object, *, newer: bool = False) -> Value:
     """
     value: Value = _record(kind, found, "", newer=newer)
     return value
-
-
-def whole_number(text: str, most: int = MOST) -> int | None:
-    """Read a text of nothing but digits; None for one that is not, or is above `most`.
-
-    Python's int() takes signs, spaces, `_` and every alphabet's digits, and raises over 4,300.
-    """
-    match = _DIGITS.fullmatch(text)
-    number = int(match[1]) if match else most + 1
-    return number if number <= most else None
 
 
 def check(annotation: Any, found: object, name: str) -> Any:  # noqa: ANN401

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hpckit.slurm.client import ask
 from hpckit.slurm.hostlist import nodes_or_none
-from hpckit.slurm.times import parse_limit_min
+from hpckit.text import parse_limit_min, whole_number
 
 _SINFO_COLUMNS = "%R|%a|%T|%c|%m|%G|%N"
 SINFO = ("sinfo", "--noheader", "--exact", "--all", f"--format={_SINFO_COLUMNS}")
@@ -185,9 +185,9 @@ def _partition(fields: dict[str, str]) -> Partition:
         state=fields.get("State", "UNKNOWN"),
         max_time_min=parse_limit_min(fields.get("MaxTime", "")),
         default_time_min=parse_limit_min(fields.get("DefaultTime", "")),
-        max_nodes=_number(fields.get("MaxNodes", "")),
+        max_nodes=_count(fields.get("MaxNodes", "")),
         nodes=nodes_or_none(fields.get("Nodes", "")) or (),
-        total_cpus=_number(fields.get("TotalCPUs", "")),
+        total_cpus=_count(fields.get("TotalCPUs", "")),
         hidden=fields.get("Hidden") == "YES",
         root_only=fields.get("RootOnly") == "YES",
         accounts=_names(fields.get("AllowAccounts", "ALL")),
@@ -205,13 +205,12 @@ def _node_group(row: Iterable[str]) -> NodeGroup:
         nodes=nodes_or_none(nodes) or (),
         state=state.rstrip(_STATE_MARKS),
         available=available == "up",
-        cpus=_number(cpus),
-        memory_mb=_number(memory_mb),
+        cpus=_count(cpus),
+        memory_mb=_count(memory_mb),
         gres=() if gres == "(null)" else parse_gres(gres),
     )
 
 
-def _number(text: str) -> int | None:
+def _count(text: str) -> int | None:
     """Read a count; `8+` is the least of nodes that differ."""
-    digits = text.rstrip("+")
-    return int(digits) if digits.isdecimal() else None
+    return whole_number(text.rstrip("+"))

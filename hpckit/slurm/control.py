@@ -8,7 +8,7 @@ from pathlib import Path
 from hpckit.errors import SubmissionError
 from hpckit.slurm.client import ask, checked_id, id_lists, refusal
 from hpckit.slurm.hostlist import nodes_or_none
-from hpckit.slurm.times import parse_moment
+from hpckit.text import parse_moment
 
 _ANSWER = re.compile(
     r"(?:(?:sbatch: )?Submitted batch job )?(?P<id>\d+)(?:;[\w.-]+| on cluster [\w.-]+)?"

@@ -10,7 +10,7 @@ from hpckit.slurm.client import ask, checked_id, refusal
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.record import JobRecord, Source, each_task, parse_exit, text_or_none
 from hpckit.slurm.states import is_finished, parse_state
-from hpckit.slurm.times import parse_duration_s, parse_limit_min, parse_moment
+from hpckit.text import parse_duration_s, parse_limit_min, parse_moment
 
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
 

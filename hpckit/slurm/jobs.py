@@ -20,7 +20,7 @@ from hpckit.slurm.rows import (
     squeue_format,
 )
 from hpckit.slurm.states import JobState
-from hpckit.slurm.times import parse_moment
+from hpckit.text import parse_moment
 
 _REQUEUE_S = 2
 _ID = re.compile(r"\d", re.ASCII)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.record import JobRecord, Source, each_task, parse_exit, text_or_none
 from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
-from hpckit.slurm.times import parse_duration_s, parse_limit_min, parse_moment
 from hpckit.slurm.tres import parse_count
+from hpckit.text import parse_duration_s, parse_limit_min, parse_moment
 
 # A job's name is its user's own text and may hold `|`, a newline or any other character. So what
 # begins a row and parts columns has a mark behind it that is new at each call: no name can hold it,

@@ -8,7 +8,6 @@ from pathlib import PurePosixPath
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.record import JobRecord, each_task, text_or_none
 from hpckit.slurm.rows import COLUMN, SACCT_FORMAT, sacct_record
-from hpckit.slurm.times import parse_moment
 from hpckit.slurm.tres import (
     count_gpus,
     gpu_type,
@@ -17,6 +16,7 @@ from hpckit.slurm.tres import (
     parse_size,
     parse_tres,
 )
+from hpckit.text import parse_moment
 
 _RECORD = SACCT_FORMAT.split(",")
 # Numbers and words of Slurm's first. Then free text, which may hold newlines: AdminComment before

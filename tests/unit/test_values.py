@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 
 from hpckit.files import DamagedFileError
-from hpckit.values import Count, Moment, Within, check, rebuild, whole_number
+from hpckit.text import whole_number
+from hpckit.values import Count, Moment, Within, check, rebuild
 
 
 class Color(StrEnum):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.records import Usage
+from hpckit.text import whole_number
 
 # Since 26.05 Slurm may name the folder by its SLUID instead of `job_ID`.
 _JOB = re.compile(r"job_(\d+|s[0-9A-HJKMNP-TV-Z]{13})|s[0-9A-HJKMNP-TV-Z]{13}", re.ASCII)
@@ -93,8 +94,7 @@ class JobFiles:
 
     def number(self, name: str) -> int | None:
         """Return the number that a file holds."""
-        word = (self._text(name) or "").strip()
-        return int(word) if word.isdecimal() else None
+        return whole_number((self._text(name) or "").strip())
 
     def pairs(self, name: str) -> dict[str, int]:
         """Return the lines of `name number`."""

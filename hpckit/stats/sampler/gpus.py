@@ -11,6 +11,7 @@ from typing import Any
 from hpckit.errors import RequestError
 from hpckit.slurm.hostlist import expand
 from hpckit.stats.samples.records import SHARED, UNVERIFIED, VERIFIED, GpuInfo
+from hpckit.text import whole_number
 
 Handle = Any  # an opaque pointer of pynvml
 _NO_DEVICES = ("", "-1", "NoDevFiles")
@@ -51,7 +52,7 @@ class Mapped:
 def find_mine(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped:
     """Choose the job's GPUs among those this process may read."""
     in_slurm, mps = "SLURM_JOB_ID" in environ, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environ
-    shared = _number(environ.get("SLURM_SHARDS_ON_NODE")) or (in_slurm and mps)
+    shared = whole_number(environ.get("SLURM_SHARDS_ON_NODE", "")) or (in_slurm and mps)
     found = (
         _by_uuid(units, environ)
         or _constrained(units, environ)
@@ -78,7 +79,7 @@ def _by_uuid(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped | None
 
 def _constrained(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped | None:
     """A device cgroup hides all others: what can be read is ours."""
-    count = _number(environ.get("SLURM_GPUS_ON_NODE"))
+    count = whole_number(environ.get("SLURM_GPUS_ON_NODE", ""))
     if count is None or len(units) > count:
         return None
     doubt = None
@@ -148,10 +149,6 @@ def _indices(text: str) -> list[int]:
         return [int(word) for word in words]
     except (RequestError, ValueError):
         return []
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
 
 
 def confidence(

@@ -1,7 +1,6 @@
 """What the job used on this node: of its cgroup, and of /proc what no cgroup says."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from hpckit.stats.sampler.cgroups import Cgroup, find_cgroup
 from hpckit.stats.sampler.procfs import ProcessTree, step_root
 from hpckit.stats.sampler.readings import Tell
 from hpckit.stats.samples.records import Usage
+from hpckit.text import whole_number
 
 # What processes are summed for where the cgroup lacks the first of them.
 _CPU, _MEMORY = ("cpu_us",), ("memory_bytes", "swap_bytes")
@@ -58,7 +58,7 @@ class NodeReader:
     def memory_limit_bytes(self, environ: Mapping[str, str]) -> int | None:
         """Return what the job may use here: the cgroup's limit, else Slurm's word (in MiB)."""
         limit = self._cgroup.memory_limit_bytes() if self._cgroup else None
-        megabytes = _number(environ.get("SLURM_MEM_PER_NODE"))
+        megabytes = whole_number(environ.get("SLURM_MEM_PER_NODE", ""))
         return limit if limit is not None or not megabytes else megabytes << 20
 
     def _say(self, tell: Tell) -> None:
@@ -79,7 +79,7 @@ class NodeReader:
 
 def allocated_cores(environ: Mapping[str, str]) -> int | None:
     """Return how many cores the job may use on this node."""
-    given = _number(environ.get("SLURM_CPUS_ON_NODE"))
+    given = whole_number(environ.get("SLURM_CPUS_ON_NODE", ""))
     return given or len(os.sched_getaffinity(0))
 
 
@@ -87,7 +87,3 @@ def boot_id(proc: Path = Path("/proc")) -> str | None:
     """Return what tells this boot of the node from others."""
     path = proc / "sys/kernel/random/boot_id"
     return path.read_text().strip() if path.exists() else None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"\d+", text, re.ASCII) else None
