@@ -12,7 +12,7 @@ from enum import StrEnum
 from hpckit.joblog import JobFacts
 from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
 from hpckit.slurm.states import JobState, is_finished
-from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START
+from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START, status_words
 
 _KILLED = 137  # by SIGKILL
 _NAMED = 16
@@ -178,9 +178,10 @@ def _ranks_own(known: Evidence) -> Cause:
     ran_s = (first.ended or first.started) - first.started
     # Less than nothing where its node's clock was set in between.
     after = f", {ran_s:.1f} s after its start" if ran_s >= 0 else ""
+    means = "out of memory" if memory else status_words(first.exit_code)
     return Cause(
         kind=Kind.OUT_OF_MEMORY if memory else Kind.RANK,
-        text=f"{words}{' (out of memory)' if memory else ''}{after}",
+        text=f"{words}{means and f' ({means})'}{after}",
         rank=first,
         also=tuple(also),
         stopped=known.stopped,

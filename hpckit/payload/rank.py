@@ -28,6 +28,7 @@ from hpckit.payload.children import (
     shell_status,
     signal_group,
     stop_all,
+    until_ended,
     wait_for,
 )
 from hpckit.payload.end_line import EndLine
@@ -37,6 +38,7 @@ from hpckit.payload.environment import (
     restart_count,
     script_command,
 )
+from hpckit.payload.starting import NOT_STARTED, located, why_not
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
 from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
@@ -47,6 +49,8 @@ from hpckit.tracebacks import (
     HANGS_AT_END,
     OUT_OF_MEMORY,
     last_error,
+    last_words,
+    says_why,
     signal_error,
     silent_error,
 )
@@ -83,7 +87,7 @@ class RankProcess:
         self._failed_before: str | None = None
         self._alone = False
         self._record: RankRecord | None = None
-        self._errors_from = 0
+        self._starts = {"out": 0, "err": 0}
         self._no_start: str | None = None
         self._met: bool | None = None
         self._hangs = False
@@ -94,7 +98,7 @@ class RankProcess:
         device, warning = choose_device(self.task.device)
         try:
             with self._open_log("out") as stdout, self._open_log("err") as stderr:
-                self._errors_from = stderr.tell()
+                self._starts = {"out": stdout.tell(), "err": stderr.tell()}
                 if warning and self.place.rank == 0:
                     _say(stderr, warning)
                 self._record = self._begin(device)
@@ -135,11 +139,10 @@ class RankProcess:
     def _run_sampled(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:
         sampler = self._start_sampler()
         try:
-            return self._run_child(device, stdout, stderr)
-        except CommandError as error:
-            self._no_start = f"hpckit: {error}"
-            _say(stderr, self._no_start)
-            return 127
+            code = self._run_child(device, stdout, stderr)
+            if code:
+                self._finish(code)  # at once: MPI may be about to have the whole step killed
+            return code
         finally:
             stop_sampler(sampler)
 
@@ -178,7 +181,7 @@ class RankProcess:
         """
         if self._stopped_by is None:
             logs = self._log("err"), self._log("out")
-            self._failed_before = silent_error(*logs, self._errors_from, _QUIET_S)
+            self._failed_before = silent_error(*logs, self._starts["err"], _QUIET_S)
         self._stopped_by = signum
         if self._child and self._child.poll() is None:
             signal_group(self._child, signal.SIGTERM)
@@ -209,17 +212,24 @@ class RankProcess:
         )
 
     def _run_child(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:
+        environ = rank_environment(self.task, self.place, device)
+        argv = located(script_command(self.task), environ, self.task.python[0])
         with EndLine() as line:
-            child = shell.spawn(
-                script_command(self.task),
-                env=rank_environment(self.task, self.place, device) | line.variables(),
-                stdout=stdout,
-                stderr=stderr,
-                new_session=True,
-                # MPI's PMI hands its ranks an open descriptor (PMI_FD); Python's own are closed.
-                close_fds=False,
-                prepare=prepare_warned_script if self.task.max_requeues else prepare_script,
-            )
+            try:
+                child = shell.spawn(
+                    argv,
+                    env=environ | line.variables(),
+                    stdout=stdout,
+                    stderr=stderr,
+                    new_session=True,
+                    # MPI's PMI hands ranks an open descriptor (PMI_FD); Python's own are closed.
+                    close_fds=False,
+                    prepare=prepare_warned_script if self.task.max_requeues else prepare_script,
+                )
+            except CommandError as error:
+                self._no_start = f"hpckit: {why_not(argv, environ, error)}"
+                _say(stderr, self._no_start)
+                return NOT_STARTED
             self._child = child
             try:
                 line.started()
@@ -233,8 +243,7 @@ class RankProcess:
     def _watch(self, child: "Popen[bytes]", line: EndLine, stderr: IO[bytes]) -> int:
         """Wait for the script's end; return its status, which an MPI script tells beforehand."""
         parent, told, ends_by = os.getppid(), None, None
-        while child.poll() is None:
-            time.sleep(_POLL_S)
+        for _ in until_ended(child, _POLL_S):
             if told is None and (told := line.told()) is not None:
                 self._finish(told)
                 line.answer()
@@ -269,7 +278,8 @@ class RankProcess:
         """Write this rank's end down, unless that has been done."""
         if self._record is None or self._record.ended is not None:
             return
-        error = last_error(self._log("err"), self._errors_from) if code else None
+        error = last_error(self._log("err"), self._starts["err"]) if code else None
+        words = None if error and says_why(error) else self._last_words(code)
         if code > 128:
             by_signal = self._child is not None and (self._child.returncode or 0) < 0
             error = signal_error(code, error, by_signal=by_signal)
@@ -290,9 +300,16 @@ class RankProcess:
             exit_code=code,
             met=self._met,
             error=error,
+            last_words=words,
             consequence=self._stopped_by is not None and not self._alone,
         )
         write_rank(self.task.folder, self._record)
+
+    def _last_words(self, code: int) -> str | None:
+        """Return the last lines of a rank that failed without saying why."""
+        if not code or self._stopped_by or self._no_start:
+            return None
+        return last_words(*((self._log(end), self._starts[end]) for end in ("err", "out")))
 
 
 def oom_kills() -> int | None:

@@ -1,6 +1,7 @@
 """An MPI script runs as plain Python would run it, but for its end when it fails."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -63,6 +64,28 @@ def test_a_script_runs_as_plain_python_runs_it(tmp_path: Path, text: str) -> Non
     assert (ours.returncode, ours.stdout, ours.stderr) == (
         plain.returncode, plain.stdout, plain.stderr,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["what it is told", "an error", "a status", "words", "pickles", "processes"]
+)
+def test_a_module_runs_as_dash_m_runs_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "a.py").write_text(f"print(__package__)\n{LIKE_PYTHON[name]}")
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    plain, ours = (
+        ran(Path("-m"), "pkg.a", "--lr", "a b", ours=mode, cwd=tmp_path) for mode in (False, True)
+    )
+    assert "pkg\n" in ours.stdout
+    said = [re.sub("at 0x[0-9a-f]+", "", done.stdout) for done in (plain, ours)]
+    assert said[0] == said[1]
+    assert (ours.returncode, ours.stderr) == (plain.returncode, plain.stderr)
+
+
+def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
+    ours = ran(Path("-m"), "no_such_package.train", ours=True, cwd=tmp_path)
+    assert ours.returncode == 1
+    assert "No module named 'no_such_package'" in ours.stderr
 
 
 MPI_UP = """\

@@ -1,0 +1,147 @@
+"""Any program: shell and Perl scripts, compiled MPI, modules, words that a module provides.
+
+Each is one array of three tasks on two nodes: the last rank ends well, with status 3, by SIGSEGV.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import SCRIPTS, Desk, add_site
+
+pytestmark = pytest.mark.slurm
+HOWS = ("0", "3", "segv")
+SHAPE = ("--nodes", "2", "--gpus", "0", "--sample-interval", "1")
+# A program of a few lines would be done before the sampler has begun.
+SAMPLED = 'until ls "$HPCKIT_RUN_DIR/samples/$(uname -n)".*; do sleep 0.1; done >/dev/null 2>&1'
+BASH = f"""\
+#!/bin/bash
+{SAMPLED}
+"""
+BASH += """\
+echo "rank $RANK of $WORLD_SIZE, how $2"
+if [ "$2" != 0 ] && [ "$RANK" = 1 ]; then
+    echo "no luck on rank $RANK" >&2
+    if [ "$2" = segv ]; then kill -SEGV $$; fi
+    exit "$2"
+fi
+if [ "$2" != 0 ]; then exec sleep 600; fi
+"""
+PERL = f"""\
+system('{SAMPLED}');
+"""
+PERL += """\
+$| = 1;
+my ($rank, $how) = ($ENV{RANK}, $ARGV[1]);
+print "rank $rank of $ENV{WORLD_SIZE}, how $how\\n";
+if ($how ne "0" and $rank == 1) {
+    print STDERR "no luck on rank $rank\\n";
+    kill "SEGV", $$ if $how eq "segv";
+    exit $how;
+}
+sleep 600 if $how ne "0";
+"""
+MODULE = f"""\
+import os, signal, sys, time
+from . import HERE
+os.system('{SAMPLED}')
+"""
+MODULE += """\
+rank, how = os.environ["RANK"], sys.argv[2]
+print(f"rank {rank} of {os.environ['WORLD_SIZE']}, how {how}", flush=True)
+if how != "0" and rank == "1":
+    print(f"no luck on rank {rank}", file=sys.stderr, flush=True)
+    if how == "segv":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    sys.exit(int(how))
+if how != "0":
+    time.sleep(600)
+"""
+
+
+def compiled(folder: Path) -> str:
+    """Build the MPI program in a folder whose name has a space; return how it is called."""
+    if not shutil.which("mpicc"):
+        pytest.skip("no mpicc: no compiled MPI program is tried")
+    (folder / "my code").mkdir()
+    argv = ["mpicc", "-o", folder / "my code" / "a.out", SCRIPTS / "work.c"]
+    subprocess.run(argv, check=True, capture_output=True, timeout=60)
+    return "my code/a.out"
+
+
+def three_ways(desk: Desk, *argv: str) -> None:
+    """Submit an array of the three ends, and check what is said of each."""
+    jobs = desk.submit(*argv, *SHAPE, "--array", f"how={','.join(HOWS)}")["jobs"]
+    for how, job in zip(HOWS, jobs, strict=True):
+        status = desk.over(job["job_id"])
+        good = how == "0"
+        code = {"0": 0, "3": 3, "segv": 139}[how]
+        assert (status["state"], status["exit_code"]) == ("COMPLETED" if good else "FAILED", code)
+        folder = Path(job["run_dir"])
+        for rank in (0, 1):
+            said = (folder / "logs" / f"{rank}.out").read_text()
+            assert said == f"rank {rank} of 2, how {how}\n"
+        assert [row["host"] for row in status["ranks"]] == ["c1", "c2"]
+        hosts = {path.name.partition(".")[0] for path in (folder / "samples").iterdir()}
+        assert hosts == {"c1", "c2"}
+        if not good:
+            named(desk.call("logs", job["job_id"], "--errors").out, how)
+
+
+def named(report: str, how: str) -> None:
+    """Check that a report names rank, host and end, and has the last words."""
+    word = "3" if how == "3" else "139 (SIGSEGV)"
+    assert report.startswith(f"rank 1 on c2 failed first, exit status {word}, ")
+    assert ("rank 1 on c2: killed by SIGSEGV" in report) == (how == "segv")
+    assert "no luck on rank 1" in report
+
+
+def test_a_shell_script(desk: Desk) -> None:
+    (desk.work / "run.sh").write_text(BASH)  # nobody has said chmod +x
+    three_ways(desk, "ddp", "run.sh", "--tasks-per-node", "1")
+
+
+def test_a_perl_script(desk: Desk) -> None:
+    script = desk.work / "count"
+    script.write_text(f"#!/usr/bin/env perl\n{PERL}")
+    script.chmod(0o755)
+    three_ways(desk, "ddp", "./count", "--tasks-per-node", "1")
+
+
+def test_a_module(desk: Desk) -> None:
+    (desk.work / "pkg").mkdir()
+    (desk.work / "pkg" / "__init__.py").write_text("HERE = 1\n")
+    (desk.work / "pkg" / "train.py").write_text(MODULE)
+    three_ways(desk, "ddp", "-m", "pkg.train", "--tasks-per-node", "1")
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_a_compiled_mpi_program(desk: Desk, launcher: str) -> None:
+    add_site(desk, "launch: {mpi: pmix}\n")
+    words = ("--tasks-per-node", "1", "--site", "box", "--launcher", launcher)
+    three_ways(desk, "mpi", compiled(desk.work), *words)
+
+
+def test_words_are_looked_up_where_the_job_runs(desk: Desk) -> None:
+    """One task on each node for launchers of others; a module gives the program, or nobody does."""
+    tools = desk.work / "tools"
+    tools.mkdir()
+    line = 'echo "$NODE_RANK $RANK/$WORLD_SIZE $MASTER_ADDR $HPCKIT_RESTART: $*"'
+    (tools / "launchit").write_text(f"#!/bin/sh\n{line}\n")
+    (tools / "launchit").chmod(0o755)
+    add_site(desk, "")
+    each = ("--nodes", "2", "--tasks-per-node", "1", "--gpus", "0", "--site", "box")
+    missing = desk.submit("serial", "launchit", *each)
+    add_site(desk, f'setup:\n  - export PATH={tools}:"$PATH"\n')
+    found = desk.submit("serial", "launchit", *each, "--", "launch", "it's $HOME")
+    status = desk.over(found["job_id"])
+    assert status["state"] == "COMPLETED", desk.call("logs", found["job_id"], "--all").out
+    logs = [Path(found["run_dir"], "logs", f"{rank}.out").read_text() for rank in (0, 1)]
+    assert logs == [f"{rank} {rank}/2 c1 0: launch it's $HOME\n" for rank in (0, 1)]
+    assert desk.over(missing["job_id"])["exit_code"] == 127
+    report = desk.call("logs", missing["job_id"], "--errors").out
+    assert "failed first, exit status 127 (a program did not start)" in report
+    assert "hpckit: Program 'launchit' was not found on c" in report
+    assert "PATH is /" in report
