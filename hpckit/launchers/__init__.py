@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.launchers.base import Launcher, rank_argv
 from hpckit.launchers.mpirun import Mpirun
@@ -84,6 +83,9 @@ def _load(name: str) -> None:
 
     found = {row.name: row for row in entry_points(group=_GROUP)}
     if name not in found:
+        # Not above: a supervisor, which knows its launcher's name, starts without it.
+        from hpckit.documents import nearest  # noqa: PLC0415
+
         raise RequestError(f"Unknown launcher {name!r}. {nearest(name, [*LAUNCHERS, *found])}")
     try:
         launcher = found[name].load()()

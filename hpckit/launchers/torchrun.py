@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hpckit.environments import EnvironmentKind
 from hpckit.launchers.base import Launcher, rank_argv
 from hpckit.launchers.srun import srun_argv
 from hpckit.rank_variables import TORCHRUN, RankVariables, task_number
@@ -35,6 +34,8 @@ class Torchrun(Launcher):
 
     def refusal(self, job: "Job") -> str | None:
         """Refuse MPI, and containers."""
+        from hpckit.environments import EnvironmentKind  # noqa: PLC0415  # no supervisor needs it
+
         if job.environment.kind is EnvironmentKind.APPTAINER:
             return (
                 "--launcher torchrun would start its agent in the container, where hpckit is not. "
