@@ -11,6 +11,7 @@ from hpckit.collections import Collection, Found, content_hash
 from hpckit.environ import own_python
 from hpckit.errors import TemplateError
 from hpckit.job.job import Job
+from hpckit.launchers import LAUNCHERS
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
 from hpckit.sbatch_words import read_sbatch
@@ -34,7 +35,7 @@ VARIABLES = {
     "rendezvous": "argv that prints MASTER_ADDR and MASTER_PORT",
     "command": "the command line of one rank, for a comment",
     "executor": "slurm or local",
-    "launcher": "srun, torchrun or mpirun",
+    "launcher": ", ".join(LAUNCHERS),
     "strategy": "serial, dp, ddp, mirrored or mpi",
     "exec": "true when the launched process takes the script's place (mpirun)",
     "launch": "argv that starts hpckit's supervisors; end the script with it",

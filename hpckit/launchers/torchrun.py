@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from hpckit.payload.task import Task
 
 # By default torchrun also ends at SIGHUP and SIGQUIT, which a script may have a use for.
-_ENDS_ON = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT"}
+# The second name is that of torchrun's own option, of torch 2.8 on, which overrides the first.
+_ENDS_ON = dict.fromkeys(
+    ("TORCHELASTIC_SIGNALS_TO_HANDLE", "PET_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT"
+)
 # `python -m` would look into the folder that the job runs in first, where anybody's torch/ may lie;
 # Python's own -P for that is younger than some environments' Pythons, and -I forgets PYTHONPATH.
 _MAIN = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.installed import command, install
+from tests.integration.installed import command, install
 from tests.slurm.conftest import SCRIPTS, Desk, rank_files
 from tests.slurm.test_submit_ranks import TWO_BY_FOUR, check_places
 

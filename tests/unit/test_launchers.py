@@ -1,5 +1,6 @@
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -213,3 +214,29 @@ def test_signals_reach_scripts_once(
     assert [signum for pid, signum in heard if pid == 0] == to_child
     assert [signum for pid, signum in heard if pid == 104] == to_scripts
     assert {pid for pid, _ in heard if pid} == ({104, 105, 106} if to_scripts else set())
+
+
+@pytest.mark.torch
+def test_torchruns_agent_ends_at_two_signals_alone() -> None:
+    """By itself it also ends at SIGHUP and SIGQUIT, which a script may have a use for."""
+    program = (
+        "from torch.distributed import run; import sys; "
+        "print(run.config_from_args(run.parse_args(['x.py']))[0].signals_to_handle)"
+    )
+    environ = find_launcher("torchrun").environment(os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "SIGTERM,SIGINT\n"
+
+
+def test_a_supervisor_loads_no_more_than_its_launcher() -> None:
+    program = (
+        "import sys; import hpckit.submission.in_job, hpckit.launchers as them; "
+        "[them.find_launcher(name) for name in them.LAUNCHERS]; print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "hpckit.launchers.torchrun" in loaded, done.stderr
+    needless = {"jinja2", "yaml", "typer", "submitit", "importlib.metadata", "torch", "numpy"}
+    assert loaded & {*needless, "hpckit.collections", "hpckit.sites", "hpckit.documents"} == set()

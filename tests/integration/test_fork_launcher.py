@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.launchers.installed import command, install
+from tests.integration.installed import command, install
 
 SCRIPT = """\
 import json, os, signal, sys, time
