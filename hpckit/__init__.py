@@ -1,5 +1,105 @@
-"""hpckit: submit multi-GPU work to Slurm with one line, and see what the GPUs did with it."""
+"""hpckit: submit multi-GPU work to Slurm with one line, and see what the GPUs did with it.
+
+    run = hpckit.submit("ddp", "train.py", nodes=2, gpus=4)
+    run.wait(); run.state; run.logs(); run.stats().summary.gpu_utilization_percent
+    hpckit.call(simulate, 3, seed=1, gpus=1).result()
+
+docs/python.md has the rest. `import hpckit` loads nothing: a name brings its module when it is
+first used.
+"""
+
+import sys
 
 from hpckit.version import __version__
 
-__all__ = ["__version__"]
+TYPE_CHECKING = False  # typing's own would cost more than all the rest
+if TYPE_CHECKING:
+    from hpckit.api.call import Call, Calls, call, map
+    from hpckit.api.lookup import find, runs
+    from hpckit.api.run import Run, RunList, cancel, wait
+    from hpckit.api.stats import JobStats, stats
+    from hpckit.api.submit import submit
+    from hpckit.errors import (
+        CommandError,
+        ConfigError,
+        DamagedRunError,
+        HpckitError,
+        JobError,
+        NotFoundError,
+        OutsideError,
+        PlanError,
+        RequestError,
+        StillRunningError,
+        StoppedError,
+        SubmissionError,
+        TemplateError,
+        UnknownOutcomeError,
+    )
+    from hpckit.slurm.states import JobState
+
+__all__ = [
+    "Call",
+    "Calls",
+    "CommandError",
+    "ConfigError",
+    "DamagedRunError",
+    "HpckitError",
+    "JobError",
+    "JobState",
+    "JobStats",
+    "NotFoundError",
+    "OutsideError",
+    "PlanError",
+    "RequestError",
+    "Run",
+    "RunList",
+    "StillRunningError",
+    "StoppedError",
+    "SubmissionError",
+    "TemplateError",
+    "UnknownOutcomeError",
+    "__version__",
+    "call",
+    "cancel",
+    "find",
+    "map",
+    "runs",
+    "stats",
+    "submit",
+    "wait",
+]
+
+if not TYPE_CHECKING:
+    _HOMES = {
+        "hpckit.api.call": ("Call", "Calls", "call", "map"),
+        "hpckit.api.lookup": ("find", "runs"),
+        "hpckit.api.run": ("Run", "RunList", "cancel", "wait"),
+        "hpckit.api.stats": ("JobStats", "stats"),
+        "hpckit.api.submit": ("submit",),
+        "hpckit.slurm.states": ("JobState",),
+    }
+    _HOME = {name: home for home, names in _HOMES.items() for name in names}
+    _HOME |= {name: "hpckit.errors" for name in __all__ if name.endswith("Error")}
+
+    def __getattr__(name: str) -> object:
+        """Bring a public name from its module (PEP 562)."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'hpckit' has no attribute {name!r}")
+        value = getattr(__import__(_HOME[name], fromlist=[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+    class _Package(type(sys)):
+        """`hpckit.stats` is the function; the folder is there for `from hpckit.stats.X import Y`.
+
+        Python hangs each module that is imported onto its package, by its name.
+        """
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if not (name in _HOME and isinstance(value, type(sys))):
+                super().__setattr__(name, value)
+
+    sys.modules[__name__].__class__ = _Package

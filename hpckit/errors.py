@@ -11,6 +11,7 @@
     ├── OutsideError            exit 3   something outside is missing or refused
     │   ├── CommandError                 a program is missing, timed out or failed
     │   ├── SubmissionError              sbatch said no
+    │   ├── StillRunningError            it was not over in time (also Python's TimeoutError)
     │   └── UnknownOutcomeError          nobody can say whether Slurm took the job
     ├── JobError                exit 1   the job or the operation failed
     └── StoppedError            exit 130 the user stopped it
@@ -115,6 +116,10 @@ class SubmissionError(OutsideError):
 
 class UnknownOutcomeError(OutsideError):
     """Whether Slurm took the job is not known now; a later command will say."""
+
+
+class StillRunningError(OutsideError, TimeoutError):
+    """What was waited for was not over in time, and goes on."""
 
 
 class StoppedError(HpckitError):

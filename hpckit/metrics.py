@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from hpckit.errors import DamagedRunError
 from hpckit.files import DamagedFileError, parse_json, read_tail
 from hpckit.values import Count, Moment, check
 
 METRICS = "metrics.jsonl"
-_TAIL_BYTES = 32_000
+_TAIL_BYTES, _ALL_BYTES = 32_000, 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,14 +52,26 @@ def read_progress(run_dir: Path) -> Progress | None:
     return Progress(step=steps[-1]["step"], steps_per_s=_rate(steps), **known)
 
 
-def tail_rows(path: Path) -> list[dict[str, Any]]:
+def all_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a JSON-lines file, of a very long one the last; torn lines are left out.
+
+    Raises:
+        DamagedRunError: it is no regular file.
+    """
+    try:
+        return tail_rows(path, most=_ALL_BYTES)
+    except DamagedFileError as error:
+        raise DamagedRunError(f"{path} cannot be read: {error}.") from error
+
+
+def tail_rows(path: Path, *, most: int = _TAIL_BYTES) -> list[dict[str, Any]]:
     """Return the last rows of a JSON-lines file; a torn line is left out.
 
     Raises:
         DamagedFileError: it is no regular file.
     """
     try:
-        lines = read_tail(path, _TAIL_BYTES).splitlines()
+        lines = read_tail(path, most).splitlines()
     except OSError:
         return []
     rows = []

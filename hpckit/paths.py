@@ -10,9 +10,34 @@ import os
 import pwd
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from hpckit.errors import ConfigError
+
+_STANDING: ContextVar[Path | None] = ContextVar("folder", default=None)
+
+
+def here() -> Path:
+    """Return the folder that relative paths start from: the process's own, unless told another."""
+    return _STANDING.get() or Path.cwd()
+
+
+@contextmanager
+def standing_in(folder: Path) -> Iterator[None]:
+    """Let relative paths start from a folder, for this thread alone: a library changes no folder.
+
+    Raises:
+        OSError: it cannot be entered.
+    """
+    with os.scandir(folder):
+        pass
+    token = _STANDING.set(folder)
+    try:
+        yield
+    finally:
+        _STANDING.reset(token)
 
 
 def typed_path(text: str | Path) -> Path:
@@ -20,7 +45,8 @@ def typed_path(text: str | Path) -> Path:
 
     Links stay too: a venv's bin/python is one, and its place is what makes it a venv's.
     """
-    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111  # Path's own raises RuntimeError
+    path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path's own raises RuntimeError
+    return path if path.is_absolute() else here() / path
 
 
 def is_file(path: Path) -> bool:

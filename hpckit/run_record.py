@@ -116,3 +116,8 @@ def checked_record(found: object) -> Mapping[str, Any]:
 def is_slurm_id(word: str) -> bool:
     """Say whether a word is a job's id as Slurm gives it."""
     return word[:1].isdigit() and JOB_ID.fullmatch(word) is not None
+
+
+def is_function_call(record: Mapping[str, Any]) -> bool:
+    """Say whether a run is that of a Python function (`hpckit.call`), by its command."""
+    return any(word.endswith("/hpckit/payload/function.py") for word in record["command"])

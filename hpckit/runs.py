@@ -119,7 +119,7 @@ def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, 
         return typed_path(environ["HPCKIT_RUNS"])
     if site_runs:
         return typed_path(os.path.expandvars(site_runs))
-    return Path("runs").absolute()
+    return typed_path("runs")
 
 
 def new_run_id(name: str) -> str:

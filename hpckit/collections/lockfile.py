@@ -16,7 +16,7 @@ from hpckit.collections.collection import LOCK, is_file_name, is_name
 from hpckit.collections.source import Source, check_rev, is_commit, parse_source
 from hpckit.errors import ConfigError, Location, OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_to_lock, parse_json, read_text, replace_file
-from hpckit.paths import config_folder, make_folder
+from hpckit.paths import config_folder, here, make_folder
 from hpckit.values import rebuild
 
 _FORMAT = 1
@@ -61,7 +61,7 @@ class _Document:
 
 def lock_files(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:
     """Return the project's lock file and the user's."""
-    return Path.cwd() / LOCK, config_folder(environ) / LOCK
+    return here() / LOCK, config_folder(environ) / LOCK
 
 
 def origin_of(lock: Path) -> str:

@@ -15,7 +15,7 @@ from hpckit.collections.contents import files_like
 from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.pinned import locate, refused_place
 from hpckit.errors import ConfigError
-from hpckit.paths import config_folder, is_there
+from hpckit.paths import config_folder, here, is_there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ def _rows(
     environ: Mapping[str, str], broken: list[ConfigError] | None
 ) -> Iterator[Collection | Unusable]:
     ours, theirs = lock_files(environ)
-    yield from _at(Path.cwd(), "project", broken)
+    yield from _at(here(), "project", broken)
     yield from _locked(ours, "project lock")
     yield from _at(config_folder(environ), "user", broken)
     if theirs != ours:

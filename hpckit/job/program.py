@@ -14,7 +14,7 @@ from hpckit import shell
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError, open_regular, reason
-from hpckit.paths import is_file, is_folder, is_program, nearest_name, typed_path
+from hpckit.paths import here, is_file, is_folder, is_program, nearest_name, typed_path
 
 _PYTHON_NAMES = frozenset((".py", ".pyw", ".pyz", ".pyc"))
 # What starts a file of such a name that may not be started by itself.
@@ -123,7 +123,7 @@ def find_module(name: str) -> Program:
             f"-m {name!r} is not the name of a Python module, as in package.module. "
             "A file is given by its path, without -m."
         )
-    at = Path.cwd().joinpath(*name.split("."))
+    at = here().joinpath(*name.split("."))
     places = (at.with_name(f"{at.name}.py"), at / "__main__.py")
     file = next((place for place in places if is_file(place)), None)
     return Program(kind=ProgramKind.MODULE, word=name, file=file)

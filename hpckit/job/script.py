@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
 from hpckit.environ import own_python
 from hpckit.errors import TemplateError
@@ -18,6 +17,7 @@ from hpckit.sbatch_words import read_sbatch
 from hpckit.sites import list_sites
 from hpckit.spec import OPTIONS
 from hpckit.text import in_line
+from hpckit.version import __version__
 
 # How long before its time limit a job that may start again is warned, in seconds: a quarter of the
 # limit, which leaves short jobs their time. Slurm looks only every 30 s, and rather warns sooner.

@@ -17,6 +17,7 @@ from hpckit.job.job import Job, Machine
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.launchers import named_launcher
+from hpckit.paths import here
 from hpckit.runs import new_run_id, runs_root
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
@@ -73,7 +74,7 @@ def prepare(
         place=RunPlace(
             run_id=run_id,
             dir=root / run_id,
-            cwd=str(Path.cwd()),
+            cwd=str(here()),
             after=tuple(word for word, _ in dependencies),
         ),
         collections=collections,

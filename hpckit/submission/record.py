@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hpckit import __version__
 from hpckit.collections import Collection, Found, content_hash
 from hpckit.files import DamagedFileError
 from hpckit.gitfiles import code_version
@@ -18,6 +17,7 @@ from hpckit.payload.task import Task
 from hpckit.render import Rendered, template_record
 from hpckit.runs import SCHEMA
 from hpckit.submission.model import Submission
+from hpckit.version import __version__
 
 
 def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:

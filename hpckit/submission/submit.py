@@ -247,6 +247,7 @@ def _hand_over(
             folder,
             _controller_spec(submission, script, tasks),
             _local_environ(job, environ),
+            cwd=Path(submission.place.cwd),
             array=job.is_array,
         )
     jobs = executor.submit_array([Payload(task.to_json()) for task in tasks])

@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from hpckit.errors import OutsideError, RequestError
+from hpckit.errors import OutsideError, RequestError, StillRunningError
 from hpckit.find import refuse_doubtful
 from hpckit.runs import Run
 from hpckit.schedulers.local import state as localjob
@@ -29,7 +29,8 @@ def wait(
     """Wait until every run is over, or will never start; call `look` with each round of statuses.
 
     Raises:
-        OutsideError: `timeout_s` seconds have passed; the runs go on.
+        StillRunningError: `timeout_s` seconds have passed; the runs go on. OutsideError: nothing
+            here can tell what becomes of one.
     """
     for found in _rounds(runs, timeout_s, max(_ROUND_S, own_patience_s())):
         if look:
@@ -39,7 +40,7 @@ def wait(
         if lost := [status.reason_text for status in found if status.elsewhere]:
             raise OutsideError(f"Nothing to wait for here: {lost[0]}")
     open_runs = sum(not status.finished for status in found)
-    raise OutsideError(
+    raise StillRunningError(
         f"{open_runs} of {len(found)} runs are not over after {timeout_s:g} s; they continue."
     )
 
@@ -49,7 +50,7 @@ def _rounds(
 ) -> Iterator[list[RunStatus]]:
     """Yield what runs are, again and again, until the time is up; each round takes `round_s` s."""
     until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-    for pause in _pauses(runs):
+    for pause in pauses(runs):
         with patience(max(min(round_s, until - time.monotonic()), _SHORTEST_S)):
             found = statuses(runs)
         yield found
@@ -59,7 +60,7 @@ def _rounds(
         time.sleep(min(pause, left_s))
 
 
-def _pauses(runs: Sequence[Run]) -> Iterator[float]:
+def pauses(runs: Sequence[Run]) -> Iterator[float]:
     """Yield, without end, the seconds between two questions about runs."""
     longest = _LOCAL_MAX_S if all(run.executor == "local" for run in runs) else _SLURM_MAX_S
     for number in itertools.count():
@@ -71,7 +72,7 @@ def over_by_and_by(runs: Sequence[Run]) -> Callable[[], bool]:
 
     It may be called all the time: it asks as seldom as `wait` does.
     """
-    pauses, due, over = _pauses(runs), 0.0, False
+    waits, due, over = pauses(runs), 0.0, False
 
     def look() -> bool:
         nonlocal due, over
@@ -80,7 +81,7 @@ def over_by_and_by(runs: Sequence[Run]) -> Callable[[], bool]:
                 status.finished or status.elsewhere or status.never_starts
                 for status in statuses(runs)
             )
-            due = time.monotonic() + next(pauses)
+            due = time.monotonic() + next(waits)
         return over
 
     return look
@@ -128,7 +129,7 @@ def _settled(runs: Sequence[Run], patience_s: float) -> list[RunStatus]:
     The while is longer than `patience_s` seconds only if Slurm answers.
     """
     began = time.monotonic()
-    for pause in _pauses(runs):
+    for pause in pauses(runs):
         left = patience_s - (time.monotonic() - began)
         with patience(left if left > _LAST_S else _SHORTEST_S, anew=True):
             found = statuses(runs)

@@ -4,6 +4,7 @@ import re
 import pytest
 
 from hpckit.cli import resubmit, submit
+from hpckit.spec import OPTIONS
 from hpckit.stats.advice.check import check_rules
 from hpckit.stats.advice.engine import advise
 from hpckit.stats.summary.values import Attempt, GpuUse, JobUse, NodeUse
@@ -76,7 +77,8 @@ def test_commands_use_options_that_there_are(case: Case) -> None:
         name, *words = command.split()
         if name in known:
             options = {word[2:].replace("-", "_") for word in words if word.startswith("--")}
-            assert options <= set(known[name].__annotations__)
+            fields = {row.word for row in OPTIONS.values()}
+            assert options <= fields | set(known[name].__annotations__)
         assert "'" not in command
 
 

@@ -13,6 +13,7 @@ from hpckit.stats.js1 import encode
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.samples.encoding import SAMPLE_PREFIX
 from hpckit.stats.samples.records import Note
+from hpckit.stats.summary import gpus as gpus_of
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.known import union
 from hpckit.stats.summary.summarise import summarise
@@ -263,7 +264,7 @@ def test_time_taken_is_put_together_only_where_it_is_near(
         sizes.append(sum(map(len, groups)))
         return union(groups)
 
-    monkeypatch.setattr("hpckit.stats.summary.gpus.union", counted)
+    monkeypatch.setattr(gpus_of, "union", counted)
     found = summarise(
         [file for file in files if file], [Span(restart=0, start=START, end=START + 4000)]
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -204,7 +205,8 @@ def test_colleagues_records_push_ones_own_out_of_no_list(here, cli, monkeypatch)
         folder = plant(here / "runs", f"evil-{number}", submitted_at=2e11)
         os.utime(folder / "run.json", (4e9, 4e9))
     assert "mine-1" in cli("jobs", "--limit", "2").out
-    monkeypatch.setattr("hpckit.runs._MOST_OF_OTHERS", 10)  # bytes: none of theirs is read
+    # In bytes: none of theirs is read.
+    monkeypatch.setattr(sys.modules["hpckit.runs"], "_MOST_OF_OTHERS", 10)
     said = cli("jobs")
     assert [word for word in ("mine-1", "evil") if word in said.out] == ["mine-1"]
     assert "too many records of other users to read them all" in said.err

@@ -141,7 +141,7 @@ def test_a_bug_of_ours_is_told_in_the_file(start: Start, tmp_path: Path) -> None
     crash = tmp_path / "crash"
     crash.mkdir()
     code = (
-        "import hpckit.stats.sampler.node as node\n"
+        "from hpckit.stats.sampler import node\n"
         "def broken(self): raise ZeroDivisionError('our bug')\n"
         "node.NodeReader.pids = broken\n"
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hpckit import runs
 from hpckit.errors import NotFoundError, RequestError
 from hpckit.find import add_to_index, find_runs, index_path, newest_runs
 from hpckit.runs import (
+    Run,
     list_runs,
     new_run_id,
     read_run,
@@ -19,7 +19,7 @@ from hpckit.runs import (
 from tests.unit.made import make_run, run_record
 
 
-def task(root: Path, index: int, array: str = "20", **changes: Any) -> runs.Run:
+def task(root: Path, index: int, array: str = "20", **changes: Any) -> Run:
     return make_run(
         root,
         f"a-1_{index}",

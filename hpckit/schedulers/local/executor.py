@@ -33,9 +33,12 @@ if TYPE_CHECKING:
 
 
 def local_executor(
-    folder: Path, spec: ControllerSpec, environ: Mapping[str, str], *, array: bool
+    folder: Path, spec: ControllerSpec, environ: Mapping[str, str], *, cwd: Path, array: bool
 ) -> "LocalExecutor":
-    """Return a submitit executor that runs a spec's script on this machine."""
+    """Return a submitit executor that runs a spec's script on this machine, from the folder `cwd`.
+
+    That need not be this process's own.
+    """
     from submitit.core import core
     from submitit.local import local
 
@@ -54,7 +57,7 @@ def local_executor(
                 path = submitted.paths.submitted_pickle
                 delayed.dump(path)
                 path.chmod(0o600)  # stays safe when somebody opens the folder to read the logs
-            _start(folder, replace(spec, job_ids=tuple(job_ids)), environ)
+            _start(folder, replace(spec, job_ids=tuple(job_ids)), environ, cwd)
             return jobs
 
     return HpckitExecutor()
@@ -64,7 +67,7 @@ def local_executor(
 _CONTROLLERS: "list[Popen[bytes]]" = []
 
 
-def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str]) -> None:
+def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str], cwd: Path) -> None:
     """Start the controller, in a session of its own: it outlives the terminal.
 
     It reads what to run from its own memory: nobody can put another file in the place of that.
@@ -75,6 +78,7 @@ def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str]) -> No
             controller = shell.spawn(
                 [*own_python(), "-m", CONTROLLER, controller_name(spec.job_ids[0])],
                 env=environ,
+                cwd=cwd,
                 stdin=told,
                 stdout=log,
                 stderr=log,
@@ -89,6 +93,8 @@ def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str]) -> No
         controller.terminate()
         controller.wait()
         raise
+    # A notebook's process lives long: those that have ended shall not stay as zombies.
+    _CONTROLLERS[:] = [row for row in _CONTROLLERS if row.poll() is None]
     _CONTROLLERS.append(controller)
 
 

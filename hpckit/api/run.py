@@ -1,0 +1,295 @@
+"""A run as Python programs hold it: what became of it, what it wrote, and what to do with it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from hpckit.errors import DamagedRunError, JobError, OutsideError
+from hpckit.failures import error_report
+from hpckit.find import refuse_doubtful
+from hpckit.logs import log_files, read_all
+from hpckit.metrics import METRICS, all_rows
+from hpckit.ranks import RankRecord
+from hpckit.run_record import is_function_call
+from hpckit.runs import Run as RunFolder
+from hpckit.schedulers.slurm.ending import is_unheeded, unheeded
+from hpckit.slurm.states import JobState
+from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.waiting import cancel as cancel_runs
+from hpckit.submission.waiting import wait as wait_for
+from hpckit.text import format_seconds, in_line
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from hpckit.api.stats import JobStats
+    from hpckit.api.submit import Options
+
+_HEADS = ("job", "name", "state", "nodes", "GPUs", "elapsed", "folder")
+
+
+def log(text: str) -> None:
+    """Tell the logger `hpckit` what nobody asked for; silent unless the program listens."""
+    import logging  # noqa: PLC0415  # seldom
+
+    logger = logging.getLogger("hpckit")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    logger.info(text)
+
+
+class Run:
+    """One job that hpckit submitted, or one task of an array.
+
+    `state`, `ranks` and `exit_code` ask Slurm each time they are read, until the job is over;
+    `status()` asks once for all.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._ended: RunStatus | None = None
+
+    @property
+    def job_id(self) -> str:
+        """Slurm's id of the job (`123_4` for an array task), or the local run's."""
+        return self._folder.job_id
+
+    @property
+    def run_id(self) -> str:
+        """The name of its folder."""
+        return self._folder.run_id
+
+    @property
+    def dir(self) -> Path:
+        """Its folder."""
+        return self._folder.dir
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return str(self._folder.record["name"])
+
+    @property
+    def state(self) -> JobState:
+        """Its state in Slurm's words: `run.state == "COMPLETED"`."""
+        return self.status().state
+
+    @property
+    def ranks(self) -> tuple[RankRecord, ...]:
+        """What each rank of the last attempt did: rank, host, exit code, error."""
+        return self.status().ranks
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended: the exit status of the rank that failed first, else 0; None: not yet."""
+        return self.status().exit_code
+
+    def status(self) -> RunStatus:
+        """Return what became of it, why it waits, where it runs."""
+        return status_of([self])[0]
+
+    def wait(self, timeout: float | None = None) -> Self:
+        """Wait until it is over, or can never start; how it ended is then its `state`.
+
+        Raises:
+            StillRunningError: `timeout` seconds have passed; the job goes on.
+        """
+        wait([self], timeout)
+        return self
+
+    def logs(self, rank: int = 0, *, every: bool = False) -> str:
+        """Return what a rank wrote; of rank 0 that wrote nothing, what the job script did.
+
+        `every` returns the logs of the job script and of all ranks, one after the other.
+
+        Raises:
+            NotFoundError: there is no such rank. DamagedRunError: a log cannot be read.
+        """
+        damaged: list[str] = []
+        files = log_files(self._folder, rank or None, every=every)
+        text = "".join(piece for _, piece in read_all(files, damaged))
+        if damaged:
+            raise DamagedRunError(
+                f"Some logs of {self.run_id} cannot be read: {'; '.join(damaged)}."
+            )
+        return text
+
+    def errors(self) -> str:
+        """Return why it failed, with the first traceback, its rank and host; "" if none failed."""
+        status = self.status()
+        return "" if status.good else error_report(self._folder, status.ranks, status.state)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return what the script logged, a row per step: step, epoch, loss, samples_per_s...
+
+        Raises:
+            DamagedRunError: the file is not one.
+        """
+        return all_rows(self.dir / METRICS)
+
+    def stats(self) -> JobStats:
+        """Return how it used its GPUs, cores and memory, and what to change.
+
+        Raises:
+            OutsideError: Slurm does not answer.
+        """
+        from hpckit.api.stats import stats_of_run  # noqa: PLC0415  # a third of hpckit
+
+        return stats_of_run(self._folder)
+
+    def cancel(self) -> Self:
+        """End it, or remove it from the queue; a job that is over stays as it was.
+
+        Raises:
+            RequestError: it is somebody else's. OutsideError: Slurm does not answer.
+        """
+        cancel([self])
+        return self
+
+    def resubmit(
+        self, *, wait: bool = False, runs: Path | str | None = None, **changes: Unpack[Options]
+    ) -> Run:
+        """Submit its request again, with options changed, from the folder it was submitted from.
+
+        Raises:
+            RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
+        """
+        from hpckit.api.submit import resubmit  # noqa: PLC0415  # it imports this module
+
+        return resubmit(self._folder, wait=wait, runs=runs, **changes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.dir == other.dir
+
+    def __hash__(self) -> int:
+        return hash(self.dir)
+
+    def __repr__(self) -> str:
+        return in_line(f"{type(self).__name__}({self.job_id!r}, {self.name!r}, {str(self.dir)!r})")
+
+    def _repr_html_(self) -> str:
+        return _table(status_of([self]))
+
+
+AnyRun = TypeVar("AnyRun", bound=Run)
+
+
+class RunList(list[Run]):
+    """Several runs; all of them are asked for at once."""
+
+    def status(self) -> list[RunStatus]:
+        """Return what became of each."""
+        return status_of(self)
+
+    def wait(self, timeout: float | None = None) -> Self:
+        """Wait until all are over, as `Run.wait`."""
+        wait(self, timeout)
+        return self
+
+    def cancel(self) -> Self:
+        """End all of them, as `Run.cancel`."""
+        cancel(self)
+        return self
+
+    def _repr_html_(self) -> str:
+        return _table(status_of(self))
+
+
+def handle(folder: RunFolder) -> Run:
+    """Return what Python programs hold of a run: a `Call`, where the run is that of a function."""
+    if is_function_call(folder.record):
+        from hpckit.api.call import Call  # noqa: PLC0415  # it imports this module
+
+        return Call(folder)
+    return Run(folder)
+
+
+def status_of(runs: Sequence[Run]) -> list[RunStatus]:
+    """Return what became of runs; Slurm is asked once for all, and not for those that are over."""
+    asked = [run for run in runs if run._ended is None]
+    found = statuses([run._folder for run in asked]) if asked else []
+    for run, status in zip(asked, found, strict=True):
+        run._ended = status if status.finished else None
+    known = {status.run.dir: status for status in found}
+    return [run._ended or known[run.dir] for run in runs]
+
+
+def wait(runs: Iterable[Run], timeout: float | None = None) -> RunList:
+    """Wait until every run is over, or can never start.
+
+    Raises:
+        StillRunningError: `timeout` seconds have passed; the jobs go on.
+    """
+    every = RunList(runs)
+    if rest := [run for run in every if run._ended is None]:
+        found = wait_for([run._folder for run in rest], timeout_s=timeout)
+        for run, status in zip(rest, found, strict=True):
+            run._ended = status if status.finished else None
+    return every
+
+
+def cancel(runs: Iterable[Run]) -> RunList:
+    """End runs, or remove them from the queue; those that are over stay as they were.
+
+    Raises:
+        RequestError: one is somebody else's. JobError: Slurm does not end one.
+        OutsideError: Slurm does not answer, or a run's machine is another.
+    """
+    every = RunList(runs)
+    for run in every:
+        refuse_doubtful(run._folder, run.run_id)
+    for status in cancel_runs([run._folder for run in every]) if every else ():
+        if trouble := cancel_trouble(status):
+            raise trouble
+    return every
+
+
+def cancel_trouble(status: RunStatus) -> JobError | OutsideError | None:
+    """Return what kept a run from being cancelled, by what became of it; None: nothing did."""
+    run = status.run
+    if status.finished:
+        return None
+    if status.unanswered:
+        return OutsideError(
+            f"Asked Slurm to cancel {run.job_id}. Slurm has not answered; ask again: hpckit "
+            f"status {run.job_id}"
+        )
+    if run.executor == "slurm" and is_unheeded(status.state):
+        return JobError(unheeded(run.job_id, status.state))
+    if status.elsewhere and run.executor == "local":
+        return OutsideError(
+            f"Run {run.run_id} cannot be ended from here: {status.reason_text}. If it was "
+            f"submitted on another machine, cancel it there. Its logs are in {run.dir}/logs."
+        )
+    return None
+
+
+def _table(found: Sequence[RunStatus]) -> str:
+    """Return a table for notebooks; names and states are others' words, and no HTML."""
+    rows = "".join(_row("td", _cells(status)) for status in found)
+    return f"<table><thead>{_row('th', _HEADS)}</thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(status: RunStatus) -> tuple[str, ...]:
+    record, plan = status.run.record, status.run.record["plan"]
+    state = str(status.state)
+    if status.reason_text:
+        state += f": {status.reason_text}"
+    elapsed = "" if status.elapsed_s is None else format_seconds(status.elapsed_s)
+    return (
+        status.run.job_id,
+        str(record["name"]),
+        state,
+        str(plan["nodes"]),
+        str(plan["total_gpus"]),
+        elapsed,
+        str(status.run.dir),
+    )
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    said = (html.escape(in_line(cell)) for cell in cells)
+    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in said) + "</tr>"

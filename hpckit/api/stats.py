@@ -1,0 +1,123 @@
+"""`hpckit.stats`: what a job did with its GPUs, cores and memory, and what to change."""
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hpckit.api.lookup import settled_folder
+from hpckit.errors import HpckitError, RequestError
+from hpckit.report.advising import advised
+from hpckit.report.gather import Gathered, gather, live_steps
+from hpckit.report.save import save
+from hpckit.report.targets import find_targets
+from hpckit.runs import Run as RunFolder
+from hpckit.slurm.client import patience
+from hpckit.stats.advice.engine import Advice
+from hpckit.stats.document import job_document
+from hpckit.stats.summary.timeline import Timeline
+from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse, Summary
+from hpckit.text import in_line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobStats:
+    """What is known of one job, and the advice on it. Figures that are not known are None."""
+
+    job: JobUse
+    advice: tuple[Advice, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+
+    @property
+    def summary(self) -> Summary:
+        """The whole job: gpu_utilization_percent, gpu_hours, memory_peak_bytes..."""
+        return self.job.summary
+
+    @property
+    def per_node(self) -> tuple[NodeUse, ...]:
+        """Each node."""
+        return self.job.per_node
+
+    @property
+    def per_gpu(self) -> tuple[GpuUse, ...]:
+        """Each GPU."""
+        return self.job.per_gpu
+
+    def document(self) -> dict[str, Any]:
+        """Return what `hpckit stats --json` prints."""
+        return job_document(self.job, self.advice)
+
+    def __repr__(self) -> str:
+        return in_line(f"JobStats({self.job.job_id!r}, {self.job.state!r}, {self.summary!r})")
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr>{row}</tr>" for row in self._rows())
+        return f"<table>{rows}</table>"
+
+    def _rows(self) -> Iterator[str]:
+        yield _cells("job", f"{self.job.job_id} {self.job.state}")
+        figures = self.document()["summary"]
+        for name, value in figures.items():
+            if value is not None:
+                yield _cells(name, f"{value:,.1f}" if isinstance(value, float) else str(value))
+        for item in self.advice:
+            yield _cells(str(item.severity), item.message)
+
+
+def _cells(*words: str) -> str:
+    return "".join(f"<td>{html.escape(in_line(word))}</td>" for word in words)
+
+
+def stats(
+    job: str | int, *, runs: Path | str | None = None, samples: Path | str | None = None
+) -> JobStats:
+    """Return how anyone's job used its GPUs, cores and memory, and what to change.
+
+    Args:
+        job: Slurm's id (`123`, `123_4`, a step `123.0`), a run's id, or `latest`.
+        runs: the folder of runs.
+        samples: a folder of samples to use instead of the job's.
+
+    Raises:
+        NotFoundError: there is no such job. RequestError: it is an array of several tasks.
+        OutsideError: Slurm does not answer.
+    """
+    word = str(job)
+    root = settled_folder(None if runs is None else Path(runs), (word,))
+    found, missing = stats_called([word], root, None if samples is None else Path(samples))
+    if missing:
+        raise missing[-1]
+    if len(found) > 1:
+        raise RequestError(
+            f"{word} is an array of {len(found)} tasks. Give one of them: {found[0].job.job_id}"
+        )
+    return found[0]
+
+
+def stats_of_run(run: RunFolder) -> JobStats:
+    """Return the same of a run that is at hand."""
+    found, missing = stats_called([str(run.dir)], run.dir.parent)
+    if missing:
+        raise missing[-1]
+    return found[0]
+
+
+def stats_called(
+    words: Sequence[str], root: Path, samples: Path | None = None
+) -> tuple[list[JobStats], list[HpckitError]]:
+    """Return the accounts of the jobs that words mean, and why others have none.
+
+    The summary of each of the user's own runs is written into its folder.
+    """
+    with patience():
+        targets, missing = find_targets(words, root)
+        live = live_steps(targets)
+    return [_account(row, samples) for row in gather(targets, samples, live)], [*missing]
+
+
+def _account(found: Gathered, samples: Path | None) -> JobStats:
+    job, advice = advised(found.job)
+    whole = replace(found, job=job)
+    kept = whole if samples else save(whole, advice)
+    return JobStats(job=kept.job, advice=advice, timelines=kept.timelines)

@@ -1,0 +1,102 @@
+"""A run's request again, with some of it changed: what is about to be submitted, and what differs.
+
+The code is what the script's folder holds now.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hpckit.errors import OutsideError, RequestError
+from hpckit.find import refuse_doubtful
+from hpckit.paths import standing_in
+from hpckit.render import Rendered
+from hpckit.runs import Run
+from hpckit.spec import JobSpec, spec_from_record, with_changes, without
+from hpckit.submission.compare import differences
+from hpckit.submission.model import Submission, render_script
+from hpckit.submission.prepare import prepare
+from hpckit.submission.record import make_record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Again:
+    """What would be submitted again.
+
+    Attributes:
+        differences: a line for each thing that is not as it was.
+        whose: what in a colleague's job would be whose; empty for one's own.
+    """
+
+    submission: Submission
+    rendered: Rendered
+    differences: tuple[str, ...]
+    whose: str = ""
+
+
+def asked_again(
+    old: Run,
+    changes: Mapping[str, Any],
+    root: Path | None,
+    *,
+    alone: bool,
+    unset: Sequence[str] = (),
+    preview: bool = False,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Again:
+    """Work a run's request out again. `changes` are fields of `JobSpec`, `unset` words of options.
+
+    Relative paths in it start from where the run was submitted. `root` is the folder of runs, None
+    that of the run; `alone` makes a job of one task of an array.
+
+    Raises:
+        RequestError: the request is wrong, or others could have written it. OutsideError: the
+            folder it was submitted from cannot be entered, or Slurm does not answer.
+    """
+    refuse_doubtful(old, old.run_id)
+    spec = spec_from_record(old.record["request"])
+    if alone:
+        spec = single_task(spec, old)
+    spec = with_changes(without(spec, unset), changes)
+    try:
+        with standing_in(Path(old.record["cwd"])):
+            submission = prepare(spec, root or old.dir.parent, preview=preview, tell=tell)
+            rendered = render_script(submission)
+    except OSError as error:
+        raise OutsideError(
+            f"The run was submitted from {old.record['cwd']}, but this folder cannot be entered: "
+            f"{error.strerror}."
+        ) from error
+    return Again(
+        submission=submission,
+        rendered=rendered,
+        differences=tuple(differences(old.record, make_record(submission, rendered))),
+        whose="" if old.mine else _whose(old, rendered),
+    )
+
+
+def _whose(run: Run, rendered: Rendered) -> str:
+    names = dict.fromkeys(found.collection.label() for found in rendered.templates)
+    return (
+        f"run {run.run_id} is of {run.owner}, and so are its script and its settings; its "
+        f"templates are those your search path gives in {run.record['cwd']}, of {', '.join(names)}"
+    )
+
+
+def single_task(spec: JobSpec, run: Run) -> JobSpec:
+    """Turn an array's request into that of one of its tasks: its values become plain settings."""
+    array = run.record.get("array")
+    if not array:
+        return spec
+    keys = [text.partition("=")[0].replace("_", "-") for text in spec.array]
+    if spec.of_workload:
+        known = run.record["parameters"]
+        if missing := [key for key in keys if key not in known]:
+            raise RequestError(f"Run {run.run_id} records no parameter {missing[0]!r}: damaged?")
+        values = tuple(f"{key}={known[key]}" for key in keys)
+        spec = with_changes(spec, {"settings": values})
+    else:
+        extra = len(run.record["command"]) - 2 * len(keys)
+        spec = replace(spec, args=(*spec.args, *run.record["command"][extra:]))
+    return replace(spec, array=(), parallel=None)

@@ -1,0 +1,327 @@
+"""The Python API's names, types, options and files; nothing is submitted."""
+
+import ast
+import functools
+import inspect
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+import hpckit
+from hpckit import errors
+from hpckit.api import call as calls
+from hpckit.api.run import Run, RunList
+from hpckit.api.submit import Options, job_spec
+from hpckit.errors import DamagedRunError, JobError, RequestError
+from hpckit.payload import function as in_job
+from hpckit.runs import read_run
+from hpckit.spec import OPTIONS, JobSpec
+from tests import raisers
+from tests.unit.made import make_run
+
+ROOT = Path(__file__).parents[2]
+
+
+def modules_after(code: str) -> set[str]:
+    """Return the modules that a fresh interpreter has loaded after some code, without site's."""
+    program = f"{code}\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_hpckit_loads_hpckit_and_its_version_and_nothing_else() -> None:
+    assert modules_after("import hpckit") - modules_after("") == {"hpckit", "hpckit.version"}
+
+
+@pytest.mark.parametrize("name", sorted({*hpckit.__all__} - {"__version__"}))
+def test_a_name_loads_neither_torch_nor_jinja_nor_submitit(name: str) -> None:
+    found = modules_after(f"import hpckit; hpckit.{name}")
+    heavy = {"torch", "numpy", "jinja2", "submitit", "cloudpickle", "mpi4py", "typer", "rich"}
+    assert found & heavy == set()
+
+
+def test_what_types_see_is_what_there_is() -> None:
+    tree = ast.parse((ROOT / "hpckit/__init__.py").read_text())
+    typed = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: str(row.module)
+        for row in ast.walk(typed)
+        if isinstance(row, ast.ImportFrom)
+        for alias in row.names
+    }
+    assert {*seen, "__version__"} == set(hpckit.__all__)
+    for name, home in seen.items():
+        assert getattr(hpckit, name) is getattr(sys.modules[home], name)
+    assert (ROOT / "hpckit/py.typed").exists()
+    public = {name for name, row in vars(errors).items() if inspect.isclass(row)} & {*dir(hpckit)}
+    assert public == {name for name in hpckit.__all__ if name.endswith("Error")}
+
+
+def test_functions_keep_their_names_when_folders_of_the_same_name_are_imported() -> None:
+    code = (
+        "import hpckit, hpckit.runs, hpckit.find, hpckit.stats.document\n"
+        "import hpckit.api.call\n"
+        "assert all(callable(f) for f in (hpckit.runs, hpckit.find, hpckit.stats, hpckit.submit))\n"
+        "from hpckit.runs import Run; assert Run.__module__ == 'hpckit.runs'"
+    )
+    modules_after(code)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'sumbit'"):
+        hpckit.sumbit  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_program_that_uses_the_api_is_typed(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(
+        "import hpckit\n"
+        "def double(x: int) -> int: return 2 * x\n"
+        'run = hpckit.submit("ddp", "train.py", nodes=2, gpus="A100:4", time="2h")\n'
+        "state: hpckit.JobState = run.wait().state\n"
+        'runs = hpckit.submit("ddp", "train.py", array={"lr": [0.1, 0.2]})\n'
+        "text: str = runs[0].logs(rank=1)\n"
+        "value: int = hpckit.call(double, 3, gpus=1).result()\n"
+        "values: list[int] = list(hpckit.map(double, [1, 2], parallel=10))\n"
+        'percent: float | None = hpckit.stats("1").summary.gpu_utilization_percent\n'
+    )
+    (tmp_path / "bad.py").write_text(
+        "import hpckit\n"
+        'hpckit.submit("ddp", "train.py", nodes="two")\n'
+        'hpckit.submit("ddp", "train.py", gpu=2)\n'
+        'hpckit.submit("ddp", "train.py").stats().summary.gpu_use\n'
+        'hpckit.find("1").resubmit(tiem="2h")\n'
+        "hpckit.nothing\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "good.py", "bad.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    wrong = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert {line.partition(": ")[0] for line in wrong} == {f"bad.py:{n}" for n in range(2, 7)}
+
+
+def test_options_are_those_of_the_fields_of_a_job() -> None:
+    words = {row.word for row in OPTIONS.values()}
+    # `array` is a parameter of its own, which tells mypy what comes back.
+    assert {*Options.__annotations__} == words - {"set", "array"} | {"settings", "args"}
+    declared = {*OPTIONS, "target", "program", "module", "args", "gpu_type"}
+    assert {row.name for row in fields(JobSpec)} == declared
+
+
+def test_options_have_the_types_of_a_jobs_fields() -> None:
+    asked, made = get_type_hints(Options), get_type_hints(JobSpec)
+    plain = {name: row.word for name, row in OPTIONS.items() if row.read is None}
+    other = {"env"}  # a path too
+    assert {word: asked[word] for word in plain.values() if word not in other} == {
+        word: made[name] for name, word in plain.items() if word not in other
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "value"),
+    [
+        ({"gpus": "A100:4"}, ("gpu_type", "gpus"), ("A100", 4)),
+        ({"gpus": 4}, ("gpu_type", "gpus"), (None, 4)),
+        ({"time": "2h"}, ("time_min",), (120,)),
+        ({"time": 90}, ("time_min",), (90,)),
+        ({"args": ["--lr", 0.1, Path("a b")]}, ("args",), (("--lr", "0.1", "a b"),)),
+        ({"settings": {"steps": 3, "flag": True}}, ("settings",), (("steps=3", "flag=true"),)),
+        ({"array": {"lr": [0.1, "a,b"]}}, ("array",), (("lr=0.1,a\\,b",),)),
+        ({"sbatch": {"exclusive": True, "nice": 5}}, ("sbatch",), (("exclusive", "nice=5"),)),
+        ({"time": timedelta(minutes=1, seconds=1)}, ("time_min",), (2,)),
+        ({"after": 12}, ("after",), (("12",),)),
+        ({"after": ["12", "afterany:13"]}, ("after",), (("12", "afterany:13"),)),
+        ({"partition": None}, ("partition",), (None,)),
+        ({"sample_interval": 2}, ("sample_interval_s",), (2,)),
+        ({"skip_check": ("gpus",)}, ("skip_checks",), (("gpus",),)),
+    ],
+)
+def test_options_mean_what_the_command_line_means(
+    options: dict[str, Any], field: tuple[str, ...], value: tuple[Any, ...]
+) -> None:
+    spec = job_spec("ddp", options)
+    assert tuple(getattr(spec, name) for name in field) == value
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"gpu": 1}, "'gpus'"),
+        ({"nodes": "2"}, "--nodes"),
+        ({"nodes": 0}, "at least 1"),
+        ({"gpus": "many"}, "TYPE:N"),
+        ({"time": 1.5}, "not a duration"),
+        ({"time": "soon"}, "not a duration"),
+        ({"array": {"lr": "12"}}, "list of values"),
+        ({"partition": "a b"}, "character"),
+        ({"target": "dp"}, "no option 'target'"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(RequestError, match=word):
+        job_spec("ddp", options)
+
+
+def test_a_function_whose_parameter_is_an_option_is_refused_with_the_way_out() -> None:
+    def simulate(time: float) -> float:
+        return time
+
+    with pytest.raises(RequestError, match=r"functools\.partial\(function, time=") as told:
+        hpckit.call(simulate, time=3)
+    assert "simulate" in str(told.value)
+    assert calls._split(functools.partial(simulate, time=3), {"gpus": 1, "x": 2}) == (
+        {"gpus": 1}, {"x": 2},
+    )  # fmt: skip
+
+
+def test_what_cannot_be_pickled_is_refused_before_anything_is_made(here: Path) -> None:
+    with pytest.raises(RequestError, match="cannot be pickled"), open("x", "w") as file:
+        hpckit.call(print, file, gpus=0)
+    assert not (here / "runs").exists()
+
+
+def test_a_map_over_nothing_submits_nothing(here: Path) -> None:
+    found = hpckit.map(print, [])
+    assert (len(found), list(found), found.results()) == (0, [], [])
+    assert not (here / "runs").exists()
+
+
+def test_runs_show_as_tables_that_are_no_html_of_others(here: Path) -> None:
+    make_run(here / "runs", "a-1", job_id="local-1", executor="local", name="<b>\x1b[31m&")
+    run = hpckit.find("local-1")
+    for shown in (run._repr_html_(), RunList([run])._repr_html_()):
+        assert "&lt;b&gt;\\x1b[31m&amp;" in shown
+        assert "<b>" not in shown
+        assert "\x1b" not in shown
+        assert "local-1" in shown
+    assert "\x1b" not in repr(run)
+    assert repr(run).startswith("Run('local-1', ")
+
+
+@pytest.mark.parametrize("name", raisers.ENDS)
+def test_an_exception_comes_out_of_a_result_as_it_was(
+    name: str, tmp_path: Path, here: Path
+) -> None:
+    run = result_of(here, functools.partial(raisers.end, name))
+    error = run.exception()
+    raisers.check(name, error)
+    with pytest.raises(type(error)):
+        run.result()
+
+
+def result_of(here: Path, function: Any) -> "calls.Call[Any]":
+    """Write what a function's job would, without a job; return its call."""
+    folder = make_run(here / "runs", "f-1", job_id="local-1", executor="local").dir
+    try:
+        value = function()
+    except BaseException as error:  # noqa: BLE001  # also SystemExit
+        path = folder / in_job.FOLDER / in_job.result_name(0)
+        in_job._tell_error(path, error)
+    else:
+        in_job.write_own(
+            folder / in_job.FOLDER / in_job.result_name(0),
+            {"python": in_job.VERSION, "outcome": "value"},
+            [pickle.dumps(value)],
+        )
+    return calls.Call(read_run(folder))
+
+
+def test_a_class_keeps_its_attributes(here: Path) -> None:
+    error = result_of(here, functools.partial(raisers.end, "several")).exception()
+    assert isinstance(error, raisers.SeveralArgumentsError)
+    assert (error.host, error.port) == ("c1", 80)
+
+
+def test_what_cannot_be_pickled_of_an_exception_is_left_out(here: Path) -> None:
+    error = result_of(here, functools.partial(raisers.end, "locked")).exception()
+    assert isinstance(error, raisers.LockedError)
+    assert (error.kept, hasattr(error, "lock")) == ("kept", False)
+
+
+def test_a_class_that_is_not_here_is_named(here: Path) -> None:
+    run = result_of(here, lambda: 1 / 0)
+    path = run._path(0)
+    header = json.loads(path.read_bytes().partition(b"\n")[0])
+    in_job.write_own(path, header | {"type": "lab.GoneError"}, [b"clab\nGoneError\n."])
+    error = run.exception()
+    assert isinstance(error, JobError)
+    assert "lab.GoneError: division by zero" in str(error)
+    assert "1 / 0" in str(error.__cause__)
+
+
+class Trap:
+    """A pickle that shows that it was loaded."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, ("loaded",))
+
+
+@pytest.mark.parametrize("opened", ["run folder", "folder", "link to the folder", "link", "fifo"])
+def test_nothing_is_loaded_that_others_could_have_written(here: Path, opened: str) -> None:
+    run = result_of(here, Trap)
+    path = run._path(0)
+    if opened == "run folder":
+        run.dir.chmod(0o777)
+    elif opened == "folder":
+        path.parent.chmod(0o770)
+    elif opened == "link to the folder":
+        path.parent.rename(here / "elsewhere")
+        path.parent.symlink_to(here / "elsewhere")
+    elif opened == "link":
+        path.rename(path.with_name("other"))
+        path.symlink_to("other")
+    else:
+        path.unlink()
+        os.mkfifo(path)
+    with pytest.raises(DamagedRunError):
+        run.result()
+    assert not (here / "loaded").exists()
+
+
+def test_a_result_is_readable_by_nobody_else(here: Path) -> None:
+    old = os.umask(0)
+    try:
+        run = result_of(here, lambda: 7)
+    finally:
+        os.umask(old)
+    run.dir.chmod(0o755)
+    path = run._path(0)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert run.result() == 7
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b'{"outcome": "value"}\nnot a pickle'])
+def test_a_damaged_result_is_told(here: Path, content: bytes) -> None:
+    run = result_of(here, lambda: 7)
+    run._path(0).write_bytes(content)
+    with pytest.raises(hpckit.HpckitError):
+        run.result()
+
+
+def test_runs_are_equal_by_their_folders(here: Path) -> None:
+    make_run(here / "runs", "a-1", job_id="local-1", executor="local")
+    first, second = hpckit.find("local-1"), hpckit.find("a-1")
+    assert first == second
+    assert len({first, second}) == 1
+    assert isinstance(first, Run)
+
+
+def test_runs_are_chosen_by_name_time_and_state(here: Path) -> None:
+    make_run(here / "runs", "a-1", job_id="local-1", executor="local", name="a", submitted_at=5)
+    make_run(here / "runs", "b-1", job_id="local-2", executor="local", name="b")
+    assert {run.name for run in hpckit.runs()} == {"a", "b"}
+    assert [run.name for run in hpckit.runs(name="a")] == ["a"]
+    assert "a" not in {run.name for run in hpckit.runs(since=6)}
+    assert hpckit.runs(state="running") == []
+    with pytest.raises(RequestError, match="not a state"):
+        hpckit.runs(state="BROKEN")
