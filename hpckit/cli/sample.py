@@ -12,8 +12,7 @@ import typer
 from hpckit.cli.mistakes import SampleCommand
 from hpckit.cli.output import note
 from hpckit.errors import CommandError, RequestError
-from hpckit.stats.sampler.alongside import run_alongside
-from hpckit.stats.sampler.start import start_sampler, stop_sampler
+from hpckit.stats.sampler.start import run_alongside, start_sampler, stop_sampler
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only

@@ -12,23 +12,21 @@ import typer
 from hpckit.cli.arguments import JsonOption, RunsOption, say_whose, settled_root
 from hpckit.cli.output import note, print_json, say, show_page, show_text
 from hpckit.errors import HpckitError, JobError, RequestError
-from hpckit.report.advising import advised, rules_for, site_called
-from hpckit.report.distribution import distribution, distribution_page
+from hpckit.report.array_page import distribution, distribution_page
+from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
-from hpckit.report.page import Page, page
-from hpckit.report.save import save
+from hpckit.report.job_page import Page, page
 from hpckit.report.targets import find_targets
-from hpckit.report.view import style_of
+from hpckit.report.terminal import style_of
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
-from hpckit.stats.advice.explain import explain
-from hpckit.stats.advice.loading import find_rule
-from hpckit.stats.document import job_document
+from hpckit.stats.advice.loading import advised, find_rule, rules_for, site_called
+from hpckit.stats.advice.rules import explain
+from hpckit.stats.document import job_document, json_schema
 from hpckit.stats.js1 import jobstats_record
-from hpckit.stats.json_schema import json_schema
 from hpckit.stats.merge import utilization_coverage
 from hpckit.stats.samples.records import samples_files
-from hpckit.stats.summary.known import enough
+from hpckit.stats.summary.coverage import enough
 
 _WATCH_S = 5.0
 _Found = list[tuple[Gathered, tuple[Advice, ...]]]

@@ -15,8 +15,7 @@ from hpckit.files import DamagedFileError, read_text, reason
 from hpckit.job.script import VARIABLES
 from hpckit.lint import Finding, lint_collection, lint_template
 from hpckit.render import find_template, list_templates, read_template
-from hpckit.stats.advice.check import check_rules
-from hpckit.stats.advice.loading import list_rules
+from hpckit.stats.advice.loading import check_rules, list_rules
 
 commands = typer.Typer(help="Job script templates.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `templates list` shows it.")]

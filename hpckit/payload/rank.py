@@ -43,7 +43,6 @@ from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
 from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import RankRecord, first_failure, read_ranks, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
-from hpckit.stats.sampler.cgroups import find_cgroup
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.tracebacks import (
     HANGS_AT_END,
@@ -314,6 +313,8 @@ class RankProcess:
 
 def oom_kills() -> int | None:
     """Return how many processes of this job the kernel has killed on this node; None: not known."""
+    from hpckit.stats.sampler.node import find_cgroup  # noqa: PLC0415  # not before a rank's start
+
     cgroup = find_cgroup()
     return cgroup.read().oom_kills if cgroup else None
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, reason
 from hpckit.ranks import read_all_attempts
+from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
 from hpckit.report.identity import Known, identify, is_running, lost_rows, spans
-from hpckit.report.matching import match
-from hpckit.report.slurm_figures import running_answer, slurm_answers, slurm_notes
+from hpckit.report.job_samples import match
 from hpckit.report.targets import Target
-from hpckit.report.view import duration
+from hpckit.report.terminal import duration
 from hpckit.runs import Run
 from hpckit.schedulers.local.state import read_local_state
 from hpckit.slurm.states import JobState
@@ -21,9 +21,9 @@ from hpckit.stats.merge import merge
 from hpckit.stats.samples.columns import Columns, read_columns, uncollected
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span, outliving
+from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote
 from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.stats.summary.values import Attempt, JobUse, SourceNote
 
 OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 

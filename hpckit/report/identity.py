@@ -8,9 +8,9 @@ from hpckit.runs import Run
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
-from hpckit.stats.known import total
 from hpckit.stats.summary.attempts import Span
-from hpckit.stats.summary.values import RUN, JobUse, Requested
+from hpckit.stats.summary.coverage import total
+from hpckit.stats.summary.figures import RUN, JobUse, Requested
 from hpckit.submission.states import RunStatus
 
 

@@ -20,7 +20,7 @@ from hpckit.slurm.jobs import is_asked, squeue
 from hpckit.slurm.record import JobRecord
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import JobUsage
-from hpckit.stats.summary.values import SourceNote
+from hpckit.stats.summary.figures import SourceNote
 from hpckit.submission.states import RunStatus, statuses
 
 _SLURM_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)

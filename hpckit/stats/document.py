@@ -1,16 +1,21 @@
-"""A job's account as one JSON document: the public contract of `hpckit stats --json`.
+"""A job's account as one JSON document: the public contract of `hpckit stats --json`; its schema.
 
-`json_schema` describes every key; figures that are not known are null.
+The schema is made of the dataclasses and their docstrings. Figures that are not known are null.
 """
 
+import inspect
+import json
+import re
+import types
+import typing
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.js1 import jobstats_record
+from hpckit.stats.summary.figures import JobUse
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.stats.summary.values import JobUse
 
 SCHEMA = 1
 _FIRST = ("job_id", "run_id", "user", "account", "partition", "state")
@@ -55,3 +60,118 @@ def _rounded(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list | tuple):
         return [_rounded(item) for item in value]
     return value
+
+
+_ENTRY = re.compile(r"    (?! )([a-z_, 0-9]+?)(?:; `([a-z_]+)`)?: (.*)")
+_COUNTS = {"type": "object", "additionalProperties": {"type": "integer"}}
+_SHARES = {"type": "object", "additionalProperties": {"type": "number"}}
+_NODE = {
+    "type": "object",
+    "properties": {
+        "cpus": {"type": "integer"},
+        "total_time": {"type": "integer", "description": "CPU seconds."},
+        "total_memory": {"type": "integer"},
+        "used_memory": {"type": "integer"},
+        "gpu_total_memory": _COUNTS,
+        "gpu_used_memory": _COUNTS,
+        "gpu_utilization": _SHARES,
+    },
+}
+_JOBSTATS = {
+    "description": "The record of Princeton jobstats; what is not known is left out.",
+    "type": "object",
+    "properties": {
+        "gpus": {"type": "integer"},
+        "total_time": {"type": "integer", "description": "Seconds."},
+        "nodes": {"type": "object", "additionalProperties": _NODE},
+    },
+    "required": ["gpus", "total_time", "nodes"],
+}
+_ABOUT = (
+    "Figures that are not known are null. Percents are 0 to 100, moments epoch seconds. Of several "
+    'jobs the document is {"jobs": [these], "distribution": {...}}. Keys may be added; `schema` '
+    "changes when one changes its meaning."
+)
+_PLAIN = {float: "number", int: "integer", bool: "boolean", str: "string"}
+
+
+def json_schema() -> str:
+    """Return the schema as text."""
+    return _Maker().document()
+
+
+class _Maker:
+    """Collects the definitions of dataclasses."""
+
+    def __init__(self) -> None:
+        self.defs: dict[str, Any] = {"Jobstats": _JOBSTATS}
+
+    def document(self) -> str:
+        top = {
+            "schema": {"const": 1},
+            **self.properties(JobUse),
+            "advice": {"type": "array", "items": self.of(Advice)},
+            "jobstats": {"oneOf": [{"$ref": "#/$defs/Jobstats"}, {"type": "null"}]},
+        }
+        whole = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "hpckit stats --json, one job",
+            "description": _ABOUT,
+            "type": "object",
+            "properties": top,
+            "required": list(top),
+            "$defs": self.defs,
+        }
+        return json.dumps(whole, indent=2) + "\n"
+
+    def properties(self, kind: type) -> dict[str, Any]:
+        hints, said = typing.get_type_hints(kind), _attributes(kind)
+        found = {}
+        for field in fields(kind):
+            text = said.get(field.name) or field.metadata.get("says")
+            words = {"description": text} if text else {}
+            found[field.name] = self.of(hints[field.name]) | words
+        return found
+
+    def of(self, kind: Any) -> dict[str, Any]:  # noqa: ANN401  # a type hint
+        origin, inner = typing.get_origin(kind), typing.get_args(kind)
+        if origin in (typing.Union, types.UnionType):
+            part = self.of(next(part for part in inner if part is not type(None)))
+            if "$ref" in part:
+                return {"oneOf": [part, {"type": "null"}]}
+            return part | {"type": [part["type"], "null"]}
+        if origin is tuple:
+            return {"type": "array", "items": self.of(inner[0])}
+        if origin is not None:
+            return {"type": "object", "additionalProperties": self.of(inner[1])}
+        if isinstance(kind, type) and is_dataclass(kind):
+            return self._defined(kind)
+        if kind in _PLAIN:
+            return {"type": _PLAIN[kind]}
+        return {"type": "string", "enum": [str(value) for value in kind]}
+
+    def _defined(self, kind: type) -> dict[str, Any]:
+        if kind.__name__ not in self.defs:
+            self.defs[kind.__name__] = {}
+            found = self.properties(kind)
+            self.defs[kind.__name__] = {
+                "description": (inspect.getdoc(kind) or "").partition("\n")[0],
+                "type": "object",
+                "properties": found,
+                "required": list(found),
+            }
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+
+
+def _attributes(kind: type) -> dict[str, str]:
+    """Return what a docstring says of attributes."""
+    said: dict[str, str] = {}
+    names: list[str] = []
+    _, _, body = (inspect.getdoc(kind) or "").partition("Attributes:\n")
+    for line in body.splitlines():
+        if match := _ENTRY.fullmatch(line):
+            names = [name.strip() for name in match[1].split(",")]
+            said |= dict.fromkeys(names, match[3])
+        elif line.strip():
+            said |= {name: f"{said[name]} {line.strip()}" for name in names}
+    return said

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpckit.files import parse_json
-from hpckit.stats.known import highest, mean, share, total
 from hpckit.stats.merge import Answer, Remark
-from hpckit.stats.summary.known import enough
-from hpckit.stats.summary.values import JS1, GpuUse, JobUse, NodeUse, SourceNote
+from hpckit.stats.summary.coverage import enough, highest, mean, share, total
+from hpckit.stats.summary.figures import JS1, GpuUse, JobUse, NodeUse, SourceNote
 
 # sacctmgr of Slurm 22.05 writes all in lower case: the marks survive that, a record does not.
 _MARK = re.compile(r"JS1:([A-Za-z0-9+/=]+)", re.IGNORECASE)

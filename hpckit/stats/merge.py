@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from hpckit.stats.summary.summarise import Account
-from hpckit.stats.summary.values import (
+from hpckit.stats.summary.figures import (
     JS1,
     LOCAL,
     RANKS,
@@ -25,6 +24,7 @@ from hpckit.stats.summary.values import (
     SourceNote,
     Summary,
 )
+from hpckit.stats.summary.summarise import Account
 
 # sources in the order in which they are believed.
 _RANKED = (SAMPLES, JS1, SACCT, SSTAT, SQUEUE, SCONTROL, RANKS, LOCAL, RUN)

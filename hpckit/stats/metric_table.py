@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from hpckit.stats.metric import Metric, Over
 
 if TYPE_CHECKING:
-    from hpckit.stats.sampler.cgroups import JobFiles
-    from hpckit.stats.sampler.gpus import Unit
+    from hpckit.stats.sampler.job_gpus import Unit
+    from hpckit.stats.sampler.node import JobFiles
     from hpckit.stats.sampler.nvml import Nvml
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2  # nvml.h, nvmlClockType_t

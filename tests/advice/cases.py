@@ -5,7 +5,7 @@ The two differ by as little as the threshold allows.
 
 from dataclasses import dataclass, replace
 
-from hpckit.stats.summary.values import JobUse, Stalls
+from hpckit.stats.summary.figures import JobUse, Stalls
 from tests.advice.made import GIB, HOUR, START, cpu_job, cpu_node, gpu, job, node
 
 

@@ -7,7 +7,7 @@ from hpckit.sites import Partition, Site
 from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.advice.loading import load_rules
 from hpckit.stats.advice.rules import Rule
-from hpckit.stats.summary.values import (
+from hpckit.stats.summary.figures import (
     Attempt,
     GpuUse,
     JobUse,

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from hpckit.stats.advice.engine import Advice, advise
-from hpckit.stats.summary.values import GpuUse, JobUse, Stalls
+from hpckit.stats.summary.figures import GpuUse, JobUse, Stalls
 from tests.advice.cases import CASES, one, two
 from tests.advice.made import RULES, SITE, cpu_job, cpu_node, found, gpu, job, node
 

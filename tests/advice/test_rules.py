@@ -5,9 +5,9 @@ import pytest
 
 from hpckit.cli import resubmit, submit
 from hpckit.spec import OPTIONS
-from hpckit.stats.advice.check import check_rules
 from hpckit.stats.advice.engine import advise
-from hpckit.stats.summary.values import Attempt, GpuUse, JobUse, NodeUse
+from hpckit.stats.advice.loading import check_rules
+from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse
 from tests.advice.cases import CASES, Case
 from tests.advice.made import BUILTIN, GIB, HOUR, RULES, SITE, cpu_job, found, gpu, job, node
 

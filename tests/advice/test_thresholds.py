@@ -8,7 +8,7 @@ import pytest
 from hpckit.sites import Site
 from hpckit.stats.advice.engine import advise
 from hpckit.stats.advice.rules import Rule
-from hpckit.stats.summary.values import JobUse
+from hpckit.stats.summary.figures import JobUse
 from tests.advice.cases import (
     CASES,
     cores,

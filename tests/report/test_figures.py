@@ -11,7 +11,7 @@ from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import GpuSample, Header, Note, Sample
 from hpckit.stats.summary.attempts import Span
-from hpckit.stats.summary.known import enough_of
+from hpckit.stats.summary.coverage import enough_of
 from hpckit.stats.summary.summarise import summarise
 from tests.report.made import BEGAN_US, START, table, write_samples
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from hpckit.report.page import Page, page
-from hpckit.report.view import Style
+from hpckit.report.job_page import Page, page
+from hpckit.report.terminal import Style
 from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.merge import merge
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.samples.records import Note, samples_files
 from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.figures import JobUse
 from hpckit.stats.summary.summarise import Account, summarise
-from hpckit.stats.summary.values import JobUse
 from tests.advice.made import RULES
 from tests.report.made import BEGAN_US, START, make_run, write_samples
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.report.identity import Known, spans
-from hpckit.report.matching import match
+from hpckit.report.job_samples import match
 from hpckit.slurm.jobs import by_job
 from hpckit.slurm.record import JobRecord, Source
 from hpckit.slurm.states import JobState

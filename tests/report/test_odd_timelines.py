@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from hpckit.report import gather
-from hpckit.report.view import energy
+from hpckit.report.terminal import energy
 from hpckit.stats.js1 import encode
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.samples.encoding import SAMPLE_PREFIX
 from hpckit.stats.samples.records import Note
-from hpckit.stats.summary import gpus as gpus_of
+from hpckit.stats.summary import gpu_tally
 from hpckit.stats.summary.attempts import Span
-from hpckit.stats.summary.known import union
+from hpckit.stats.summary.coverage import union
 from hpckit.stats.summary.summarise import summarise
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
@@ -264,7 +264,7 @@ def test_time_taken_is_put_together_only_where_it_is_near(
         sizes.append(sum(map(len, groups)))
         return union(groups)
 
-    monkeypatch.setattr(gpus_of, "union", counted)
+    monkeypatch.setattr(gpu_tally, "union", counted)
     found = summarise(
         [file for file in files if file], [Span(restart=0, start=START, end=START + 4000)]
     )

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from hpckit.report.page import Page, page
-from hpckit.report.view import Style
-from hpckit.stats.summary.values import Attempt, JobUse, Requested, Summary
+from hpckit.report.job_page import Page, page
+from hpckit.report.terminal import Style
+from hpckit.stats.summary.figures import Attempt, JobUse, Requested, Summary
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from hpckit.stats.json_schema import json_schema
+from hpckit.stats.document import json_schema
 from tests.report.made import SCHEMA_FILE
 
 

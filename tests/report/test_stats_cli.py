@@ -12,7 +12,7 @@ import pytest
 
 from hpckit.cli import stats
 from hpckit.errors import JobError
-from hpckit.report.view import Style, blocks, style_of
+from hpckit.report.terminal import Style, blocks, style_of
 from hpckit.stats.js1 import decode, encode
 from hpckit.stats.samples.records import Note
 from tests.conftest import Answer

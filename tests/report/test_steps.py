@@ -18,8 +18,8 @@ from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import End, GpuSample, Header, Note, Sample, samples_files
 from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.figures import GpuUse, JobUse
 from hpckit.stats.summary.summarise import Account, summarise
-from hpckit.stats.summary.values import GpuUse, JobUse
 from tests.advice.made import RULES
 from tests.report.made import BEGAN_US, START, table, write_samples
 

@@ -10,7 +10,7 @@ import pytest
 
 from hpckit.cli.output import note, say, show_log, show_page, show_text, spelling, table
 from hpckit.ranks import write_rank
-from hpckit.report.view import Style, readable
+from hpckit.report.terminal import Style, readable
 from hpckit.text import in_line, spelt
 from tests.conftest import write_files
 from tests.security.strings import PRINTABLE, UNPRINTABLE

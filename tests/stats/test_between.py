@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from hpckit.stats.sampler.between import NEVER_S, Gathered, add_buffer, moments
-from hpckit.stats.sampler.gpus import Unit
+from hpckit.stats.sampler.gpu_reader import GpuReader
+from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.sampler.nvml import NvmlError, Trouble
-from hpckit.stats.sampler.options import period_s
-from hpckit.stats.sampler.readings import GpuReader
+from hpckit.stats.sampler.schedule import NEVER_S, Gathered, add_buffer, moments, period_s
 from hpckit.stats.samples.records import GpuInfo
 
 WINDOW_S = 1 / 6

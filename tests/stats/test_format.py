@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpckit.stats.sampler.options import period_s
+from hpckit.stats.sampler.schedule import period_s
 from hpckit.stats.samples.encoding import encoder, seal
 from hpckit.stats.samples.packing import GPU_PLACES, NODE_PLACES, Block
 from hpckit.stats.samples.reading import Damage, main, read_blocks, read_header, read_records

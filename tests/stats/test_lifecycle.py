@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.sampler.options import job_ids, period_s
+from hpckit.stats.sampler.schedule import job_ids, period_s
 from hpckit.stats.sampler.start import start_sampler, stop_sampler
 from hpckit.stats.samples.records import samples_files
 from tests.stats.conftest import Start, read_folder

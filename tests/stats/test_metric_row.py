@@ -108,7 +108,6 @@ def sampled(
     environ: Mapping[str, str], stub: Stub, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Return a run's folder with some samples of a stub's two GPUs."""
-    monkeypatch.setattr(made, "START", int(time.time()))
     gpus = stub.environment([busy(0), busy(1)])
     words = ["--dir", "samples", "--interval", "0.2", "--root-pid", str(os.getpid())]
     command = [sys.executable, "-c", _RUN, "hpckit.stats.sampler", *words]
@@ -120,7 +119,9 @@ def sampled(
         time.sleep(0.1)
     sampler.send_signal(signal.SIGTERM)
     assert sampler.wait(20) == 0
-    folder = made.make_run(here / "runs", seconds=max(time.time() - made.START, 1))
+    header, *_, end = records(Path("samples"))
+    monkeypatch.setattr(made, "START", header.epoch_us / 1e6)
+    folder = made.make_run(here / "runs", seconds=(end.mono_us - header.mono_us) / 1e6)
     Path("samples").rename(folder / "samples")
     return folder
 

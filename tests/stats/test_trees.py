@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.sampler.between import Gathered, add_buffer
-from hpckit.stats.sampler.cgroups import find_cgroup
-from hpckit.stats.sampler.gpus import Unit, find_mine
-from hpckit.stats.sampler.node import NodeReader
+from hpckit.stats.sampler.job_gpus import Unit, find_mine
+from hpckit.stats.sampler.node import NodeReader, find_cgroup
 from hpckit.stats.sampler.procfs import ProcessTree, all_pids, own_cost
+from hpckit.stats.sampler.schedule import Gathered, add_buffer
 from hpckit.stats.samples.records import GpuInfo, Usage
 from tests.conftest import write_files
 

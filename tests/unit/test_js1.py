@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpckit.stats.js1 import Js1, decode, encode, from_record, jobstats_record
-from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse
+from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse
 
 RECORD: dict[str, Any] = {
     "gpus": 2,

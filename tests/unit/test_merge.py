@@ -3,8 +3,7 @@ from typing import Any
 import pytest
 
 from hpckit.stats.merge import Answer, merge
-from hpckit.stats.summary.summarise import Account
-from hpckit.stats.summary.values import (
+from hpckit.stats.summary.figures import (
     JS1,
     SACCT,
     SQUEUE,
@@ -15,6 +14,7 @@ from hpckit.stats.summary.values import (
     SourceNote,
     Summary,
 )
+from hpckit.stats.summary.summarise import Account
 
 JOB = JobUse(job_id="7", origins={"state": SQUEUE}, notes=(SourceNote(code="a", text="A."),))
 

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpckit.report.peaks import gpu_util_peak, memory_peak
-from hpckit.report.slurm_figures import cpu_seconds, running_answer, slurm_answers, slurm_notes
+from hpckit.report.accounting import (
+    cpu_seconds,
+    gpu_util_peak,
+    memory_peak,
+    running_answer,
+    slurm_answers,
+    slurm_notes,
+)
 from hpckit.slurm.record import JobRecord, Source
 from hpckit.slurm.rows import COLUMN
 from hpckit.slurm.states import JobState

@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpckit.sites import Site
-from hpckit.stats.advice.loading import in_order
-from hpckit.stats.advice.namespace import job_values
+from hpckit.stats.advice.namespace import Spot, job_values, leaves, spots_of, where
 from hpckit.stats.advice.parts import Values
-from hpckit.stats.advice.places import Spot, leaves, spots_of, where
-from hpckit.stats.advice.rules import DRIVER, SAMPLES, Rule, Severity
+from hpckit.stats.advice.rules import DRIVER, SAMPLES, Rule, Severity, in_order
 from hpckit.stats.samples.records import SHARED
-from hpckit.stats.summary.known import ENOUGH_PERCENT
-from hpckit.stats.summary.values import JobUse
+from hpckit.stats.summary.coverage import ENOUGH_PERCENT
+from hpckit.stats.summary.figures import JobUse
 
 # Of a GPU or node that was read for less of its time, samples say too little for any advice: what
 # looks idle may be a GPU that could not be read (facts 7.1, after job_defense_shield issue 13).

@@ -1,18 +1,22 @@
-"""The rules of a search path, with what the site changes in them.
+"""The rules of a search path, as the site has them: what is wrong with them, and their advice.
 
 A file of the same name earlier on the path takes the place of a later one, whole.
 """
 
+import functools
+from collections.abc import Iterator
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from hpckit import collections as places
 from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, RequestError
-from hpckit.sites import AdviceOverride, Site
+from hpckit.sites import AdviceOverride, Site, detect_site, list_sites, load_site, read_site
+from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.advice.parts import kind_of
-from hpckit.stats.advice.rules import Rule, read_rule
+from hpckit.stats.advice.rules import Rule, in_order, read_rule
+from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, SourceNote
 
 
 def list_rules(collections: tuple[Collection, ...]) -> dict[str, Found]:
@@ -51,29 +55,6 @@ def find_rule(name: str, rules: tuple[Rule, ...]) -> Rule:
     return known[name]
 
 
-def in_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """Return the rules so that each comes after those that silence it.
-
-    Raises:
-        ConfigError: a rule silences one there is not, or two silence each other.
-    """
-    known = {rule.id: rule for rule in rules}
-    after: dict[str, set[str]] = {rule.id: set() for rule in rules}
-    for rule in rules:
-        for name in rule.silences:
-            if name not in known:
-                raise ConfigError(
-                    f"{rule.found.path}: silences {name!r}, which is not a rule. "
-                    f"{nearest(name, known)}"
-                )
-            after[name].add(rule.id)
-    try:
-        return tuple(known[name] for name in TopologicalSorter(after).static_order())
-    except CycleError as error:
-        circle = " -> ".join(reversed(error.args[1]))
-        raise ConfigError(f"These advice rules silence each other: {circle}.") from error
-
-
 def _changed(rule: Rule, changes: AdviceOverride, origin: str) -> Rule:
     if changes is None:
         return replace(rule, off=origin)
@@ -91,3 +72,86 @@ def _changed(rule: Rule, changes: AdviceOverride, origin: str) -> Rule:
         variables={**rule.variables, **changes},
         changed={**rule.changed, **dict.fromkeys(changes, origin)},
     )
+
+
+def advised(job: JobUse) -> tuple[JobUse, tuple[Advice, ...]]:
+    """Return the job and what the rules find; a wrong rule costs the advice, and a note tells."""
+    try:
+        return job, advise(job, rules_for(job.site), site_called(job.site))
+    except ConfigError as error:
+        note = SourceNote(code="advice", text=f"No advice: {error}")
+        return replace(job, notes=(note, *job.notes)), ()
+
+
+def rules_for(site_name: str | None) -> tuple[Rule, ...]:
+    """Return the rules as a site has them.
+
+    Raises:
+        ConfigError: a rule, or what the site says of one, is wrong.
+    """
+    return _rules(places.search_path(), site_name)
+
+
+def site_called(name: str | None) -> Site | None:
+    """Return the site a job ran on, else this one; None if its file is no longer there.
+
+    Raises:
+        ConfigError: its file is wrong.
+    """
+    return _site(places.search_path(), name)
+
+
+# An array's tasks ask a thousand times.
+@functools.cache
+def _rules(collections: tuple[Collection, ...], site_name: str | None) -> tuple[Rule, ...]:
+    return load_rules(collections, _site(collections, site_name))
+
+
+@functools.cache
+def _site(collections: tuple[Collection, ...], name: str | None) -> Site | None:
+    try:
+        return load_site(name or detect_site(collections), collections)
+    except ConfigError:
+        raise
+    except RequestError:  # a run from elsewhere, or its collection is gone
+        return None
+
+
+_NOTHING_KNOWN = JobUse(
+    job_id="1", per_node=(NodeUse(host="n"),), per_gpu=(GpuUse(host="n"), GpuUse(host="n"))
+)
+
+
+def check_rules(collections: tuple[Collection, ...]) -> tuple[str, ...]:
+    """Return the problems, each with its file; none if all is well."""
+    return tuple(_problems(collections))
+
+
+def _problems(collections: tuple[Collection, ...]) -> Iterator[str]:
+    rules: list[Rule] = []
+    wrong = 0
+    for found in list_rules(collections).values():
+        try:
+            rules.append(read_rule(found))
+        except ConfigError as error:
+            wrong += 1
+            yield str(error)
+    if wrong:
+        return  # what the sites and other rules say of those cannot be checked
+    try:
+        in_order(tuple(rules))
+    except ConfigError as error:
+        yield str(error)
+        return
+    for advice in advise(_NOTHING_KNOWN, rules):
+        path = next(rule.found.path for rule in rules if rule.id == advice.id)
+        yield f"{path}: this rule fires on a job with no known figures."
+    yield from _site_problems(collections)
+
+
+def _site_problems(collections: tuple[Collection, ...]) -> Iterator[str]:
+    for found in list_sites(collections).values():
+        try:
+            load_rules(collections, read_site(found.path, collections))
+        except ConfigError as error:
+            yield f"{found.path}: {error}"

@@ -4,19 +4,21 @@ Everything in a rule is checked when it is read: keys, names, kinds. A rule that
 fail on a job.
 """
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from hpckit.collections import Found
-from hpckit.documents import Fields, read_document
+from hpckit.documents import Fields, nearest, read_document
 from hpckit.errors import ConfigError
-from hpckit.stats.advice.expressions import Expression, read_expression
-from hpckit.stats.advice.functions import FUNCTIONS, Kind, Value
+from hpckit.stats.advice.expressions import Expression, Text, fill_in, read_expression, read_text
+from hpckit.stats.advice.functions import FUNCTIONS, Kind, Value, shown
 from hpckit.stats.advice.namespace import SUBJECTS, names_for
 from hpckit.stats.advice.parts import Names, kind_of
-from hpckit.stats.advice.texts import Text, read_text
+from hpckit.stats.summary.coverage import ENOUGH_PERCENT
 
 # What a rule may rest on. Samples can miss things, so red needs many of them; Slurm's and the
 # driver's own words stand by themselves.
@@ -108,6 +110,29 @@ def read_rule(found: Found) -> Rule:
     return rule
 
 
+def in_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return the rules so that each comes after those that silence it.
+
+    Raises:
+        ConfigError: a rule silences one there is not, or two silence each other.
+    """
+    known = {rule.id: rule for rule in rules}
+    after: dict[str, set[str]] = {rule.id: set() for rule in rules}
+    for rule in rules:
+        for name in rule.silences:
+            if name not in known:
+                raise ConfigError(
+                    f"{rule.found.path}: silences {name!r}, which is not a rule. "
+                    f"{nearest(name, known)}"
+                )
+            after[name].add(rule.id)
+    try:
+        return tuple(known[name] for name in TopologicalSorter(after).static_order())
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise ConfigError(f"These advice rules silence each other: {circle}.") from error
+
+
 class _Reader:
     """Reads the expressions and texts of one rule, and keeps which of its names they use."""
 
@@ -197,3 +222,65 @@ class _Reader:
         for name, rows in self.own.items():
             if name not in self.used:
                 raise ConfigError(f"{name!r} is not used in the rule.", at=rows.at(name))
+
+
+_WIDTH = 88
+_RESTS_ON = {
+    SAMPLES: f"the samples; red only when they cover {ENOUGH_PERCENT:g} % of the job",
+    "slurm": "what Slurm or the kernel reports, with or without samples",
+    "driver": "what the GPU's driver reports, with or without samples",
+}
+
+
+def explain(rule: Rule) -> str:
+    """Return a page on one rule."""
+    return "\n".join(_lines(rule))
+
+
+def _lines(rule: Rule) -> Iterator[str]:
+    yield f"{rule.id}: {rule.title}"
+    if rule.off:
+        yield f"  switched off by {rule.off}"
+    yield ""
+    yield from textwrap.wrap(rule.why, _WIDTH)
+    yield ""
+    yield f"Checked for each {rule.for_each}. Based on {_RESTS_ON[rule.rests_on]}."
+    yield from _conditions(rule)
+    yield from _thresholds(rule)
+    if rule.silences:
+        yield f"\nThis rule hides: {', '.join(rule.silences)}"
+    yield "\nSources"
+    yield from (f"  {source}" for source in rule.sources)
+    yield from _place(rule)
+
+
+def _conditions(rule: Rule) -> Iterator[str]:
+    yield "\nConditions"
+    conditions = {"always": rule.when} if rule.when else {}
+    conditions |= {str(severity): text for severity, text in rule.levels.items()}
+    for name, expression in conditions.items():
+        yield f"  {name:<8}{fill_in(expression, rule.variables)}"
+    if rule.lost_gpu_hours:
+        yield f"  GPU-hours lost: {fill_in(rule.lost_gpu_hours, rule.variables)}"
+    for name, expression in rule.figures.items():
+        yield f"  where {name} = {fill_in(expression, rule.variables)}"
+
+
+def _thresholds(rule: Rule) -> Iterator[str]:
+    if rule.variables:
+        yield "\nThresholds"
+    for name, value in rule.variables.items():
+        origin = f"   (set by {rule.changed[name]})" if name in rule.changed else ""
+        text = str(value) if isinstance(value, float) else shown(value)  # exactly
+        yield f"  {name} = {text}{origin}"
+
+
+def _place(rule: Rule) -> Iterator[str]:
+    yield f"\nFrom {rule.found.collection.label()}: {rule.found.path}"
+    for collection in rule.found.shadows:
+        yield f"  shadows {collection.label()}: {collection.path}/templates/{rule.found.name}"
+    yield "\nTo change this rule"
+    example = next(iter(rule.variables), None)
+    change = f"{rule.id}: {{{example}: …}}, or " if example else ""
+    yield f"  in the site's file, under advice:   {change}{rule.id}: off"
+    yield f"  in your own collection: a file templates/{rule.found.name} replaces it"

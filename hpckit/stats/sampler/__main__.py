@@ -18,11 +18,10 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from hpckit.stats.sampler.between import SPOT_S, moments
 from hpckit.stats.sampler.gpuset import GpuSet
 from hpckit.stats.sampler.node import NodeReader, allocated_cores, boot_id
-from hpckit.stats.sampler.options import Options, job_ids, parse, period_s
 from hpckit.stats.sampler.procfs import all_pids, own_cost
+from hpckit.stats.sampler.schedule import SPOT_S, Options, job_ids, moments, parse, period_s
 from hpckit.stats.sampler.writer import Writer
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import (

@@ -1,7 +1,7 @@
 """The only module that knows pynvml (nvidia-ml-py): NVML's devices, calls and errors.
 
 Calls are named as in NVML's manual without `nvmlDevice`, and may hang when a driver does: only
-`hpckit.stats.sampler.worker` makes them, in a thread that can be given up.
+`hpckit.stats.sampler.gpuset` makes them, in a thread that can be given up.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from hpckit.errors import OutsideError
-from hpckit.stats.sampler.gpus import Handle, Unit
+from hpckit.stats.sampler.job_gpus import Handle, Unit
 from hpckit.stats.samples.records import GPU_SAMPLED, GpuInfo
 
 # GPM metrics are the difference of two samples; NVML wants more than 100 ms between them.

@@ -1,11 +1,15 @@
-"""Starts and stops a sampler from a process of the job; neither can fail or hold up the job."""
+"""Starts and stops a sampler from a process of the job, or beside a command of the user's.
+
+Neither can fail or hold up the job; the command runs as if nothing stood between it and its caller.
+"""
 
 import logging
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit import shell
@@ -14,6 +18,7 @@ from hpckit.errors import CommandError
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
+
 
 _log = logging.getLogger(__name__)
 _NICE = 10  # the sampler's own
@@ -118,3 +123,37 @@ def _how(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     return f"was ended by {signal.Signals(-status).name}"
+
+
+_POLL_S = 0.05
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def run_alongside(argv: Sequence[str]) -> int:
+    """Run a command to its end, pass it our signals; return its exit status as a shell would.
+
+    Raises:
+        CommandError: it is missing or cannot be started.
+    """
+    child: Popen[bytes] | None = None
+    early: list[int] = []
+
+    def forward(signum: int, _frame: FrameType | None) -> None:
+        if child is None:
+            early.append(signum)
+        else:
+            child.send_signal(signum)
+
+    before = {signum: signal.signal(signum, forward) for signum in _FORWARDED}
+    try:
+        # stdin is inherited: the command may be a shell, or read a pipe.
+        child = shell.spawn(argv, stdin=None, close_fds=False)
+        for signum in early:
+            child.send_signal(signum)
+        # A signal just before a call that blocks is heard after it only: at the command's end.
+        while (status := child.poll()) is None:
+            time.sleep(_POLL_S)
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+    return 128 - status if status < 0 else status

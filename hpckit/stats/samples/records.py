@@ -72,7 +72,7 @@ class Header:
         epoch_us: wall clock at `mono_us`, which gives every sample's wall time.
         mono_us: CLOCK_BOOTTIME, comparable within one `boot_id`.
         interval_us: what was asked for; the first minutes are finer.
-        gpu_method: how the job's GPUs were found (`hpckit.stats.sampler.gpus`).
+        gpu_method: how the job's GPUs were found (`hpckit.stats.sampler.job_gpus`).
         gpu_confidence: VERIFIED, UNVERIFIED or SHARED at the start; `State` has it later.
         cores: how many this job may use here.
         memory_limit_bytes: what this job may use here; None if unlimited or unknown.

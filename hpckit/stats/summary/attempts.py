@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.clock import Clock, bin_width_s, make_clock
-from hpckit.stats.summary.gpus import GpuTally, Part, tally_gpu
-from hpckit.stats.summary.known import Interval
+from hpckit.stats.summary.coverage import Interval
+from hpckit.stats.summary.gpu_tally import GpuTally, Part, tally_gpu
 from hpckit.stats.summary.nodes import NodeTally, tally_node
 
 Item = TypeVar("Item")

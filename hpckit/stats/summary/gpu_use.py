@@ -5,12 +5,11 @@ from math import sqrt
 from typing import Any
 
 from hpckit.stats.samples.records import SPOT
-from hpckit.stats.summary.gpus import METRICS, POWER, GpuTally
-from hpckit.stats.summary.known import enough_of, percent_of
-from hpckit.stats.summary.over_time import figure
-from hpckit.stats.summary.sums import Sum, add, add_known, mean, most, scaled
-from hpckit.stats.summary.throttling import Throttling
-from hpckit.stats.summary.values import GpuUse
+from hpckit.stats.summary.coverage import enough_of, percent_of
+from hpckit.stats.summary.figures import GpuUse
+from hpckit.stats.summary.gpu_tally import METRICS, POWER, GpuTally
+from hpckit.stats.summary.over_time import Sum, add, add_known, figure, mean, most, scaled
+from hpckit.stats.summary.troubles import Throttling
 
 
 def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:

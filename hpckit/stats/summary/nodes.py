@@ -6,12 +6,19 @@ from typing import Any
 
 from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.columns import Columns
-from hpckit.stats.summary.clock import Clock, file_times, read_time
-from hpckit.stats.summary.flags import known_flags
-from hpckit.stats.summary.known import Interval, enough_of, length, percent_of, union
-from hpckit.stats.summary.over_time import Series, add_up, figure, growth
-from hpckit.stats.summary.sums import Sum, add_known, highest, most
-from hpckit.stats.summary.values import GpuUse, NodeUse
+from hpckit.stats.summary.clock import Clock, file_times, known_flags, read_time
+from hpckit.stats.summary.coverage import Interval, enough_of, length, percent_of, union
+from hpckit.stats.summary.figures import GpuUse, NodeUse
+from hpckit.stats.summary.over_time import (
+    Series,
+    Sum,
+    add_known,
+    add_up,
+    figure,
+    growth,
+    highest,
+    most,
+)
 
 File = tuple[Columns, Clock]
 METRICS = tuple(row for row in NODE if row.figure)

@@ -1,17 +1,63 @@
-"""How the samples of a metric become its figure, as its row in the table says."""
+"""How samples become figures, as the metrics' rows say; unknown parts are left out, never 0."""
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 from hpckit.stats.metric import Metric, Over
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.clock import Clock, total, weighted
-from hpckit.stats.summary.known import Interval, enough_of, length, union
-from hpckit.stats.summary.sums import Sum, add, highest, most
-from hpckit.stats.summary.values import GpuUse, NodeUse
+from hpckit.stats.summary.coverage import Interval, enough_of, length, union
+from hpckit.stats.summary.figures import GpuUse, NodeUse
+
+_PART = 4096
+Sum = tuple[int, float]  # microseconds in which it is known, integral over them
+
+
+def highest(column: Column | None) -> int | None:
+    """Return the highest known value."""
+    if column is None:
+        return None
+    values = column.values
+    if column.known is not None:
+        values = array(values.typecode, compress(values, column.known))
+    parts = (values[at : at + _PART] for at in range(0, len(values), _PART))
+    return max((_highest(part) for part in parts), default=-1) * column.scale if values else None
+
+
+def _highest(part: "array[int]") -> int:
+    # Memory in use stays the same for hours: bytes are compared faster than numbers.
+    return part[0] if part == array(part.typecode, part[:1]) * len(part) else max(part)
+
+
+def add(sums: Iterable[Sum | None]) -> Sum | None:
+    """Add up known sums."""
+    known = [part for part in sums if part]
+    return total(known) if known else None
+
+
+def add_known(values: Iterable[int | None]) -> int | None:
+    """Add up known values; None if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def most(values: Iterable[int | None]) -> int | None:
+    """Return the highest of known values; None if none is."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def mean(known: Sum | None, scale: float) -> float | None:
+    """Return the mean of a sum over time."""
+    return known[1] / known[0] * scale if known and known[0] else None
+
+
+def scaled(value: int | None, scale: float) -> float | None:
+    """Return a value in another unit."""
+    return None if value is None else value * scale
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +102,7 @@ def add_readings(over: Over, readings: Iterable[int | None]) -> Sum | None:
 def figure(
     metric: Metric, attempts: Iterable[Sum | None], *, read_us: float, due_us: float
 ) -> float | None:
-    """Return a metric's figure from its sums in attempts; see `hpckit.stats.summary.known`.
+    """Return a metric's figure from its sums in attempts; see `hpckit.stats.summary.coverage`.
 
     Its GPU or node was read for `read_us` of the `due_us` that the job had it.
     """

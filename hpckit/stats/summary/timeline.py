@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Added, by
 from hpckit.stats.summary.clock import Clock
-from hpckit.stats.summary.gpus import GpuTally
+from hpckit.stats.summary.gpu_tally import GpuTally
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpckit.report.view import (
+from hpckit.report.terminal import (
     WIDTH,
     Style,
     cut,
@@ -16,8 +16,8 @@ from hpckit.report.view import (
     size,
 )
 from hpckit.stats.advice.engine import Advice
-from hpckit.stats.known import total
-from hpckit.stats.summary.values import JobUse
+from hpckit.stats.summary.coverage import total
+from hpckit.stats.summary.figures import JobUse
 from hpckit.text import in_line
 
 _MOST = 12

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hpckit.report.rows import gpu_rows, node_rows
-from hpckit.report.view import (
+from hpckit.report.tables import gpu_rows, node_rows
+from hpckit.report.terminal import (
     WIDTH,
     Style,
     bar,
@@ -23,9 +23,9 @@ from hpckit.stats.advice.rules import DRIVER, Severity
 from hpckit.stats.merge import utilization_coverage
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
-from hpckit.stats.summary.known import enough
+from hpckit.stats.summary.coverage import enough
+from hpckit.stats.summary.figures import JobUse
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.stats.summary.values import JobUse
 from hpckit.text import in_line
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}

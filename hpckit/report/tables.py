@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.report.view import WIDTH, Style, blocks, cut, duration, percent, size
+from hpckit.report.terminal import WIDTH, Style, blocks, cut, duration, percent, size
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU
-from hpckit.stats.summary.known import enough
+from hpckit.stats.summary.coverage import enough
+from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse
 from hpckit.text import in_line
 
 _MOST_GPUS, _MOST_NODES = 8, 4

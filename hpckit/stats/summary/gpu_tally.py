@@ -12,16 +12,33 @@ from hpckit.stats.metric_table import GPU
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.samples.records import SHARED, SPOT, UNVERIFIED, VERIFIED, GpuInfo, GpuSlow
-from hpckit.stats.summary.clock import Clock, read_time, total, weighted, without
-from hpckit.stats.summary.flags import below, both, known_flags, longest_run, minus, weigh
-from hpckit.stats.summary.known import Interval, enough_of, length, union, within
-from hpckit.stats.summary.losses import Loss, find_loss
+from hpckit.stats.summary.clock import (
+    Clock,
+    below,
+    both,
+    known_flags,
+    longest_run,
+    minus,
+    read_time,
+    total,
+    weigh,
+    weighted,
+    without,
+)
+from hpckit.stats.summary.coverage import Interval, enough_of, length, union, within
+from hpckit.stats.summary.figures import Stalls
 from hpckit.stats.summary.nodes import unsaid
-from hpckit.stats.summary.over_time import Series, add_readings, add_up
-from hpckit.stats.summary.stalls import find_stalls
-from hpckit.stats.summary.sums import Sum, add, add_known, highest, most
-from hpckit.stats.summary.throttling import Throttling, find_throttling
-from hpckit.stats.summary.values import Stalls
+from hpckit.stats.summary.over_time import (
+    Series,
+    Sum,
+    add,
+    add_known,
+    add_readings,
+    add_up,
+    highest,
+    most,
+)
+from hpckit.stats.summary.troubles import Loss, Throttling, find_loss, find_stalls, find_throttling
 
 # Less than this is no work: a watchdog's or a notebook's odd kernel.
 _IDLE_PERMILLE = 10

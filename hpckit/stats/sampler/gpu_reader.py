@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from hpckit.stats.metric import Metric
-from hpckit.stats.sampler.between import BUFFER_S, NEVER_S, SPOT_S, Gathered, add_buffer
-from hpckit.stats.sampler.gpus import Unit
+from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.sampler.nvml import GPM_GRAPHICS, Gpm, Nvml, NvmlError, Trouble
+from hpckit.stats.sampler.schedule import BUFFER_S, NEVER_S, SPOT_S, Gathered, add_buffer
 from hpckit.stats.samples.records import (
     GPM,
     GPU_MINUTELY,

@@ -42,7 +42,7 @@ class Stalls:
 class GpuUse:
     """One GPU or MIG slice over the whole job, all attempts together.
 
-    When a figure is known: `hpckit.stats.summary.known`.
+    When a figure is known: `hpckit.stats.summary.coverage`.
 
     Attributes:
         covered_percent: time in which the GPU was read, of the time the job had it.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Span, by, seen_span
-from hpckit.stats.summary.values import SourceNote
+from hpckit.stats.summary.figures import SourceNote
 
 # Nodes' clocks differ, by less than Slurm's authentication allows (munge(7): 300 s).
 _APART_S = 300.0

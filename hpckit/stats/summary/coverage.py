@@ -6,6 +6,9 @@
 - A total (energy, hours idle, CPU time) and a moment (first use, idle tail) are of the whole time
   that they are about: unknown unless ENOUGH of it was read.
 - Comparisons between GPUs, red advice and `--fail-under` need ENOUGH, too.
+- A figure of several parts is known only if each part is: half-known is unknown. The mean of the
+  nodes that answered passes for the job's, and a gate like `--fail-under` would trust it. What is
+  known of each part is shown in its own row.
 
 ENOUGH is 80 %, or all but a minute, which a job's start may take before a sampler runs.
 """
@@ -14,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter, lt
+from typing import TypeVar
 
 ENOUGH_PERCENT = 80.0
 _START_US = 60_000_000
@@ -72,3 +76,39 @@ def within(parts: Sequence[Interval], begin: float, end: float) -> int:
 def outside(begin: int, end: int, parts: Sequence[Interval]) -> int:
     """Return how much of an interval lies in none of others, which do not touch."""
     return end - begin - within(parts, begin, end)
+
+
+Number = TypeVar("Number", int, float)
+
+
+def whole(values: Iterable[Number | None]) -> list[Number] | None:
+    """Return all values; None if one is unknown, or there is none."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return known if known and len(known) == len(found) else None
+
+
+def total(values: Iterable[Number | None]) -> Number | None:
+    """Return the sum; None if a part is unknown."""
+    known = whole(values)
+    return None if known is None else sum(known)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None if a part is unknown."""
+    known = whole(values)
+    return None if known is None else sum(known) / len(known)
+
+
+def highest(values: Iterable[Number | None]) -> Number | None:
+    """Return the highest; None if a part is unknown, which may have been higher."""
+    known = whole(values)
+    return None if known is None else max(known)
+
+
+def share(parts: Sequence[float | None], limits: Sequence[float | None]) -> float | None:
+    """Return the sum of parts of the sum of limits in percent; None if any is unknown, or 0."""
+    part, limit = total(parts), total(limits)
+    if part is None or not limit or 0 in limits:
+        return None
+    return part / limit * 100
