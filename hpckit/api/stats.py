@@ -8,16 +8,16 @@ from typing import Any
 
 from hpckit.api.lookup import settled_folder
 from hpckit.errors import HpckitError, RequestError
-from hpckit.report.advising import advised
+from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
-from hpckit.report.save import save
 from hpckit.report.targets import find_targets
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
+from hpckit.stats.advice.loading import advised
 from hpckit.stats.document import job_document
+from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, Summary
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.stats.summary.values import GpuUse, JobUse, NodeUse, Summary
 from hpckit.text import in_line
 
 
