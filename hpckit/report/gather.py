@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpckit.files import DamagedFileError, reason
 from hpckit.ranks import read_all_attempts
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
 from hpckit.report.identity import Known, identify, is_running, lost_rows, spans
-from hpckit.report.job_samples import match
+from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
 from hpckit.runs import Run
@@ -18,14 +17,12 @@ from hpckit.slurm.states import JobState
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.merge import merge
-from hpckit.stats.samples.columns import Columns, read_columns, uncollected
+from hpckit.stats.samples.columns import Columns, uncollected
 from hpckit.stats.samples.records import samples_files
-from hpckit.stats.summary.attempts import Span, outliving
+from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote
 from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
-
-OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,10 +52,10 @@ def gather_one(
     """Return the account of one job; `live` is what sstat says of it."""
     now = time.time()
     known = _of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
-    read, notes = _read_samples(_folders(known, samples), target.step)
+    read, notes = read_folders(samples_folders(known, samples), target.step)
     matched = match(read, spans(known, now), job_ids=_ids(target), running=is_running(known.state))
     held = matched.spans
-    files = _of_the_job(matched.files, held, notes)
+    files = cut_to_attempts(matched.files, held, notes)
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
@@ -212,89 +209,6 @@ def _one_step(usage: JobUsage, name: str) -> JobUsage:
         alloc_cpus=step.cpus or usage.alloc_cpus,
         alloc_gpus=usage.alloc_gpus if step.gpus is None else step.gpus,
     )
-
-
-def _folders(known: Known, samples: Path | None) -> list[Path]:
-    """Return where samples of a job may be."""
-    if samples is not None:
-        return [samples]
-    if known.run:
-        return [known.run.dir / "samples"]
-    last = known.last
-    names = [name for name in (last.raw_id, last.job_id) if name] if last else []
-    work_dir = known.attempts[-1].work_dir if known.attempts else None
-    places = [Path.cwd(), *([Path(work_dir)] if work_dir else [])]
-    found = [place / OWN_FOLDER / name for place in places for name in names]
-    return [folder for folder in dict.fromkeys(found) if _is_folder(folder)][:1]
-
-
-def _is_folder(path: Path) -> bool:
-    """Say whether a folder is there; a work folder is its user's text, and may be no path."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
-
-
-def _read_samples(
-    folders: Sequence[Path], step: str | None
-) -> tuple[list[Columns], list[SourceNote]]:
-    files: list[Columns] = []
-    notes: list[SourceNote] = []
-    for folder in folders:
-        for path in samples_files(folder):
-            columns = _read(path.path, path.host, path.restart, notes)
-            if columns and step in (None, columns.header.ids.get("step_id")):
-                files.append(columns)
-    return files, notes
-
-
-def _read(
-    path: Path,
-    host: str,
-    restart: int,
-    notes: list[SourceNote],
-    until_us: int | None = None,
-    *,
-    every_energy: bool = False,
-) -> Columns | None:
-    """Read one file, or note why it cannot be used."""
-    try:
-        columns = read_columns(path, restart, until_us, every_energy=every_energy)
-    except (OSError, DamagedFileError) as error:
-        text = f"{path.name} cannot be read: {reason(error)}."
-        notes.append(SourceNote(code="unreadable", text=text, host=host))
-        return None
-    if columns is None:
-        text = f"{path.name} has no readable header: the file is not used."
-        notes.append(SourceNote(code="headless", text=text, host=host))
-    return columns
-
-
-def _of_the_job(
-    files: Sequence[Columns], held: Sequence[Span], notes: list[SourceNote]
-) -> tuple[Columns, ...]:
-    """Return files with what is needed to tell a job's time from other time, read again for it.
-
-    What a sampler that outlived its job wrote after an attempt's end is left out. Of an attempt
-    that was suspended each energy is kept: else of counters only the ends of each block are.
-    """
-    ends = {file.path: until_us for file, until_us in outliving(files, held)}
-    suspended = {span.restart for span in held if span.suspended_s}
-    found = []
-    for file in files:
-        part: Columns | None = file
-        if file.path in ends or file.restart in suspended:
-            part = _read(
-                file.path,
-                file.header.host,
-                file.restart,
-                notes,
-                ends.get(file.path),
-                every_energy=file.restart in suspended,
-            )
-        found.append(part)
-    return tuple(part for part in found if part)
 
 
 def _missing_notes(

@@ -1,18 +1,26 @@
-"""Which attempt of a job its samples files are of: told by time and host, not by number. Pure.
+"""The samples files of a job: where they are, what is read of them, and of which attempt they are.
 
-Numbers differ where accounting lost a row, or counts anew: after a requeue a file says `r1` beside
-the only row there is, and would be taken for an attempt of its own, or for another.
+Attempts are told by time and host, not by number. Numbers differ where accounting lost a row, or
+counts anew: after a requeue a file says `r1` beside the only row there is, and would be taken for
+an attempt of its own, or for another.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from hpckit.stats.samples.columns import Columns
-from hpckit.stats.summary.attempts import Span, by, seen_span
+from hpckit.files import DamagedFileError, reason
+from hpckit.report.identity import Known
+from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.records import samples_files
+from hpckit.stats.summary.attempts import Span, by, outliving, seen_span
 from hpckit.stats.summary.figures import SourceNote
 
 # Nodes' clocks differ, by less than Slurm's authentication allows (munge(7): 300 s).
 _APART_S = 300.0
+
+
+OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,3 +133,87 @@ def _notes(
             text=f"{file.path.name} is left out: the job did not have this node at that time.",
             host=file.header.host,
         )
+
+
+def samples_folders(known: Known, samples: Path | None) -> list[Path]:
+    """Return where samples of a job may be."""
+    if samples is not None:
+        return [samples]
+    if known.run:
+        return [known.run.dir / "samples"]
+    last = known.last
+    names = [name for name in (last.raw_id, last.job_id) if name] if last else []
+    work_dir = known.attempts[-1].work_dir if known.attempts else None
+    places = [Path.cwd(), *([Path(work_dir)] if work_dir else [])]
+    found = [place / OWN_FOLDER / name for place in places for name in names]
+    return [folder for folder in dict.fromkeys(found) if _is_folder(folder)][:1]
+
+
+def _is_folder(path: Path) -> bool:
+    """Say whether a folder is there; a work folder is its user's text, and may be no path."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def read_folders(
+    folders: Sequence[Path], step: str | None
+) -> tuple[list[Columns], list[SourceNote]]:
+    """Return the samples files of folders, all or those of one step, and notes on unusable ones."""
+    files: list[Columns] = []
+    notes: list[SourceNote] = []
+    for folder in folders:
+        for path in samples_files(folder):
+            columns = _read(path.path, path.host, path.restart, notes)
+            if columns and step in (None, columns.header.ids.get("step_id")):
+                files.append(columns)
+    return files, notes
+
+
+def _read(
+    path: Path,
+    host: str,
+    restart: int,
+    notes: list[SourceNote],
+    until_us: int | None = None,
+    *,
+    every_energy: bool = False,
+) -> Columns | None:
+    """Read one file, or note why it cannot be used."""
+    try:
+        columns = read_columns(path, restart, until_us, every_energy=every_energy)
+    except (OSError, DamagedFileError) as error:
+        text = f"{path.name} cannot be read: {reason(error)}."
+        notes.append(SourceNote(code="unreadable", text=text, host=host))
+        return None
+    if columns is None:
+        text = f"{path.name} has no readable header: the file is not used."
+        notes.append(SourceNote(code="headless", text=text, host=host))
+    return columns
+
+
+def cut_to_attempts(
+    files: Sequence[Columns], held: Sequence[Span], notes: list[SourceNote]
+) -> tuple[Columns, ...]:
+    """Return files with what is needed to tell a job's time from other time, read again for it.
+
+    What a sampler that outlived its job wrote after an attempt's end is left out. Of an attempt
+    that was suspended each energy is kept: else of counters only the ends of each block are.
+    """
+    ends = {file.path: until_us for file, until_us in outliving(files, held)}
+    suspended = {span.restart for span in held if span.suspended_s}
+    found = []
+    for file in files:
+        part: Columns | None = file
+        if file.path in ends or file.restart in suspended:
+            part = _read(
+                file.path,
+                file.header.host,
+                file.restart,
+                notes,
+                ends.get(file.path),
+                every_energy=file.restart in suspended,
+            )
+        found.append(part)
+    return tuple(part for part in found if part)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpckit.sites import Site
-from hpckit.stats.advice.namespace import Spot, job_values, leaves, spots_of, where
+from hpckit.stats.advice.namespace import Subject, job_values, leaves, subjects_of, where
 from hpckit.stats.advice.parts import Values
 from hpckit.stats.advice.rules import DRIVER, SAMPLES, Rule, Severity, in_order
 from hpckit.stats.samples.records import SHARED
@@ -44,7 +44,7 @@ class Advice:
     action: str | None = None
     lost_gpu_hours: float | None = None
     where: str | None = None
-    places: tuple[Spot, ...] = ()
+    places: tuple[Subject, ...] = ()
     downgraded: str | None = None
     rests_on: str = SAMPLES
 
@@ -52,7 +52,7 @@ class Advice:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finding:
     rule: Rule
-    spot: Spot
+    subject: Subject
     severity: Severity
     values: Values = field(repr=False)
     lost_gpu_hours: float | None
@@ -67,29 +67,29 @@ def advise(job: JobUse, rules: Sequence[Rule], site: Site | None = None) -> tupl
         if rule.off is None:
             new = [
                 finding
-                for spot, values in subjects[rule.for_each]
-                if (finding := _find(rule, spot, values))
+                for subject, values in subjects[rule.for_each]
+                if (finding := _find(rule, subject, values))
             ]
             found += [finding for finding in new if not _is_silenced(finding, found, job)]
-    counts = {subject: len(spots) for subject, spots in spots_of(job).items()}
+    counts = {kind: len(found) for kind, found in subjects_of(job).items()}
     advice = [_advice(group, counts) for group in _groups(found)]
     return tuple(sorted(advice, key=_worst_first))
 
 
-def _subjects(job: JobUse, site: Site | None) -> dict[str, list[tuple[Spot, Values]]]:
+def _subjects(job: JobUse, site: Site | None) -> dict[str, list[tuple[Subject, Values]]]:
     whole, nodes, gpus = job_values(job, site)
     by_host = {row["host"]: row for row in nodes}
-    spots = spots_of(job)
+    subjects = subjects_of(job)
     per_node = [{**whole, "node": row} for row in nodes]
     per_gpu = [{**whole, "node": by_host.get(row["host"], {}), "gpu": row} for row in gpus]
     return {
-        "job": [(spots["job"][0], whole)],
-        "node": list(zip(spots["node"], per_node, strict=True)),
-        "gpu": list(zip(spots["gpu"], per_gpu, strict=True)),
+        "job": [(subjects["job"][0], whole)],
+        "node": list(zip(subjects["node"], per_node, strict=True)),
+        "gpu": list(zip(subjects["gpu"], per_gpu, strict=True)),
     }
 
 
-def _find(rule: Rule, spot: Spot, values: Values) -> _Finding | None:
+def _find(rule: Rule, subject: Subject, values: Values) -> _Finding | None:
     known: dict[str, Any] = {**values, **rule.variables}
     for name, figure in rule.figures.items():
         known[name] = figure.evaluate(known)
@@ -103,7 +103,7 @@ def _find(rule: Rule, spot: Spot, values: Values) -> _Finding | None:
             reason = _too_little_for_red(rule, known) if severity is Severity.RED else None
             return _Finding(
                 rule=rule,
-                spot=spot,
+                subject=subject,
                 severity=Severity.YELLOW if reason else severity,
                 values=known,
                 lost_gpu_hours=_lost(rule, known),
@@ -151,8 +151,8 @@ def _is_silenced(finding: _Finding, found: Iterable[_Finding], job: JobUse) -> b
     covered: dict[str, set[object]] = {}
     for other in found:
         if finding.rule.id in other.rule.silences:
-            covered.setdefault(other.rule.id, set()).update(leaves(other.spot, job))
-    return any(leaves(finding.spot, job) <= parts for parts in covered.values())
+            covered.setdefault(other.rule.id, set()).update(leaves(other.subject, job))
+    return any(leaves(finding.subject, job) <= parts for parts in covered.values())
 
 
 def _groups(found: Iterable[_Finding]) -> list[list[_Finding]]:
@@ -169,7 +169,7 @@ def _groups(found: Iterable[_Finding]) -> list[list[_Finding]]:
 
 def _advice(group: list[_Finding], counts: dict[str, int]) -> Advice:
     worst = group[0]
-    places = sorted((finding.spot for finding in group), key=lambda spot: spot.gpu or 0)
+    places = sorted((finding.subject for finding in group), key=lambda subject: subject.gpu or 0)
     place = where(places, counts[worst.rule.for_each])
     values = {**worst.values, "where": place, "hits": len(group)}
     lost = [finding.lost_gpu_hours for finding in group]
@@ -179,7 +179,7 @@ def _advice(group: list[_Finding], counts: dict[str, int]) -> Advice:
         severity=worst.severity,
         title=worst.rule.title,
         message=worst.rule.message.render(values),
-        evidence=evidence if len(group) == 1 else f"{worst.spot.label()}: {evidence}",
+        evidence=evidence if len(group) == 1 else f"{worst.subject.label()}: {evidence}",
         action=_action(worst.rule, values),
         lost_gpu_hours=None if None in lost else sum(hours or 0 for hours in lost),
         where=None if worst.rule.for_each == "job" else place,

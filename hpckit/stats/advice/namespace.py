@@ -199,7 +199,7 @@ _HOSTS_NAMED = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spot:
+class Subject:
     """One subject of a rule.
 
     Attributes:
@@ -229,49 +229,55 @@ class Spot:
         return str(self.index)
 
 
-def spots_of(job: JobUse) -> dict[str, list[Spot]]:
+def subjects_of(job: JobUse) -> dict[str, list[Subject]]:
     """Return the subjects of a job: itself, its nodes, its GPUs."""
     gpus = [
-        Spot(host=row.host, gpu=at, index=row.index, uuid=row.uuid, mig=row.mig)
+        Subject(host=row.host, gpu=at, index=row.index, uuid=row.uuid, mig=row.mig)
         for at, row in enumerate(job.per_gpu)
     ]
-    return {"job": [Spot()], "node": [Spot(host=row.host) for row in job.per_node], "gpu": gpus}
+    return {
+        "job": [Subject()],
+        "node": [Subject(host=row.host) for row in job.per_node],
+        "gpu": gpus,
+    }
 
 
-def leaves(spot: Spot, job: JobUse) -> frozenset[object]:
-    """Return the smallest parts a spot is made of, to tell which spots cover which.
+def leaves(subject: Subject, job: JobUse) -> frozenset[object]:
+    """Return the smallest parts a subject is made of, to tell which subjects cover which.
 
     These are GPUs where there are any, else nodes, else the job.
     """
     gpus = frozenset(
         at
         for at, row in enumerate(job.per_gpu)
-        if spot.gpu == at or (spot.gpu is None and spot.host in (None, row.host))
+        if subject.gpu == at or (subject.gpu is None and subject.host in (None, row.host))
     )
-    hosts = frozenset(row.host for row in job.per_node if spot.host in (None, row.host))
-    return gpus or hosts or frozenset([spot.host])
+    hosts = frozenset(row.host for row in job.per_node if subject.host in (None, row.host))
+    return gpus or hosts or frozenset([subject.host])
 
 
-def where(spots: Sequence[Spot], total: int) -> str:
-    """Name several spots in a line: `4 of 8 GPUs (c1: 0-3)`, `2 of 4 nodes (c1, c2)`."""
-    if len(spots) == 1:
-        return spots[0].label()
-    hosts: dict[str, list[Spot]] = {}
-    for spot in spots:
-        hosts.setdefault(visible(spot.host or ""), []).append(spot)
-    are_gpus = spots[0].gpu is not None
+def where(subjects: Sequence[Subject], total: int) -> str:
+    """Name several subjects in a line: `4 of 8 GPUs (c1: 0-3)`, `2 of 4 nodes (c1, c2)`."""
+    if len(subjects) == 1:
+        return subjects[0].label()
+    hosts: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        hosts.setdefault(visible(subject.host or ""), []).append(subject)
+    are_gpus = subjects[0].gpu is not None
     named = [f"{host}: {_ranges(rows)}" if are_gpus else host for host, rows in hosts.items()]
     more = f" and {len(named) - _HOSTS_NAMED} more nodes" if len(named) > _HOSTS_NAMED else ""
     separator = "; " if are_gpus else ", "
     return (
-        f"{len(spots)} of {total} {'GPUs' if are_gpus else 'nodes'} "
+        f"{len(subjects)} of {total} {'GPUs' if are_gpus else 'nodes'} "
         f"({separator.join(named[:_HOSTS_NAMED])}{more})"
     )
 
 
-def _ranges(spots: Sequence[Spot]) -> str:
+def _ranges(subjects: Sequence[Subject]) -> str:
     """Write `0-3, 6`; GPUs without a plain index by name."""
-    numbers = sorted(spot.index for spot in spots if spot.index is not None and not spot.mig)
+    numbers = sorted(
+        subject.index for subject in subjects if subject.index is not None and not subject.mig
+    )
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -279,5 +285,5 @@ def _ranges(spots: Sequence[Spot]) -> str:
         else:
             runs.append([number])
     plain = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    others = [spot.short() for spot in spots if spot.index is None or spot.mig]
+    others = [subject.short() for subject in subjects if subject.index is None or subject.mig]
     return ", ".join([*plain, *others])

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Annotated, Any, get_type_hints
 
 from hpckit.files import DamagedFileError, parse_json
-from hpckit.stats.samples.packing import ALIGNMENT, Layout, Packer, Place, own_layout
+from hpckit.stats.samples.packing import ALIGNMENT, Layout, PackedField, Packer, own_layout
 from hpckit.stats.samples.records import (
     End,
     GpuInfo,
@@ -47,11 +47,11 @@ _SLOW_KINDS = [_TEXT if name == "utilization_source" else _NUMBER for name in Gp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Places:
+class _PackedFields:
     """The layout in a header."""
 
-    node: Mapping[str, Place]
-    gpu: Mapping[str, Place]
+    node: Mapping[str, PackedField]
+    gpu: Mapping[str, PackedField]
     node_bytes: Annotated[int, Within(1, 1 << 20)]
     gpu_bytes: Annotated[int, Within(0, 1 << 20)]
 
@@ -153,7 +153,7 @@ def _table(text: str) -> tuple[GpuInfo, ...]:
 def _layout(said: object, gpus: int) -> Layout:
     if said == _own_places(gpus):
         return own_layout(gpus)
-    places = rebuild(_Places, said, newer=True)
+    places = rebuild(_PackedFields, said, newer=True)
     return Layout(
         node=places.node,
         gpu=places.gpu,
@@ -185,5 +185,5 @@ def _own_places(gpus: int) -> dict[str, Any]:
     }
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: PackedField) -> dict[str, Any]:
     return {name: value for name, value in asdict(place).items() if value not in (None, "")}

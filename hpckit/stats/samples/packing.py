@@ -23,7 +23,7 @@ from hpckit.values import Count, Within
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class PackedField:
     """Where a field is, in bytes from the start of the node's or the GPU's part.
 
     Attributes:
@@ -55,7 +55,7 @@ _KINDS = {8: "Q", 4: "I", 2: "H"}
 _CLOCK = Metric(name="mono_us", title="time", says="CLOCK_BOOTTIME", source="the kernel", bits=64)
 
 
-def _packed(metrics: Iterable[Metric]) -> dict[str, Place]:
+def _packed(metrics: Iterable[Metric]) -> dict[str, PackedField]:
     """Give each metric its place: the widest first, so that each is at a multiple of its size."""
     rows = tuple(metrics)
     parts = [(width, row, at) for row in rows for at, width in enumerate(_WIDTHS[row.bits])]
@@ -63,7 +63,7 @@ def _packed(metrics: Iterable[Metric]) -> dict[str, Place]:
     starts = accumulate((width for width, _, _ in parts), initial=0)
     places = {(row.name, at): start for (_, row, at), start in zip(parts, starts, strict=False)}
     return {
-        row.name: Place(
+        row.name: PackedField(
             kind=_KINDS[_WIDTHS[row.bits][0]],
             at=places[row.name, 0],
             high=places.get((row.name, 1)),
@@ -79,7 +79,7 @@ NODE_PLACES, GPU_PLACES = _packed((_CLOCK, *NODE)), _packed(GPU_SAMPLED)
 ALIGNMENT = 24
 
 
-def _end(places: Mapping[str, Place]) -> int:
+def _end(places: Mapping[str, PackedField]) -> int:
     """Return where the next part can begin: at a multiple of 8."""
     last = max((at + width for place in places.values() for at, width in place.spans()), default=0)
     return -(-last // 8) * 8
@@ -98,8 +98,8 @@ def _node_bytes(gpus: int) -> int:
 class Layout:
     """Where everything is in one packed sample."""
 
-    node: Mapping[str, Place]
-    gpu: Mapping[str, Place]
+    node: Mapping[str, PackedField]
+    gpu: Mapping[str, PackedField]
     node_bytes: int
     gpu_bytes: int
     gpus: int
@@ -229,7 +229,7 @@ class Block:
     def _list(self, column: Column | None) -> list[int | None]:
         return [None] * len(self) if column is None else column.to_list()
 
-    def _column(self, place: Place, start: int) -> Column:
+    def _column(self, place: PackedField, start: int) -> Column:
         values = self._slice(place.kind, start + place.at)
         if place.high is not None:
             high = self._slice("H", start + place.high)
@@ -270,13 +270,13 @@ class Packer:
         return self._struct.pack(*numbers)
 
 
-def _format(places: Mapping[str, Place], length: int) -> str:
+def _format(places: Mapping[str, PackedField], length: int) -> str:
     """Return what `struct` calls the places, and the rest."""
     spans = sorted(span for place in places.values() for span in place.spans())
     return "".join(_KINDS[width] for _, width in spans) + f"{length - sum(spans[-1])}x"
 
 
-def _numbers(value: Sample | GpuSample, places: Mapping[str, Place]) -> list[int]:
+def _numbers(value: Sample | GpuSample, places: Mapping[str, PackedField]) -> list[int]:
     found: list[tuple[int, int]] = []
     for name, place in places.items():
         given: int | None = getattr(value, name)

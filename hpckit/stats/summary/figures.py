@@ -8,7 +8,7 @@ makes are not spelt out here.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hpckit.stats.metric import figures, job_figures, with_fields
+from hpckit.stats.metric import FromTable, figures, job_figures, with_fields
 from hpckit.stats.metric_table import GPU, NODE
 
 # Where a figure comes from, best first.
@@ -39,7 +39,7 @@ class Stalls:
 
 @with_fields(figures(GPU))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GpuUse:
+class GpuUse(FromTable):
     """One GPU or MIG slice over the whole job, all attempts together.
 
     When a figure is known: `hpckit.stats.summary.coverage`.
@@ -108,7 +108,7 @@ class GpuUse:
 
 @with_fields(figures(NODE))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeUse:
+class NodeUse(FromTable):
     """One node over the whole job, all attempts together.
 
     Attributes:
@@ -157,7 +157,7 @@ class Attempt:
 
 @with_fields(job_figures(GPU), job_figures(NODE))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class Summary(FromTable):
     """The whole job in figures.
 
     Attributes:
