@@ -41,6 +41,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Pages that are made from the code.
+.PHONY: docs
+docs: $(VENV)/.dev
+	$(BIN)/python docs/make_options.py
+
 .PHONY: system
 system:
 	tests/setup_system.sh

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from hpckit.job.checks import CHECKS
-from hpckit.spec import OPTIONS, JobSpec
+from hpckit.spec import OPTIONS, JobSpec, Option
 
 # What a command gets of them all: what was typed, by the options' words.
 _TYPED = "typed"
@@ -36,6 +36,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+def help_of(row: Option) -> str:
+    """Return the line of an option for people."""
+    shown = f" [default: {row.shown_default}]" if row.shown_default else ""
+    return row.help.replace("{checks}", ", ".join(CHECKS)) + shown
+
+
 def _given(value: Any) -> Any:  # noqa: ANN401
     """Return what was typed; None where nothing was. 0 is something."""
     return None if value is False or value == [] else value
@@ -57,11 +63,10 @@ def _parameter(name: str) -> inspect.Parameter:
         default, declared = False, row.flags
     else:
         kind, declared = kind | None, row.flags
-    shown = f" [default: {row.shown_default}]" if row.shown_default else ""
     info = typer.Option(
         *declared,
         metavar=row.metavar,
-        help=row.help.replace("{checks}", ", ".join(CHECKS)) + shown,
+        help=help_of(row),
         show_default=False,
     )
     return inspect.Parameter(

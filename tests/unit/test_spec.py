@@ -1,0 +1,248 @@
+"""What was asked: options as fields, sbatch's other options, values of arrays, changes."""
+
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpckit.errors import RequestError
+from hpckit.job.job import Job
+from hpckit.job.resolve import resolve
+from hpckit.job.script import RunPlace, header
+from hpckit.sbatch_words import merge_sbatch, read_sbatch
+from hpckit.sites import Site, read_site
+from hpckit.spec import (
+    OPTIONS,
+    JobSpec,
+    array_values,
+    option_values,
+    spec_from_record,
+    with_changes,
+    without,
+)
+from tests.pages import ROOT
+
+sys.path.insert(0, str(ROOT / "docs"))
+from make_options import PAGE, page
+
+PLACE = RunPlace(run_id="r", dir=Path("/runs/r"), cwd="/w")
+# sbatch(1) of Slurm 23.11: long options that hpckit leaves to the user.
+FREE = (
+    *("acctg-freq", "bb", "begin", "cluster-constraint", "comment", "contiguous", "container"),
+    *("core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot"),
+    *("distribution", "exclusive", "extra", "gpu-bind", "gpu-freq", "gres-flags", "hint", "hold"),
+    *("licenses", "mail-type", "mail-user", "mcs-label", "mem-bind", "mem-per-cpu", "mem-per-gpu"),
+    *("mincpus", "network", "nice", "no-kill", "nodefile", "nodelist", "overcommit"),
+    *("oversubscribe", "power", "prefer", "priority", "profile", "propagate", "reboot", "segment"),
+    *("sockets-per-node", "switches", "thread-spec", "threads-per-core", "time-min", "tmp"),
+    *("tres-bind", "wait-all-nodes", "wckey"),
+)
+
+
+def made(site: Site | None = None, **words: object) -> Job:
+    spec = JobSpec(target="serial", program=__file__, **option_values({"gpus": 0, **words}))
+    return resolve(spec, site or Site(name="box"), None, python="python")
+
+
+def lines(job: Job) -> list[str]:
+    return [
+        f"--{row['name']}" + ("" if row["value"] is None else f"={row['value']}")
+        for row in header(job, PLACE)
+    ]
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_options_of_sbatch_that_hpckit_has_no_word_for_are_lines(name: str) -> None:
+    assert lines(made(sbatch=[name]))[-1] == f"--{name}"
+    assert lines(made(sbatch=[f"{name}=a@b.c:1"]))[-1] == f"--{name}=a@b.c:1"
+
+
+OWNED = [str(row.sbatch) for row in OPTIONS.values() if row.sbatch]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *OWNED,
+        *(f"--{name}=1" for name in OWNED),
+        *("output=x", "outp=x", "error=x", "chdir=/", "wrap=id", "export=ALL", "parsable"),
+        *("gres=gpu:1", "gres=shard:1,gpu:1", "tres-per-task=gres/gpu:1", "ntasks=9", "clusters=b"),
+        *("requeue", "no-requeue", "signal=USR1", "array=0-9", "job-nam=x", "test-only"),
+    ],
+)
+def test_what_hpckit_writes_is_refused_with_what_to_use(text: str) -> None:
+    with pytest.raises(RequestError, match=r"hpckit (writes|asks for)"):
+        read_sbatch(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "=", "=x", "-", "a", "J=x", "Mail=x", "mail type", "mail-type=", "mail-type=a b"),
+        *("comment=$(id)", "comment=`id`", "comment=a;b", "comment=a\nb", "comment='x'"),
+        *("mail-type\n#SBATCH --uid=0", "com\\ment=x", "x=\x00", "--", "---hold", "comment=²"),
+    ],
+)
+def test_a_key_or_a_value_that_sbatch_could_misread_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="--sbatch"):
+        read_sbatch(text)
+    with pytest.raises(RequestError):
+        made(sbatch=[text])
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_any_text_is_refused_or_one_line(key: str, value: str) -> None:
+    try:
+        read_sbatch(f"{key}={value}")
+    except RequestError:
+        return
+    assert re.fullmatch(r"[\x21-\x7e]+", f"{key}{value}")
+
+
+def test_a_later_list_wins_key_by_key(tmp_path: Path) -> None:
+    assert merge_sbatch(("hold", "nice=1"), ("--nice=2", "mail-type=END")) == (
+        *("hold", "nice=2", "mail-type=END"),
+    )
+    file = tmp_path / "box.yaml"
+    file.write_text("description: d\ndefaults: {sbatch: [exclusive, nice=1], qos: low, time: 2h}\n")
+    site = read_site(file)
+    assert site.defaults == {"sbatch": ("exclusive", "nice=1"), "qos": "low", "time_min": 120}
+    job = made(site, sbatch={"nice": 5, "hold": None})
+    assert job.sbatch == ("exclusive", "nice=5", "hold")
+    assert {"--qos=low", "--time=02:00:00", "--exclusive", "--nice=5", "--hold"} < {*lines(job)}
+
+
+def test_words_in_python_and_in_a_shell_mean_the_same() -> None:
+    typed = {"gpus": "A100:4", "time": "1h30m", "set": ["lr=0.1"], "array": ["a=1,2"], "after": "7"}
+    given = {
+        "gpus": "A100:4",
+        "time": 90,
+        "set": {"lr": 0.1},
+        "array": {"a": [1, 2]},
+        "after": ["7"],
+    }
+    assert option_values(typed) == option_values(given)
+    assert option_values({"gpus": 4, "nodes": None}) == {"gpus": 4, "gpu_type": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"node": 1}, "no option 'node'. Did you mean 'nodes'"),
+        ({"nodes": "two"}, "--nodes"),
+        ({"nodes": True}, "--nodes"),
+        ({"gpus": 1.5}, "--gpus"),
+        ({"gpus": True}, "--gpus"),
+        ({"time": object()}, "Time"),
+        ({"array": 3}, "--array"),
+        ({"after": [7]}, "--after"),
+    ],
+)
+def test_a_wrong_word_or_type_is_named(words: dict[str, object], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        option_values(words)
+
+
+def test_values_come_from_a_file_line_by_line(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "values.txt").write_text("0.1\n\n  a b \nx,y\n@z\n")
+    monkeypatch.chdir(tmp_path)
+    [text] = option_values({"array": ["lr=@values.txt"]})["array"]
+    (tmp_path / "values.txt").write_text("another\n")  # what was asked stays what it was
+    assert array_values(text) == ("lr", ["0.1", "a b", "x,y", "@z"])
+    job = made(array=[text])
+    assert job.tasks == (("--lr", "0.1"), ("--lr", "a b"), ("--lr", "x,y"), ("--lr", "@z"))
+    for bad in ("lr=@gone.txt", "lr=@.", "lr=@"):
+        with pytest.raises(RequestError, match="cannot be read"):
+            option_values({"array": [bad]})
+    (tmp_path / "empty").write_text("\n \n")
+    with pytest.raises(RequestError, match="no line with a value"):
+        option_values({"array": ["lr=@empty"]})
+
+
+@given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=5))
+def test_values_of_an_array_come_back_whatever_they_hold(values: list[str]) -> None:
+    try:
+        [text] = option_values({"array": {"key": values}})["array"]
+    except RequestError:
+        assert any(value.endswith("\\") for value in values)
+        return
+    assert array_values(text) == ("key", values)
+
+
+def test_lists_are_paired_when_asked() -> None:
+    job = made(array=["a=1,2,3", "b=x,y,z"], zip=True)
+    assert job.task_settings == ({"a": "1", "b": "x"}, {"a": "2", "b": "y"}, {"a": "3", "b": "z"})
+    with pytest.raises(RequestError, match="equal length: a has 2, b has 1"):
+        made(array=["a=1,2", "b=x"], zip=True)
+    with pytest.raises(RequestError, match="there is none"):
+        made(zip=True)
+
+
+def test_a_request_is_changed_option_by_option_and_key_by_key() -> None:
+    spec = JobSpec(target="ddp", settings=("lr=1", "seed=2"), **option_values(
+        {"sbatch": ["hold", "nice=1"], "nodes": 2, "gpus": "A100:4", "sample_interval": 0}
+    ))  # fmt: skip
+    more = option_values({"set": ["lr=3"], "sbatch": ["nice=2"], "time": "1h"})
+    changed = with_changes(spec, more)
+    assert changed.settings == ("seed=2", "lr=3")
+    assert changed.sbatch == ("hold", "nice=2")
+    assert (changed.time_min, changed.nodes, changed.sample_interval_s) == (60, 2, 0)
+    less = without(changed, ["sbatch:hold", "gpus", "set:seed", "sample-interval", "--nodes"])
+    assert (less.sbatch, less.settings, less.nodes) == (("nice=2",), ("lr=3",), None)
+    assert (less.gpus, less.gpu_type, less.sample_interval_s) == (None, None, 10.0)
+    for word, said in (("qos", "did not ask"), ("sbatch:x", "did not ask"), ("gpu", "no option")):
+        with pytest.raises(RequestError, match=said):
+            without(changed, [word])
+
+
+def test_every_option_is_recorded_and_read_again() -> None:
+    words = {"sbatch": ["hold"], "array": ["a=1,2"], "zip": True, "time": "2h", "gpus": "T4:1"}
+    spec = JobSpec(target="ddp", program="x.py", **option_values(words))
+    assert spec_from_record({**asdict(spec)}) == spec
+    assert spec_from_record({"target": "ddp", "script": "old.py"}).program == "old.py"
+
+
+def test_the_page_of_options_is_made_of_the_fields() -> None:
+    assert PAGE.read_text() == page(), "make docs"
+
+
+NEW = 'licenses: str | None = _slurm_word("--licenses", "-L", help="As in a:2.", site=True)'
+
+
+def test_an_option_is_added_by_one_field(tmp_path: Path) -> None:
+    """In a copy of hpckit with one line more: typed, defaulted by a site, recorded, shown."""
+    shutil.copytree(ROOT / "hpckit", tmp_path / "hpckit", ignore=shutil.ignore_patterns("*.pyc"))
+    for name in ("templates", "workloads"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    source = tmp_path / "hpckit" / "spec.py"
+    text = source.read_text()
+    source.write_text(text.replace("    nodes: int | None", f"    {NEW}\n    nodes: int | None", 1))
+    here = tmp_path / "project"
+    (here / "templates" / "sites").mkdir(parents=True)
+    (here / "hpckit.yaml").write_text("name: p\ndescription: d\n")
+    site = here / "templates" / "sites" / "mine.yaml"
+    site.write_text("description: d\ndefaults: {licenses: site@s}\n")
+    (here / "job.py").touch()
+
+    def typed(*words: str) -> str:
+        run = [sys.executable, "-m", "hpckit", *words]
+        path = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+        said = subprocess.run(run, cwd=here, env=path, capture_output=True, text=True, check=False)
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+    submit = ("submit", "serial", "job.py", "--gpus", "0")
+    assert "#SBATCH --licenses=a:2" in typed(*submit, "-L", "a:2", "--dry-run")
+    assert "#SBATCH --licenses=site@s" in typed(*submit, "--site", "mine", "--dry-run")
+    assert "site@s" in typed("sites", "show", "mine")
+    typed(*submit, "-L", "a:2", "--executor", "local", "--wait", "--name", "x")
+    again = ("resubmit", "latest", "--dry-run", "--executor", "slurm")
+    assert "#SBATCH --licenses=a:2" in typed(*again)
+    assert "#SBATCH --licenses=b" in typed(*again, "--licenses", "b")
+    assert "licenses" not in typed(*again, "--unset", "licenses")
