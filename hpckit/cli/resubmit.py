@@ -69,7 +69,7 @@ def resubmit(
         say_note(again.whose)
     _say_differences(old, again.differences)
     if dry_run:
-        show_text(again.rendered.text)
+        show_text(again.submission.rendered.text)
     elif check:
         from hpckit.submission.check import check_with_slurm  # noqa: PLC0415  # seldom
 

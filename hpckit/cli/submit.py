@@ -20,7 +20,7 @@ from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.job.program import typed_program
 from hpckit.spec import JobSpec, option_values
-from hpckit.submission.model import Submission, render_script
+from hpckit.submission.model import Submission
 from hpckit.submission.prepare import prepare
 
 # Few scripts have options of these names.
@@ -98,7 +98,7 @@ def _say_swallowed(own_words: tuple[str, ...]) -> None:
 
 
 def _preview(submission: Submission, *, json: bool) -> None:
-    script = render_script(submission).text
+    script = submission.rendered.text
     say_job(submission)
     say_which_script(submission)
     if json:

@@ -10,7 +10,7 @@ from hpckit.lint import bash_errors, late_options
 from hpckit.sites import GENERIC, Site
 from hpckit.slurm.cluster import Partition
 from hpckit.submission.check import check_with_slurm
-from hpckit.submission.model import Submission, render_script
+from hpckit.submission.model import Submission
 from hpckit.text import format_minutes
 
 _INIT = "or run hpckit init again, if you have not edited the file"
@@ -163,7 +163,7 @@ def _clock(answer: Answer, now: float) -> Check:
 
 def script_checks(submission: Submission) -> Iterator[Check]:
     """Render a small job, read it with bash, and ask `sbatch --test-only`: nothing is submitted."""
-    rendered = render_script(submission)
+    rendered = submission.rendered
     template = rendered.templates[0].path
     faults = [*late_options(rendered.text), *bash_errors(rendered.text)]
     for line, message in faults:

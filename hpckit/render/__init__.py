@@ -5,7 +5,13 @@ An author who writes quotes round an expression would undo that (`"{{ x }}"` let
 such a template is refused when it is loaded.
 """
 
-from hpckit.render.loader import find_template, list_templates, read_template, template_record
+from hpckit.render.loader import (
+    find_template,
+    list_templates,
+    read_template,
+    spellings,
+    template_record,
+)
 from hpckit.render.rendering import Rendered, render, template_faults
 
 __all__ = [
@@ -14,6 +20,7 @@ __all__ = [
     "list_templates",
     "read_template",
     "render",
+    "spellings",
     "template_faults",
     "template_record",
 ]

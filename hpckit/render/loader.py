@@ -1,6 +1,6 @@
 """Templates on the search path: listing, finding, reading, and Jinja's way to ask for one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,8 +24,16 @@ def find_template(name: str, collections: tuple[Collection, ...]) -> Found:
     Raises:
         TemplateError: there is no such template.
     """
-    known = list_templates(collections)
-    for candidate in (name, f"slurm/{name}.sh.j2", f"{name}.sh.j2"):
+    return _find(name, list_templates(collections))
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """Return the full names that a template's name may stand for, in the order they are tried."""
+    return (name, f"slurm/{name}.sh.j2", f"{name}.sh.j2")
+
+
+def _find(name: str, known: Mapping[str, Found]) -> Found:
+    for candidate in spellings(name):
         if candidate in known:
             return known[candidate]
     short = [key.removeprefix("slurm/").removesuffix(".sh.j2") for key in known]
@@ -44,6 +52,17 @@ class Loader:
 
     collections: tuple[Collection, ...]
     used: dict[str, Found] = field(default_factory=dict)
+    _listed: dict[int, dict[str, Found]] = field(default_factory=dict)
+
+    def find(self, name: str) -> Found:
+        """Return the template `name`, as `find_template`."""
+        return _find(name, self.templates())
+
+    def templates(self, start: int = 0) -> dict[str, Found]:
+        """Return the templates of the path from a collection on; the folders are read once."""
+        if start not in self._listed:
+            self._listed[start] = list_templates(self.collections[start:])
+        return self._listed[start]
 
     def as_jinja(self) -> Any:  # noqa: ANN401
         """Return the loader as Jinja wants it."""
@@ -74,7 +93,7 @@ class Loader:
         if owner and owner not in names:
             raise TemplateError(f"Unknown collection {owner!r}. {nearest(owner, names)}")
         start = names.index(owner) if owner else 0
-        found = list_templates(self.collections[start:]).get(path)
+        found = self.templates(start).get(path)
         if found is None or (owner and found.collection.name != owner):
             return None
         source = read_template(found)

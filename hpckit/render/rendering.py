@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit.collections import Collection, Found
 from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
-from hpckit.render.loader import Loader, find_template, list_templates, read_template
+from hpckit.render.loader import Loader, list_templates, read_template
 from hpckit.render.sandbox import make_environment
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def render(
     loader = Loader(collections)
     environment = make_environment(loader)
     files = add_marks(environment) if trace else []
-    found = find_template(name, collections)
+    found = loader.find(name)
     try:
         template = environment.get_template(found.name)
         text = "".join(template.generate(dict(context)))

@@ -12,7 +12,7 @@ from hpckit.schedulers.slurm.sbatch import refused
 from hpckit.shell import which
 from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience
-from hpckit.submission.model import Submission, render_script
+from hpckit.submission.model import Submission
 from hpckit.text import format_minutes
 
 
@@ -27,7 +27,7 @@ def check_with_slurm(submission: Submission) -> str:
         raise RequestError(
             f"--check asks Slurm, but this run is for this machine: {_why_local(submission)}."
         )
-    rendered = render_script(submission)
+    rendered = submission.rendered
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.sh"
         path.write_text(rendered.text, encoding="utf-8")

@@ -1,6 +1,7 @@
 """What is about to be submitted, and its script. What submits it a dry run need not import."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from hpckit.collections import Collection, Found, Unusable
 from hpckit.errors import ConfigError
@@ -11,7 +12,7 @@ from hpckit.render import Rendered
 from hpckit.spec import JobSpec
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Submission:
     """What is about to be submitted, and what its record will say."""
 
@@ -23,18 +24,18 @@ class Submission:
     site: Found | None = None
     after_dirs: tuple[str, ...] = ()
 
+    @cached_property
+    def rendered(self) -> Rendered:
+        """The job script, rendered once: what is shown, checked and submitted is the same.
 
-def render_script(submission: Submission) -> Rendered:
-    """Render the job script.
-
-    Raises:
-        TemplateError: the template is missing or wrong. ConfigError: part of it would come from a
-            collection that cannot be used now.
-    """
-    rendered = make_script(submission.job, submission.place, submission.collections)
-    names = frozenset(f"templates/{found.name}" for found in rendered.templates)
-    refuse_unusable(submission.unusable, names, submission.spec)
-    return rendered
+        Raises:
+            TemplateError: the template is missing or wrong. ConfigError: part of it would come from
+                a collection that cannot be used now.
+        """
+        rendered = make_script(self.job, self.place, self.collections)
+        names = frozenset(f"templates/{found.name}" for found in rendered.templates)
+        refuse_unusable(self.unusable, names, self.spec)
+        return rendered
 
 
 def refuse_unusable(unusable: tuple[Unusable, ...], names: frozenset[str], spec: JobSpec) -> None:

@@ -18,6 +18,7 @@ from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.launchers import named_launcher
 from hpckit.paths import here
+from hpckit.render import spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
@@ -86,11 +87,10 @@ def prepare(
 
 def _asked_for(spec: JobSpec) -> frozenset[str]:
     """Return the files that a request names, by their paths in a collection."""
-    template = spec.template
-    names = {f"templates/{template}", f"templates/slurm/{template}.sh.j2"}
+    names = {f"templates/{name}" for name in spellings(spec.template)}
     if spec.of_workload:
-        spellings = (spec.target.replace("_", "-"), spec.target.replace("-", "_"))
-        names |= {f"workloads/{name}/workload.yaml" for name in (spec.target, *spellings)}
+        others = (spec.target.replace("_", "-"), spec.target.replace("-", "_"))
+        names |= {f"workloads/{name}/workload.yaml" for name in (spec.target, *others)}
     if spec.site:
         names.add(f"templates/sites/{spec.site}.yaml")
     return frozenset(names)

@@ -15,7 +15,7 @@ from hpckit.render import Rendered
 from hpckit.runs import Run
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.compare import differences
-from hpckit.submission.model import Submission, render_script
+from hpckit.submission.model import Submission
 from hpckit.submission.prepare import prepare
 from hpckit.submission.record import make_record
 
@@ -30,7 +30,6 @@ class Again:
     """
 
     submission: Submission
-    rendered: Rendered
     differences: tuple[str, ...]
     whose: str = ""
 
@@ -62,7 +61,7 @@ def asked_again(
     try:
         with standing_in(Path(old.record["cwd"])):
             submission = prepare(spec, root or old.dir.parent, preview=preview, tell=tell)
-            rendered = render_script(submission)
+            rendered = submission.rendered
     except OSError as error:
         raise OutsideError(
             f"The run was submitted from {old.record['cwd']}, but this folder cannot be entered: "
@@ -70,7 +69,6 @@ def asked_again(
         ) from error
     return Again(
         submission=submission,
-        rendered=rendered,
         differences=tuple(differences(old.record, make_record(submission, rendered))),
         whose="" if old.mine else _whose(old, rendered),
     )

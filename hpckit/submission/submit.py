@@ -29,7 +29,7 @@ from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
 from hpckit.submission.in_job import Payload
 from hpckit.submission.interrupts import Interrupts, interrupts
-from hpckit.submission.model import Submission, render_script
+from hpckit.submission.model import Submission
 from hpckit.submission.record import task_records
 
 
@@ -52,7 +52,7 @@ def submit(
         not say whether it took the job; all that is needed to go on is kept.
     """
     job, base = submission.job, submission.place.dir
-    rendered = render_script(submission)
+    rendered = submission.rendered
     tasks = [_task(submission, index) for index in range(len(job.tasks))]
     _refuse_long(tasks)
     _refuse_patterns(base, job.executor)

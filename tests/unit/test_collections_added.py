@@ -177,8 +177,9 @@ def test_a_vanished_folder_breaks_nothing_else(here: Path, lab: Path, cli: Cli) 
     shutil.rmtree(lab)
     for words in ("collections list", "templates list", "submit ddp --dry-run", "workloads list"):
         assert cli(*words.split()).status == 0, words
-    answer = cli("submit", "ddp", "--template", "only", "--dry-run")
-    assert (answer.status, "templates/slurm/only.sh.j2 may come" in answer.err) == (2, True)
+    for word in ("only", "slurm/only", "slurm/only.sh.j2"):
+        answer = cli("submit", "ddp", "--template", word, "--dry-run")
+        assert (answer.status, "templates/slurm/only.sh.j2 may come" in answer.err) == (2, True)
     assert cli("collections", "remove", "lab").status == 0
     assert names(cli) == [("built-in", "built-in", "ok")]
 

@@ -1,4 +1,6 @@
+import json
 import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from hpckit.collections import Collection
 from hpckit.errors import TemplateError
 from hpckit.quoting import ShellCode, shell_word
 from hpckit.render import find_template, list_templates, render
+from tests.conftest import write_files
 from tests.unit.made import BUILTIN, collection
 
 hypothesis_here = settings(
@@ -300,3 +303,33 @@ def test_a_template_cannot_leave_its_sandbox(tmp_path: Path, source: str) -> Non
 
 def test_values_are_not_changed_by_html_rules(tmp_path: Path) -> None:
     assert rendered(tmp_path, "{{ x }}", x="a&b<c>") == "'a&b<c>'"
+
+
+COUNTED = """
+import collections, json, sys
+from pathlib import Path
+seen = collections.Counter()
+def count(event, args):
+    if event in ("open", "os.scandir", "os.listdir") and isinstance(args[0], (str, Path)):
+        seen[str(args[0])] += str(args[0]).startswith(sys.argv[1])
+from hpckit.collections.search import describe
+from hpckit.render import render
+lab = describe(Path(sys.argv[1]), "group")
+import jinja2
+sys.addaudithook(count)
+text = render("all", {}, (lab,)).text
+print(json.dumps([text, {path: n for path, n in seen.items() if n}]))
+"""
+
+
+def test_a_rendering_reads_each_folder_and_each_template_once(tmp_path: Path) -> None:
+    parts = {f"templates/parts/{n}.sh.j2": f"part {n}\n" for n in range(5)}
+    body = "".join(f'{{% include "parts/{n}.sh.j2" %}}\n' for n in (*range(5), *range(5)))
+    write_files(tmp_path, {"templates/slurm/all.sh.j2": body, **parts})
+    ran = subprocess.run(
+        [sys.executable, "-c", COUNTED, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    text, seen = json.loads(ran.stdout)
+    assert text.count("part 4") == 2
+    assert max(seen.values()) == 1, seen
+    assert len([path for path in seen if path.endswith(".j2")]) == 6
