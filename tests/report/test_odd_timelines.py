@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpckit.report import gather
+from hpckit.report import job_samples
 from hpckit.report.terminal import energy
 from hpckit.stats.js1 import encode
 from hpckit.stats.samples.columns import read_columns
@@ -239,14 +239,14 @@ def test_a_file_that_vanishes_while_it_is_read_is_named(
     stats: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = samples(1, [BUSY * HOUR * 2])
-    real = gather.read_columns
+    real = job_samples.read_columns
 
     def read_once(*words: Any, **more: Any) -> Any:
         found = real(*words, **more)
         path.unlink()
         return found
 
-    monkeypatch.setattr(gather, "read_columns", read_once)
+    monkeypatch.setattr(job_samples, "read_columns", read_once)
     assert "unreadable" in {note["code"] for note in stats([job(1)], 1)["notes"]}
 
 

@@ -18,29 +18,14 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
     `starts` are the attempts' by restart, in epoch seconds.
     """
     last = tallies[-1]
-    # A GPU that an earlier attempt held has no first use and no end in the newest.
-    first_use_us, idle_tail_us = (
-        (last.first_use_us, last.idle_tail_us) if last.restart == max(starts) else (None, None)
-    )
     due_us, read_us = (sum(getattr(t, name) for t in tallies) for name in ("due_us", "read_us"))
-    used = _if_enough(add(tally.used for tally in tallies), read_us)
-    utilization = mean(used, 0.1)
     figures: dict[str, Any] = {
         metric.figure or metric.name: figure(
             metric, (tally.sums[metric.name] for tally in tallies), read_us=read_us, due_us=due_us
         )
         for metric in (POWER, *METRICS)
     }
-    energy, energy_us = add_known(t.energy_mj for t in tallies), sum(t.energy_us for t in tallies)
-    idle = add_known(tally.idle_us for tally in tallies) if used else None
-    whole = used is not None and enough_of(used[0], due_us)
-    seen = sum(tally.memory_us for tally in tallies)
-    peak = most(tally.memory_peak for tally in tallies) if enough_of(seen, read_us) else None
-    total_bytes = last.info.memory_total_bytes
-    # Samples reach a little over the edges of an attempt, and into time it was suspended.
-    held = min(due_us / used[0], 1.0) if used else None
-    hours = used[0] * held / 3.6e9 if used and held is not None else None
-    sm, power = figures.get("sm_active_percent"), figures.pop(POWER.name)
+    power = figures.pop(POWER.name)
     throttling = sum((tally.throttling for tally in tallies), Throttling())
     lost = next((t for t in reversed(tallies) if t.loss), None)
     return GpuUse(
@@ -50,44 +35,86 @@ def gpu_use(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> GpuUse:
         name=last.info.name,
         mig=last.info.mig_parent is not None,
         covered_percent=percent_of(read_us, due_us),
-        utilization_percent=utilization,
-        utilization_peak_percent=scaled(most(tally.peak_permille for tally in tallies), 0.1),
         utilization_source=last.source,
-        utilization_error_percent=_spot_error(utilization, tallies),
-        idle_percent=idle / used[0] * 100 if idle is not None and used else None,
-        memory_used_percent=peak / total_bytes * 100 if peak is not None and total_bytes else None,
-        memory_peak_bytes=peak,
-        memory_total_bytes=total_bytes,
-        power_watts_mean=energy * 1e3 / energy_us
-        if energy is not None and energy_us and enough_of(energy_us, read_us)
-        else power,
-        energy_joules=scaled(energy, 1e-3) if enough_of(energy_us, due_us) else None,
-        hours=hours,
-        idle_hours=idle / used[0] * hours
-        if whole and idle is not None and used and hours is not None
-        else None,
-        first_use_s=scaled(first_use_us, 1e-6),
-        idle_tail_s=scaled(idle_tail_us, 1e-6),
-        longest_idle_s=scaled(most(tally.longest_idle_us for tally in tallies), 1e-6),
-        memory_held_idle_s=scaled(add_known(tally.held_idle_us for tally in tallies), 1e-6 * held)
-        if whole and held is not None
-        else None,
-        busy_sm_percent=sm / utilization * 100 if sm is not None and utilization else None,
-        busy_hours=hours * utilization / 100
-        if hours is not None and utilization is not None
-        else None,
         throttled_percent=throttling.percent,
         throttle_reasons=throttling.reasons,
         ecc_uncorrected=most(tally.ecc_uncorrected for tally in tallies),
         confidence=last.confidence,
-        **_loss(lost, starts),
-        **figures,
         stalls=max(
             (tally.stalls for tally in tallies if tally.stalls),
             key=lambda stalls: stalls.count,
             default=None,
         ),
+        **_utilization(tallies, read_us, due_us, figures.get("sm_active_percent")),
+        **_memory(tallies, read_us),
+        **_energy(tallies, read_us, due_us, power),
+        **_moments(tallies, starts),
+        **_loss(lost, starts),
+        **figures,
     )
+
+
+def _utilization(
+    tallies: Sequence[GpuTally], read_us: float, due_us: float, sm: float | None
+) -> dict[str, Any]:
+    """Return what is made of utilization; `sm` is the SM activity in percent."""
+    used = _if_enough(add(tally.used for tally in tallies), read_us)
+    percent = mean(used, 0.1)
+    found: dict[str, Any] = {
+        "utilization_percent": percent,
+        "utilization_peak_percent": scaled(most(tally.peak_permille for tally in tallies), 0.1),
+        "utilization_error_percent": _spot_error(percent, tallies),
+    }
+    if used is None or percent is None:
+        return found
+    # Samples reach a little over the edges of an attempt, and into time it was suspended.
+    held = min(due_us / used[0], 1.0)
+    hours = used[0] * held / 3.6e9
+    found |= {
+        "hours": hours,
+        "busy_hours": hours * percent / 100,
+        "busy_sm_percent": sm / percent * 100 if sm is not None and percent else None,
+    }
+    idle = add_known(tally.idle_us for tally in tallies)
+    if idle is not None:
+        found["idle_percent"] = idle / used[0] * 100
+    if enough_of(used[0], due_us):
+        held_idle = add_known(tally.held_idle_us for tally in tallies)
+        found["idle_hours"] = None if idle is None else idle / used[0] * hours
+        found["memory_held_idle_s"] = scaled(held_idle, 1e-6 * held)
+    return found
+
+
+def _memory(tallies: Sequence[GpuTally], read_us: float) -> dict[str, Any]:
+    whole = tallies[-1].info.memory_total_bytes
+    seen_us = sum(tally.memory_us for tally in tallies)
+    peak = most(tally.memory_peak for tally in tallies) if enough_of(seen_us, read_us) else None
+    return {
+        "memory_used_percent": peak / whole * 100 if peak is not None and whole else None,
+        "memory_peak_bytes": peak,
+        "memory_total_bytes": whole,
+    }
+
+
+def _energy(
+    tallies: Sequence[GpuTally], read_us: float, due_us: float, power: float | None
+) -> dict[str, Any]:
+    """Return energy and mean power by the counter; `power` is that of the samples, in watts."""
+    energy, seen_us = add_known(t.energy_mj for t in tallies), sum(t.energy_us for t in tallies)
+    if energy is not None and seen_us and enough_of(seen_us, read_us):
+        power = energy * 1e3 / seen_us
+    joules = scaled(energy, 1e-3) if enough_of(seen_us, due_us) else None
+    return {"power_watts_mean": power, "energy_joules": joules}
+
+
+def _moments(tallies: Sequence[GpuTally], starts: Mapping[int, float]) -> dict[str, Any]:
+    """Return first use and pauses; a GPU of an earlier attempt has no first use in the newest."""
+    last = tallies[-1]
+    found = {"longest_idle_s": scaled(most(tally.longest_idle_us for tally in tallies), 1e-6)}
+    if last.restart == max(starts):
+        found["first_use_s"] = scaled(last.first_use_us, 1e-6)
+        found["idle_tail_s"] = scaled(last.idle_tail_us, 1e-6)
+    return found
 
 
 def _if_enough(known: Sum | None, read_us: float) -> Sum | None:
