@@ -1,4 +1,4 @@
-"""`hpckit submit`: a workload, or one's own script under a strategy."""
+"""`hpckit submit`: a workload, or one's own program under a strategy."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

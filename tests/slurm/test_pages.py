@@ -164,5 +164,6 @@ SAYS = {
         "rank 1 of 2: loss",
     ),
     "docs/collections.md": ("COMPLETED", "lab-hello", "+Ask Alice."),
+    "docs/programs.md": ("COMPLETED", "rank 0 of 2 on c1", "rank 1 of 2 on c2"),
     "docs/new-cluster.md": ("box.yaml: written", "ok   sbatch answers"),
 }

@@ -1,0 +1,49 @@
+"""`accelerate launch` under hpckit: one task on each node, told where the others are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.clients.page import read_page
+from tests.clients.test_clients import Shell, logs
+from tests.slurmbox.fixture import Slurm
+
+pytestmark = [pytest.mark.slurm, pytest.mark.clients, pytest.mark.timeout(300)]
+# The node's number and the first node's name are known on the node alone.
+LAUNCH = (
+    "accelerate launch --multi_gpu --num_machines 2 --machine_rank $NODE_RANK --num_processes 2 "
+    "--main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT --mixed_precision no "
+    "--dynamo_backend no accelerate_train.py"
+)
+ENDS = """\
+import os, sys
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+if os.environ["NODE_RANK"] == "1":
+    sys.exit(3) if sys.argv[2] == "3" else os.kill(os.getpid(), 11)
+import time
+time.sleep(600)
+"""
+
+
+def test_accelerate_launch_on_two_nodes(slurm: Slurm, client_venv: Path, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, slurm.env | {"ACCELERATE_USE_CPU": "1"})
+    (tmp_path / "accelerate_train.py").write_text(read_page()["accelerate_train.py"].text)
+    (tmp_path / "launch.sh").write_text(f"exec {LAUNCH}\n")
+    (tmp_path / "ends.py").write_text(ENDS)
+    each = f"--nodes 2 --tasks-per-node 1 --gpus 0 --sample-interval 1 --env {client_venv}"
+    whole = json.loads(shell.type(f"hpckit submit serial launch.sh {each} --json").stdout)
+    line = f"{each} --array how=3,segv --json -- launch --cpu --num_processes 1 ends.py"
+    ends = json.loads(shell.type(f"hpckit submit serial accelerate {line}").stdout)["jobs"]
+    ended = shell.type(f"hpckit wait {whole['job_id']}")
+    assert ended.returncode == 0, ended.stdout + ended.stderr + logs(tmp_path)
+    said = [Path(whole["run_dir"], "logs", f"{rank}.out").read_text() for rank in (0, 1)]
+    assert "rank 0 of 2: weight " in said[0]
+    assert said[1] == said[0].replace("rank 0", "rank 1")
+    samples = {path.name[:2] for path in Path(whole["run_dir"], "samples").iterdir()}
+    assert samples == {"c1", "c2"}
+    for job, how in zip(ends, ("exit status 3", "SIGSEGV"), strict=True):
+        assert shell.type(f"hpckit wait {job['job_id']}").returncode == 1
+        report = shell.type(f"hpckit logs {job['job_id']} --errors").stdout
+        assert report.startswith("rank 1 on c2 failed first, exit status 1, "), report
+        assert how in report, report
