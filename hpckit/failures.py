@@ -36,11 +36,14 @@ def error_report(run: Run, ranks: Sequence[RankRecord], state: JobState) -> str:
 def _terms(run: Run) -> dict[str, str]:
     """Return what hints say of a run, in its own words."""
     plan, command = run.record["plan"], run.record["command"]
+    # See `ProgramKind`: another program starts the Python that it finds. Older runs had no others.
+    kind = (run.record.get("program") or {}).get("kind", "python")
+    by_python = kind in ("python", "module")
     return {
         "job_id": run.job_id,
         "cwd": str(run.record["cwd"]),
         "environment": str(plan.get("environment") or "none"),
-        "python": str(command[0]) if command else "python",
+        "python": str(command[0]) if command and by_python else "the first python on PATH",
     }
 
 

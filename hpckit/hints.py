@@ -111,6 +111,24 @@ HINTS = (
         "-- --name value",
     ),
     _hint(
+        "shared library",
+        r"error while loading shared libraries: ([\w.+-]+): cannot open shared object file",
+        "the program needs {0}, which is not on this node. Load the modules that the program was "
+        "compiled with: --env module:NAME, or environments: in the site's YAML",
+    ),
+    _hint(
+        "newer C library",
+        r"version `(GLIBC(?:XX)?_[\d.]+)' not found",
+        "the program was compiled on a newer system than this node's ({0}). Compile it on a node "
+        "of this partition, or with the compiler of a module that you load in the job, too",
+    ),
+    _hint(
+        "other processor",
+        r"killed by SIGILL\b|Illegal instruction",
+        "the program was compiled for a newer processor than this node has. Compile it on such a "
+        "node, or without -march=native; or choose nodes with --constraint",
+    ),
+    _hint(
         "missing file",
         r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?!/)([^'\n]+)'",
         "the job runs in {cwd}, where you submitted it, and '{0}' is not there. Give the whole "

@@ -223,7 +223,7 @@ class RankProcess:
                     new_session=True,
                     # MPI's PMI hands ranks an open descriptor (PMI_FD); Python's own are closed.
                     close_fds=False,
-                    prepare=prepare_warned_script if self.task.max_requeues else prepare_script,
+                    prepare=prepare_warned_script if self._is_surprised() else prepare_script,
                 )
             except CommandError as error:
                 self._no_start = f"hpckit: {why_not(argv, environ, error)}"
@@ -238,6 +238,14 @@ class RankProcess:
                 return self._watch(child, line, stderr)
             finally:
                 stop_all([child], grace_s=0)  # what the script left running ends with it
+
+    def _is_surprised(self) -> bool:
+        """Say whether the warning before a requeue could kill a script that never heard of it.
+
+        A shell cannot trap a signal that was ignored when it began.
+        """
+        shell_traps = self.task.handles_stop_signal and not self.task.by_python
+        return self.task.max_requeues > 0 and not shell_traps
 
     def _watch(self, child: "Popen[bytes]", line: EndLine, stderr: IO[bytes]) -> int:
         """Wait for the script's end; return its status, which an MPI script tells beforehand."""

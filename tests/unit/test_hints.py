@@ -38,6 +38,10 @@ SAID = [
      "EADDRINUSE, message: address already in use"),
     ("port in use", TRACE + "OSError: [Errno 98] Address already in use"),
     ("host memory", f"killed by SIGKILL\n{OUT_OF_MEMORY}"),
+    ("shared library", "./a.out: error while loading shared libraries: libmpi.so.40: cannot open "
+     "shared object file: No such file or directory"),
+    ("newer C library", "./a.out: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by"),
+    ("other processor", "rank 0 on n1: killed by SIGILL"),
     ("host memory", TRACE + "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 PiB"),
     ("host memory", TRACE + "MemoryError"),
     ("host memory", "rank 2 on n1 failed first, exit status 137 (out of memory), 9.0 s after its"),

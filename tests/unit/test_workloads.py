@@ -1,4 +1,5 @@
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,23 @@ def test_a_workload_file_is_read_whole(here: Path) -> None:
     assert work.script == here / "workloads" / "my-work" / "run.py"
     assert work.handles_stop_signal
     assert list(work.parameters) == ["batch-size", "lr", "mode", "dry", "out"]
+
+
+def test_a_workload_may_start_any_program(here: Path, cli: Callable[..., Answer]) -> None:
+    head = "description: d\nstrategy: mpi\nparameters: {t: {type: float, default: 3, help: h}}\n"
+    files = {
+        "workloads/melt/workload.yaml": f"{head}program: run.sh\n",
+        "workloads/melt/run.sh": "lmp $*\n",
+        "workloads/word/workload.yaml": f"{head}program: lmp\n",
+    }
+    write_files(here, files)
+    said = cli("submit", "melt", "--set", "t=2", "--dry-run")
+    assert f"#   bash {here}/workloads/melt/run.sh --t 2.0\n" in said.out
+    assert "#   lmp --t 3\n" in cli("submit", "word", "--dry-run").out
+    shown = json.loads(cli("workloads", "show", "word", "--json").out)
+    assert (shown["script"], shown["program"]) == (None, "lmp")
+    assert "  program   lmp\n" in cli("workloads", "show", "word").out
+    assert "melt" in cli("workloads", "list").out
 
 
 @pytest.mark.parametrize("name", ["my-work", "my_work"])
