@@ -14,7 +14,7 @@ import pytest
 from hpckit import __version__
 from hpckit.errors import JobError
 from hpckit.hints import hints
-from hpckit.payload import rank, rendezvous, supervisor
+from hpckit.payload import rank, recorder, rendezvous, supervisor
 from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
@@ -377,7 +377,7 @@ def test_a_kill_for_want_of_memory_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, code: int, error: str | None
 ) -> None:
     kills = iter([2, 3])
-    monkeypatch.setattr(rank, "oom_kills", lambda: next(kills))
+    monkeypatch.setattr(recorder, "oom_kills", lambda: next(kills))
     process = one_rank(tmp_path, sys.executable, "-c", script)
     assert process.run() == code
     (record,) = read_ranks(tmp_path)
@@ -396,7 +396,7 @@ def test_what_a_rank_raised_before_it_hung_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: float, known: bool
 ) -> None:
     """Its traceback just before the signal may be the signal's doing: that is not believed."""
-    monkeypatch.setattr(rank, "_QUIET_S", quiet_s)
+    monkeypatch.setattr(recorder, "_QUIET_S", quiet_s)
     process = one_rank(tmp_path, sys.executable, "-c", HANGS)
 
     def end() -> None:
@@ -454,7 +454,7 @@ def test_an_end_that_cannot_be_written_is_no_good_end(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_rank(folder, record)
 
-    monkeypatch.setattr(rank, "write_rank", write)
+    monkeypatch.setattr(recorder, "write_rank", write)
     place = RankPlacement(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
     task = Task(run_dir=str(tmp_path), run_id="r", executor="slurm", launcher="srun", nodes=1,
                 tasks_per_node=1, command=(sys.executable, "-c", ""), python=("p",),

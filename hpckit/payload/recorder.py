@@ -1,0 +1,172 @@
+"""What is written down of one rank: its logs, that it has begun, and how and why it has ended."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from hpckit.errors import JobError
+from hpckit.logs import JOB_LOG
+from hpckit.payload.environment import restart_count
+from hpckit.payload.task import Task
+from hpckit.rank_variables import RankPlacement
+from hpckit.ranks import RankRecord, write_rank
+from hpckit.runs import FOLDER_MODE, open_to_write
+from hpckit.tracebacks import (
+    HANGS_AT_END,
+    OUT_OF_MEMORY,
+    last_error,
+    last_words,
+    says_why,
+    signal_error,
+    silent_error,
+)
+
+# A script that wrote an error, and nothing for so long until it was ended, did not work any more.
+# What it writes because of the signal is younger, also by the clock of a file server.
+_QUIET_S = 20.0
+
+
+class Recorder:
+    """Writes the record of one rank; its process says what it finds out on the way.
+
+    Attributes:
+        stopped_by: the signal by which hpckit, Slurm or the user ended the script.
+        no_start: why the program did not start.
+        met: whether the script has met other ranks, by its own account.
+        hangs: whether it was done, but for Python's own end, long before that.
+        alone: its slurmstepd was killed.
+    """
+
+    def __init__(self, task: Task, place: RankPlacement) -> None:
+        self.task = task
+        self.place = place
+        self.stopped_by: int | None = None
+        self.no_start: str | None = None
+        self.met: bool | None = None
+        self.hangs = False
+        self.alone = False
+        self._record: RankRecord | None = None
+        self._starts = {"out": 0, "err": 0}
+        self._failed_before: str | None = None
+        self._oom_kills = oom_kills()
+
+    @contextmanager
+    def logs(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        """Open stdout's and stderr's log, in which an earlier attempt may have written.
+
+        Raises:
+            JobError: something cannot be written: these, or the record meanwhile.
+        """
+        try:
+            with self._open_log("out") as stdout, self._open_log("err") as stderr:
+                self._starts = {"out": stdout.tell(), "err": stderr.tell()}
+                yield stdout, stderr
+        except OSError as error:
+            raise JobError(
+                f"rank {self.place.rank} on {socket.gethostname()} cannot write to "
+                f"{self.task.folder}: {error.strerror}. The rank's end is not recorded."
+            ) from error
+
+    def _open_log(self, end: str) -> IO[bytes]:
+        path = self._log(end)
+        path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        return open_to_write(path, "ab")
+
+    def _log(self, end: str) -> Path:
+        return self.task.folder / "logs" / f"{self.place.rank}.{end}"
+
+    def begin(self, device: str) -> None:
+        """Write down that this rank begins."""
+        self._write(
+            RankRecord(
+                rank=self.place.rank,
+                restart=restart_count(),
+                host=socket.gethostname(),
+                device=device,
+                pid=os.getpid(),
+                started=time.time(),
+                log_start=_size(self.task.folder / JOB_LOG),
+            )
+        )
+
+    def started(self, pid: int) -> None:
+        """Write down which process the script is."""
+        if self._record:
+            self._write(replace(self._record, pid=pid))
+
+    def stopped(self, signum: int) -> None:
+        """Keep in mind by which signal the script is ended, and whether it had failed before."""
+        if self.stopped_by is None:
+            logs = self._log("err"), self._log("out")
+            self._failed_before = silent_error(*logs, self._starts["err"], _QUIET_S)
+        self.stopped_by = signum
+
+    def finish(self, code: int, *, by_signal: bool) -> None:
+        """Write this rank's end down, unless that has been done.
+
+        Args:
+            code: the exit status as a shell gives it.
+            by_signal: whether a signal has ended the script, and it has not chosen that status.
+        """
+        if self._record is None or self._record.ended is not None:
+            return
+        error = last_error(self._log("err"), self._starts["err"]) if code else None
+        words = None if error and says_why(error) else self._last_words(code)
+        self._write(
+            replace(
+                self._record,
+                ended=time.time(),
+                exit_code=code,
+                met=self.met,
+                error=self._why(code, error, by_signal=by_signal),
+                last_words=words,
+                consequence=self.stopped_by is not None and not self.alone,
+            )
+        )
+
+    def _why(self, code: int, error: str | None, *, by_signal: bool) -> str | None:
+        """Return why the rank has ended; `error` is the last that it wrote on stderr."""
+        if self.alone:
+            return "its slurmstepd was killed, so nothing else could end this rank"
+        if self.stopped_by and code:
+            ended = f"ended by {signal.Signals(self.stopped_by).name}"
+            if self._failed_before:
+                return f"{ended}; before that it wrote:\n{self._failed_before}"
+            return f"{ended}\n{HANGS_AT_END}" if self.hangs else ended
+        if code > 128:
+            error = signal_error(code, error, by_signal=by_signal)
+        error = self.no_start or error
+        if code and (oom_kills() or 0) > (self._oom_kills or 0):
+            error = f"{error}\n{OUT_OF_MEMORY}" if error else OUT_OF_MEMORY
+        return error
+
+    def _last_words(self, code: int) -> str | None:
+        """Return the last lines of a rank that failed without saying why."""
+        if not code or self.stopped_by or self.no_start:
+            return None
+        return last_words(*((self._log(end), self._starts[end]) for end in ("err", "out")))
+
+    def _write(self, record: RankRecord) -> None:
+        self._record = record
+        write_rank(self.task.folder, record)
+
+
+def oom_kills() -> int | None:
+    """Return how many processes of this job the kernel has killed on this node; None: not known."""
+    from hpckit.stats.sampler.node import find_cgroup  # noqa: PLC0415  # not before a rank's start
+
+    cgroup = find_cgroup()
+    return cgroup.read().oom_kills if cgroup else None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a group's own template may write its log elsewhere
+        return 0
