@@ -48,7 +48,7 @@ def _terms(run: Run) -> dict[str, str]:
 
 
 def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> Cause | None:
-    if run.executor == "local" and state is JobState.NODE_FAIL:
+    if run.scheduler.one_machine and state is JobState.NODE_FAIL:
         state = JobState.FAILED  # this machine is there; the run's controller is not
     launcher = recorded_launcher(run.record["plan"]["launcher"])
     ranks_are_tasks = launcher is not None and launcher.ranks_are_tasks
@@ -57,7 +57,7 @@ def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         planned=run.ranks,
         state=state,
         facts=job_facts(log),
-        srun=run.executor == "slurm" and ranks_are_tasks,
+        srun=not run.scheduler.one_machine and ranks_are_tasks,
         full=no_room(run.dir) is not None,
     )
     return find_cause(known)

@@ -41,7 +41,10 @@ def index_path(environ: Mapping[str, str] = os.environ) -> Path:
 def add_to_index(runs: list[Run]) -> None:
     """Remember where runs are. A home directory that cannot be written costs only the shortcut."""
     lines = [
-        json.dumps({"job_id": run.job_id, "run_id": run.run_id, "dir": str(run.dir)})
+        json.dumps(
+            {"job_id": run.job_id, "run_id": run.run_id, "dir": str(run.dir)}
+            | ({"whole": run.whole} if run.whole != run.array_job_id else {})
+        )
         for run in runs
     ]
     path = index_path()
@@ -75,6 +78,14 @@ class _Entry:
     job_id: str
     run_id: str
     dir: str
+    whole: str | None = None
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """What may mean this run, or all tasks of its array."""
+        task = f"{self.whole}_{self.run_id.rpartition('_')[2]}"
+        parents = (_parent(self.job_id), _parent(self.run_id))
+        return (self.job_id, self.run_id, *parents, self.whole, task)
 
 
 def _indexed() -> list[_Entry]:
@@ -113,7 +124,7 @@ def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) ->
         newest = max(run.submitted_at for run in matches)
         # Slurm reuses ids after a while: tasks of one array were submitted together.
         found = [run for run in matches if run.submitted_at == newest]
-        bases = {_parent(run.run_id) for run in found if word not in (run.job_id, run.run_id)}
+        bases = {_parent(run.run_id) for run in found if word not in run.names}
         if damaged is not None:
             damaged += [row for row in broken if _parent(row.dir.name) in bases]
         return sorted(found, key=lambda run: run.task)
@@ -175,16 +186,12 @@ def _called(word: str, root: Path) -> tuple[list[Run], list[DamagedRun]]:
 def _names(run: Run, word: str) -> bool:
     base = _parent(run.run_id) if run.array_job_id else None
     if JOB_ID.fullmatch(word):  # no run of hpckit's is called so: somebody else's might be
-        return word in (run.job_id, run.array_job_id)
-    return word in (run.job_id, run.run_id, run.array_job_id, base)
+        return word in (*run.names, run.array_job_id, run.whole) and word != run.run_id
+    return word in (*run.names, run.array_job_id, base)
 
 
 def _from_index(word: str, broken: list[DamagedRun]) -> list[Run]:
-    entries = [
-        row
-        for row in _indexed()
-        if word in (row.job_id, row.run_id, _parent(row.job_id), _parent(row.run_id))
-    ]
+    entries = [row for row in _indexed() if word in row.names]
     found = [run for row in entries if (run := _still_there(row, broken)) and _names(run, word)]
     return list({run.dir: run for run in found}.values())
 

@@ -2,15 +2,19 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
+from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError
+from hpckit.schedulers.base import SCHEDULERS, find_scheduler
 from hpckit.values import Count, Moment, Within, Word, rebuild
 
 # Ten times the words of a process' arguments, which stand in a record three times.
 MAX_BYTES = 4 * 2**20
 # What a folder's name, and an id given to Slurm's programs, may be.
 _RUN_ID = re.compile(r"[\w][\w.-]{0,200}", re.ASCII)
+_SAFE_ID = re.compile(r"[A-Za-z0-9][\w.+-]{0,60}", re.ASCII)
+# Words that no run of hpckit's is called: somebody else's might be.
 JOB_ID = re.compile(r"\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}", re.ASCII)
 
 # Far above any cluster's nodes, ranks and GPUs: loops over them end.
@@ -44,6 +48,7 @@ class ArrayTask(TypedDict):
 
     job_id: str
     index: Size
+    whole: NotRequired[str]
 
 
 class Used(TypedDict):
@@ -74,7 +79,7 @@ class RunRecord(TypedDict):
 
     run_id: str
     job_id: str
-    executor: Literal["slurm", "local"]
+    executor: Word
     submitted_at: Moment
     name: Word
     cwd: str
@@ -97,14 +102,22 @@ def checked_record(found: object) -> Mapping[str, Any]:
     """Return a record whose values are what commands take them for, with all else that it holds.
 
     Raises:
-        DamagedFileError: it is none of hpckit's.
+        DamagedFileError: it is none of hpckit's. OutsideError: this hpckit does not know its
+        scheduler.
     """
     record: RunRecord = rebuild(RunRecord, found, newer=True)
     array = record.get("array")
-    for word in (record["job_id"], array["job_id"] if array else "0"):
-        if not JOB_ID.fullmatch(word):
+    whole = array.get("whole") if array else None
+    for word in (record["job_id"], array["job_id"] if array else "0", whole or "0"):
+        if not _SAFE_ID.fullmatch(word):
             raise DamagedFileError(f"{word[:80]!r} cannot be a job's id")
-    if is_slurm_id(record["job_id"]) != (record["executor"] == "slurm"):
+    if not SCHEDULERS.knows(record["executor"]):
+        raise OutsideError(
+            f"Run {record['run_id'][:80]!r} was submitted with --executor {record['executor']!r}, "
+            f"which this hpckit does not know; it knows {', '.join(SCHEDULERS)}. Install the "
+            "package that adds it, or use the hpckit that submitted the run."
+        )
+    if not find_scheduler(record["executor"]).job_id.fullmatch(record["job_id"]):
         raise DamagedFileError(f"{record['job_id']!r} is not a job id of {record['executor']}")
     if not _RUN_ID.fullmatch(record["run_id"]):
         raise DamagedFileError(f"{record['run_id'][:80]!r} cannot be a run's id")

@@ -13,6 +13,7 @@ from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideEr
 from hpckit.files import DamagedFileError, read_json, replace_file
 from hpckit.paths import is_there, typed_path, writers
 from hpckit.run_record import MAX_BYTES, checked_record
+from hpckit.schedulers.base import Scheduler, find_scheduler
 
 RECORD = "run.json"
 SCHEMA = 1
@@ -74,14 +75,31 @@ class Run:
 
     @property
     def executor(self) -> str:
-        """Slurm or local."""
+        """The name of its scheduler: slurm, local, or a package's."""
         return str(self.record["executor"])
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Who queued it."""
+        return find_scheduler(self.executor)
 
     @property
     def array_job_id(self) -> str | None:
         """The array's own id, for a task of an array."""
         array = self.record.get("array")
         return str(array["job_id"]) if array else None
+
+    @property
+    def whole(self) -> str | None:
+        """The id by which all tasks are called: of an array in several, the first one's."""
+        array = self.record.get("array")
+        return str(array.get("whole") or array["job_id"]) if array else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What this run alone is called: by Slurm, by its folder, and as a task of the whole."""
+        task = (f"{self.whole}_{self.task}",) if self.whole else ()
+        return (self.job_id, self.run_id, *task)
 
     @property
     def task(self) -> int:

@@ -15,7 +15,6 @@ from hpckit.metrics import METRICS, all_rows
 from hpckit.ranks import RankRecord
 from hpckit.run_record import is_function_call
 from hpckit.runs import Run as RunFolder
-from hpckit.schedulers.slurm.ending import is_unheeded, unheeded
 from hpckit.slurm.states import JobState
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.submission.waiting import cancel as cancel_runs
@@ -257,9 +256,9 @@ def cancel_trouble(status: RunStatus) -> JobError | OutsideError | None:
             f"Asked Slurm to cancel {run.job_id}. Slurm has not answered; ask again: hpckit "
             f"status {run.job_id}"
         )
-    if run.executor == "slurm" and is_unheeded(status.state):
-        return JobError(unheeded(run.job_id, status.state))
-    if status.elsewhere and run.executor == "local":
+    if text := run.scheduler.unheeded(run.job_id, status.state):
+        return JobError(text)
+    if status.elsewhere and run.scheduler.by_mark:
         return OutsideError(
             f"Run {run.run_id} cannot be ended from here: {status.reason_text}. If it was "
             f"submitted on another machine, cancel it there. Its logs are in {run.dir}/logs."

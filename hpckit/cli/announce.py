@@ -2,23 +2,22 @@
 
 from hpckit.cli.output import note
 from hpckit.launchers import launched_by
+from hpckit.schedulers.base import SCHEDULERS, automatic
 from hpckit.submission.model import Submission
-from hpckit.submission.prepare import sbatch_answers
 from hpckit.text import format_minutes
 
 
 def say_job(submission: Submission) -> None:
     """Say on stderr what a submission comes to."""
     job = submission.job
-    by = launched_by(job.launcher.name, job.executor)
+    by = launched_by(job.launcher.name, one_machine=job.scheduler.one_machine)
     count = f"{len(job.tasks)} x " if job.is_array else ""
     shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
     if not job.gpus_per_node:
         shape = f"{job.nodes} node(s), no GPU"
-    where = "this machine" if job.executor == "local" else f"Slurm, site {job.site.name}"
     note(
         f"{job.name}: {count}{shape}, {job.ranks} rank(s){by}, "
-        f"limit {format_minutes(job.time_min)}, on {where}"
+        f"limit {format_minutes(job.time_min)}, on {job.scheduler.where(job)}"
     )
     found = job.workload.found if job.workload else None
     if found and found.collection.origin != "built-in":
@@ -33,7 +32,8 @@ def say_job(submission: Submission) -> None:
 
 def say_which_script(submission: Submission) -> None:
     """Say on stderr whose script a dry run prints, where a submission would not use it."""
-    if submission.spec.executor == "auto" and not sbatch_answers():
+    asked = submission.spec.executor
+    if asked not in SCHEDULERS and automatic() is not submission.job.scheduler:
         note(
             "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
             "would run on this machine: --executor local prints that script"

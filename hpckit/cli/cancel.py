@@ -11,7 +11,8 @@ from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, 
 from hpckit.find import find_runs, refuse_doubtful
 from hpckit.run_record import is_slurm_id
 from hpckit.runs import DamagedRun, Run
-from hpckit.schedulers.slurm.ending import cancel_by_id, is_unheeded, unheeded
+from hpckit.schedulers.slurm import SLURM
+from hpckit.schedulers.slurm.ending import cancel_by_id
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
@@ -81,10 +82,12 @@ def _cancel(
             ]
         )
     silent = [row.run for row in found if row.unanswered and not row.finished]
-    answered = [row for row in found if row.run.executor == "slurm" and row.run not in silent]
-    asked = {row.run.job_id: row.state for row in answered} | states
-    errors += [JobError(unheeded(*row)) for row in asked.items() if is_unheeded(row[1])]
-    errors += [_nobody_here(row) for row in found if row.elsewhere and row.run.executor == "local"]
+    answered = [row for row in found if row.run not in silent]
+    asked = [(row.run.scheduler, row.run.job_id, row.state) for row in answered]
+    asked += [(SLURM, *row) for row in states.items()]
+    texts = [scheduler.unheeded(job_id, state) for scheduler, job_id, state in asked]
+    errors += [JobError(text) for text in texts if text]
+    errors += [_nobody_here(row) for row in found if row.elsewhere and row.run.scheduler.by_mark]
     if silent:
         errors.append(_not_answered(silent))
     if not errors and not all(status.finished or status.elsewhere for status in found):

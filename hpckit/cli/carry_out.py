@@ -23,7 +23,7 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
     say_settled(submission.place.dir.parent)
-    if submission.job.executor == "local":  # it starts at once, and there may be a warning
+    if submission.job.scheduler.starts_at_once:  # it starts at once, and there may be a warning
         found = submit_job(submission, tell=note, ready=lambda: say_job(submission))
     else:
         found = submit_job(submission, tell=note)
@@ -61,7 +61,9 @@ def _document(submission: Submission, found: list[RunStatus]) -> dict[str, Any]:
 def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> None:
     first = found[0]
     if submission.job.is_array:
-        text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1})"
+        ids = list(dict.fromkeys(str(run.array_job_id) for run in found))
+        several = f", in {len(ids)} arrays: {', '.join(ids)}" if len(ids) > 1 else ""
+        text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1}{several})"
     else:
         text = f"Submitted {first.job_id}"
     try:

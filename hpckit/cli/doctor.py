@@ -30,9 +30,10 @@ from hpckit.errors import RequestError
 from hpckit.find import index_path
 from hpckit.runs import runs_root
 from hpckit.sites import Site, find_site, list_sites
+from hpckit.slurm.client import sbatch_answers
 from hpckit.spec import JobSpec, option_values
 from hpckit.submission.model import Submission
-from hpckit.submission.prepare import prepare, sbatch_answers
+from hpckit.submission.prepare import prepare
 from hpckit.text import parse_minutes
 
 _TIME_MIN = 5

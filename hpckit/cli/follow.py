@@ -7,11 +7,9 @@ from dataclasses import replace
 
 from hpckit.cli.output import note, redraw
 from hpckit.cli.view import clock, status_line
-from hpckit.errors import CommandError
-from hpckit.slurm import jobs
 from hpckit.slurm.client import patience
 from hpckit.slurm.states import JobState
-from hpckit.submission.states import RunStatus
+from hpckit.submission.states import RunStatus, by_scheduler
 
 _ESTIMATE_S = 3.0  # what an estimate is worth waiting for
 
@@ -76,19 +74,17 @@ def _line(status: RunStatus, expected: Mapping[str, float], *, seconds: bool) ->
 
 
 def _expected(statuses: list[RunStatus]) -> dict[str, float]:
-    """Ask Slurm for expected starts, once for all; silence means that it has no estimate yet."""
+    """Ask for expected starts, once for all."""
     waiting = [
-        status.run.array_job_id or status.run.job_id
+        status.run
         for status in statuses
-        if status.run.executor == "slurm"
-        and status.state is JobState.PENDING
+        if status.state is JobState.PENDING
         and status.expected_start is None
         and not status.never_starts
     ]
-    if not waiting:
-        return {}
-    try:
-        with patience(_ESTIMATE_S):
-            return jobs.expected_starts(waiting)
-    except CommandError:
-        return {}
+    found: dict[str, float] = {}
+    with patience(_ESTIMATE_S):
+        for scheduler, runs in by_scheduler(waiting).items():
+            ids = dict.fromkeys(run.array_job_id or run.job_id for run in runs)
+            found |= scheduler.expected_starts(list(ids))
+    return found

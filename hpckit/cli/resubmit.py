@@ -23,6 +23,7 @@ from hpckit.cli.output import note, say, show_text
 from hpckit.find import find_believed
 from hpckit.runs import Run
 from hpckit.spec import option_values
+from hpckit.submission.model import preflight
 from hpckit.submission.resubmit import asked_again
 
 
@@ -60,7 +61,7 @@ def resubmit(
         old,
         option_values(typed),
         root,
-        alone=job_id in (old.job_id, old.run_id),
+        alone=job_id in old.names,
         unset=unset or (),
         preview=dry_run,
         tell=say_note,
@@ -71,9 +72,7 @@ def resubmit(
     if dry_run:
         show_text(again.submission.rendered.text)
     elif check:
-        from hpckit.submission.check import check_with_slurm  # noqa: PLC0415  # seldom
-
-        say(check_with_slurm(again.submission))
+        say(preflight(again.submission))
     else:
         carry_out(again.submission, wait=wait, follow=follow, json=json)
 

@@ -20,7 +20,7 @@ from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.job.program import typed_program
 from hpckit.spec import JobSpec, option_values
-from hpckit.submission.model import Submission
+from hpckit.submission.model import Submission, preflight
 from hpckit.submission.prepare import prepare
 
 # Few scripts have options of these names.
@@ -77,9 +77,7 @@ def submit(
     if dry_run:
         _preview(submission, json=json)
     elif check:
-        from hpckit.submission.check import check_with_slurm  # noqa: PLC0415  # see carry_out
-
-        say(check_with_slurm(submission))
+        say(preflight(submission))
     else:
         # A dry run needs none of it, and would take a tenth longer.
         from hpckit.cli.carry_out import carry_out  # noqa: PLC0415

@@ -122,7 +122,7 @@ def status_page(status: RunStatus) -> str:
         f"  folder   {status.run.dir}",
         f"  shape    {plan['nodes']} node(s) x {plan['tasks_per_node']} rank(s), "
         f"{plan['total_gpus']} GPU(s), {plan['strategy']}"
-        + launched_by(plan["launcher"], status.run.executor),
+        + launched_by(plan["launcher"], one_machine=status.run.scheduler.one_machine),
     ]
     if status.nodes:
         lines.append(f"  nodes    {', '.join(status.nodes)}")

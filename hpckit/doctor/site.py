@@ -9,8 +9,7 @@ from hpckit.doctor import Check, bad, good, unknown
 from hpckit.lint import bash_errors, late_options
 from hpckit.sites import GENERIC, Site
 from hpckit.slurm.cluster import Partition
-from hpckit.submission.check import check_with_slurm
-from hpckit.submission.model import Submission
+from hpckit.submission.model import Submission, preflight
 from hpckit.text import format_minutes
 
 _INIT = "or run hpckit init again, if you have not edited the file"
@@ -171,8 +170,8 @@ def script_checks(submission: Submission) -> Iterator[Check]:
         yield bad(f"line {line} of the job script: {message}", todo)
     if not faults:
         yield good(f"template {template} gives a valid job script")
-    if submission.job.executor == "slurm":
-        yield good(check_with_slurm(submission).removesuffix("."))
+    if submission.job.scheduler.accounting:
+        yield good(preflight(submission).removesuffix("."))
     else:
         yield unknown(
             "whether Slurm would accept a job", "no Slurm answers here; jobs run on this machine"

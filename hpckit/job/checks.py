@@ -32,7 +32,7 @@ def check_job(job: Job, spec: JobSpec, partition: Partition | None) -> None:
             raise RequestError(f"Unknown --skip-check {check!r}. {nearest(check, CHECKS)}")
     refusals = {"program": why} if (why := job.program.fault) else {}
     refusals |= dict(_shape_refusals(job, spec))
-    if job.executor == "slurm":
+    if not job.scheduler.one_machine:
         limits = partition or Partition(name="")
         # GPUs first: too many of them also ask for too many CPUs, which nobody typed.
         refusals |= dict(_gpu_refusals(job, spec, limits)) | dict(_limit_refusals(job, limits))

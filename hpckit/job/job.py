@@ -8,17 +8,10 @@ from hpckit.documents import Scalar
 from hpckit.environments import Environment
 from hpckit.job.program import Program
 from hpckit.launchers import Launcher
+from hpckit.schedulers.base import Scheduler
 from hpckit.sites import Site
 from hpckit.strategies import Strategy
 from hpckit.workloads import Workload
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
-    """What the local executor has to work with: GPUs the user's mask leaves visible, and cores."""
-
-    gpus: tuple[str, ...] = ()
-    cpus: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +27,7 @@ class Job:
     """
 
     name: str
-    executor: str
+    scheduler: Scheduler
     site: Site
     strategy: Strategy
     launcher: Launcher
@@ -66,6 +59,11 @@ class Job:
     def option(self, name: str) -> Any:  # noqa: ANN401
         """Return what came of a field of `JobSpec`."""
         return self.options[name] if name in self.options else getattr(self, name)
+
+    @property
+    def executor(self) -> str:
+        """The scheduler's name, as records have it."""
+        return self.scheduler.name
 
     @property
     def ranks(self) -> int:

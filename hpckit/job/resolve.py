@@ -8,10 +8,12 @@ from hpckit.documents import Scalar, nearest
 from hpckit.environments import Environment
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.checks import check_job, off_switch
-from hpckit.job.job import Job, Machine
+from hpckit.job.job import Job
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
 from hpckit.sbatch_words import merge_sbatch
+from hpckit.schedulers.base import Scheduler, usual_scheduler
+from hpckit.schedulers.machine import Machine
 from hpckit.sites import Partition, Site
 from hpckit.spec import OPTIONS, JobSpec, array_values
 from hpckit.strategies import Strategy, find_strategy
@@ -28,9 +30,10 @@ def resolve(
     *,
     python: str,
     machine: Machine | None = None,
+    scheduler: Scheduler | None = None,
     notes: tuple[str, ...] = (),
 ) -> Job:
-    """Work a request out. `machine` is given for the local executor, None for Slurm.
+    """Work a request out. `machine` is given where jobs run on this one, None on a cluster.
 
     `notes` are what was found out about the site on the way, for people to read.
 
@@ -52,7 +55,7 @@ def resolve(
     more_notes += _crowd(machine, ranks)
     job = Job(
         name=spec.name or (workload.name if workload else program.name),
-        executor="slurm" if machine is None else "local",
+        scheduler=scheduler or usual_scheduler(one_machine=machine is not None),
         site=site,
         strategy=strategy,
         launcher=named_launcher(asked),

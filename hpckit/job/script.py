@@ -55,13 +55,41 @@ VARIABLES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ArrayPart:
+    """One of several arrays for one submission: `count` tasks from `first` on.
+
+    All but the last have `size` tasks, a power of ten: so a task's number, in the name of its
+    folder, is the part's number and then the array's own index, and Slurm can write its log there.
+    """
+
+    first: int
+    count: int
+    size: int
+
+    @property
+    def log(self) -> str:
+        """What follows `_` in the name of a task's folder, as a pattern: sbatch(1)."""
+        digits = len(str(self.size)) - 1
+        return f"{self.first // self.size}%{digits}a" if self.first else "%a"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlace:
-    """Where a submission lives: its id and folder (the array's own, when there is one)."""
+    """Where a submission lives: its id and folder (the array's own, when there is one).
+
+    `part` is one array of several, where a scheduler takes the tasks in such.
+    """
 
     run_id: str
     dir: Path
     cwd: str
     after: tuple[str, ...] = ()
+    part: ArrayPart | None = None
+
+    @property
+    def first(self) -> int:
+        """The number of the first task."""
+        return self.part.first if self.part else 0
 
 
 def make_script(
@@ -90,7 +118,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
     """Return what a template may use."""
     environment = job.environment
     return {
-        "header": header(job, place) if job.executor == "slurm" else [],
+        "header": job.scheduler.header(job, place),
         "env": dict(job.site.env),
         "setup": [ShellCode(line) for line in job.site.setup],
         "modules": {
@@ -109,10 +137,10 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "python": list(environment.command(own_python()[0])),
         "rendezvous": [*own_python(), "-m", "hpckit.payload.rendezvous"],
         "command": one_line(job.command),
-        "executor": job.executor,
+        "executor": job.scheduler.environment,
         "launcher": job.launcher.name,
         "strategy": job.strategy.name,
-        "exec": job.launcher.in_batch_script and job.executor == "slurm",
+        "exec": job.launcher.in_batch_script and not job.scheduler.one_machine,
         "launch": list(launch_argv(job, place)),
         "run": {"id": place.run_id, "dir": str(place.dir), "name": job.name},
         "site": {key: getattr(job.site, key) for key in ("name", "description", "contact", "url")},
@@ -137,16 +165,17 @@ def _module_system(job: Job) -> str:
 
 def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
     """Return the argv that starts the supervisors."""
-    in_job = (*own_python(), "-m", "hpckit.submission.in_job", str(submitit_folder(place.dir)))
-    if job.executor == "slurm":
+    folder = str(submitit_folder(place.dir, place.first))
+    in_job = (*own_python(), "-m", "hpckit.submission.in_job", folder)
+    if not job.scheduler.one_machine:
         return (*job.launcher.slurm_argv(job), *in_job)
     nodes, tasks = job.launcher.supervisors(job)
     return (*own_python(), "-m", "hpckit.payload.spawn", str(nodes), str(tasks), "--", *in_job)
 
 
-def submitit_folder(run_dir: Path) -> Path:
-    """Return where submitit keeps its pickles; mode 700."""
-    return run_dir / "submitit"
+def submitit_folder(run_dir: Path, first: int = 0) -> Path:
+    """Return where submitit keeps its pickles; mode 700. Of an array in several, each has one."""
+    return run_dir / "submitit" / str(first) if first else run_dir / "submitit"
 
 
 def header(job: Job, place: RunPlace) -> list[dict[str, str | None]]:
@@ -178,7 +207,7 @@ def _written(job: Job, place: RunPlace, name: str) -> str | bool | None:
         case "gpus":
             return _gpus(job)
         case "array":
-            return _array(job)
+            return _array(job, place)
         case "after":
             return ",".join(place.after) or None
     value = job.option(name)
@@ -195,10 +224,11 @@ def _gpus(job: Job) -> str | None:
     return f"gpu:{count}" if job.site.gpu_request == "gres" else count
 
 
-def _array(job: Job) -> str | None:
+def _array(job: Job, place: RunPlace) -> str | None:
     if not job.is_array:
         return None
-    return f"0-{len(job.tasks) - 1}" + (f"%{job.parallel}" if job.parallel else "")
+    count = place.part.count if place.part else len(job.tasks)
+    return f"0-{count - 1}" + (f"%{job.parallel}" if job.parallel else "")
 
 
 def _signal(job: Job) -> str | None:
@@ -217,7 +247,8 @@ def signal_delay_s(time_min: int) -> int:
 def _log_pattern(job: Job, place: RunPlace) -> str:
     """Return the batch script's log; `%` in a folder's name is not a pattern of Slurm's."""
     folder = str(place.dir).replace("%", "%%")
-    return f"{folder}_%a/job.out" if job.is_array else f"{folder}/job.out"
+    number = place.part.log if place.part else "%a"
+    return f"{folder}_{number}/job.out" if job.is_array else f"{folder}/job.out"
 
 
 def one_line(command: Sequence[str]) -> ShellCode:

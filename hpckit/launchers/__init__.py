@@ -69,10 +69,10 @@ def recorded_launcher(name: str) -> Launcher | None:
         return None
 
 
-def launched_by(name: str, executor: str) -> str:
-    """Return ` by NAME` for pages; nothing where something else stands in for it in local runs."""
+def launched_by(name: str, *, one_machine: bool) -> str:
+    """Return ` by NAME` for pages; nothing where something else stands in for it on one machine."""
     launcher = recorded_launcher(name)
-    stood_in = executor == "local" and launcher is not None and launcher.stand_in
+    stood_in = one_machine and launcher is not None and launcher.stand_in
     return "" if stood_in else f" by {name}"
 
 

@@ -57,7 +57,7 @@ def mpirun_argv(program: Sequence[str], version: str, task: "Task") -> tuple[str
     Open MPI places with `--map-by ppr:N:node`; Hydra (MPICH, Intel MPI) with `-ppn N`. In a local
     run one machine plays all nodes.
     """
-    local = task.executor == "local"
+    local = task.one_machine
     total, per_node = str(task.nodes * task.tasks_per_node), str(task.tasks_per_node)
     if "Open MPI" in version or "OpenRTE" in version:
         placing = () if local else ("--map-by", f"ppr:{per_node}:node")

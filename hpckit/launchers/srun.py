@@ -30,7 +30,7 @@ class Srun(Launcher):
 
     def refusal(self, job: "Job") -> str | None:
         """Refuse MPI in local runs: what stands in for srun cannot make MPI's ranks meet."""
-        if job.executor == "local" and job.strategy.mpi and job.ranks > 1:
+        if job.scheduler.one_machine and job.strategy.mpi and job.ranks > 1:
             return (
                 f"On this machine only mpirun can start {job.ranks} MPI ranks. "
                 "Leave --launcher srun out."
@@ -51,7 +51,7 @@ class Srun(Launcher):
 
     def variables(self, task: "Task") -> RankVariables:
         """Return Slurm's own words, or those of what stands in for srun."""
-        return LOCAL if task.executor == "local" else SRUN
+        return LOCAL if task.one_machine else SRUN
 
 
 def srun_argv(job: "Job", *, tasks_per_node: int) -> tuple[str, ...]:

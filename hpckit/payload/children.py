@@ -137,7 +137,7 @@ def end_job(task: Task) -> None:
     22.05.8). Ending the batch script makes it FAILED. The ranks here have written their ends.
     """
     job_id = os.environ.get("SLURM_JOB_ID")
-    if task.executor == "local" or not job_id:
+    if task.one_machine or not job_id:
         return
     # Only here: no rank that ends as it should needs to know how Slurm's programs are asked.
     from hpckit.slurm.control import end_batch_script  # noqa: PLC0415

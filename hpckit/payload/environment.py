@@ -83,7 +83,7 @@ def threads(task: Task, environ: Mapping[str, str], cores: int | None = None) ->
     if environ.get(THREADS):
         return {}
     cores = cores or len(os.sched_getaffinity(0))
-    share = _local(task, cores) if task.executor == "local" else _slurm(task, environ, cores)
+    share = _local(task, cores) if task.one_machine else _slurm(task, environ, cores)
     return {} if share is None else {THREADS: str(share), OWN_THREADS: str(share)}
 
 

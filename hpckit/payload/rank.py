@@ -134,7 +134,7 @@ class RankProcess:
             return
         if first_failure(read_ranks(self.task.folder)):
             self._stop_at = time.monotonic() + _GRACE_AFTER_FAILURE_S
-        elif self.task.executor == "local":
+        elif self.task.one_machine:
             self._stop_at = time.monotonic() + LOCAL_GRACE_S - 1
 
     def _start_sampler(self) -> "Popen[bytes] | None":
@@ -143,7 +143,7 @@ class RankProcess:
         folder, interval_s = self.task.folder / "samples", self.task.sample_interval_s
         if self.place.local_rank != 0:
             return None
-        if self.task.executor != "local":
+        if not self.task.one_machine:
             return start_sampler(folder, interval_s, ids)
         if self.place.node_rank != 0:
             return None  # simulated nodes are one machine: one sampler sees all of it

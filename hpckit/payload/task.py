@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hpckit.files import parse_json
+from hpckit.schedulers.base import find_scheduler
 from hpckit.values import rebuild
 
 # A single argument or variable of a Linux process may have 128 KiB (MAX_ARG_STRLEN).
@@ -27,6 +28,7 @@ class Task:
         mpi: whether the ranks are MPI's.
         replicas: GPUs that one process was to use; on the CPU, it makes as many logical replicas.
         cpus_per_task: as asked for; None: nobody said.
+        simulated: whether one machine plays all nodes; None: the scheduler's name says it.
         sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
     """
@@ -50,6 +52,14 @@ class Task:
     sources_only: str | None = None
     cpus_per_task: int | None = None
     by_python: bool = True
+    simulated: bool | None = None
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether one machine plays all nodes; tasks of older versions leave it to the name."""
+        if self.simulated is None:
+            return find_scheduler(self.executor).one_machine
+        return self.simulated
 
     @property
     def folder(self) -> Path:

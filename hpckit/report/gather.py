@@ -12,7 +12,6 @@ from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samp
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
 from hpckit.runs import Run
-from hpckit.schedulers.local.state import read_local_state
 from hpckit.slurm.states import JobState
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
@@ -161,10 +160,10 @@ def _rank_times(run: Run | None) -> tuple[tuple[int, float, float | None], ...]:
     times: dict[int, list[tuple[float, float | None]]] = {}
     for row in read_all_attempts(run.dir):
         times.setdefault(row.restart, []).append((row.started, row.ended))
-    if not times and run.executor == "local":
-        state = read_local_state(run.dir)
-        if state and state.started is not None:
-            return ((state.restarts, state.started, state.ended),)
+    if not times and run.scheduler.one_machine:
+        record = run.scheduler.query([run]).records.get(run.job_id)
+        if record and record.start_time is not None:
+            return ((record.restarts or 0, record.start_time, record.end_time),)
     return tuple(
         (restart, min(start for start, _ in rows), _last_end([end for _, end in rows]))
         for restart, rows in sorted(times.items())
@@ -216,7 +215,7 @@ def _missing_notes(
 ) -> Iterator[SourceNote]:
     """Say why there are no figures, where there are none."""
     if files:
-        if known.run and known.run.executor == "local" and not any(f.header.gpus for f in files):
+        if known.run and known.run.scheduler.one_machine and not any(f.header.gpus for f in files):
             yield SourceNote(
                 code="cpu_run", text="This machine has no GPU: the ranks ran on the CPU."
             )

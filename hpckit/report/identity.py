@@ -118,7 +118,9 @@ def _began(known: Known, attempts: Sequence[Span]) -> float | None:
 def _rank_spans(known: Known, now: float) -> "Sequence[Span]":
     """Return the attempts by the rank files: of local runs, and where Slurm has forgotten."""
     status = known.status
-    gpus = None if known.run is None or known.run.executor == "local" else _planned_gpus(known.run)
+    gpus = (
+        None if known.run is None or known.run.scheduler.one_machine else _planned_gpus(known.run)
+    )
     found = []
     for number, (restart, start, end) in enumerate(known.ranks):
         newest = number == len(known.ranks) - 1

@@ -57,7 +57,7 @@ def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[H
     read = [_read(word, root) for word in words]
     runs = list({run.dir: run for word in read for run in word.runs}.values())
     found = {status.run.dir: status for status in statuses(runs)}
-    ids = [run.job_id for run in runs if run.executor == "slurm"]
+    ids = [run.job_id for run in runs if run.scheduler.accounting]
     ids += [word.job_id for word in read if _is_foreign(word)]
     usage, trouble = _usage(list(dict.fromkeys(ids)))
     queued = _squeue([word.job_id for word in read if _is_foreign(word)])
@@ -112,7 +112,7 @@ def _of_run(
     if not any(is_its(run, row.record) for row in attempts):
         attempts = ()
     known = Known(run=run, status=status, attempts=attempts)
-    notes = _trouble(trouble) if run.executor == "slurm" else ()
+    notes = _trouble(trouble) if run.scheduler.accounting else ()
     return Target(job_id=run.job_id, known=known, step=step, notes=notes)
 
 

@@ -241,3 +241,23 @@ def checked_id(job_id: str) -> str:
     if job_id[:1].isdigit() and _ID_CHARACTERS.issuperset(job_id) and job_id[-1:].isdigit():
         return job_id
     raise RequestError(f"'{job_id}' is not a Slurm job id. Give it like 123, 123_4 or 123+1.")
+
+
+def why_silent() -> str:
+    """Say why no sbatch answers here."""
+    if shell.which("sbatch") is None:
+        return "there is no sbatch here; log in to the cluster"
+    return "the sbatch here finds no cluster; log in to one, or set SLURM_CONF"
+
+
+def sbatch_answers() -> bool:
+    """Say whether there is an sbatch that finds its cluster's configuration.
+
+    Without one (a client installed on a workstation) even `--version` fails.
+    """
+    if shell.which("sbatch") is None:
+        return False
+    return (
+        shell.run(["sbatch", "--version"], timeout_s=10, check=False, own_group=True).returncode
+        == 0
+    )

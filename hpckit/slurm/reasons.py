@@ -87,6 +87,15 @@ _RESOURCES = {
 }
 
 
+# Why a job waits for what cannot come any more.
+NEVER = "DependencyNeverSatisfied"
+
+
+def code_of(reason: str | None) -> str:
+    """Return Slurm's code without what follows it."""
+    return (reason or "").partition(",")[0].strip()
+
+
 def explain(reason: str | None) -> str | None:
     """Say in a sentence why a job waits, and what to do; an unknown code is returned as it is.
 

@@ -34,7 +34,7 @@ class JobRecord:
 
     job_id: str
     state: JobState
-    source: Source
+    source: str
     raw_id: str | None = None
     array_job_id: str | None = None
     array_task_id: int | None = None
@@ -45,7 +45,7 @@ class JobRecord:
     qos: str | None = None
     reason: str | None = None
     nodes: tuple[str, ...] | None = None
-    elapsed_s: int | None = None
+    elapsed_s: float | None = None
     time_limit_min: int | None = None
     submit_time: float | None = None
     start_time: float | None = None

@@ -7,6 +7,7 @@ from hpckit.errors import PlanError, RequestError
 from hpckit.find import find_believed
 from hpckit.job.checks import off_switch
 from hpckit.runs import Run
+from hpckit.schedulers.base import find_scheduler
 from hpckit.schedulers.slurm.asking import ended_jobs
 from hpckit.slurm.states import JobState
 from hpckit.submission.states import statuses
@@ -40,15 +41,24 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
         RequestError: there is no such kind or run, or it runs elsewhere.
     """
     kind, job = read_after(word)
-    if executor == "slurm" and is_slurm_id(job):
+    scheduler = find_scheduler(executor)
+    if scheduler.accounting and is_slurm_id(job):
         return f"{kind}:{job}", ()
     found = find_believed(job, root)
-    if found[0].executor != executor:
+    if found[0].scheduler is not scheduler:
         raise RequestError(
             f"--after {word}: that is a {found[0].executor} run, but this one is {executor}."
         )
-    job_id = found[0].array_job_id if len(found) > 1 else found[0].job_id
-    return f"{kind}:{job_id}", tuple(f"{kind}:{run.dir}" for run in found)
+    ids = [found[0].job_id]
+    if len(found) > 1:
+        ids = list(dict.fromkeys(str(run.array_job_id) for run in found))
+    if kind == "aftercorr" and len(ids) > 1:
+        raise RequestError(
+            f"--after {word}: the tasks of that run are in {len(ids)} arrays of Slurm's, and Slurm "
+            "can match tasks of one array only. Give --after afterok, or one array's id of "
+            f"{', '.join(ids)}."
+        )
+    return f"{kind}:{':'.join(ids)}", tuple(f"{kind}:{run.dir}" for run in found)
 
 
 def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:

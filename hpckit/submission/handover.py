@@ -10,20 +10,20 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError
 from hpckit.files import DamagedFileError, read_json, read_text
 from hpckit.find import add_to_index, handed_over
-from hpckit.job.script import submitit_folder
+from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
 from hpckit.runs import RECORD, Run, write_json, write_text
 from hpckit.schedulers.local.state import my_start_ticks, start_ticks
-from hpckit.schedulers.slurm.executor import name_pickles, task_ids
+from hpckit.schedulers.pickles import name_pickles, task_ids
+from hpckit.schedulers.slurm import SLURM
 from hpckit.slurm.client import patience
-from hpckit.slurm.token import job_of
 from hpckit.values import rebuild
 
 HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"
@@ -38,7 +38,9 @@ class Handover:
 
     Attributes:
         root: the folder of runs.
-        records: one for each task, without its job's id.
+        common: what the records of all tasks say.
+        records: what each task's says besides, without its job's id.
+        parts: the arrays, if there are several.
         since: epoch seconds before sbatch started.
         host, pid, pid_started: the process that submits, as in a `LocalState`.
     """
@@ -51,6 +53,8 @@ class Handover:
     host: str
     pid: int
     pid_started: int
+    common: dict[str, Any] = field(default_factory=dict)
+    parts: tuple[ArrayPart, ...] = ()
 
     @property
     def base(self) -> Path:
@@ -59,14 +63,27 @@ class Handover:
 
 
 def new_handover(
-    run_id: str, root: Path, records: list[dict[str, Any]], *, array: bool
+    run_id: str,
+    root: Path,
+    records: list[dict[str, Any]],
+    *,
+    array: bool,
+    parts: tuple[ArrayPart, ...] = (),
 ) -> Handover:
     """Return a handover that begins now, by this process."""
+    common = {
+        key: value
+        for key, value in records[0].items()
+        if all(row.get(key) is value for row in records)
+    }
+    own = [{key: row[key] for key in row.keys() - common.keys()} for row in records]
     return Handover(
         run_id=run_id,
         root=str(root),
         array=array,
-        records=tuple(records),
+        common=common,
+        records=tuple(own),
+        parts=parts,
         since=time.time(),
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -93,21 +110,28 @@ def remember(run_id: str, root: Path) -> None:
 def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
     """Write each task's record, now that the job has its number; the handover is over.
 
+    An array in several has tasks of several ids; the first is the whole's.
+
     Raises:
         OSError: a folder cannot be written.
     """
-    array_id = job_ids[0].rpartition("_")[0] if handover.array else None
-    run_ids = [record["run_id"] for record in handover.records]
-    if array_id:
+    whole = job_ids[0].rpartition("_")[0] if handover.array else None
+    records = [{**handover.common, **row} for row in handover.records]
+    if whole:
+        run_ids = [record["run_id"] for record in records]
         with opened(handover.run_id) as base:
-            write_json(base / ARRAY_RECORD, {"job_id": array_id, "runs": run_ids})
+            write_json(base / ARRAY_RECORD, {"job_id": whole, "runs": run_ids})
     runs = []
-    for index, (record, job_id) in enumerate(zip(handover.records, job_ids, strict=True)):
-        array = {"job_id": array_id, "index": index} if array_id else None
-        whole = {**record, "job_id": job_id, "array": array}
+    for index, (record, job_id) in enumerate(zip(records, job_ids, strict=False)):
+        array: dict[str, Any] | None = None
+        if whole:
+            array = {"job_id": job_id.rpartition("_")[0], "index": index}
+        if array and handover.parts:
+            array["whole"] = whole
+        full = {**record, "job_id": job_id, "array": array}
         with opened(record["run_id"]) as folder:
-            write_json(folder / RECORD, whole)
-        runs.append(Run(dir=Path(handover.root) / record["run_id"], record=whole))
+            write_json(folder / RECORD, full)
+        runs.append(Run(dir=Path(handover.root) / record["run_id"], record=full))
     with opened(handover.run_id) as base:
         (base / HANDOVER).unlink(missing_ok=True)
     add_to_index(runs)
@@ -182,39 +206,62 @@ def _settle(handover: Handover) -> list[str]:
     if here and start_ticks(handover.pid) == handover.pid_started:
         return []  # it is being submitted in this moment
     try:
-        job_id = job_of(handover.run_id, handover.since)
+        job_ids = _jobs(handover)
     except CommandError as error:
         raise UnknownOutcomeError(
             f"hpckit does not know yet whether Slurm took run {handover.run_id}: {error} "
             "Ask again later, and do not submit the run again before."
         ) from error
-    if job_id is None and not here and time.time() - handover.since < _SUBMITTING_S:
+    if not job_ids and not here and time.time() - handover.since < _SUBMITTING_S:
         return []  # it may be: that host's processes cannot be seen from this one
-    if job_id is None:
+    if not job_ids:
         forget(handover.run_id)
         raise NotFoundError(
             f"Slurm has no job of run {handover.run_id}: submit it again. "
             f"The files of the first submission are in {handover.base}"
         )
+    jobs = ", ".join(job_ids)
     try:
-        adopt(handover, job_id)
+        found = adopt(handover, job_ids)
     except OSError as error:
         raise UnknownOutcomeError(
-            f"Slurm has taken run {handover.run_id} as job {job_id}, but hpckit cannot write this "
+            f"Slurm has taken run {handover.run_id} as job {jobs}, but hpckit cannot write this "
             f"to {handover.base}: {error.strerror}. Free some space there and ask again."
         ) from error
     forget(handover.run_id)
-    return [f"Slurm has taken run {handover.run_id}: it is job {job_id}."]
+    if len(found) < len(handover.records):
+        return [
+            f"Slurm has taken only tasks 0 to {len(found) - 1} of run {handover.run_id}, as job "
+            f"{jobs}: hpckit was ended before it submitted the other "
+            f"{len(handover.records) - len(found)}. Cancel these, and submit again: "
+            f"hpckit cancel {handover.run_id}"
+        ]
+    return [f"Slurm has taken run {handover.run_id}: it is job {jobs}."]
 
 
-def adopt(handover: Handover, job_id: str) -> list[Run]:
-    """Write down the job of a handover that another process began.
+def _jobs(handover: Handover) -> list[str]:
+    """Return the jobs that Slurm took, in the order of submission: the first missing ends them."""
+    found: list[str] = []
+    for part in handover.parts or (None,):
+        job = SLURM.job_of(handover.run_id, handover.since, part)
+        if job is None:
+            break
+        found.append(job)
+    return found
+
+
+def adopt(handover: Handover, jobs: list[str]) -> list[Run]:
+    """Write down the jobs of a handover that another process began.
 
     Raises:
         OSError: a folder cannot be written.
     """
-    job_ids = task_ids(job_id, len(handover.records), array=handover.array)
-    name_pickles(submitit_folder(handover.base), job_ids)
+    job_ids: list[str] = []
+    for job, part in zip(jobs, handover.parts or (None,), strict=False):
+        count = part.count if part else len(handover.records)
+        its = task_ids(job, count, array=handover.array)
+        name_pickles(submitit_folder(handover.base, part.first if part else 0), its)
+        job_ids += its
 
     @contextmanager
     def own(name: str) -> Iterator[Path]:

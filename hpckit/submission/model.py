@@ -1,15 +1,20 @@
 """What is about to be submitted, and its script. What submits it a dry run need not import."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hpckit.collections import Collection, Found, Unusable
-from hpckit.errors import ConfigError
+from hpckit.errors import ConfigError, RequestError
 from hpckit.job.checks import off_switch
 from hpckit.job.job import Job
-from hpckit.job.script import RunPlace, make_script
+from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.render import Rendered
+from hpckit.schedulers.base import SCHEDULERS
+from hpckit.slurm.client import patience, why_silent
 from hpckit.spec import JobSpec
+
+# So many tasks every scheduler takes in one array: it is not asked.
+_ALWAYS_TAKEN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,36 @@ class Submission:
         names = frozenset(f"templates/{found.name}" for found in rendered.templates)
         refuse_unusable(self.unusable, names, self.spec)
         return rendered
+
+
+def in_parts(submission: Submission) -> list[Submission]:
+    """Return a submission for each array that its scheduler needs for all tasks; mostly itself."""
+    count, most = len(submission.job.tasks), None
+    if count > _ALWAYS_TAKEN:
+        most = submission.job.scheduler.most_tasks()
+    if most is None or count <= most:
+        return [submission]
+    size = 10 ** (len(str(most)) - 1)
+    parts = [
+        ArrayPart(first=first, count=min(size, count - first), size=size)
+        for first in range(0, count, size)
+    ]
+    return [replace(submission, place=replace(submission.place, part=part)) for part in parts]
+
+
+def preflight(submission: Submission) -> str:
+    """Return one line in which the scheduler says whether and when a job would start.
+
+    Raises:
+        SubmissionError: it would be refused. RequestError: the scheduler cannot say.
+    """
+    job = submission.job
+    scheduler = job.scheduler
+    if scheduler.one_machine and submission.spec.executor not in SCHEDULERS:
+        where = scheduler.where(job)
+        raise RequestError(f"--check asks Slurm, but this run is for {where}: {why_silent()}.")
+    with patience():
+        return scheduler.preflight(job, submission.rendered.text)
 
 
 def refuse_unusable(unusable: tuple[Unusable, ...], names: frozenset[str], spec: JobSpec) -> None:

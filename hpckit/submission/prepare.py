@@ -6,23 +6,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit import shell
 from hpckit.collections import Collection, survey
 from hpckit.detect.answers import choose_mpi, own_default
 from hpckit.detect.login_node import user_name
 from hpckit.environ import own_python
 from hpckit.errors import CommandError, OutsideError, PlanError, RequestError
 from hpckit.job.checks import off_switch
-from hpckit.job.job import Job, Machine
+from hpckit.job.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.launchers import named_launcher
 from hpckit.paths import here
 from hpckit.render import spellings
 from hpckit.runs import new_run_id, runs_root
+from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
-from hpckit.slurm.client import ask, patience
+from hpckit.slurm.client import ask, patience, sbatch_answers
 from hpckit.slurm.cluster import config, mpi_types
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
@@ -30,7 +30,6 @@ from hpckit.submission.after import dependency, refuse_hopeless
 from hpckit.submission.model import Submission, refuse_unusable
 from hpckit.workloads import Workload, list_workloads, load_workload
 
-EXECUTORS = ("auto", "slurm", "local")
 _ACCOUNT_OPTIONS = ("--account", "-A")
 
 
@@ -57,17 +56,24 @@ def prepare(
     for row in around.unusable:
         tell(row.left_out())
     workload = _workload(spec, collections)
-    executor = choose_executor(spec.executor, preview=preview)
-    machine = _this_machine() if executor == "local" else None
-    site, notes = _with_mpi(spec, site, workload, executor)
+    scheduler = choose_scheduler(spec.executor, preview=preview)
+    site, notes = _with_mpi(spec, site, workload, scheduler)
     python = own_python()[0]
-    job = resolve(spec, site, workload, python=python, machine=machine, notes=notes)
+    job = resolve(
+        spec,
+        site,
+        workload,
+        python=python,
+        machine=scheduler.machine(),
+        scheduler=scheduler,
+        notes=notes,
+    )
     job = replace(job, notes=(*job.notes, *account_note(job, spec)))
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(job.name)
     if not preview and "after" not in spec.skip_checks:
         refuse_hopeless(spec.after, root)
-    dependencies = [dependency(word, executor, root) for word in spec.after]
+    dependencies = [dependency(word, scheduler.name, root) for word in spec.after]
     site_file = list_sites(collections).get(site.name)
     return Submission(
         spec=spec,
@@ -96,20 +102,13 @@ def _asked_for(spec: JobSpec) -> frozenset[str]:
     return frozenset(names)
 
 
-def _this_machine() -> Machine:
-    # With it comes all that runs a job here, which submitting to Slurm does not need.
-    from hpckit.schedulers.local.executor import this_machine  # noqa: PLC0415
-
-    return this_machine()
-
-
 def _with_mpi(
-    spec: JobSpec, site: Site, workload: Workload | None, executor: str
+    spec: JobSpec, site: Site, workload: Workload | None, scheduler: Scheduler
 ) -> tuple[Site, tuple[str, ...]]:
     """Find out how srun starts MPI ranks where the site does not say so."""
     strategy = find_strategy(workload.strategy if workload else spec.target)
     launcher = named_launcher(spec.launcher or (workload.launcher if workload else None))
-    tells = strategy.mpi and launcher.takes_mpi_kind and executor == "slurm"
+    tells = strategy.mpi and launcher.takes_mpi_kind and not scheduler.one_machine
     if not tells or site.mpi is not None or not sbatch_answers():
         return site, ()
     if default := own_default(config().get("MpiDefault", "")):
@@ -152,37 +151,21 @@ def _no_strategy(spec: JobSpec) -> str:
     )
 
 
-def choose_executor(word: str, *, preview: bool) -> str:
-    """Return slurm or local. `auto` means Slurm where sbatch answers, else this machine.
+def choose_scheduler(word: str, *, preview: bool) -> Scheduler:
+    """Return the scheduler for a word. `auto` means Slurm where sbatch answers, else this machine.
 
     Raises:
-        RequestError: unknown word. OutsideError: Slurm was asked for, and sbatch does not answer.
+        RequestError: unknown word. OutsideError: one was asked for that cannot be used here.
     """
-    if word not in EXECUTORS:
-        raise RequestError(f"--executor {word!r} must be one of {', '.join(EXECUTORS)}.")
-    if preview:
-        return "local" if word == "local" else "slurm"
     if word == "auto":
-        return "slurm" if sbatch_answers() else "local"
-    if word == "slurm" and not sbatch_answers():
-        raise OutsideError(
-            "No sbatch here can reach a cluster. "
-            "Log in to the cluster, or use --executor local for this machine."
-        )
-    return word
-
-
-def sbatch_answers() -> bool:
-    """Say whether there is an sbatch that finds its cluster's configuration.
-
-    Without one (a client installed on a workstation) even `--version` fails.
-    """
-    if shell.which("sbatch") is None:
-        return False
-    return (
-        shell.run(["sbatch", "--version"], timeout_s=10, check=False, own_group=True).returncode
-        == 0
-    )
+        return find_scheduler(AUTO[0]) if preview else automatic()
+    if not SCHEDULERS.knows(word):
+        known = ", ".join(("auto", *SCHEDULERS))
+        raise RequestError(f"--executor {word!r} must be one of {known}.")
+    chosen = find_scheduler(word)
+    if not preview and (why := chosen.why_not()):
+        raise OutsideError(why)
+    return chosen
 
 
 def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:
@@ -196,7 +179,7 @@ def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:
     given = job.options["account"] or any(
         word.startswith(_ACCOUNT_OPTIONS) for word in job.site.sbatch_args
     )
-    needed = job.executor == "slurm" and job.site.account_required
+    needed = job.scheduler.accounting and job.site.account_required
     if given or not needed or "account" in spec.skip_checks:
         return ()
     user = user_name()

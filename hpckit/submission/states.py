@@ -1,36 +1,25 @@
 """What became of runs: squeue, then sacct, then the rank files. Never finished when unknown."""
 
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hpckit.causes import current
 from hpckit.meetings import never_met
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
-from hpckit.schedulers.local.state import (
-    STATE,
-    LocalState,
-    cancel_asked,
-    controller_runs,
-    read_local_state,
-)
-from hpckit.schedulers.slurm.asking import Answers, ask_in_full, is_its
-from hpckit.slurm.reasons import explain
-from hpckit.slurm.record import JobRecord, Source
+from hpckit.schedulers.base import Answers, Scheduler
+from hpckit.schedulers.local.state import cancel_asked
+from hpckit.slurm.reasons import NEVER, code_of
+from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState, is_finished, is_waiting
 from hpckit.submission import verdict
 from hpckit.submission.verdict import (
-    code_of,
     exit_code_of,
     longest_s,
     max_requeues_of,
     of_attempt,
     restarts_of,
 )
-
-NEVER = "DependencyNeverSatisfied"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,38 +74,45 @@ class RunStatus:
         return self.state is JobState.COMPLETED
 
 
+def by_scheduler(runs: Sequence[Run]) -> dict[Scheduler, list[Run]]:
+    """Return runs by who queued them."""
+    found: dict[Scheduler, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.scheduler, []).append(run)
+    return found
+
+
 def statuses(runs: Sequence[Run]) -> list[RunStatus]:
-    """Return the status of every run, with one query of squeue, and one of sacct for the rest."""
-    job_ids = [run.job_id for run in runs if run.executor == "slurm"]
-    said = ask_in_full(job_ids)
-    return [_status(run, said) for run in runs]
+    """Return the status of every run; each scheduler is asked once, for all that it has."""
+    said = {row: row.query(its) for row, its in by_scheduler(runs).items()}
+    return [_status(run, said[run.scheduler]) for run in runs]
 
 
 def _status(run: Run, said: Answers) -> RunStatus:
     damaged: list[str] = []
     ranks = tuple(read_ranks(run.dir, damaged))
-    if run.executor == "local":
-        status = _local_status(run, ranks, damaged)
-    else:
-        silent = bool(said.trouble) and not (said.queue and run.job_id in said.records)
-        status = replace(_slurm_status(run, ranks, said), unanswered=silent)
+    damaged += said.damaged.get(run.job_id, ())
+    silent = bool(said.trouble) and not (said.queue and run.job_id in said.records)
+    status = replace(_told(run, ranks, said), unanswered=silent)
     if status.state is JobState.RUNNING and not status.reason_text:
         words = verdict.straggling(status.ranks, run.ranks, time.time())
         status = replace(status, reason_text=words)
     return replace(status, damaged=tuple(damaged))
 
 
-def _slurm_status(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
+def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
+    if why := said.lost.get(run.job_id):
+        status = _inferred(run, ranks, Answers(trouble=(why,)))
+        return replace(status, elsewhere=not status.finished)
     record = said.records.get(run.job_id)
     if record is None:
         return _inferred(run, ranks, said)
-    if not is_its(run, record):
-        why = f"job {run.job_id} here is another, {record.name!r}: was this one on another cluster?"
-        return replace(_inferred(run, ranks, Answers(trouble=(why,))), elsewhere=True)
     status = _as_recorded(run, record, ranks)
-    if record.source == Source.SACCT and not said.queue:
+    if not said.queue:
         return _without_queue(status, record, said)
-    return _completed(status, record.end_time) if status.good else status
+    # On one machine no file comes late.
+    ended = None if run.scheduler.one_machine else record.end_time
+    return _completed(status, ended) if status.good else status
 
 
 def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> RunStatus:
@@ -126,7 +122,7 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         run=run,
         state=record.state,
         source=str(record.source),
-        reason=record.reason if waiting or code_of(record.reason) == NEVER else None,
+        reason=record.reason,
         reason_text=_why(run, record, ranks, restarts),
         nodes=record.nodes or (),
         elapsed_s=record.elapsed_s,
@@ -142,8 +138,8 @@ def _why(
     run: Run, record: JobRecord, ranks: tuple[RankRecord, ...], restarts: int | None
 ) -> str | None:
     """Say why a job waits, or was taken away for good."""
-    if is_waiting(record.state) or code_of(record.reason) == NEVER:
-        return explain(record.reason)
+    if record.reason:
+        return run.scheduler.explain(run, record)
     requeues = max_requeues_of(run)
     told = verdict.ended_when_told(record.state, ranks, run.ranks, restarts, requeues)
     if not told and record.state not in (JobState.TIMEOUT, JobState.PREEMPTED):
@@ -175,7 +171,7 @@ def _completed(status: RunStatus, ended: float | None) -> RunStatus:
     wrong = verdict.contradiction(status.ranks, status.run.ranks)
     if wrong is None:
         return status
-    said = "Slurm" if status.run.executor == "slurm" else "the job script's end"
+    said = status.run.scheduler.says
     if verdict.may_be_late(status.ranks, ended, time.time()):
         return replace(
             status,
@@ -222,59 +218,3 @@ def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStat
         exit_code=(failed.exit_code if failed else 0) if over else None,
         ranks=ranks,
     )
-
-
-def _why_local(run: Run, local: LocalState) -> str | None:
-    if local.state is JobState.PENDING and local.reason == "Resources":
-        # Nothing but other tasks of its own array keeps a run of this machine waiting.
-        tasks = "It waits until another task of its array has ended: --parallel says how many run."
-        return tasks if run.record.get("array") else "It is about to start."
-    if local.reason:
-        return explain(local.reason)
-    if local.state is not JobState.TIMEOUT:
-        return None
-    return verdict.taken_away(
-        local.state,
-        time_limit_min=run.record["plan"]["time_min"],
-        restarts=local.restarts,
-        max_requeues=max_requeues_of(run),
-    )
-
-
-def _local_status(run: Run, ranks: tuple[RankRecord, ...], damaged: list[str]) -> RunStatus:
-    before = len(damaged)
-    local = read_local_state(run.dir, damaged)
-    if local is None and not (alive := controller_runs(run.job_id)):
-        local = read_local_state(run.dir)  # it may just have written its last word
-    if local is None:
-        why = damaged[-1] if len(damaged) > before else f"{STATE} is gone"
-        if alive:
-            return RunStatus(run=run, state=JobState.UNKNOWN, source="local", reason_text=why)
-        return _without_state(run, ranks, why)
-    ranks = current(ranks, local.restarts)
-    failed = first_failure(ranks)
-    until = local.ended or time.time()
-    status = RunStatus(
-        run=run,
-        state=local.state,
-        source="local",
-        reason=local.reason or None,
-        reason_text=_why_local(run, local),
-        nodes=(local.host,),
-        elapsed_s=max(until - local.started, 0.0) if local.started else None,
-        time_limit_min=run.record["plan"]["time_min"],
-        restarts=local.restarts,
-        exit_code=failed.exit_code if failed and local.exit_code else local.exit_code,
-        ranks=ranks,
-    )
-    return _completed(status, None) if status.good else status
-
-
-def _without_state(run: Run, ranks: tuple[RankRecord, ...], why: str) -> RunStatus:
-    """Judge a local run by its ranks' files, since nothing else can tell any more."""
-    status = _inferred(run, ranks, Answers(trouble=(why,)))
-    if status.finished:
-        return status
-    here = socket.gethostname()
-    why = f"{why}; no process of this run is on {here}: it is over, or runs on another machine"
-    return replace(status, reason_text=why, elsewhere=True)

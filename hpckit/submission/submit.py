@@ -3,33 +3,28 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hpckit.environ import own_python, scrubbed_environment
 from hpckit.errors import (
-    CommandError,
     OutsideError,
     RequestError,
     StoppedError,
+    SubmissionError,
     UnknownOutcomeError,
 )
 from hpckit.job.job import Job
 from hpckit.job.script import signal_delay_s, submitit_folder
-from hpckit.launchers.srun import srun_wait_s
 from hpckit.logs import JOB_LOG
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.render import Rendered
 from hpckit.runs import Run, open_to_write, write_text
-from hpckit.schedulers.local.controller import ControllerSpec
-from hpckit.schedulers.local.executor import end_local, local_executor, this_machine
-from hpckit.schedulers.slurm.ending import cancel_in_slurm, is_unheeded, unheeded
-from hpckit.schedulers.slurm.executor import slurm_executor
-from hpckit.schedulers.slurm.sbatch import Sent, send, told_if_slow
+from hpckit.schedulers.base import Order, Scheduler, Sent
+from hpckit.schedulers.slurm.sbatch import told_if_slow
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
 from hpckit.submission.in_job import Payload
 from hpckit.submission.interrupts import Interrupts, interrupts
-from hpckit.submission.model import Submission
+from hpckit.submission.model import Submission, in_parts
 from hpckit.submission.record import task_records
 
 
@@ -52,10 +47,11 @@ def submit(
         not say whether it took the job; all that is needed to go on is kept.
     """
     job, base = submission.job, submission.place.dir
-    rendered = submission.rendered
+    parts = in_parts(submission)
+    rendered = [part.rendered for part in parts]
     tasks = [_task(submission, index) for index in range(len(job.tasks))]
     _refuse_long(tasks)
-    _refuse_patterns(base, job.executor)
+    _refuse_patterns(base, job.scheduler)
     shared = "shared-runs" in submission.spec.skip_checks
     tell = tell or (lambda _text: None)
     ready = ready or (lambda: None)
@@ -63,41 +59,67 @@ def submit(
         interrupts(tell) as taken,
         held_root(base.parent, shared=shared) as root,
     ):
-        return _submit_in(root, taken, submission, rendered, tasks, (tell, ready))
+        return _submit_in(root, taken, parts, rendered, tasks, (tell, ready))
 
 
 def _submit_in(
     root: Root,
     taken: Interrupts,
-    submission: Submission,
-    rendered: Rendered,
+    parts: list[Submission],
+    rendered: list[Rendered],
     tasks: list[Task],
     calls: tuple[Callable[[str], None], Callable[[], None]],
 ) -> list[Run]:
-    job, run_id = submission.job, submission.place.run_id
+    submission, scheduler = parts[0], parts[0].job.scheduler
+    run_id = submission.place.run_id
     tell, ready = calls
     sent = Sent()
     try:
-        _make_folders(root, submission, rendered.text, [task.run_id for task in tasks])
-        records = task_records(submission, rendered, tasks)
-        handover = new_handover(run_id, root.path, records, array=job.is_array)
+        _make_folders(root, parts, [row.text for row in rendered], [task.run_id for task in tasks])
+        records = task_records(submission, rendered[0], tasks)
+        handover = new_handover(
+            run_id,
+            root.path,
+            records,
+            array=submission.job.is_array,
+            parts=tuple(part.place.part for part in parts if part.place.part),
+        )
         with root.opened(run_id) as base:
-            if job.executor == "slurm":
+            if scheduler.names_jobs:
                 begin(base, handover)
                 remember(run_id, root.path)  # also what is killed can be found
             ready()
             with taken.held(), told_if_slow(tell):
-                folder = submitit_folder(base)
-                job_ids = _hand_over(submission, folder, rendered.text, tasks, sent)
+                job_ids: list[str] = []
+                for part, script in zip(parts, rendered, strict=True):
+                    if taken.seen:
+                        raise KeyboardInterrupt
+                    folder = submitit_folder(base, part.place.first)
+                    order = _order(part, folder, script.text, tasks, sent)
+                    job_ids += _sent(order, sent)
                 return finish(root.opened, handover, job_ids)
     except BaseException as error:
         _take_back(root, submission, sent, error)
         if isinstance(error, OSError):
             raise _cannot_write(root, error) from error
         if isinstance(error, KeyboardInterrupt) and sent.begun:
-            what = f"job {sent.job}" if sent.job else "the run"
+            what = f"job {', '.join(sent.jobs)}" if sent.jobs else "the run"
             raise StoppedError(f"Interrupted: {what} is cancelled, nothing is left.") from error
         raise
+
+
+def _sent(order: Order, sent: Sent) -> list[str]:
+    """Submit an order; say of an array in several which of these was refused."""
+    try:
+        return order.job.scheduler.submit(order, sent)
+    except SubmissionError as error:
+        if order.part is None:
+            raise
+        last = order.part.first + order.part.count - 1
+        raise SubmissionError(
+            f"{error} The array is one of several, of tasks {order.part.first} to {last}; none of "
+            "them is left."
+        ) from error
 
 
 def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseException) -> None:
@@ -110,33 +132,19 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
     run_id = submission.place.run_id
     if isinstance(error, UnknownOutcomeError):
         raise error
-    if sent.begun and submission.job.executor == "local":
-        end_local([root.path / name for name in root.names])
-    elif sent.begun and not sent.answered:
+    if sent.begun and not sent.answered:
         raise StoppedError(
             "Interrupted before Slurm answered: hpckit does not know whether Slurm took run "
             f"{run_id}. Ask `hpckit status {run_id}`. The folder is kept: {submission.place.dir}"
         ) from error
-    elif sent.job:
-        _cancel(sent.job, error)
+    if sent.begun:
+        folders = [root.path / name for name in root.names]
+        if trouble := submission.job.scheduler.take_back(folders, sent):
+            kind = StoppedError if isinstance(error, KeyboardInterrupt) else OutsideError
+            why = str(error) or "the submission was interrupted"
+            raise kind(f"{trouble} Reason for cancelling: {why}.") from error
     forget(run_id)
     root.remove()
-
-
-def _cancel(job_id: str, error: BaseException) -> None:
-    try:
-        state = cancel_in_slurm(job_id)
-        if not is_unheeded(state):
-            return
-        trouble = unheeded(job_id, state)
-    except CommandError as silent:
-        trouble = f"{silent} Run `scancel {job_id}`."
-    except KeyboardInterrupt:
-        trouble = f"Interrupted again: Slurm has job {job_id}, and hpckit does not know whether "
-        trouble += f"it is cancelled. Run `scancel {job_id}`."
-    kind = StoppedError if isinstance(error, KeyboardInterrupt) else OutsideError
-    why = str(error) or "the submission was interrupted"
-    raise kind(f"{trouble} Reason for cancelling: {why}.") from error
 
 
 def _cannot_write(root: Root, error: OSError) -> OutsideError:
@@ -146,20 +154,31 @@ def _cannot_write(root: Root, error: OSError) -> OutsideError:
     )
 
 
-def _make_folders(root: Root, submission: Submission, script: str, run_ids: list[str]) -> None:
-    own = submission.place.run_id
+def _make_folders(
+    root: Root, parts: list[Submission], scripts: list[str], run_ids: list[str]
+) -> None:
+    own, job = parts[0].place.run_id, parts[0].job
     for name in dict.fromkeys([own, *run_ids]):
         root.make(name)
-    for name in run_ids if submission.job.executor == "slurm" else ():
+    for name in run_ids if job.scheduler.names_jobs else ():
         # Slurm would make it with the user's umask, which may let a group write.
         with root.opened(name) as folder:
             open_to_write(folder / JOB_LOG).close()
-    for name in run_ids if submission.job.is_array else ():
-        with root.opened(name) as folder:
-            write_text(folder / SCRIPT, script)
+    for part, script in zip(parts, scripts, strict=True):
+        for name in run_ids[_tasks_of(part)] if job.is_array else ():
+            with root.opened(name) as folder:
+                write_text(folder / SCRIPT, script)
     with root.opened(own) as base:
-        submitit_folder(base).mkdir(mode=0o700)
-        write_text(base / SCRIPT, script)
+        for part in parts:
+            submitit_folder(base, part.place.first).mkdir(mode=0o700)
+        write_text(base / SCRIPT, scripts[0])
+
+
+def _tasks_of(part: Submission) -> slice:
+    """Return which of all tasks are a part's."""
+    if part.place.part is None:
+        return slice(None)
+    return slice(part.place.part.first, part.place.part.first + part.place.part.count)
 
 
 def _task(submission: Submission, index: int) -> Task:
@@ -172,6 +191,7 @@ def _task(submission: Submission, index: int) -> Task:
         run_dir=str(place.dir.parent / run_id),
         run_id=run_id,
         executor=job.executor,
+        simulated=job.scheduler.one_machine,
         launcher=job.launcher.name,
         nodes=job.nodes,
         tasks_per_node=job.tasks_per_node,
@@ -211,66 +231,39 @@ def _refuse_long(tasks: list[Task]) -> None:
         )
 
 
-def _refuse_patterns(folder: Path, executor: str) -> None:
+def _refuse_patterns(folder: Path, scheduler: Scheduler) -> None:
     """Refuse a place whose name submitit or Slurm would rewrite.
 
     See JobPaths in submitit/core/utils.py, and sbatch(1), "FILENAME PATTERN".
     """
-    why = "which submitit replaces by an id"
-    found = next((word for word in ("%j", "%t", "%a", "%A") if word in str(folder)), None)
-    if executor == "slurm" and "\\" in str(folder):
-        found, why = "a backslash", "which Slurm removes from the names of logs"
-    if found:
+    word = next((word for word in ("%j", "%t", "%a", "%A") if word in str(folder)), None)
+    found = f"{word}, which submitit replaces by an id" if word else None
+    if found := scheduler.refuse_folder(folder) or found:
         raise RequestError(
-            f"The name of run folder '{folder}' contains {found}, {why}. "
+            f"The name of run folder '{folder}' contains {found}. "
             "Choose another place with --runs DIR or HPCKIT_RUNS."
         )
 
 
-def _hand_over(
-    submission: Submission, folder: Path, script: str, tasks: list[Task], sent: Sent
-) -> list[str]:
-    """Give the script and the callables to submitit; return the job ids, one per task."""
-    job = submission.job
-    environ = scrubbed_environment(os.environ, job.site.pass_env)
-    executor: Any
-    if job.executor == "slurm":
-        executor = slurm_executor(
-            folder,
-            lambda: send(submission.place.run_id, script, job.site.sbatch_args, environ, sent),
-            time_min=job.time_min,
-            max_requeues=job.max_requeues,
-            array=job.is_array,
-        )
-    else:
-        executor = local_executor(
-            folder,
-            _controller_spec(submission, script, tasks),
-            _local_environ(job, environ),
-            cwd=Path(submission.place.cwd),
-            array=job.is_array,
-        )
-    jobs = executor.submit_array([Payload(task.to_json()) for task in tasks])
-    sent.begun = sent.answered = True
-    return [str(job.job_id) for job in jobs]
+def _order(part: Submission, folder: Path, script: str, tasks: list[Task], sent: Sent) -> Order:
+    """Return what the scheduler gets of a part; a limit of tasks at once holds for all parts.
 
-
-def _controller_spec(submission: Submission, script: str, tasks: list[Task]) -> ControllerSpec:
-    job = submission.job
-    return ControllerSpec(
+    Slurm has such a limit for one array. So each array waits for the end of the one before.
+    """
+    job, place = part.job, part.place
+    mine = tasks[_tasks_of(part)]
+    return Order(
+        run_id=place.run_id,
+        part=place.part,
+        folder=folder,
         script=script,
-        run_dirs=tuple(task.run_dir for task in tasks),
-        job_ids=(),
-        time_min=job.time_min,
-        parallel=job.parallel or 1,
-        max_requeues=job.max_requeues,
-        signal_delay_s=signal_delay_s(job.time_min),
-        after=submission.after_dirs,
-        ranks=job.ranks,
-        wait_s=srun_wait_s(job.site.srun_args),
+        run_dirs=tuple(task.run_dir for task in mine),
+        calls=tuple(Payload(task.to_json()) for task in mine),
+        array=job.is_array,
+        job=job,
+        environ=scrubbed_environment(os.environ, job.site.pass_env),
+        cwd=Path(place.cwd),
+        after=place.after,
+        after_dirs=part.after_dirs,
+        follows=sent.jobs[-1] if sent.jobs and job.parallel else None,
     )
-
-
-def _local_environ(job: Job, environ: dict[str, str]) -> dict[str, str]:
-    gpus = this_machine(environ).gpus if job.device == "cuda" else ()
-    return {**environ, "HPCKIT_NODE_GPUS": ",".join(gpus[: job.total_gpus])}

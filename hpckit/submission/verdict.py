@@ -123,11 +123,6 @@ def _lost(ranks: Sequence[RankRecord], planned: int) -> Iterator[str]:
         yield f"rank {number} left no record"
 
 
-def code_of(reason: str | None) -> str:
-    """Return Slurm's code without what follows it."""
-    return (reason or "").partition(",")[0].strip()
-
-
 def max_requeues_of(run: Run) -> int:
     """Return how often Slurm may start a run again."""
     return int(run.record["plan"].get("max_requeues") or 0)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from hpckit.errors import OutsideError, RequestError, StillRunningError
 from hpckit.find import refuse_doubtful
 from hpckit.runs import Run
-from hpckit.schedulers.local import state as localjob
-from hpckit.slurm import control
+from hpckit.schedulers.local.state import ask_cancel
 from hpckit.slurm.client import left_s, own_patience_s, patience
-from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.states import RunStatus, by_scheduler, statuses
 
 # Slurm's controller serves everybody: ask soon at first, then ever more seldom.
-_FIRST_S, _SLURM_MAX_S, _LOCAL_MAX_S, _GROWTH = 0.3, 10.0, 1.0, 1.3
+_FIRST_S, _GROWTH = 0.3, 1.3
 # Who waits has time for a slow controller, but asks at least for so long.
 _ROUND_S, _SHORTEST_S = 60.0, 2.0
 # How long `cancel` looks for the end of what it cancelled; and what is too short for a question.
@@ -62,7 +61,7 @@ def _rounds(
 
 def pauses(runs: Sequence[Run]) -> Iterator[float]:
     """Yield, without end, the seconds between two questions about runs."""
-    longest = _LOCAL_MAX_S if all(run.executor == "local" for run in runs) else _SLURM_MAX_S
+    longest = max((run.scheduler.most_pause_s for run in runs), default=_FIRST_S)
     for number in itertools.count():
         yield min(_FIRST_S * _GROWTH ** min(number, 100), longest)
 
@@ -95,7 +94,7 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
     """
     for run in runs:
         if not run.mine:
-            how = f" If you may end any job: scancel {run.job_id}" * (run.executor == "slurm")
+            how = run.scheduler.by_hand(run.job_id)
             refuse_doubtful(run, run.run_id)
             raise RequestError(
                 f"Run {run.run_id} belongs to {run.owner}. Only its owner can cancel it "
@@ -109,17 +108,16 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
         alive = [
             row.run
             for row in seen
-            if not (row.finished or (row.elsewhere and row.run.executor == "slurm"))
+            if not row.finished and (row.run.scheduler.by_mark or not row.elsewhere)
         ]
         for run in alive:
-            if run.executor == "local":
-                localjob.ask_cancel(run.dir)
-        in_slurm = [run for run in alive if run.executor == "slurm"]
-        if in_slurm:
-            control.cancel([run.job_id for run in in_slurm])
+            if run.scheduler.by_mark:
+                ask_cancel(run.dir)
+        for scheduler, its in by_scheduler(alive).items():
+            scheduler.cancel(its)
         rest_s = left_s()
-    for run in in_slurm:
-        localjob.ask_cancel(run.dir)  # a mark for when Slurm has forgotten it
+    for run in alive:
+        ask_cancel(run.dir)  # a mark also for when its scheduler has forgotten it
     return _settled(runs, rest_s)
 
 

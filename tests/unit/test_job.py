@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.checks import CHECKS
-from hpckit.job.job import Job, Machine
+from hpckit.job.job import Job
 from hpckit.job.resolve import resolve
+from hpckit.schedulers.machine import Machine
 from hpckit.sites import Partition, Site
 from hpckit.spec import JobSpec, spec_from_record
 from hpckit.workloads import Parameter, Workload

@@ -4,17 +4,22 @@ import contextlib
 import json
 import os
 import socket
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from hpckit.files import DamagedFileError, no_room, read_json, reason
 from hpckit.run_record import Pid, Size
-from hpckit.runs import open_to_write, write_json
+from hpckit.runs import Run, open_to_write, write_json
+from hpckit.schedulers.base import Answers
+from hpckit.slurm.record import JobRecord
 from hpckit.slurm.states import JobState
 from hpckit.values import Count, Moment, Within, Word, rebuild
 
 STATE = "local.json"
+_SOURCE = "local"
 CANCEL = ".cancel"
 CONTROLLER = "hpckit.schedulers.local.controller"
 # Those of a run that began before the last update go by an older name.
@@ -169,3 +174,48 @@ def start_ticks(pid: int) -> int | None:
 def my_start_ticks() -> int:
     """Return this process's own start."""
     return start_ticks(os.getpid()) or 0
+
+
+def states_of_runs(runs: Sequence[Run]) -> Answers:
+    """Return what the controllers of local runs wrote; and what can be told without."""
+    records: dict[str, JobRecord] = {}
+    lost: dict[str, str] = {}
+    damaged: dict[str, tuple[str, ...]] = {}
+    for run in runs:
+        wrong: list[str] = []
+        local = read_local_state(run.dir, wrong)
+        alive = local is None and controller_runs(run.job_id)
+        if local is None and not alive:
+            local = read_local_state(run.dir)  # it may just have written its last word
+        why = wrong[-1] if wrong else f"{STATE} is gone"
+        damaged[run.job_id] = tuple(wrong)
+        if local is not None:
+            records[run.job_id] = _record(run, local)
+        elif alive:
+            records[run.job_id] = JobRecord(
+                job_id=run.job_id, state=JobState.UNKNOWN, source=_SOURCE, reason=why
+            )
+        else:
+            here = socket.gethostname()
+            lost[run.job_id] = (
+                f"{why}; no process of this run is on {here}: it is over, or runs on another "
+                "machine"
+            )
+    return Answers(records=records, lost=lost, damaged=damaged)
+
+
+def _record(run: Run, local: LocalState) -> JobRecord:
+    until = local.ended or time.time()
+    return JobRecord(
+        job_id=run.job_id,
+        state=local.state,
+        source=_SOURCE,
+        reason=local.reason or None,
+        nodes=(local.host,),
+        elapsed_s=max(until - local.started, 0.0) if local.started else None,
+        time_limit_min=run.record["plan"]["time_min"],
+        start_time=local.started,
+        end_time=local.ended,
+        exit_code=local.exit_code,
+        restarts=local.restarts,
+    )

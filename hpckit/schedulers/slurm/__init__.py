@@ -1,1 +1,138 @@
 """Slurm: sbatch, squeue and sacct, scancel, by the questions of `hpckit.slurm`."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpckit.schedulers.base import Answers, Order, Scheduler, Sent
+
+if TYPE_CHECKING:
+    from hpckit.job.job import Job
+    from hpckit.job.script import ArrayPart, RunPlace
+    from hpckit.runs import Run
+    from hpckit.slurm.record import JobRecord
+
+# Each verb imports what it needs: few commands need all of them.
+
+
+class Slurm(Scheduler):
+    """Slurm, as this machine's sbatch, squeue, sacct and scancel reach it."""
+
+    name = "slurm"
+    says = "Slurm"
+    job_id = re.compile(r"\d{1,20}([_+]\d{1,10})?", re.ASCII)
+    one_machine = False
+    environment = "slurm"
+    names_jobs = True
+    accounting = True
+
+    def why_not(self) -> str | None:
+        """Say that no sbatch finds its cluster's configuration, as on a workstation."""
+        from hpckit.slurm.client import sbatch_answers
+
+        if sbatch_answers():
+            return None
+        return (
+            "No sbatch here can reach a cluster. "
+            "Log in to the cluster, or use --executor local for this machine."
+        )
+
+    def where(self, job: "Job") -> str:
+        """Name the site."""
+        return f"Slurm, site {job.site.name}"
+
+    def header(self, job: "Job", place: "RunPlace") -> list[dict[str, str | None]]:
+        """Return the `#SBATCH` options."""
+        from hpckit.job.script import header
+
+        return header(job, place)
+
+    def most_tasks(self) -> int | None:
+        """Ask for MaxArraySize, which is the highest index plus one: slurm.conf(5)."""
+        from hpckit.errors import CommandError
+        from hpckit.slurm.cluster import config
+
+        try:
+            most = config().get("MaxArraySize", "")
+        except CommandError:
+            return None  # sbatch will say what is wrong
+        return int(most) if most.isdecimal() and int(most) > 0 else None
+
+    def refuse_folder(self, folder: Path) -> str | None:
+        """Refuse what Slurm takes out of names: sbatch(1), "FILENAME PATTERN"."""
+        name = str(folder)
+        return "a backslash, which Slurm removes from the names of logs" if "\\" in name else None
+
+    def submit(self, order: Order, sent: Sent) -> list[str]:
+        """Give the script to sbatch, with the site's own arguments."""
+        from hpckit.schedulers.pickles import hand_over, task_ids
+        from hpckit.schedulers.slurm.sbatch import send
+
+        def give() -> list[str]:
+            return task_ids(send(order, sent), len(order.calls), array=order.array)
+
+        return hand_over(order, give)
+
+    def query(self, runs: Sequence["Run"]) -> Answers:
+        """Ask squeue for all jobs, then sacct for the rest."""
+        from hpckit.schedulers.slurm.asking import ask_of_runs
+
+        return ask_of_runs(runs)
+
+    def cancel(self, runs: Sequence["Run"]) -> None:
+        """Run scancel."""
+        from hpckit.slurm import control
+
+        control.cancel([run.job_id for run in runs])
+
+    def take_back(self, run_dirs: Sequence[Path], sent: Sent) -> str | None:
+        """Run scancel, and make sure of it."""
+        from hpckit.schedulers.slurm.ending import take_back
+
+        del run_dirs
+        return next(filter(None, map(take_back, sent.jobs)), None)
+
+    def job_of(self, run_id: str, since: float, part: "ArrayPart | None" = None) -> str | None:
+        """Ask squeue and sacct for the comment, or the log, that has a run's id."""
+        from hpckit.slurm.token import job_of
+
+        return job_of(run_id, since, part)
+
+    def preflight(self, job: "Job", script: str) -> str:
+        """Ask sbatch --test-only."""
+        from hpckit.schedulers.slurm.preflight import preflight
+
+        return preflight(job, script)
+
+    def explain(self, run: "Run", record: "JobRecord") -> str | None:
+        """Say what Slurm's code means."""
+        from hpckit.slurm.reasons import explain
+
+        del run
+        return explain(record.reason)
+
+    def expected_starts(self, job_ids: Sequence[str]) -> dict[str, float]:
+        """Ask squeue --start; silence means that it has no estimate yet."""
+        from hpckit.errors import CommandError
+        from hpckit.slurm import jobs
+
+        try:
+            return jobs.expected_starts(list(job_ids))
+        except CommandError:
+            return {}
+
+    def unheeded(self, job_id: str, state: str) -> str | None:
+        """Say that scancel did nothing."""
+        from hpckit.schedulers.slurm.ending import is_unheeded, unheeded
+        from hpckit.slurm.states import JobState
+
+        known = JobState(state)
+        return unheeded(job_id, known) if is_unheeded(known) else None
+
+    def by_hand(self, job_id: str) -> str:
+        """Name scancel."""
+        return f" If you may end any job: scancel {job_id}"
+
+
+SLURM = Slurm()

@@ -1,13 +1,15 @@
 """What Slurm says of jobs: squeue for all of them, then sacct for those that it does not know."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from hpckit.errors import CommandError
 from hpckit.runs import Run
+from hpckit.schedulers.base import Answers
 from hpckit.slurm import jobs
 from hpckit.slurm.client import patience
 from hpckit.slurm.details import scontrol_job
+from hpckit.slurm.reasons import NEVER, code_of
 from hpckit.slurm.record import JobRecord, Source
 from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
 
@@ -15,16 +17,27 @@ from hpckit.slurm.states import JobState, is_finished, is_good, is_waiting
 _SAME_SUBMISSION_S = 3600
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answers:
-    """What Slurm said of jobs, and what kept it from saying more.
+def ask_of_runs(runs: Sequence[Run]) -> Answers:
+    """Ask for runs' jobs, and see that the answers are of these."""
+    said = ask_in_full([run.job_id for run in runs])
+    records, lost = {}, {}
+    for run in runs:
+        if (record := said.records.get(run.job_id)) is None:
+            continue
+        if is_its(run, record):
+            records[run.job_id] = _with_reason(record)
+        else:
+            lost[run.job_id] = (
+                f"job {run.job_id} here is another, {record.name!r}: was this one on another "
+                "cluster?"
+            )
+    return replace(said, records=records, lost=lost)
 
-    `queue` says whether squeue answered: then jobs it does not list have left the queue for good.
-    """
 
-    records: Mapping[str, JobRecord] = field(default_factory=dict)
-    trouble: tuple[str, ...] = ()
-    queue: bool = True
+def _with_reason(record: JobRecord) -> JobRecord:
+    """Leave out a reason that tells nothing: why a job that runs once waited, or how it ended."""
+    waits = is_waiting(record.state) or code_of(record.reason) == NEVER
+    return record if waits else replace(record, reason=None)
 
 
 def ask_in_full(job_ids: list[str]) -> Answers:

@@ -113,3 +113,17 @@ def _me() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def take_back(job_id: str) -> str | None:
+    """Cancel a job that was submitted a moment ago; say what stands in the way, None: nothing."""
+    try:
+        state = cancel_in_slurm(job_id)
+    except CommandError as silent:
+        return f"{silent} Run `scancel {job_id}`."
+    except KeyboardInterrupt:
+        return (
+            f"Interrupted again: Slurm has job {job_id}, and hpckit does not know whether "
+            f"it is cancelled. Run `scancel {job_id}`."
+        )
+    return unheeded(job_id, state) if is_unheeded(state) else None

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from hpckit import shell
 from hpckit.errors import (
@@ -16,6 +15,7 @@ from hpckit.errors import (
     TooSlowError,
     UnknownOutcomeError,
 )
+from hpckit.schedulers.base import Order, Sent
 from hpckit.slurm.client import patience
 from hpckit.slurm.control import parse_job_id
 from hpckit.slurm.token import job_of, token_options
@@ -36,25 +36,8 @@ _SBATCH_S, _SILENT_S = 120.0, 8.0
 _ASKS, _PAUSE_S = 3, 1.0
 
 
-@dataclass(kw_only=True)
-class Sent:
-    """How far a hand-over has come.
-
-    Attributes:
-        begun: sbatch, or a controller of ours, was started.
-        answered: it is known whether there is a job.
-        job: its id; an array's own.
-    """
-
-    begun: bool = False
-    answered: bool = False
-    job: str | None = None
-
-
-def send(
-    run_id: str, script: str, arguments: tuple[str, ...], environ: dict[str, str], sent: Sent
-) -> str:
-    """Submit a script; return its job's id. `sent` says how far it came, also after an error.
+def send(order: Order, sent: Sent) -> str:
+    """Submit an order's script; return its job's id. `sent` says how far it came in any case.
 
     Raises:
         SubmissionError: there is no job: Slurm refused. CommandError: sbatch cannot be started.
@@ -63,33 +46,40 @@ def send(
     # By its standard input: a file could be another one by the time sbatch reads it. The job
     # inherits sbatch's environment: the user's own locale, not the one for parsing. The terminal's
     # Ctrl-C is for us: sbatch would die of it without a word on what it has done.
-    argv = ["sbatch", "--parsable", *token_options(run_id, script, arguments), *arguments]
+    run_id, arguments = order.run_id, order.job.site.sbatch_args
+    token = token_options(run_id, order.script, arguments, order.part)
+    argv = ["sbatch", "--parsable", *token, *arguments]
+    if order.follows:
+        # In place of the header's.
+        argv.append(f"--dependency={','.join([*order.after, f'afterany:{order.follows}'])}")
     since = time.time()
-    sent.begun = True
+    sent.begun, sent.answered = True, False
     unclear: HpckitError | None = None
+    job: str | None = None
     try:
         said = shell.run(
             argv,
-            env=environ,
+            env=dict(order.environ),
             timeout_s=_SBATCH_S,
             check=False,
             own_locale=True,
-            input=script,
+            input=order.script,
             own_group=True,
         )
-        sent.job = _job_id(said)
+        job = _job_id(said)
     except (_UnclearError, TooSlowError) as error:
         unclear = error
-        sent.job = _ask(run_id, since, unclear)
+        job = _ask(order, since, unclear)
     except (SubmissionError, CommandError):
         sent.answered = True
         raise
-    if sent.job is None and isinstance(unclear, _UnconfirmedError):
+    if job is None and isinstance(unclear, _UnconfirmedError):
         raise _nobody_knows(run_id, f"{unclear} Slurm shows no job of this run.") from unclear
     sent.answered = True
-    if sent.job is None:
+    if job is None:
         raise SubmissionError(str(unclear))
-    return sent.job
+    sent.jobs.append(job)
+    return job
 
 
 @contextmanager
@@ -148,16 +138,18 @@ def _late_failure(said: shell.Completed) -> str:
     return f"sbatch exited with status {said.returncode}, and it printed {printed[:_SHOWN]!r}."
 
 
-def _ask(run_id: str, since: float, unclear: HpckitError) -> str | None:
+def _ask(order: Order, since: float, unclear: HpckitError) -> str | None:
     """Ask Slurm for the job that carries a run's id; None: it has none."""
     try:
         with patience():
             for number in range(_ASKS):
                 time.sleep(_PAUSE_S * bool(number))
-                if job := job_of(run_id, since):
+                if job := job_of(order.run_id, since, order.part):
                     return job
     except CommandError as error:
-        raise _nobody_knows(run_id, f"{unclear} hpckit asked Slurm for the job: {error}") from error
+        raise _nobody_knows(
+            order.run_id, f"{unclear} hpckit asked Slurm for the job: {error}"
+        ) from error
     return None
 
 

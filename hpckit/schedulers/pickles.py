@@ -1,32 +1,32 @@
-"""Slurm through submitit: an executor that submits *our* script, for single jobs and for arrays."""
+"""submitit's part of a submission: the pickles that jobs load, named by their jobs' ids."""
 
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpckit.payload.task import first_name, pickle_name
-
-if TYPE_CHECKING:
-    from submitit import SlurmExecutor
+from hpckit.schedulers.base import Order
 
 
-def slurm_executor(
-    folder: Path, send: Callable[[], str], *, time_min: int, max_requeues: int, array: bool
-) -> "SlurmExecutor":
-    """Return a submitit executor that lets `send` give our script to Slurm, once for all tasks.
+def hand_over(order: Order, send: Callable[[], list[str]]) -> list[str]:
+    """Write an order's callables for submitit, then `send` its script; return the tasks' ids.
 
-    `send` returns the job's id, an array's own. `time_min` is what submitit tells time-outs from
-    preemptions by.
+    `send` gives the script to the scheduler, once for all tasks, and returns their ids.
     """
     from submitit.core import core
     from submitit.slurm import slurm
 
+    job = order.job
+
     class HpckitExecutor(slurm.SlurmExecutor):
+        job_class = core.Job  # type: ignore[assignment]  # only its id is asked for
+
         def __init__(self) -> None:
-            # Not SlurmExecutor's own, which refuses machines without srun on PATH.
-            core.PicklingExecutor.__init__(self, folder, max_num_timeout=max_requeues)
-            self.parameters = {"time": time_min}
+            # Not SlurmExecutor's own, which refuses machines without srun on PATH. The time is what
+            # submitit tells time-outs from preemptions by.
+            core.PicklingExecutor.__init__(self, order.folder, max_num_timeout=job.max_requeues)
+            self.parameters = {"time": job.time_min}
             self.python = ""
 
         @classmethod
@@ -34,18 +34,19 @@ def slurm_executor(
             return 0  # never picked by other people's AutoExecutor
 
         def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[Any]:
-            # submitit's own array path builds a stock SlurmExecutor by name, losing our script.
+            # submitit's own array path builds a stock SlurmExecutor by name, losing our script; its
+            # own local executor knows one node, hides GPUs, waits for ranks after one has failed,
+            # and loses its jobs to other processes.
             for number, delayed in enumerate(delayed_submissions):
                 path = self.folder / first_name(number)
-                delayed.set_timeout(time_min, self.max_num_timeout)
+                delayed.set_timeout(job.time_min, self.max_num_timeout)
                 delayed.dump(path)
                 path.chmod(0o600)  # stays safe when somebody opens the folder to read the logs
-            job_id = send()
-            names = task_ids(job_id, len(delayed_submissions), array=array)
+            names = send()
             name_pickles(self.folder, names)
             return [self.job_class(folder=self.folder, job_id=name, tasks=[0]) for name in names]
 
-    return HpckitExecutor()
+    return [str(row.job_id) for row in HpckitExecutor().submit_array(list(order.calls))]
 
 
 def task_ids(job_id: str, count: int, *, array: bool) -> list[str]:

@@ -6,35 +6,28 @@ import time
 from pathlib import Path
 
 from hpckit.environ import scrubbed_environment
-from hpckit.errors import RequestError, SubmissionError
+from hpckit.errors import SubmissionError
 from hpckit.job.job import Job
 from hpckit.schedulers.slurm.sbatch import refused
-from hpckit.shell import which
 from hpckit.slurm import cluster, control
 from hpckit.slurm.client import patience
-from hpckit.submission.model import Submission
 from hpckit.text import format_minutes
 
 
 @patience()
-def check_with_slurm(submission: Submission) -> str:
-    """Return one line that says whether and when the job would start.
+def preflight(job: Job, script: str) -> str:
+    """Return one line that says whether and when a job would start.
 
     Raises:
-        SubmissionError: Slurm would refuse it. RequestError: the job is for this machine.
+        SubmissionError: Slurm would refuse it.
     """
-    if submission.job.executor != "slurm":
-        raise RequestError(
-            f"--check asks Slurm, but this run is for this machine: {_why_local(submission)}."
-        )
-    rendered = submission.rendered
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.sh"
-        path.write_text(rendered.text, encoding="utf-8")
+        path.write_text(script, encoding="utf-8")
         answer = control.test_only(path, scrubbed_environment(os.environ))
     if not answer.accepted:
         raise refused(answer.message)
-    _refuse_endless_wait(submission.job)
+    _refuse_endless_wait(job)
     if answer.start_time is None:
         return f"Slurm would accept this job: {answer.message}"
     seconds = answer.start_time - time.time()
@@ -42,14 +35,6 @@ def check_with_slurm(submission: Submission) -> str:
     soon = "at once" if seconds < 60 else f"at {when} at the latest"
     nodes = f" on {', '.join(answer.nodes)}" if answer.nodes else ""
     return f"Slurm would accept this job and start it {soon}{nodes}."
-
-
-def _why_local(submission: Submission) -> str:
-    if submission.spec.executor == "local":
-        return "leave --executor local out"
-    if which("sbatch") is None:
-        return "there is no sbatch here; log in to the cluster"
-    return "the sbatch here finds no cluster; log in to one, or set SLURM_CONF"
 
 
 def _refuse_endless_wait(job: Job) -> None:

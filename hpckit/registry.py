@@ -1,0 +1,71 @@
+"""Tables of what has a name, as schedulers: a line each, `register()`, or an installed package.
+
+A package brings one by an entry point (importlib.metadata), which is looked for only when a name
+is asked for that no line has: reading the metadata of all packages takes time.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Generic, TypeVar
+
+from hpckit.documents import nearest
+from hpckit.errors import RequestError
+
+Row = TypeVar("Row")
+
+
+class Registry(Generic[Row]):
+    """Objects by name; those of `lines` (name: "module:attribute") are imported when asked for.
+
+    `what` is the word for one of them, `group` that of the entry points.
+    """
+
+    def __init__(self, what: str, group: str, lines: Mapping[str, str]) -> None:
+        self.what, self.group = what, group
+        self._lines = dict(lines)
+        self._rows: dict[str, Row] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the known names; a package's once it has been asked for."""
+        return iter(dict.fromkeys([*self._lines, *self._rows]))
+
+    def register(self, name: str, row: Row) -> None:
+        """Add an object, or put it in another's place."""
+        self._rows[name] = row
+
+    def find(self, name: str) -> Row:
+        """Return what is called `name`.
+
+        Raises:
+            RequestError: there is none.
+        """
+        if name not in self._rows:
+            self._rows[name] = self._load(name)
+        return self._rows[name]
+
+    def knows(self, name: str) -> bool:
+        """Say whether there is one of this name."""
+        return name in self._rows or name in self._lines or _installed(self.group, name) is not None
+
+    def _load(self, name: str) -> Row:
+        target = self._lines.get(name) or _installed(self.group, name)
+        if target is None:
+            raise RequestError(f"Unknown {self.what} {name!r}. {nearest(name, self)}")
+        module, _, attribute = target.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+            row: Row = found() if isinstance(found, type) else found
+        except Exception as error:  # somebody else's code: whatever it raises
+            raise RequestError(
+                f"{self.what.capitalize()} {name!r} ({target}) cannot be loaded: {error!r}."
+            ) from error
+        return row
+
+
+@cache
+def _installed(group: str, name: str) -> str | None:
+    """Return the "module:attribute" that an installed package names for it."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  # 10 ms that few need
+
+    return next((point.value for point in entry_points(group=group, name=name)), None)
