@@ -34,6 +34,10 @@ class Registry(Generic[Row]):
         """Add an object, or put it in another's place."""
         self._rows[name] = row
 
+    def forget(self, name: str) -> None:
+        """Take out what was registered."""
+        self._rows.pop(name, None)
+
     def find(self, name: str) -> Row:
         """Return what is called `name`.
 

@@ -43,7 +43,7 @@ SlurmdTimeout=15
 KillWait=5
 MinJobAge=300
 JobRequeue=1
-MaxArraySize=4001
+MaxArraySize=1001
 MaxJobCount=10000
 
 # Jobs start within a second or two, whatever else waits.
