@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from hpckit.inference.flows.layers import AutoregressiveSplines, ByDegree, PermutedLinear
+from hpckit.inference.flow_layers import AutoregressiveSplines, ByDegree, PermutedLinear
 from hpckit.inference.spline_flow import SplineFlow, SplineLayer
 from hpckit.parallel.errors import SetupError
 

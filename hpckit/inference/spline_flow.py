@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from hpckit.inference.flows.layers import AutoregressiveSplines, PermutedLinear
-from hpckit.inference.flows.rational_quadratic import MIN_WIDTH
+from hpckit.inference.flow_layers import AutoregressiveSplines, PermutedLinear
+from hpckit.inference.rational_quadratic import MIN_WIDTH
 from hpckit.parallel.errors import SetupError
 
 

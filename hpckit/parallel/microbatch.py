@@ -11,8 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from hpckit.parallel.accumulation import Accumulation
-from hpckit.parallel.copies import Copies
+from hpckit.parallel.copies import Accumulation, Copies
 from hpckit.parallel.devices import Replica, Spec, replicas_of
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mirrored.measures import Loss, refuse_sum

@@ -14,7 +14,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from hpckit.inference.convert import from_normflows, from_normflows_state  # noqa: E402
-from hpckit.inference.flows.rational_quadratic import spline  # noqa: E402
+from hpckit.inference.rational_quadratic import spline  # noqa: E402
 from hpckit.inference.spline_flow import SplineFlow  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402
 

@@ -3,7 +3,7 @@
 from hpckit.parallel.data.image_sets import IMAGE_SETS, load_images
 from hpckit.parallel.data.images import Images, ImageSets, as_numbers
 from hpckit.parallel.data.samples import RandomCorpus, RandomDataset, Samples
-from hpckit.parallel.data.text import TextSets, TextWindows, byte_corpus
+from hpckit.parallel.data.texts import TextSets, TextWindows, byte_corpus
 
 __all__ = [
     "IMAGE_SETS",

@@ -1,5 +1,10 @@
 """All devices of one machine in one process: tf.distribute.MirroredStrategy's ways, in torch."""
 
+from hpckit.parallel.mirrored.collectives import (
+    HierarchicalCopyAllReduce,
+    NcclAllReduce,
+    ReductionToOneDevice,
+)
 from hpckit.parallel.mirrored.context import (
     ReplicaContext,
     get_replica_context,
@@ -7,19 +12,13 @@ from hpckit.parallel.mirrored.context import (
     has_strategy,
     in_cross_replica_context,
 )
-from hpckit.parallel.mirrored.cross_device import (
-    HierarchicalCopyAllReduce,
-    MultiWorkerMirroredStrategy,
-    NcclAllReduce,
-    ReductionToOneDevice,
-)
 from hpckit.parallel.mirrored.data import DistributedDataset, InputContext, ValueContext
 from hpckit.parallel.mirrored.fitting import Callback, Progress
 from hpckit.parallel.mirrored.gradients import MirroredOptimizer
 from hpckit.parallel.mirrored.measures import compute_average_loss
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
 from hpckit.parallel.mirrored.per_replica import PerReplica, ReduceOp
-from hpckit.parallel.mirrored.strategy import MirroredStrategy
+from hpckit.parallel.mirrored.strategy import MirroredStrategy, MultiWorkerMirroredStrategy
 from hpckit.parallel.mirrored.variables import Aggregation, MirroredVariable, Sync
 
 __all__ = [

@@ -1,9 +1,13 @@
-"""Sums, means and joins over replicas: of trees, of tensors with gradients, of flat gradients."""
+"""Sums, means and joins over replicas: of trees, of tensors with gradients, of flat gradients.
+
+Its classes have TensorFlow's names for how gradients are added up over devices.
+"""
 
 from collections.abc import Callable, Sequence
 
 import torch
 
+from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mirrored.per_replica import PerReplica, ReduceOp, Tree, leaves, map_tree
 from hpckit.parallel.scratch import allreduce, ring_allreduce
 
@@ -191,3 +195,73 @@ def _check_shapes(tensors: Sequence[torch.Tensor]) -> None:
 
 def _shapes(tensors: Sequence[torch.Tensor]) -> str:
     return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+
+
+class NcclAllReduce:
+    """Adds up by NCCL, for which each replica must have a GPU of its own.
+
+    Args:
+        num_packs: TensorFlow's; sums here are of buckets of 32 MiB.
+    """
+
+    def __init__(self, num_packs: int = 1) -> None:
+        self.num_packs = num_packs
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace each tensor by the sum of all.
+
+        Raises:
+            SetupError: NCCL cannot.
+        """
+        devices = [tensor.device for tensor in tensors]
+        own = len(set(devices)) == len(devices) and all(one.type == "cuda" for one in devices)
+        if not own or not torch.cuda.nccl.is_available(tensors):  # type: ignore[no-untyped-call]
+            raise SetupError(
+                f"NcclAllReduce needs NCCL and a GPU for each replica, not "
+                f"{', '.join(map(str, devices))}: leave cross_device_ops out, then NCCL is used "
+                "where it works."
+            )
+        torch.cuda.nccl.all_reduce(tensors)  # type: ignore[no-untyped-call]
+
+
+class HierarchicalCopyAllReduce:
+    """Adds up by pairs, then pairs of pairs, and hands the sum out the same way back.
+
+    Args:
+        num_packs: TensorFlow's; sums here are of buckets of 32 MiB.
+    """
+
+    def __init__(self, num_packs: int = 1) -> None:
+        self.num_packs = num_packs
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace each tensor by the sum of all."""
+        distances = [1 << level for level in range((len(tensors) - 1).bit_length())]
+        for distance in distances:
+            for at in range(0, len(tensors) - distance, 2 * distance):
+                tensors[at].add_(tensors[at + distance].to(tensors[at].device))
+        for distance in reversed(distances):
+            for at in range(0, len(tensors) - distance, 2 * distance):
+                tensors[at + distance].copy_(tensors[at])
+
+
+class ReductionToOneDevice:
+    """Adds up on one device, and copies the sum to the others.
+
+    Args:
+        reduce_to_device: such as `cuda:1`; None: the first replica's.
+    """
+
+    def __init__(self, reduce_to_device: str | torch.device | None = None) -> None:
+        self.device = None if reduce_to_device is None else torch.device(reduce_to_device)
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace each tensor by the sum of all."""
+        if self.device is None:
+            allreduce(tensors)
+            return
+        total = tensors[0].to(self.device, copy=True)
+        for tensor in tensors[1:]:
+            total += tensor.to(self.device)
+        for tensor in tensors:
+            tensor.copy_(total)

@@ -1,16 +1,112 @@
-"""A module with a copy for each replica: equal parameters, and buffers of their own."""
+"""A module with a copy for each replica: equal parameters, and buffers of their own.
+
+BatchNorm may take the statistics of the global batch, not of each replica's part.
+"""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from hpckit.parallel.mirrored.batchnorm import is_synced
 from hpckit.parallel.mirrored.collectives import one_buffer
-from hpckit.parallel.mirrored.context import Strategy, replica_of
+from hpckit.parallel.mirrored.context import (
+    ReplicaContext,
+    Strategy,
+    get_replica_context,
+    replica_of,
+)
 from hpckit.parallel.mirrored.per_replica import Tree
+
+
+class SyncBatchNorm(_BatchNorm):
+    """BatchNorm of one, two or three dimensions that adds up over replicas in training.
+
+    Exact for parts of unequal size. Every replica must run it, forward and backward, also with no
+    sample. Its state is a plain BatchNorm's.
+    """
+
+    @classmethod
+    def like(cls, plain: _BatchNorm) -> "SyncBatchNorm":
+        """Return one with the settings, parameters and buffers of a plain BatchNorm."""
+        made = cls.__new__(cls)
+        made.__dict__.update(copy.deepcopy(plain.__dict__))
+        return made
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Normalize (samples, channels, ...) by the mean and variance over all replicas."""
+        self._check_input_dim(input)
+        if not self.training:
+            return super().forward(input)
+        context = get_replica_context()
+        axes = [axis for axis in range(input.dim()) if axis != 1]
+        shape = [-1 if axis == 1 else 1 for axis in range(input.dim())]
+        # Of half precision, sums over a batch would be far off.
+        wide = input.float() if input.dtype in (torch.half, torch.bfloat16) else input
+        count = self._count(context, wide)
+        mean = context.all_reduce("sum", wide.sum(axes)) / count
+        centered = wide - mean.view(shape)
+        variance = context.all_reduce("sum", centered.square().sum(axes)) / count
+        self._remember(mean.detach(), variance.detach() * count / (count - 1))
+        normal: torch.Tensor = centered * torch.rsqrt(variance + self.eps).view(shape)
+        # Either may be None: without affine, or with it and without a bias.
+        weight, bias = self._parameters["weight"], self._parameters["bias"]
+        if weight is not None:
+            normal = normal * weight.view(shape)
+        if bias is not None:
+            normal = normal + bias.view(shape)
+        return normal.to(input.dtype)
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(
+                f"BatchNorm takes (samples, channels, ...), not shape {tuple(input.shape)}."
+            )
+
+    def _count(self, context: ReplicaContext, values: torch.Tensor) -> int:
+        """Return the number of values per channel, over all replicas.
+
+        Raises:
+            ValueError: there is one, which has no variance.
+        """
+        count = int(context.all_reduce("sum", values.numel() // values.shape[1]))
+        if count < 2:
+            raise ValueError(
+                f"BatchNorm cannot train on {count} value per channel in the global batch: "
+                "make the batch larger, or use drop_last."
+            )
+        return count
+
+    def _remember(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+        if self.running_mean is None or self.running_var is None:
+            return
+        momentum = self.momentum
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+            if momentum is None:  # torch's word for a plain average over all batches
+                momentum = 1 / float(self.num_batches_tracked)
+        with torch.no_grad():
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum or 0.0)
+            self.running_var.lerp_(variance.to(self.running_var.dtype), momentum or 0.0)
+
+
+def with_sync_batchnorm(module: nn.Module) -> nn.Module:
+    """Return a copy of a module in which every BatchNorm adds up over replicas."""
+    if isinstance(module, _BatchNorm):
+        return SyncBatchNorm.like(module)
+    copied = copy.deepcopy(module)
+    for parent in list(copied.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, _BatchNorm):
+                setattr(parent, name, SyncBatchNorm.like(child))
+    return copied
+
+
+def is_synced(modules: Sequence[nn.Module]) -> bool:
+    """Return whether replicas meet in the forward pass of a module."""
+    return any(isinstance(one, SyncBatchNorm) for module in modules for one in module.modules())
 
 
 class Mirrored:

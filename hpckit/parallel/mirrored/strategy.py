@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
+from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mirrored import checks, collectives, context, data
-from hpckit.parallel.mirrored.batchnorm import with_sync_batchnorm
 from hpckit.parallel.mirrored.built import Built
 from hpckit.parallel.mirrored.fitting import KerasMethods
 from hpckit.parallel.mirrored.gradients import Make, MirroredOptimizer, reduce_gradients
-from hpckit.parallel.mirrored.mirrored_model import Mirrored
+from hpckit.parallel.mirrored.mirrored_model import Mirrored, with_sync_batchnorm
 from hpckit.parallel.mirrored.per_replica import (
     PerReplica,
     Tree,
@@ -263,3 +263,15 @@ class MirroredStrategy(KerasMethods):
         if isinstance(leaf, PerReplica) or len(self.replicas) == 1:
             return PerReplica(values_of(leaf, len(self.replicas)))
         return leaf
+
+
+class MultiWorkerMirroredStrategy:
+    """TensorFlow's strategy for several machines, which is `ddp` here."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise SetupError(
+            "hpckit has no MultiWorkerMirroredStrategy. For several machines, use "
+            "DistributedDataParallel, with one process per GPU: "
+            "`hpckit submit ddp train.py --nodes 2 --gpus 4`. "
+            "MirroredStrategy is one process on one machine."
+        )

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.functional import relu, softplus
 
-from hpckit.inference.flows.rational_quadratic import UNIT_SLOPE, spline
+from hpckit.inference.rational_quadratic import UNIT_SLOPE, spline
 
 # Half the width of the first weights of a residual block's last layer: blocks start near identity.
 SMALL = 1e-3
