@@ -45,6 +45,25 @@ class Strategy(ABC):
         """Return the sum or mean over replicas of each PerReplica in `value`."""
 
 
+class OfOneStrategy:
+    """What a strategy makes: no other strategy can use it."""
+
+    strategy: Strategy
+
+
+def check_own(strategy: Strategy, value: object) -> None:
+    """Refuse what another strategy made.
+
+    Raises:
+        RuntimeError: it did.
+    """
+    if isinstance(value, OfOneStrategy) and value.strategy is not strategy:
+        raise RuntimeError(
+            f"Two strategies are mixed: a {type(value).__name__} of {value.strategy} is "
+            f"given to {strategy}. Make it with the strategy that uses it."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class ReplicaContext:
     """What one replica knows during a run, and how it talks to the others.

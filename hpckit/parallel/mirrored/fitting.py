@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from hpckit.parallel.mirrored import checks, evaluation
-from hpckit.parallel.mirrored.context import Strategy, get_replica_context
+from hpckit.parallel.mirrored import evaluation
+from hpckit.parallel.mirrored.context import Strategy, check_own, get_replica_context
 from hpckit.parallel.mirrored.data import DistributedDataset
 from hpckit.parallel.mirrored.evaluation import (
     Means,
@@ -110,8 +110,8 @@ class KerasMethods(Strategy):
             ValueError: an epoch has no batch, the loss is a sum, or a metric is not known.
             TypeError: the model has no copies, or the optimizer is not of its kind.
         """
-        checks.check_model(self, model)
-        checks.check_optimizer(self, model, optimizer)
+        _check_model(self, model)
+        _check_optimizer(self, model, optimizer)
         training = _Fitting(self, model, optimizer, measures_of(loss, metrics))
         held_out = validation if validation_data is None else validation_data
         return training.run(batches, epochs, held_out, callbacks)
@@ -125,7 +125,7 @@ class KerasMethods(Strategy):
         metrics: Metrics = None,
     ) -> dict[str, float]:
         """Return the mean over all samples of the loss, and of each metric; nothing is trained."""
-        checks.check_model(self, model)
+        _check_model(self, model)
         return evaluation.evaluate(self, model, batches, measures_of(loss, metrics))
 
     def predict(self, model: Mirrored | nn.Module, batches: Iterable[Tree]) -> Tree:
@@ -135,7 +135,7 @@ class KerasMethods(Strategy):
             model: built in `scope()`, or what `mirror` returned.
             batches: inputs, or (inputs, targets), of which targets are left aside.
         """
-        checks.check_model(self, model)
+        _check_model(self, model)
         return evaluation.predict(self, model, batches)
 
 
@@ -219,6 +219,43 @@ class _Fitting:
         else:
             self.optimizer.step()
         return sums, count
+
+
+def _check_model(strategy: Strategy, model: object) -> None:
+    """Refuse a model that has no copy on each replica.
+
+    Raises:
+        TypeError: it is neither mirrored nor built in the strategy's scope.
+        RuntimeError: it is another strategy's.
+    """
+    check_own(strategy, model)
+    if not isinstance(model, Mirrored) and model not in strategy.built:
+        raise TypeError(
+            f"A {type(model).__name__} has no copy on each replica: build the model in "
+            "`with strategy.scope():`, or give what strategy.mirror(model) returns."
+        )
+
+
+def _check_optimizer(strategy: Strategy, model: object, optimizer: object) -> None:
+    """Refuse an optimizer that is not of a model's kind.
+
+    Raises:
+        TypeError: it is not.
+        RuntimeError: it is another strategy's.
+    """
+    check_own(strategy, optimizer)
+    mirrored = isinstance(model, Mirrored)
+    wanted = MirroredOptimizer if mirrored else torch.optim.Optimizer
+    if isinstance(optimizer, wanted):
+        return
+    given = repr(optimizer) if isinstance(optimizer, str) else f"a {type(optimizer).__name__}"
+    needed = (
+        "strategy.optimizer(model, lambda copy: torch.optim.SGD(copy.parameters(), lr=0.1)), which "
+        "has one for each replica"
+        if mirrored
+        else "an optimizer of torch, such as torch.optim.SGD(model.parameters(), lr=0.1)"
+    )
+    raise TypeError(f"The optimizer is {given}; this model needs {needed}.")
 
 
 def _tell(callbacks: Sequence[Callback], what: str, progress: Progress) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpckit.parallel.mirrored.context import ReplicaContext, Strategy, replica_of
+from hpckit.parallel.mirrored.context import OfOneStrategy, ReplicaContext, Strategy, replica_of
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
 
 Make = Callable[[nn.Module], torch.optim.Optimizer]
@@ -15,7 +15,7 @@ Make = Callable[[nn.Module], torch.optim.Optimizer]
 _BUCKET_BYTES = 32 * 2**20
 
 
-class MirroredOptimizer:
+class MirroredOptimizer(OfOneStrategy):
     """A torch optimizer for each replica, of its own parameters, on the same gradients."""
 
     def __init__(self, strategy: Strategy, model: Mirrored, make: Make) -> None:

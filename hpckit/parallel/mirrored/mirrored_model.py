@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hpckit.parallel.mirrored.collectives import one_buffer
 from hpckit.parallel.mirrored.context import (
+    OfOneStrategy,
     ReplicaContext,
     Strategy,
     get_replica_context,
@@ -109,7 +110,7 @@ def is_synced(modules: Sequence[nn.Module]) -> bool:
     return any(isinstance(one, SyncBatchNorm) for module in modules for one in module.modules())
 
 
-class Mirrored:
+class Mirrored(OfOneStrategy):
     """Copies of a module, one per replica; they never share memory, also on one device.
 
     Called in a replica, its own copy is called; called outside, the first. Parameters stay equal as

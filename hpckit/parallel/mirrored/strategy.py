@@ -8,7 +8,7 @@ from torch import nn
 
 from hpckit.parallel.devices import Replica, Spec, find_replicas
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.mirrored import checks, collectives, context, data
+from hpckit.parallel.mirrored import collectives, context, data
 from hpckit.parallel.mirrored.built import Built
 from hpckit.parallel.mirrored.fitting import KerasMethods
 from hpckit.parallel.mirrored.gradients import Make, MirroredOptimizer, reduce_gradients
@@ -109,7 +109,7 @@ class MirroredStrategy(KerasMethods):
                 `lambda copy: torch.optim.SGD(copy.parameters(), lr=0.1)`.
         """
         context.refuse_replica(self, "optimizer()")
-        checks.check_own(self, model)
+        context.check_own(self, model)
         if not isinstance(model, Mirrored):
             raise TypeError(
                 f"optimizer() needs a model that mirror() returned, not a {type(model).__name__}. "
@@ -134,7 +134,7 @@ class MirroredStrategy(KerasMethods):
         """
         context.refuse_replica(self, "run()")
         for value in (*args, *(kwargs or {}).values()):
-            checks.check_own(self, value)
+            context.check_own(self, value)
         given = parts_of((tuple(args), dict(kwargs or {})), len(self.replicas))
         steppers: dict[torch.optim.Optimizer, int] = {}
         with self.built.mirrored() as twins:
@@ -243,7 +243,7 @@ class MirroredStrategy(KerasMethods):
                 "all_reduce_gradients() was called outside of a replica: call it in a function "
                 "that strategy.run(fn) runs."
             )
-        checks.check_own(self, model)
+        context.check_own(self, model)
         parameters = list(model.parameters() if isinstance(model, Mirrored) else model)
         built = {id(leaf) for leaf in here.twins.weights.values()} if here.twins else set()
         if built & set(map(id, parameters)):

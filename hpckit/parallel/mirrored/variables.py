@@ -6,7 +6,7 @@ from enum import StrEnum
 import torch
 
 from hpckit.parallel.mirrored import collectives
-from hpckit.parallel.mirrored.context import ReplicaContext, Strategy, replica_of
+from hpckit.parallel.mirrored.context import OfOneStrategy, ReplicaContext, Strategy, replica_of
 from hpckit.parallel.mirrored.per_replica import ReduceOp, Tree, values_of
 
 Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -28,7 +28,7 @@ class Sync(StrEnum):
     ON_READ = "on_read"
 
 
-class MirroredVariable:
+class MirroredVariable(OfOneStrategy):
     """A tensor for each replica, with one initial value; they never share memory.
 
     On write: what replicas assign is aggregated, and all hold the result. With NONE each keeps what
