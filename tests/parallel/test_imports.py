@@ -1,4 +1,4 @@
-"""Every import of hpckit that the pages, examples and workloads show does what it says."""
+"""Every import of hpckit that pages, examples, workloads and benchmarks show works."""
 
 import ast
 import importlib
@@ -68,9 +68,11 @@ def test_modules_that_the_page_on_workloads_lists() -> None:
     assert [name for name in modules if not found(f"hpckit.parallel.{name}", "")] == []
 
 
-def test_imports_of_examples_and_workloads() -> None:
+def test_imports_of_scripts() -> None:
     scripts = [
-        path for folder in ("examples", "workloads") for path in (ROOT / folder).rglob("*.py")
+        path
+        for folder in ("examples", "workloads", "benchmarks", "docs")
+        for path in (ROOT / folder).rglob("*.py")
     ]
     shown = {(path.name, *one) for path in scripts for one in imported(path)}
     assert ("own_simulator.py", "hpckit.inference.vi", "VI") in shown
