@@ -22,6 +22,7 @@ ALLOWED = {
     "payload/sweep.py": PROC,
     "stats/sampler/cgroups.py": PROC,
     "stats/sampler/node.py": PROC,
+    "stats/sampler/procfs.py": PROC,
     "collections/scaffold.py": WRITES,
     "runs.py": WRITES,
     "stats/sampler/start.py": WRITES,
