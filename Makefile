@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SETUP := pyproject.toml constraints-ci.txt
 ALL_CAN_RUN := $(shell test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo 1)
 
-.PHONY: demo test check pytest lint format slurm-up slurm-down bench clean
+.PHONY: demo fast fast-tests test pytest lint house format slurm-up slurm-down bench clean
 
 # One line from nothing to a trained model: 8 ranks, on this machine (no Slurm needed).
 demo: $(VENV)/.demo
@@ -17,6 +17,17 @@ demo: $(VENV)/.demo
 	$(BIN)/hpckit logs latest
 	@echo
 	$(BIN)/hpckit status latest
+
+# The loop while you work, under a minute on 2 cores: lint, types, and the tests that need no torch,
+# Slurm, root or network. CONTRIBUTING.md says what it leaves out.
+fast: $(VENV)/.fast
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint fast-tests
+
+# Three at once, since some tests wait.
+FAST := advice integration report security stats unit
+fast-tests: $(VENV)/.fast
+	HPCKIT_FAST=1 env --default-signal $(BIN)/python -m pytest -q -n 3 --dist worksteal \
+		-m 'not (torch or slurm or clients or long)' $(ARGS) $(FAST:%=tests/%)
 
 # Everything: system packages (as root), virtual environments, lint, all tests.
 test: system $(VENV)/.dev $(CLIENTS)/.done $(MPICH)/.done
@@ -29,7 +40,7 @@ pytest: $(VENV)/.dev
 		HPCKIT_NO_SKIPS=$(ALL_CAN_RUN) \
 		tests/run.sh $(ARGS)
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.fast
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,7 +48,11 @@ lint: $(VENV)/.dev
 	$(BIN)/hpckit templates lint
 	$(BIN)/shellcheck tests/run.sh tests/setup_system.sh tests/clients/setup.sh .ci/run
 
-format: $(VENV)/.dev
+# How large everything is.
+house:
+	@$(PYTHON) -m tests.house
+
+format: $(VENV)/.fast
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -93,6 +108,11 @@ $(VENV)/.pip:
 
 $(VENV)/.demo: $(VENV)/.pip $(SETUP)
 	$(BIN)/pip install --quiet -c constraints-ci.txt -e '.[torch]'
+	touch $@
+
+# What `make fast` needs: no torch.
+$(VENV)/.fast: $(VENV)/.pip $(SETUP)
+	$(BIN)/pip install --quiet -c constraints-ci.txt -e . --group fast
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.pip $(SETUP)

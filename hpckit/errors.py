@@ -1,4 +1,4 @@
-"""One tree of errors; `cli.main()` is the only place that catches it.
+"""One tree of errors. `cli.main()` makes one line and an exit status of what reaches it.
 
     HpckitError                 exit 1
     ├── RequestError            exit 2   what was asked is wrong: unknown name, bad value or config

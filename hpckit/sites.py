@@ -74,7 +74,7 @@ class Site:
     setup: tuple[str, ...] = ()
     runs: str | None = None
     grafana: str | None = None
-    prometheus: str | None = None
+    prometheus: str | None = None  # site files may say it; no command uses it
     advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
 
     @property

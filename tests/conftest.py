@@ -14,10 +14,14 @@ from hpckit.cli import main
 
 # What CI says of one commit must not change from run to run: there the examples are always the
 # same. On a developer's own runs of pytest Hypothesis looks for new ones.
-# How long an example takes is the machine's matter.
+# How long an example takes is the machine's matter. `make fast` looks at a tenth of the examples.
 settings.register_profile("new", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
-settings.load_profile("ci" if os.environ.get("HPCKIT_NO_SKIPS") else "new")
+settings.register_profile("fast", derandomize=True, deadline=None, max_examples=10)
+FAST = bool(os.environ.get("HPCKIT_FAST"))
+settings.load_profile("fast" if FAST else "ci" if os.environ.get("HPCKIT_NO_SKIPS") else "new")
+if FAST:  # no test of `make fast` may need torch, whether this environment has it or not
+    sys.modules.update(dict.fromkeys(("torch", "mpi4py", "deepwave")))
 
 FAKES = Path(__file__).parent / "fakes" / "slurm"
 # The fake sbatch answers every call alike; `--version` is how hpckit asks whether Slurm is there.
@@ -29,6 +33,9 @@ exec {FAKES}/sbatch "$@"
 _NO_SLURM = (
     "#!/bin/sh\necho 'sbatch: fatal: Could not establish a configuration source' >&2\nexit 1\n"
 )
+
+# What a developer's shell or a parallel pytest (COLUMNS) has, and no test may see.
+_OWN = ("HPCKIT_", "SLURM", "SBATCH", "SUBMITIT", "XDG_", "CUDA_VISIBLE", "COLUMNS")
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("work", "home", "tmp", "bin"):
         (tmp_path / name).mkdir()
     for name in list(os.environ):
-        if name.startswith(("HPCKIT_", "SLURM", "SBATCH", "SUBMITIT", "XDG_", "CUDA_VISIBLE")):
+        if name.startswith(_OWN):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -78,6 +85,11 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
         return Answer(status=int(ended.value.code or 0), out=said.out, err=said.err)
 
     return call
+
+
+def examples(count: int) -> int:
+    """Return how many examples Hypothesis looks at where `count` is right: fewer in `make fast`."""
+    return max(1, count // 10) if FAST else count
 
 
 def add_program(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The command line: one small file per command; `main()` is the only catch of HpckitError.
+"""The command line: one small file per command; `main()` ends what an HpckitError reaches.
 
 Only the module of the command that was called is imported: the others are lines in a table, so
 that `hpckit --help` starts in a tenth of a second.

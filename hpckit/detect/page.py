@@ -230,15 +230,10 @@ def _places(found: Detected) -> Iterator[str]:
         yield f"# runs: {spelt_briefly(row.label)}/runs  # {spelt_briefly(row.path)}: {row.kind}"
     yield "# runs must be on a file system that all nodes see; without this key: ./runs"
     yield line("grafana", None, "https://...?var-jobid={jobid}&from={start_ms}&to={end_ms}")
-    yield line("prometheus", None, "https://...: hpckit stats then queries this server")
 
 
 def _accounting(found: Detected) -> Iterator[str]:
-    answers = (
-        "answers"
-        if found.accounting
-        else "does not answer: no hpckit report, fewer figures in stats"
-    )
+    answers = "answers" if found.accounting else "does not answer: fewer figures in stats"
     yield f"# accounting (sacct) {answers}"
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hpckit.errors import ConfigError, Location
 from hpckit.stats.advice.expressions import Expression, fill_in, read_expression
 from hpckit.stats.advice.functions import FUNCTIONS, Kind, percent, shown, size, visible
+from tests.conftest import examples
 
 PLACE = Location(Path("rule.yaml"), 7)
 NAMES = {
@@ -239,7 +240,7 @@ SCALARS = st.one_of(
     ),
     st.dictionaries(st.sampled_from(sorted(NAMES)), SCALARS),
 )
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_nothing_but_config_error_ever_comes_of_any_text(text: str, values: dict) -> None:
     try:
         expression = read(text)

@@ -12,6 +12,8 @@ import pytest
 from hpckit.submission import folders
 from tests.integration.test_local import hpckit
 
+pytestmark = pytest.mark.long
+
 SUBMIT = ("submit", "ddp", "--executor=slurm", "--gpus=1")
 
 

@@ -207,6 +207,7 @@ BEFORE = "kill -{signal} $PPID; sleep 0.3; echo 77"
 AFTER = "echo 77; kill -{signal} $PPID; sleep 0.3"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 def test_a_signal_takes_the_job_back_for_sure(here, slurm, number, moment) -> None:
@@ -281,6 +282,7 @@ printf '%s\n' "$row"
 """
 
 
+@pytest.mark.long
 def test_a_second_signal_waits_no_longer_and_keeps_everything(here, slurm) -> None:
     twice = "kill -2 $PPID; sleep 0.3; kill -2 $PPID; exec sleep 20"
     slurm(twice, KNOWS)
@@ -292,6 +294,7 @@ def test_a_second_signal_waits_no_longer_and_keeps_everything(here, slurm) -> No
     assert f"Slurm has taken run {run.name}: it is job 77." in status.stderr
 
 
+@pytest.mark.long
 def test_signals_before_anything_was_sent_leave_nothing(here, slurm) -> None:
     code = """if 1:
         import os, sys
@@ -354,6 +357,7 @@ def test_a_slow_sbatch_is_said(here, cli, slurm, monkeypatch) -> None:
     assert "Slurm has not answered sbatch for 0.05 s" in said.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_hangs_ends_with_the_command_that_asked(here, slurm, number) -> None:
     """It has a process group of its own, which no terminal's hang-up reaches."""
@@ -366,6 +370,7 @@ def test_what_hangs_ends_with_the_command_that_asked(here, slurm, number) -> Non
     assert not [words for words in commands if mark.encode() in words]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", [">/dev/full", ">&-"])
 def test_a_result_that_stdout_does_not_take_is_one_error(here, slurm, where) -> None:
     slurm("echo 77", KNOWS)

@@ -14,6 +14,8 @@ from hpckit.submission import waiting
 from tests.conftest import processes_of
 from tests.integration.test_local import control, hpckit, state, submit, until
 
+pytestmark = pytest.mark.long
+
 # What a rank may leave: a daemon of a double fork in a session of its own, and a child that is in
 # the rank's own group; both are deaf to SIGTERM. The rank itself ends as it is told.
 LEAVES = """\

@@ -25,6 +25,8 @@ from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import End, Header, Sample, file_name
 from tests.unit.made import make_run, rank
 
+pytestmark = pytest.mark.long
+
 GOOD = "good-1"
 SAMPLES = file_name("n0", 0, 7)
 # The files of a run, in the folder's own words.

@@ -206,6 +206,7 @@ def test_folders_deeper_than_pythons_stack_end_no_command(here, cli) -> None:
     subprocess.run(["rm", "-r", here / "templates"], check=True)  # pytest's own removal recurses
 
 
+@pytest.mark.long
 def test_a_script_without_end_is_neither_hashed_nor_parsed_whole(here, cli) -> None:
     make_lab(here)
     for name in ("hello.py", "more.sh"):

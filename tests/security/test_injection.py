@@ -22,6 +22,7 @@ from hpckit.render import find_template
 from hpckit.schedulers.machine import Machine
 from hpckit.sites import Site
 from hpckit.spec import JobSpec
+from tests.conftest import examples
 from tests.security.reading import commands, options
 from tests.security.strings import PRINTABLE, UNPRINTABLE
 from tests.unit.made import BUILTIN, collection
@@ -118,6 +119,7 @@ def collections(tmp_path: Path) -> tuple[Collection, ...]:
     return (collection(tmp_path, "lab", {"templates/slurm/base.sh.j2": LAB}), BUILTIN)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ENVIRONMENTS)
 def test_bash_and_sbatch_read_the_same_script_with_any_value(tmp_path, collections, case) -> None:
     if case == "none":
@@ -136,8 +138,9 @@ def test_bash_and_sbatch_read_the_same_script_with_any_value(tmp_path, collectio
         assert found == expected(harmless, value), value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["lmod", "venv", "conda"])
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(words=st.lists(st.sampled_from(PRINTABLE), min_size=2, max_size=4))
 def test_strings_put_together_do_no_better(tmp_path_factory, case, words) -> None:
     value, folder = "x" + "".join(words), tmp_path_factory.mktemp("made")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hpckit.launchers import find_launcher
 from hpckit.payload.task import Task
 from tests.conftest import write_files
@@ -72,6 +74,7 @@ def plant(source: Path) -> Path:
     return beside
 
 
+@pytest.mark.long
 def test_planted_bytecode_of_a_collection_does_not_run(here: Path, cli, monkeypatch) -> None:
     lab = make_lab(here.parent / "shared" / "lab")
     folder = lab / "workloads" / "lab-hello"

@@ -11,6 +11,7 @@ from hpckit.errors import TemplateError
 from hpckit.quoting import quoted_expression, shell_word
 from hpckit.render import render
 from hpckit.render.limits import MAX_SOURCE_BYTES, MAX_STEPS, MAX_VALUE, MAX_WORK
+from tests.conftest import examples
 from tests.unit.made import BUILTIN, collection
 
 ITEMS = list(range(100))
@@ -301,7 +302,7 @@ PIECES = ["'", '"', "`", "$(", ")", "${a:-", "}", "\\", "$'", " ", "\n", "a", "E
           "echo ", "cat <<EOF\n", "cat <<-'EOF'\n", "\nEOF\n", "{{ x }}", "{{ x }}"]  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=14))
 def test_what_passes_holds_in_bash(pieces: list[str]) -> None:
     """bash runs no command of a value, whatever quotes, commands and here-documents are about."""

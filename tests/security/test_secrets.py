@@ -9,6 +9,8 @@ import pytest
 
 from tests.conftest import HPCKIT
 
+pytestmark = pytest.mark.long
+
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "planted-aws-9f2c",
     "HF_TOKEN": "planted-hf-77aa",

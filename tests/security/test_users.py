@@ -100,6 +100,7 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+@pytest.mark.long
 def test_a_colleague_reads_a_run_and_leaves_it_as_it_was(lab: Path) -> None:
     run = submit(lab)
     places = [path for path in [run, *run.rglob("*")] if path.name != "made"]

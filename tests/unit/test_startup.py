@@ -12,12 +12,13 @@ LAZY = {"jinja2", "submitit", "yaml", "rich", "asyncio"}
 PROGRAM = """\
 import sys
 from hpckit.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as ended:
-    code = ended.code
-print("\\nLOADED", *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
-sys.exit(code)
+for line in sys.argv[1:]:
+    try:
+        main(line.split())
+    except SystemExit as ended:
+        print(f"\\nENDED {line}: {ended.code}", file=sys.stderr)
+    print("\\0", end="")
+    print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
 """
 HELP = [
     "--help",
@@ -43,16 +44,20 @@ WORK = [
 ]
 
 
-def loaded(line: str) -> set[str]:
+def loaded(*lines: str) -> list[set[str]]:
+    """Return what is loaded after each command line, all given to one interpreter in turn."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *line.split()],
+        [sys.executable, "-c", PROGRAM, *lines],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    assert done.stdout or line == "jobs"
-    return set(done.stderr.rpartition("LOADED")[2].split())
+    printed, said = done.stdout.split("\0")[:-1], done.stderr.splitlines()
+    assert all(text or line == "jobs" for text, line in zip(printed, lines, strict=True))
+    ended = [line for line in said if line.startswith("ENDED ")]
+    assert ended == [f"ENDED {line}: 0" for line in lines]
+    return [set(line.split()[1:]) for line in said if line.startswith("LOADED ")]
 
 
 def test_ctrl_c_while_it_is_imported_is_no_traceback(tmp_path: Path) -> None:
@@ -69,13 +74,15 @@ def test_ctrl_c_while_it_is_imported_is_no_traceback(tmp_path: Path) -> None:
     assert 'hpckit = "hpckit.__main__:main"' in console.read_text()
 
 
-@pytest.mark.parametrize("line", HELP)
-def test_help_loads_nothing_heavy_and_nothing_it_does_not_print_with(line: str, here: Path) -> None:
-    assert loaded(line) & (HEAVY | LAZY) == set()
+def test_help_loads_nothing_heavy_and_nothing_it_does_not_print_with(here: Path) -> None:
+    found = loaded(*HELP)
+    assert len(found) == len(HELP)
+    for line, modules in zip(HELP, found, strict=True):
+        assert modules & (HEAVY | LAZY) == set(), line
 
 
 @pytest.mark.parametrize("line", WORK)
 def test_the_login_node_side_loads_nothing_heavy(line: str, here: Path) -> None:
-    found = loaded(line)
+    (found,) = loaded(line)
     assert found & HEAVY == set()
     assert "submitit" not in found  # only a real submission needs it
