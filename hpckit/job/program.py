@@ -36,6 +36,7 @@ _BOTH = re.compile(rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|
 # The Python that pip, or conda, wrote into a program that it installed.
 _ITS_PYTHON = re.compile(rb"(?:\A#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+")
 _SBATCH = re.compile(rb"^#SBATCH\s", re.MULTILINE)
+_SRUN = re.compile(rb"^\s*(?:exec\s+)?srun\s(?!.*--overlap)", re.MULTILINE)
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _PYTHONS = ("python", "python3")
 _ELF, _ZIP = b"\x7fELF", b"PK\x03\x04"
@@ -279,7 +280,16 @@ def _no_start(path: Path, start: bytes, *, may_start: bool) -> str | None:
 
 
 def _notes(path: Path, start: bytes) -> tuple[str, ...]:
-    if not start.startswith(_ELF) and _SBATCH.search(start):
+    """Say what a batch script has that means something else, or nothing, in a rank of a job."""
+    if start.startswith(_ELF):
+        return ()
+    notes = []
+    if _SBATCH.search(start):
         told = f"the #SBATCH lines of {path.name} are not read: give their options to hpckit submit"
-        return (told,)
-    return ()
+        notes.append(told)
+    if _SRUN.search(start):
+        notes.append(
+            f"{path.name} starts srun, which would wait for the end of this very rank: submit what "
+            "it starts, or write srun --overlap --mem=0"
+        )
+    return tuple(notes)

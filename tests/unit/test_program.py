@@ -211,7 +211,10 @@ def test_a_batch_script_is_told_that_its_options_are_not_read(
     said = cli("submit", "serial", "batch.sh", "--dry-run")
     assert said.status == 0
     assert "#SBATCH lines of batch.sh are not read: give their options to hpckit" in said.err
+    assert "batch.sh starts srun, which would wait" in said.err
     assert f"#   /bin/bash {here}/batch.sh\n" in said.out
+    (here / "batch.sh").write_text("#!/bin/bash\nsrun --mem=0 --overlap python train.py # srun\n")
+    assert "starts srun" not in cli("submit", "serial", "batch.sh", "--dry-run").err
 
 
 def test_one_process_on_each_node_is_asked_for(cli: Callable[..., Answer], here: Path) -> None:
