@@ -20,7 +20,6 @@ ALLOWED = {
     "payload/rendezvous.py": PROC,
     "schedulers/local/stragglers.py": PROC,
     "payload/sweep.py": PROC,
-    "stats/sampler/cgroups.py": PROC,
     "stats/sampler/node.py": PROC,
     "stats/sampler/procfs.py": PROC,
     "collections/scaffold.py": WRITES,
