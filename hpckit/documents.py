@@ -46,7 +46,7 @@ class Mark(Location):
 
 @dataclass(slots=True)
 class Fields:
-    """One mapping of a document: take each known key once, then `done()` refuses the rest."""
+    """One mapping of a document: take each known key once, then `refuse_unknown()`."""
 
     mark: Mark
     values: Mapping[str, tuple[Any, Mark]]
@@ -131,7 +131,7 @@ class Fields:
         """Return where `key` stands, or the mapping itself when it is absent."""
         return self.values[key][1] if key in self.values else self.mark
 
-    def done(self) -> None:
+    def refuse_unknown(self) -> None:
         """Refuse every key nobody asked for, with the nearest known one."""
         for key, (_, mark) in self.values.items():
             if key not in self.asked:

@@ -97,7 +97,7 @@ def read_environment(name: str, fields: Fields) -> Environment:
         binds=fields.texts("binds"),
         python=fields.text("python"),
     )
-    fields.done()
+    fields.refuse_unknown()
     return environment
 
 

@@ -30,7 +30,7 @@ from hpckit.job.script import VARIABLES, RunPlace, make_script
 from hpckit.launchers import LAUNCHERS
 from hpckit.render import Rendered, list_templates, template_faults
 from hpckit.schedulers.machine import Machine
-from hpckit.sites import Partition, Site, list_sites, read_site
+from hpckit.sites import PartitionLimits, Site, list_sites, read_site
 from hpckit.spec import JobSpec
 from hpckit.workloads import list_workloads, read_workload
 
@@ -177,7 +177,7 @@ _FULL = Site(
     defaults={"account": "acct", "partition": "gpu", "qos": "normal"},
     gpu_types={"A100": 4},
     gpu_type="A100",
-    partitions={"gpu": Partition(name="gpu", max_time_min=600)},
+    partitions={"gpu": PartitionLimits(name="gpu", max_time_min=600)},
     modules="lmod",
     environments={row.name: row for row in _ENVIRONMENTS},
     mpi="pmix",

@@ -32,7 +32,7 @@ AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Partition:
+class PartitionLimits:
     """Limits of one partition; None means the site does not say."""
 
     name: str
@@ -60,7 +60,7 @@ class Site:
     gpu_type_required: bool = False
     gpus_per_node: int | None = None
     cpus_per_gpu: int | None = None
-    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionLimits] = field(default_factory=dict)
     modules: str = "none"
     environment: str = "none"
     environments: Mapping[str, Environment] = field(default_factory=dict)
@@ -199,7 +199,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         advice=_advice(fields),
     )
     for part in (defaults, gpus, launch, types, fields):
-        part.done()
+        part.refuse_unknown()
     return _checked(site, fields)
 
 
@@ -246,10 +246,10 @@ def _checked(site: Site, fields: Fields) -> Site:
     return site
 
 
-def _partitions(fields: Fields) -> dict[str, Partition]:
+def _partitions(fields: Fields) -> dict[str, PartitionLimits]:
     partitions = {}
     for name, entry in fields.mappings("partitions", "partition").items():
-        partitions[name] = Partition(
+        partitions[name] = PartitionLimits(
             name=name,
             max_time_min=_minutes(entry, "max_time"),
             max_nodes=entry.integer("max_nodes", minimum=1),
@@ -257,7 +257,7 @@ def _partitions(fields: Fields) -> dict[str, Partition]:
             cpus_per_node=entry.integer("cpus_per_node", minimum=1),
             mem_gb_per_node=entry.integer("mem_gb_per_node", minimum=1),
         )
-        entry.done()
+        entry.refuse_unknown()
     return partitions
 
 

@@ -212,8 +212,8 @@ def read_workload(found: Found) -> Workload:
         parameters=_parameters(fields),
         found=found,
     )
-    resources.done()
-    fields.done()
+    resources.refuse_unknown()
+    fields.refuse_unknown()
     return workload
 
 
@@ -263,7 +263,7 @@ def _parameters(fields: Fields) -> dict[str, Parameter]:
                 f"parameter {key!r} cannot be an option: use letters, digits and -.", at=entry.mark
             )
         parameters[name] = _parameter(name, entry)
-        entry.done()
+        entry.refuse_unknown()
     return parameters
 
 

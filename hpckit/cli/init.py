@@ -11,7 +11,7 @@ from hpckit.detect import login_node
 from hpckit.detect.answers import read_answers, version_text
 from hpckit.detect.facts import Detected
 from hpckit.detect.page import site_page
-from hpckit.detect.site_file import Outcome, Placed, place_site
+from hpckit.detect.site_file import Outcome, WriteResult, write_site_file
 from hpckit.errors import OutsideError, RequestError
 from hpckit.paths import config_folder
 from hpckit.sites import GENERIC, detect_site, list_sites
@@ -56,7 +56,7 @@ def init(
         show_text(page)
         return
     path = config_folder() / "templates" / "sites" / f"{_site_name(name, found)}.yaml"
-    placed = place_site(path, page, force=force)
+    placed = write_site_file(path, page, force=force)
     if json:
         print_json({"site": path.stem, "path": str(path), "outcome": placed.outcome.value,
                     "why": placed.why, "diff": placed.diff})  # fmt: skip
@@ -102,7 +102,7 @@ def _site_name(name: str | None, found: Detected) -> str:
     return chosen
 
 
-def _say(placed: Placed) -> None:
+def _say(placed: WriteResult) -> None:
     if placed.diff:
         say(placed.diff.rstrip("\n"))
     if placed.outcome is Outcome.KEPT:
@@ -162,7 +162,7 @@ def detected_record(found: Detected) -> dict[str, object]:
         "places": [
             {"label": row.label, "path": row.path, "file_system": row.file_system,
              "shared": row.shared}
-            for row in found.here.places
+            for row in found.here.folders
         ],
         "unknown": [{"what": row.what, "why": row.why} for row in found.unknown],
         "left_out": list(found.left_out),

@@ -130,7 +130,7 @@ def describe(folder: Path, origin: str) -> Collection:
     )
     _refuse_reserved(fields, collection)
     _refuse_newer(fields)
-    fields.done()
+    fields.refuse_unknown()
     return collection
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hpckit.detect.facts import Answer, Detected, Mpi, Surroundings, Unknown
+from hpckit.detect.facts import Detected, Mpi, Reply, Surroundings, Unknown
 from hpckit.slurm.accounts import Association, parse_associations
 from hpckit.slurm.cluster import (
     NodeGroup,
@@ -20,7 +20,7 @@ OLDEST = (20, 11)
 NEWEST = (26, 5)
 
 
-def read_answers(answers: Mapping[str, Answer], here: Surroundings) -> Detected:
+def read_answers(answers: Mapping[str, Reply], here: Surroundings) -> Detected:
     """Put together what is known of the cluster."""
     unknown = [Unknown(what=row.asked, why=row.why) for row in answers.values() if row.text is None]
     left_out: list[str] = []
@@ -54,7 +54,7 @@ def is_plain(text: str) -> bool:
 
 
 def _not_understood(
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, Reply],
     version: tuple[int, int, int] | None,
     config: Mapping[str, str],
     groups: tuple[NodeGroup, ...],
@@ -88,7 +88,7 @@ def version_text(version: tuple[int, ...]) -> str:
 
 
 def _partitions(
-    answer: Answer, groups: tuple[NodeGroup, ...], left_out: list[str]
+    answer: Reply, groups: tuple[NodeGroup, ...], left_out: list[str]
 ) -> tuple[Partition, ...] | None:
     if answer.text is None:
         return None
@@ -132,7 +132,7 @@ def _gpu_request(config: Mapping[str, str]) -> str | None:
 
 
 def _associations(
-    answer: Answer, cluster: str | None, left_out: list[str]
+    answer: Reply, cluster: str | None, left_out: list[str]
 ) -> tuple[Association, ...] | None:
     if answer.text is None:
         return None
@@ -145,12 +145,12 @@ def _associations(
     )
 
 
-def _default_account(answer: Answer) -> str | None:
+def _default_account(answer: Reply) -> str | None:
     lines = [line.strip() for line in (answer.text or "").splitlines() if line.strip()]
     return lines[0] if lines and is_plain(lines[0]) else None
 
 
-def _mpi(answer: Answer, config: Mapping[str, str]) -> Mpi:
+def _mpi(answer: Reply, config: Mapping[str, str]) -> Mpi:
     kinds = srun_mpi_types(answer.text) if answer.text is not None else None
     return Mpi(
         kinds=kinds or None,

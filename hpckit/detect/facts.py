@@ -8,7 +8,7 @@ from hpckit.slurm.cluster import Partition
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Reply:
     """What a program said; `text` is None where it did not answer, `why` says why."""
 
     asked: str
@@ -37,7 +37,7 @@ class ModuleSystem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Folder:
     """A folder where runs could live. `shared` is None where its file system does not tell."""
 
     label: str
@@ -68,7 +68,7 @@ class Surroundings:
     hostname: str
     slurm_conf: str | None
     modules: tuple[ModuleSystem, ...]
-    places: tuple[Place, ...]
+    folders: tuple[Folder, ...]
     module_names: tuple[str, ...] = ()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.collections import Found
-from hpckit.detect.facts import Answer, ModuleSystem, Place, Surroundings
+from hpckit.detect.facts import Folder, ModuleSystem, Reply, Surroundings
 from hpckit.environments import NO_MODULES, module_signs, module_templates
 from hpckit.errors import CommandError, ConfigError
 from hpckit.slurm.accounts import associations_argv, default_account_argv
@@ -36,7 +36,7 @@ def questions(user: str) -> dict[str, tuple[str, ...]]:
 
 def ask_slurm(
     timeout_s: float, more: Mapping[str, tuple[str, ...]] | None = None
-) -> dict[str, Answer]:
+) -> dict[str, Reply]:
     """Ask all of Slurm's programs at once; one that does not answer says why.
 
     `more` are questions beside ours, by key.
@@ -50,15 +50,15 @@ def ask_slurm(
         return dict(zip(asked, answers, strict=True))
 
 
-def _answer(argv: tuple[str, ...], timeout_s: float) -> Answer:
+def _answer(argv: tuple[str, ...], timeout_s: float) -> Reply:
     asked = " ".join(word for word in argv if not word.startswith("--format"))
     try:
         said = ask(argv, timeout_s=timeout_s)
     except CommandError as error:
-        return Answer(asked=asked, why=str(error))
+        return Reply(asked=asked, why=str(error))
     # 20.11 and 21.08 list their kinds of MPI on stderr.
     more = f"\n{said.stderr}" if argv[0] == "srun" else ""
-    return Answer(asked=asked, text=said.stdout + more)
+    return Reply(asked=asked, text=said.stdout + more)
 
 
 def user_name() -> str:
@@ -80,7 +80,7 @@ def describe_machine(environ: Mapping[str, str] = os.environ) -> Surroundings:
         slurm_conf=environ.get("SLURM_CONF"),
         modules=module_systems(environ, lambda path: Path(path).is_file(), templates),
         module_names=tuple(_signs(templates)),
-        places=places(environ, Path.home(), Path.cwd(), read_mounts()),
+        folders=likely_folders(environ, Path.home(), Path.cwd(), read_mounts()),
     )
 
 
@@ -181,17 +181,17 @@ def file_system(path: str, mounts: Sequence[Mount]) -> str | None:
     return best.type if best else None
 
 
-def place(label: str, path: str, mounts: Sequence[Mount]) -> Place:
+def folder_on(label: str, path: str, mounts: Sequence[Mount]) -> Folder:
     """Describe a folder that may not be there yet."""
     kind = file_system(os.path.realpath(path), mounts)
-    return Place(label=label, path=path, file_system=kind, shared=is_shared(kind))
+    return Folder(label=label, path=path, file_system=kind, shared=is_shared(kind))
 
 
-def places(
+def likely_folders(
     environ: Mapping[str, str], home: Path, here: Path, mounts: Sequence[Mount]
-) -> tuple[Place, ...]:
+) -> tuple[Folder, ...]:
     """Return folders where runs could live: this one, those of variables, and the home."""
     names = ("HPCKIT_RUNS", *VARIABLES)
     named = [(f"${name}", environ[name]) for name in names if environ.get(name, "")[:1] == "/"]
     labels = [("./", str(here)), *named, ("$HOME", str(home))]
-    return tuple(place(label, path, mounts) for label, path in labels)
+    return tuple(folder_on(label, path, mounts) for label, path in labels)

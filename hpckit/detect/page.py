@@ -224,7 +224,7 @@ def _launch(found: Detected) -> Iterator[str]:
 
 
 def _places(found: Detected) -> Iterator[str]:
-    for row in found.here.places:
+    for row in found.here.folders:
         if row.label in OF_THE_MOMENT:
             continue
         yield f"# runs: {spelt_briefly(row.label)}/runs  # {spelt_briefly(row.path)}: {row.kind}"

@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placed:
+class WriteResult:
     """What was done, why, and the difference between the file and what init would write."""
 
     outcome: Outcome
@@ -34,7 +34,7 @@ class Placed:
     diff: str = ""
 
 
-def place_site(path: Path, page: str, *, force: bool = False) -> Placed:
+def write_site_file(path: Path, page: str, *, force: bool = False) -> WriteResult:
     """Write a site's file where that takes nothing away; with `force` in any case.
 
     Raises:
@@ -43,10 +43,10 @@ def place_site(path: Path, page: str, *, force: bool = False) -> Placed:
     old = _read(path)
     if old is None:
         _write(path, page)
-        return Placed(outcome=Outcome.WRITTEN, path=path)
+        return WriteResult(outcome=Outcome.WRITTEN, path=path)
     if old == page or (written_hash(old) == written_hash(page) and not force):
         edited = "your own changes stay" if old != page else ""
-        return Placed(outcome=Outcome.SAME, path=path, why=edited)
+        return WriteResult(outcome=Outcome.SAME, path=path, why=edited)
     diff = "".join(
         difflib.unified_diff(
             old.splitlines(keepends=True),
@@ -57,11 +57,11 @@ def place_site(path: Path, page: str, *, force: bool = False) -> Placed:
     )
     why = _keep(old, page)
     if why and not force:
-        return Placed(outcome=Outcome.KEPT, path=path, why=why, diff=diff)
+        return WriteResult(outcome=Outcome.KEPT, path=path, why=why, diff=diff)
     if why:  # somebody's own words: they are not lost
         _write(path.with_name(f"{path.name}.old"), old)
     _write(path, page)
-    return Placed(outcome=Outcome.UPDATED, path=path, diff=diff)
+    return WriteResult(outcome=Outcome.UPDATED, path=path, diff=diff)
 
 
 def _keep(old: str, page: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from hpckit.collections import survey
 from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.manage import verify
-from hpckit.detect.login_node import place, read_mounts
+from hpckit.detect.login_node import folder_on, read_mounts
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.version import __version__
 
@@ -26,7 +26,7 @@ def own_checks() -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield good(f"hpckit {__version__}, Python {version} at {sys.executable}")
     yield _packages()
-    where = place("python", sys.prefix, read_mounts())
+    where = folder_on("python", sys.prefix, read_mounts())
     if where.shared:
         yield good(f"hpckit's Python is on a shared file system ({where.file_system})")
     else:
@@ -152,7 +152,7 @@ def _writers(there: Path) -> Iterator[Check]:
 
 
 def _shared(root: Path) -> Check:
-    found = place("runs", str(root), read_mounts())
+    found = folder_on("runs", str(root), read_mounts())
     if found.shared:
         return good(f"runs folder is on a shared file system ({found.file_system})")
     if found.shared is None:

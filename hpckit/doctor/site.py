@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hpckit.detect.answers import version_text
-from hpckit.detect.facts import Answer, Detected
+from hpckit.detect.facts import Detected, Reply
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.lint import bash_errors, late_options
 from hpckit.sites import GENERIC, Site
@@ -117,7 +117,7 @@ def more_questions(user: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def scheduler_checks(answers: Mapping[str, Answer], found: Detected, now: float) -> Iterator[Check]:
+def scheduler_checks(answers: Mapping[str, Reply], found: Detected, now: float) -> Iterator[Check]:
     """Check what Slurm's programs said; `now` is this machine's time, in epoch seconds."""
     sbatch, queue = answers["sbatch"], answers["queue"]
     if sbatch.text is None:
@@ -136,7 +136,7 @@ def scheduler_checks(answers: Mapping[str, Answer], found: Detected, now: float)
             yield unknown(row.what, row.why)
 
 
-def _accounting(answer: Answer) -> Check:
+def _accounting(answer: Reply) -> Check:
     if answer.text is not None:
         return good("accounting answers (sacct)")
     if _MUTE in answer.why:
@@ -144,7 +144,7 @@ def _accounting(answer: Answer) -> Check:
     return bad("accounting does not answer (sacct)", answer.why)
 
 
-def _clock(answer: Answer, now: float) -> Check:
+def _clock(answer: Reply, now: float) -> Check:
     match = _MADE_AT.search(answer.text or "")
     if match is None:
         return unknown(

@@ -3,7 +3,7 @@
 from hpckit.documents import nearest
 from hpckit.errors import PlanError, RequestError
 from hpckit.job.job import Job
-from hpckit.sites import Partition
+from hpckit.sites import PartitionLimits
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES
 from hpckit.text import format_minutes
@@ -20,7 +20,7 @@ def off_switch(check: str) -> str:
     return f"(--skip-check {check} submits it anyway.)"
 
 
-def check_job(job: Job, spec: JobSpec, partition: Partition | None) -> None:
+def check_job(job: Job, spec: JobSpec, partition: PartitionLimits | None) -> None:
     """Refuse what cannot run, unless its check is switched off.
 
     Raises:
@@ -84,7 +84,7 @@ def _shape_refusals(job: Job, spec: JobSpec) -> list[tuple[str, str]]:
     return found
 
 
-def _limit_refusals(job: Job, limits: Partition) -> list[tuple[str, str]]:
+def _limit_refusals(job: Job, limits: PartitionLimits) -> list[tuple[str, str]]:
     found = []
     where = f"partition {limits.name!r} of site {job.site.name!r}"
     if limits.max_time_min and job.time_min > limits.max_time_min:
@@ -119,7 +119,7 @@ def _limit_refusals(job: Job, limits: Partition) -> list[tuple[str, str]]:
     return found
 
 
-def _gpu_refusals(job: Job, spec: JobSpec, limits: Partition) -> list[tuple[str, str]]:
+def _gpu_refusals(job: Job, spec: JobSpec, limits: PartitionLimits) -> list[tuple[str, str]]:
     types = job.site.gpu_types
     if job.site.gpu_type_required and job.gpus_per_node and not job.gpu_type:
         first = next(iter(types), "TYPE")

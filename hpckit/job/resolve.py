@@ -14,7 +14,7 @@ from hpckit.launchers import default_launcher, named_launcher
 from hpckit.sbatch_words import merge_sbatch
 from hpckit.schedulers.base import Scheduler, usual_scheduler
 from hpckit.schedulers.machine import Machine
-from hpckit.sites import Partition, Site
+from hpckit.sites import PartitionLimits, Site
 from hpckit.spec import OPTIONS, JobSpec, array_values
 from hpckit.strategies import Strategy, find_strategy
 from hpckit.workloads import Workload
@@ -104,7 +104,7 @@ def _option(name: str, spec: JobSpec, site: Site) -> Any:  # noqa: ANN401
     return site.defaults.get(name) if asked in (None, (), False) else asked
 
 
-def _partition(spec: JobSpec, site: Site) -> Partition | None:
+def _partition(spec: JobSpec, site: Site) -> PartitionLimits | None:
     name = spec.partition or site.partition
     if name is None or not site.partitions:
         return None
@@ -198,7 +198,7 @@ def _cpus_per_task(
     spec: JobSpec,
     site: Site,
     workload: Workload | None,
-    partition: Partition | None,
+    partition: PartitionLimits | None,
     gpus: int,
     tasks_per_node: int,
 ) -> int | None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hpckit.collections import Collection, builtin_folder
-from hpckit.sites import Partition, Site
+from hpckit.sites import PartitionLimits, Site
 from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.advice.loading import load_rules
 from hpckit.stats.advice.rules import Rule
@@ -27,7 +27,7 @@ SITE = Site(
     cpus_per_gpu=16,
     gpu_types={"A100": 4, "T4": 8},
     partitions={
-        "gpu": Partition(name="gpu", max_time_min=2880, cpus_per_node=64, mem_gb_per_node=512)
+        "gpu": PartitionLimits(name="gpu", max_time_min=2880, cpus_per_node=64, mem_gb_per_node=512)
     },
 )
 

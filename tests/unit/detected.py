@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hpckit.detect.answers import read_answers
-from hpckit.detect.facts import Answer, Detected, ModuleSystem, Place, Surroundings
+from hpckit.detect.facts import Detected, Folder, ModuleSystem, Reply, Surroundings
 from hpckit.detect.login_node import questions
 from hpckit.detect.page import site_page
 from hpckit.sites import Site, read_site
@@ -15,10 +15,10 @@ HERE = Surroundings(
     hostname="login2.example.org",
     slurm_conf=None,
     modules=(ModuleSystem(name="lmod", evidence="$LMOD_CMD", active=True),),
-    places=(
-        Place(label="./", path="/home/me/work", file_system="nfs4", shared=True),
-        Place(label="$SCRATCH", path="/scratch/me", file_system="lustre", shared=True),
-        Place(label="$HOME", path="/home/me", file_system="ext4", shared=False),
+    folders=(
+        Folder(label="./", path="/home/me/work", file_system="nfs4", shared=True),
+        Folder(label="$SCRATCH", path="/scratch/me", file_system="lustre", shared=True),
+        Folder(label="$HOME", path="/home/me", file_system="ext4", shared=False),
     ),
 )
 
@@ -30,12 +30,12 @@ def sections(version: str) -> dict[str, str]:
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
 
 
-def answers(version: str, /, **changed: str) -> dict[str, Answer]:
+def answers(version: str, /, **changed: str) -> dict[str, Reply]:
     said = sections(version) | changed
     return {
-        key: Answer(asked=" ".join(argv), text=said[key])
+        key: Reply(asked=" ".join(argv), text=said[key])
         if key in said
-        else Answer(asked=" ".join(argv), why=said[f"{key}!"].strip())
+        else Reply(asked=" ".join(argv), why=said[f"{key}!"].strip())
         for key, argv in questions("me").items()
     }
 

@@ -12,12 +12,12 @@ from hpckit.detect.login_node import (
     Mount,
     file_system,
     is_shared,
+    likely_folders,
     module_systems,
     parse_mountinfo,
-    places,
 )
 from hpckit.detect.page import host_pattern, quoted, site_page
-from hpckit.sites import Partition, Site
+from hpckit.sites import PartitionLimits, Site
 from tests.conftest import examples
 from tests.unit.detected import HERE, VERSIONS, cluster, load, site
 
@@ -154,7 +154,7 @@ def test_forms_nobody_knows_are_declined_by_name(
 def test_without_sinfo_no_gpus_means_unknown(tmp_path: Path) -> None:
     found = site("25.05", tmp_path, nodes="")
     assert (found.gpus_per_node, dict(found.gpu_types)) == (None, {})
-    assert found.partitions["h200"] == Partition(name="h200", max_time_min=10080)
+    assert found.partitions["h200"] == PartitionLimits(name="h200", max_time_min=10080)
 
 
 @settings(max_examples=examples(40))
@@ -279,7 +279,7 @@ def test_a_mount_upon_another_hides_it() -> None:
 def test_places_for_runs_are_the_sites_own_variables() -> None:
     environ = {"SCRATCH": "/scratch/me", "WORK": "relative", "PROJECT": "", "HPCKIT_RUNS": "/tmp"}
     mounts = tuple(parse_mountinfo(MOUNTS))
-    found = places(environ, Path("/home/me"), Path("/tmp"), mounts)
+    found = likely_folders(environ, Path("/home/me"), Path("/tmp"), mounts)
     assert [(row.label, row.kind) for row in found] == [
         ("./", "local (tmpfs)"),
         ("$HPCKIT_RUNS", "local (tmpfs)"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpckit.detect.facts import Answer
+from hpckit.detect.facts import Reply
 from hpckit.detect.login_node import questions
 from hpckit.doctor import Check, Level, all_good
 from hpckit.doctor.environments import environment_checks
@@ -18,7 +18,7 @@ from hpckit.doctor.installation import folder_checks, requirement_fault
 from hpckit.doctor.site import more_questions, scheduler_checks, site_checks
 from hpckit.doctor.trials import Trial, gpu_checks, mpi_checks, shape, srun_kinds, used_label
 from hpckit.environments import Environment, EnvironmentKind
-from hpckit.sites import Partition, Site
+from hpckit.sites import PartitionLimits, Site
 from tests.conftest import add_program, write_files
 from tests.unit.detected import Cluster, answers, cluster, sections, site
 
@@ -29,15 +29,15 @@ def bad(checks: list[Check]) -> list[str]:
     return [row.what for row in checks if row.level is Level.BAD]
 
 
-def asked(version: str, **changed: Answer) -> dict[str, Answer]:
+def asked(version: str, **changed: Reply) -> dict[str, Reply]:
     more = {
-        "sbatch": Answer(asked="sbatch --version", text=f"slurm {version}.1\n"),
-        "queue": Answer(asked="squeue", text="12\n13_4\n"),
+        "sbatch": Reply(asked="sbatch --version", text=f"slurm {version}.1\n"),
+        "queue": Reply(asked="squeue", text="12\n13_4\n"),
     }
     return answers(version) | more | changed
 
 
-def scheduler(version: str, now: float = NOW, **changed: Answer) -> list[Check]:
+def scheduler(version: str, now: float = NOW, **changed: Reply) -> list[Check]:
     return list(scheduler_checks(asked(version, **changed), cluster(version), now))
 
 
@@ -52,7 +52,7 @@ def test_a_cluster_that_answers_is_good() -> None:
 
 
 def test_programs_that_do_not_answer_are_bad_and_say_why() -> None:
-    silent = Answer(asked="x", why="'x' gave no answer within 10 s and was stopped.")
+    silent = Reply(asked="x", why="'x' gave no answer within 10 s and was stopped.")
     found = scheduler("25.05", sbatch=silent, queue=silent, accounting=silent)
     assert bad(found) == [
         "sbatch does not answer",
@@ -95,11 +95,11 @@ def a_site(**changed: Any) -> Site:
     [
         ({"partition": "old"}, "partition 'old' of the site does not exist"),
         (
-            {"partitions": {"old": Partition(name="old")}},
+            {"partitions": {"old": PartitionLimits(name="old")}},
             "partition 'old' of the site does not exist",
         ),
         (
-            {"partitions": {"gpu": Partition(name="gpu", max_nodes=9)}},
+            {"partitions": {"gpu": PartitionLimits(name="gpu", max_nodes=9)}},
             "partition 'gpu': the site allows 9 nodes, but the cluster allows 8",
         ),
         ({"gpu_types": {"v100": 4}}, "GPU types v100 of the site do not exist"),
@@ -122,7 +122,7 @@ def test_a_site_that_needs_an_account_is_bad_without_one() -> None:
 
 
 def test_limits_over_the_clusters_are_bad() -> None:
-    longer = a_site(partitions={"debug": Partition(name="debug", max_time_min=60)})
+    longer = a_site(partitions={"debug": PartitionLimits(name="debug", max_time_min=60)})
     (what,) = bad(list(site_checks(longer, "/s.yaml", cluster("24.05"))))
     assert what == "partition 'debug': the site allows 01:00:00, but the cluster allows 00:30:00"
     down = a_site(partition="long")

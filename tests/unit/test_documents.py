@@ -41,7 +41,7 @@ def test_each_kind_of_value_is_read_as_itself(tmp_path: Path) -> None:
     assert fields.text_mapping("m") == {"x": "1"}
     assert fields.text("z") is None
     assert fields.scalars("l") == (1, "a", None)
-    fields.done()
+    fields.refuse_unknown()
 
 
 def test_absent_keys_give_their_defaults(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_absent_keys_give_their_defaults(tmp_path: Path) -> None:
         (lambda fields: fields.text("map"), "4: 'map' is a mapping, must be a text"),
         (lambda fields: fields.required_text("gone"), "1: a thing needs 'gone:'"),
         (lambda fields: fields.choice("word", ("x", "y"), "x"), "'w', must be one of x, y"),
-        (lambda fields: fields.done(), "1: unknown key 'word' in a thing"),
+        (lambda fields: fields.refuse_unknown(), "1: unknown key 'word' in a thing"),
     ],
 )
 def test_a_wrong_value_is_named_with_file_and_line(tmp_path: Path, take, says: str) -> None:
@@ -85,7 +85,7 @@ def test_an_unknown_key_brings_the_nearest_known_one(tmp_path: Path) -> None:
     fields.text("a")
     fields.text("modules")
     with pytest.raises(ConfigError, match=r"some.yaml:2: unknown key 'modulse' .* 'modules'\?"):
-        fields.done()
+        fields.refuse_unknown()
 
 
 @pytest.mark.parametrize(

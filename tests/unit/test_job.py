@@ -11,7 +11,7 @@ from hpckit.job.checks import CHECKS
 from hpckit.job.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.schedulers.machine import Machine
-from hpckit.sites import Partition, Site
+from hpckit.sites import PartitionLimits, Site
 from hpckit.spec import JobSpec, spec_from_record
 from hpckit.workloads import Parameter, Workload
 
@@ -22,7 +22,7 @@ BOX = Site(
     gpus_per_node=4,
     gpu_types={"A100": 4, "T4": 8},
     partitions={
-        "gpu": Partition(
+        "gpu": PartitionLimits(
             name="gpu",
             max_time_min=120,
             max_nodes=8,
@@ -30,7 +30,7 @@ BOX = Site(
             cpus_per_node=64,
             mem_gb_per_node=256,
         ),
-        "cpu": Partition(name="cpu", gpus_per_node=0),
+        "cpu": PartitionLimits(name="cpu", gpus_per_node=0),
     },
     environments={"v": Environment(name="v", kind=EnvironmentKind.VENV, path="/v")},
 )

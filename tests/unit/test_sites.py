@@ -6,7 +6,7 @@ import pytest
 from hpckit.collections import search_path
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import ConfigError, RequestError
-from hpckit.sites import Partition, detect_site, list_sites, load_site, read_site
+from hpckit.sites import PartitionLimits, detect_site, list_sites, load_site, read_site
 from tests.conftest import write_files
 
 FULL = """\
@@ -44,7 +44,7 @@ def test_a_site_file_is_read_whole(tmp_path: Path) -> None:
         "gpu",
         "high",
     )
-    assert box.partitions["gpu"] == Partition(
+    assert box.partitions["gpu"] == PartitionLimits(
         name="gpu", max_time_min=2880, max_nodes=8, gpus_per_node=4, cpus_per_node=64
     )
     assert box.partitions["cpu"].gpus_per_node == 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from hpckit.sites import Partition, Site
+from hpckit.sites import PartitionLimits, Site
 from hpckit.stats.advice.functions import Kind, visible
 from hpckit.stats.advice.parts import Names, Values
 from hpckit.stats.summary.coverage import enough
@@ -50,7 +50,7 @@ def names_for(subject: str) -> dict[str, Any]:
         "node": {**_names_of(NodeUse), **NODE_EXTRAS},
         "gpu": {**_names_of(GpuUse), **GPU_EXTRAS},
     }
-    partition = {name: kind for name, kind in _names_of(Partition).items() if name != "name"}
+    partition = {name: kind for name, kind in _names_of(PartitionLimits).items() if name != "name"}
     return {
         "job": _names_of(JobUse),
         "attempt": _names_of(Attempt),
@@ -180,7 +180,7 @@ def _site(job: JobUse, site: Site | None) -> Values:
     """Return the site's limits for this job: of its GPU type and partition, where it has such."""
     if site is None:
         return {"partition": {}}
-    partition = site.partitions.get(job.partition or "", Partition(name=""))
+    partition = site.partitions.get(job.partition or "", PartitionLimits(name=""))
     gpus = site.gpu_types.get(job.requested.gpu_type or "", partition.gpus_per_node)
     gpus = site.gpus_per_node if gpus is None else gpus
     cpus = site.cpus_per_gpu

@@ -105,7 +105,7 @@ def read_rule(found: Found) -> Rule:
         silences=fields.texts("silences"),
         off=None if fields.flag("enabled", True) else f"enabled: false in {found.path}",
     )
-    fields.done()
+    fields.refuse_unknown()
     reader.refuse_unused()
     return rule
 
@@ -194,7 +194,7 @@ class _Reader:
             for severity in Severity
             if (expression := self.expression(rows, severity, Kind.TRUTH))
         }
-        rows.done()
+        rows.refuse_unknown()
         if not found:
             raise ConfigError(
                 f"rule {self.id!r} needs 'levels:' with red, yellow or info and a condition.",
