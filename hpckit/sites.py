@@ -221,7 +221,7 @@ def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
     try:
         return next(iter(option_values({key: given}).values()))
     except RequestError as error:
-        raise ConfigError(f"{fields.at(key)}: {error}") from error
+        raise ConfigError(str(error), at=fields.at(key)) from error
 
 
 def _checked(site: Site, fields: Fields) -> Site:
@@ -323,4 +323,4 @@ def _minutes(fields: Fields, key: str) -> int | None:
     try:
         return parse_minutes(text)
     except RequestError as error:
-        raise ConfigError(f"{error}", at=fields.at(key)) from error
+        raise ConfigError(str(error), at=fields.at(key)) from error

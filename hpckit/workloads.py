@@ -247,7 +247,7 @@ def _sbatch(fields: Fields) -> tuple[str, ...]:
     try:
         return merge_sbatch(texts)
     except RequestError as error:
-        raise ConfigError(f"{fields.at('sbatch')}: {error}") from error
+        raise ConfigError(str(error), at=fields.at("sbatch")) from error
 
 
 def _parameters(fields: Fields) -> dict[str, Parameter]:

@@ -122,8 +122,8 @@ def in_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         for name in rule.silences:
             if name not in known:
                 raise ConfigError(
-                    f"{rule.found.path}: silences {name!r}, which is not a rule. "
-                    f"{nearest(name, known)}"
+                    f"silences {name!r}, which is not a rule. {nearest(name, known)}",
+                    at=rule.found.path,
                 )
             after[name].add(rule.id)
     try:
