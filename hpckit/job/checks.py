@@ -33,7 +33,7 @@ def check_job(job: Job, spec: JobSpec, partition: PartitionLimits | None) -> Non
     refusals = {"program": why} if (why := job.program.fault) else {}
     refusals |= dict(_shape_refusals(job, spec))
     if not job.scheduler.one_machine:
-        limits = partition or Partition(name="")
+        limits = partition or PartitionLimits(name="")
         # GPUs first: too many of them also ask for too many CPUs, which nobody typed.
         refusals |= dict(_gpu_refusals(job, spec, limits)) | dict(_limit_refusals(job, limits))
     for check, message in refusals.items():
