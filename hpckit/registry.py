@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Generic, TypeVar
 
-from hpckit.documents import nearest
 from hpckit.errors import RequestError
 
 Row = TypeVar("Row")
@@ -55,6 +54,8 @@ class Registry(Generic[Row]):
     def _load(self, name: str) -> Row:
         target = self._lines.get(name) or _installed(self.group, name)
         if target is None:
+            from hpckit.documents import nearest  # noqa: PLC0415  # no supervisor needs it
+
             raise RequestError(f"Unknown {self.what} {name!r}. {nearest(name, self)}")
         module, _, attribute = target.partition(":")
         try:
