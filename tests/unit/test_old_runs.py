@@ -1,0 +1,115 @@
+"""Runs that version 0.1 wrote are read as it read them: tests/data/runs-0.1."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Answer
+
+OLD = Path(__file__).parents[1] / "data" / "runs-0.1"
+ROOT = Path(__file__).parents[2]
+RUNS = {
+    "ranks": "ranks-20261122-111740-537f12",
+    "failed": "failed-20261122-111759-eac811",
+    "requeued": "requeued-20261122-111923-1d7594",
+    "array": "array-20261122-111833-a55dff",
+    "array_1": "array-20261122-111833-a55dff_1",
+}
+# Rows of a page of `stats` that are one figure each.
+FIGURES = ("GPU utilization", "GPU memory", "SM activity", "CPU  ")
+
+# What is another word, or was wrong: an attempt whose end nobody wrote went on until it was asked.
+CORRECTED = {
+    "failed": [".advice[0].message: 'It ended as FAILED.' became 'The job ended as FAILED.'"],
+    "requeued": [
+        ".elapsed_s: 116.776303 became 9.232864",
+        ".summary.gpu_hours: 0.064876 became 0.005129",
+        ".summary.coverage_percent: 5.460345 became 69.061878",
+        ".per_node[0].covered_percent: 5.460345 became 69.061878",
+        ".attempts[0].end: 1795346483.07116 became 1795346375.52772",
+        ".attempts[0].elapsed_s: 114.9879 became 7.44446",
+        ".attempts[0].gpu_hours: 0.063882 became 0.004136",
+        ".attempts[0].coverage_percent: 4.256655 became 65.748728",
+        ".jobstats.total_time: 117 became 9",
+    ],
+}
+
+
+@pytest.fixture
+def old(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the runs where their texts say they are."""
+    monkeypatch.setenv("COLUMNS", "120")
+    shutil.copytree(OLD / "made", here / "runs")
+    shutil.copy(OLD / "train.py", here / "train.py")
+    for path in (here / "runs").rglob("*"):
+        if path.suffix in (".json", ".sh", ".out", ".err"):
+            path.write_text(placed(path.read_text(), here))
+    return here
+
+
+def placed(text: str, here: Path) -> str:
+    """Put this machine's places into a text in which the old ones stand."""
+    return (
+        text.replace("/tmp/old-eb37/.venv/bin/python", sys.executable)
+        .replace("/tmp/old-eb37", str(ROOT))
+        .replace("/tmp/runs-0.1/work", str(here))
+    )
+
+
+def said(name: str, here: Path) -> str:
+    path = OLD / "said" / name
+    return placed(path.read_text(), here) if path.exists() else ""
+
+
+def lost(old: Any, new: Any, at: str = "") -> Iterator[str]:
+    """Yield where a document no longer says what the old one said; new keys are welcome."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key, value in old.items():
+            yield from lost(value, new.get(key, "missing"), f"{at}.{key}")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (value, other) in enumerate(zip(old, new, strict=True)):
+            yield from lost(value, other, f"{at}[{number}]")
+    elif old != new:
+        yield f"{at}: {old!r} became {new!r}"
+
+
+def test_jobs_lists_them(old: Path, cli: Callable[..., Answer]) -> None:
+    assert cli("jobs").out == said("jobs.txt", old)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_status_and_logs_say_what_they_said(old: Path, cli, run: str) -> None:
+    assert cli("status", RUNS[run]).out == said(f"{run}.status.txt", old)
+    found = cli("logs", RUNS[run], "--all")
+    assert found.out == said(f"{run}.logs.txt", old)
+    assert bool(found.err) == (run == "array")  # one of its tasks must be named
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_resubmit_knows_what_was_asked(old: Path, cli, run: str) -> None:
+    found = cli("resubmit", RUNS[run], "--dry-run")
+    assert found.status == 0
+    differences = said(f"{run}.resubmit.txt.err", old).splitlines()[1:]
+    assert set(differences) <= set(found.err.splitlines())
+    script = said(f"{run}.resubmit.txt", old).splitlines()
+    (shape,) = [line for line in script if " rank(s), " in line]
+    assert shape in found.out.splitlines()
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_page_of_stats_has_their_figures(old: Path, cli, run: str) -> None:
+    rows = [row for row in said(f"{run}.stats.txt", old).splitlines() if row.startswith(FIGURES)]
+    assert rows
+    assert set(rows) <= set(cli("stats", RUNS[run]).out.splitlines())
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_stats_figures_are_the_same(old: Path, cli, run: str) -> None:
+    found = json.loads(cli("stats", RUNS[run], "--json").out)
+    differ = list(lost(json.loads(said(f"{run}.stats.json", old)), found))
+    assert differ == CORRECTED.get(run, [])
