@@ -15,8 +15,9 @@ from hpckit.version import __version__
 TYPE_CHECKING = False  # typing's own would cost more than all the rest
 if TYPE_CHECKING:
     from hpckit.api.call import Call, Calls, call, map
+    from hpckit.api.cancel import cancel
     from hpckit.api.lookup import find, runs
-    from hpckit.api.run import Run, RunList, cancel, wait
+    from hpckit.api.run import Run, RunList, wait
     from hpckit.api.stats import JobStats, stats
     from hpckit.api.submit import submit
     from hpckit.errors import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
     )
     from hpckit.slurm.states import JobState
+    from hpckit.submission.states import RunStatus
 
 __all__ = [
     "Call",
@@ -53,6 +55,7 @@ __all__ = [
     "RequestError",
     "Run",
     "RunList",
+    "RunStatus",
     "StillRunningError",
     "StoppedError",
     "SubmissionError",
@@ -73,10 +76,12 @@ if not TYPE_CHECKING:
     _HOMES = {
         "hpckit.api.call": ("Call", "Calls", "call", "map"),
         "hpckit.api.lookup": ("find", "runs"),
-        "hpckit.api.run": ("Run", "RunList", "cancel", "wait"),
+        "hpckit.api.cancel": ("cancel",),
+        "hpckit.api.run": ("Run", "RunList", "wait"),
         "hpckit.api.stats": ("JobStats", "stats"),
         "hpckit.api.submit": ("submit",),
         "hpckit.slurm.states": ("JobState",),
+        "hpckit.submission.states": ("RunStatus",),
     }
     _HOME = {name: home for home, names in _HOMES.items() for name in names}
     _HOME |= {name: "hpckit.errors" for name in __all__ if name.endswith("Error")}

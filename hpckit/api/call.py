@@ -17,15 +17,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from hpckit.api.options import Options, job_spec
+from hpckit.api.prepare import prepare
 from hpckit.api.run import Run, RunList, log, status_of
-from hpckit.api.submit import Options, job_spec, send
+from hpckit.api.submit import send
 from hpckit.errors import DamagedRunError, JobError, OutsideError, RequestError, StillRunningError
 from hpckit.failures import error_report
 from hpckit.payload import function as in_job
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
 from hpckit.submission.model import Submission
-from hpckit.submission.prepare import prepare
 from hpckit.submission.waiting import over_by_and_by, pauses
 
 Result = TypeVar("Result")
@@ -269,7 +270,7 @@ def _submitted(
     submission = _with_pickle(prepare(spec, None if runs is None else Path(runs), tell=log))
     pickled = submission.place.dir / in_job.FOLDER / in_job.PICKLE
     sent = send(submission, ready=lambda: in_job.write_own(pickled, _header(), parts))
-    return [Call(run) for run in sent]
+    return cast("list[Call[Any]]", sent)
 
 
 def _with_pickle(submission: Submission) -> Submission:

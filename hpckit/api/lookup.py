@@ -8,7 +8,7 @@ from pathlib import Path
 from hpckit import collections as places
 from hpckit.api.run import Run, RunList, handle, log
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
-from hpckit.find import any_handed_over, find_runs, newest_runs, refuse_doubtful
+from hpckit.find import any_handed_over, find_believed, find_runs, newest_runs, refuse_doubtful
 from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
@@ -27,21 +27,21 @@ def find(job: str | int, *, runs: Path | str | None = None) -> Run:
         NotFoundError: there is none. RequestError: it is an array of several tasks.
         OutsideError, DamagedRunError: it cannot be read.
     """
-    found = find_runs(str(job), settled_folder(_folder(runs), (str(job),)))
-    return handle(only(str(job), found))
+    return only(str(job), settled_folder(_folder(runs), (str(job),)))
 
 
-def only(word: str, found: list[RunFolder]) -> RunFolder:
+def only(word: str, root: Path) -> Run:
     """Return the one run that a word means.
 
     Raises:
-        RequestError: it means several.
+        NotFoundError: there is none. RequestError: there are several.
     """
+    found = find_runs(word, root)
     if len(found) > 1:
         raise RequestError(
             f"{word} is an array of {len(found)} tasks. Give one of them: {found[0].job_id}"
         )
-    return found[0]
+    return handle(found[0])
 
 
 def runs(
@@ -104,6 +104,15 @@ def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
     return runs_root(None, find_site(site_name, places.search_path()).runs, os.environ)
 
 
+def believed(word: str, root: Path) -> Run:
+    """Return the run that a word means, or the first of an array, for what acts on what it says.
+
+    Raises:
+        NotFoundError: there is none. RequestError: others could have written what it says.
+    """
+    return handle(find_believed(word, root)[0])
+
+
 def settled_folder(
     option: Path | None, words: Sequence[str] = (), tell: Callable[[str], None] = log
 ) -> Path:
@@ -125,9 +134,15 @@ def settle_cut_short(
             tell(line)
 
 
+def newest(root: Path, limit: int | None) -> tuple[RunList, list[DamagedRun]]:
+    """Return the newest runs, and folders that cannot be read."""
+    damaged: list[DamagedRun] = []
+    return RunList(handle(run) for run in newest_runs(root, limit, damaged)), damaged
+
+
 def runs_called(
     words: Sequence[str], root: Path, *, believed: bool = False
-) -> tuple[list[RunFolder], list[HpckitError]]:
+) -> tuple[RunList, list[HpckitError]]:
     """Return the runs of several words, each once, in their order; and why others cannot be read.
 
     `believed` is for what acts on what runs say: those that others can have made up are refused.
@@ -148,4 +163,4 @@ def runs_called(
         for run in here if believed else ():
             refuse_doubtful(run, word)
         found += here
-    return list({run.dir: run for run in found}.values()), errors
+    return RunList(handle(run) for run in {run.dir: run for run in found}.values()), errors

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from hpckit.errors import DamagedRunError, JobError, OutsideError
+from hpckit.errors import DamagedRunError
 from hpckit.failures import error_report
-from hpckit.find import refuse_doubtful
+from hpckit.logs import follow as follow_logs
 from hpckit.logs import log_files, read_all
 from hpckit.metrics import METRICS, all_rows
 from hpckit.ranks import RankRecord
@@ -17,15 +18,15 @@ from hpckit.run_record import is_function_call
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
 from hpckit.submission.states import RunStatus, statuses
-from hpckit.submission.waiting import cancel as cancel_runs
+from hpckit.submission.waiting import over_by_and_by
 from hpckit.submission.waiting import wait as wait_for
 from hpckit.text import format_seconds, in_line
 
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from hpckit.api.options import Options
     from hpckit.api.stats import JobStats
-    from hpckit.api.submit import Options
 
 _HEADS = ("job", "name", "state", "nodes", "GPUs", "elapsed", "folder")
 
@@ -67,9 +68,29 @@ class Run:
         return self._folder.dir
 
     @property
+    def array_job_id(self) -> str | None:
+        """The array's own id, for a task of an array."""
+        return self._folder.array_job_id
+
+    @property
     def name(self) -> str:
         """The job's name."""
         return str(self._folder.record["name"])
+
+    @property
+    def mine(self) -> bool:
+        """Whether you, and nobody else, can have written what it says."""
+        return self._folder.mine
+
+    @property
+    def owner(self) -> str:
+        """Whose folder it is."""
+        return self._folder.owner
+
+    @property
+    def doubt(self) -> str:
+        """Why others can have written what it says; "" if they cannot."""
+        return self._folder.doubt
 
     @property
     def state(self) -> JobState:
@@ -99,6 +120,27 @@ class Run:
         wait([self], timeout)
         return self
 
+    def pieces(
+        self, rank: int | None = None, *, every: bool = False, follow: bool = False
+    ) -> Iterator[tuple[Path, str]]:
+        """Yield what a rank wrote in pieces, each with its file; for None as `logs()`.
+
+        `follow` goes on until the job is over.
+
+        Raises:
+            NotFoundError: there is no such rank. DamagedRunError: at the end: a log cannot be read.
+        """
+        damaged: list[str] = []
+        files = partial(log_files, self._folder, rank, every=every)
+        if follow:
+            yield from follow_logs(files, over_by_and_by([self._folder]), damaged)
+        else:
+            yield from read_all(files(), damaged)
+        if damaged:
+            raise DamagedRunError(
+                f"Some logs of {self.run_id} cannot be read: {'; '.join(damaged)}."
+            )
+
     def logs(self, rank: int = 0, *, every: bool = False) -> str:
         """Return what a rank wrote; of rank 0 that wrote nothing, what the job script did.
 
@@ -107,14 +149,7 @@ class Run:
         Raises:
             NotFoundError: there is no such rank. DamagedRunError: a log cannot be read.
         """
-        damaged: list[str] = []
-        files = log_files(self._folder, rank or None, every=every)
-        text = "".join(piece for _, piece in read_all(files, damaged))
-        if damaged:
-            raise DamagedRunError(
-                f"Some logs of {self.run_id} cannot be read: {'; '.join(damaged)}."
-            )
-        return text
+        return "".join(piece for _, piece in self.pieces(rank or None, every=every))
 
     def errors(self) -> str:
         """Return why it failed, with the first traceback, its rank and host; "" if none failed."""
@@ -145,6 +180,8 @@ class Run:
         Raises:
             RequestError: it is somebody else's. OutsideError: Slurm does not answer.
         """
+        from hpckit.api.cancel import cancel  # noqa: PLC0415  # it imports this module
+
         cancel([self])
         return self
 
@@ -158,7 +195,7 @@ class Run:
         """
         from hpckit.api.submit import resubmit  # noqa: PLC0415  # it imports this module
 
-        return resubmit(self._folder, wait=wait, runs=runs, **changes)
+        return resubmit(self, wait=wait, runs=runs, **changes)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.dir == other.dir
@@ -190,6 +227,8 @@ class RunList(list[Run]):
 
     def cancel(self) -> Self:
         """End all of them, as `Run.cancel`."""
+        from hpckit.api.cancel import cancel  # noqa: PLC0415  # as above
+
         cancel(self)
         return self
 
@@ -216,54 +255,23 @@ def status_of(runs: Sequence[Run]) -> list[RunStatus]:
     return [run._ended or known[run.dir] for run in runs]
 
 
-def wait(runs: Iterable[Run], timeout: float | None = None) -> RunList:
-    """Wait until every run is over, or can never start.
+def wait(
+    runs: Iterable[Run],
+    timeout: float | None = None,
+    *,
+    look: Callable[[list[RunStatus]], None] | None = None,
+) -> RunList:
+    """Wait until every run is over, or can never start; `look` sees what they are, each round.
 
     Raises:
         StillRunningError: `timeout` seconds have passed; the jobs go on.
     """
     every = RunList(runs)
     if rest := [run for run in every if run._ended is None]:
-        found = wait_for([run._folder for run in rest], timeout_s=timeout)
+        found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look)
         for run, status in zip(rest, found, strict=True):
             run._ended = status if status.finished else None
     return every
-
-
-def cancel(runs: Iterable[Run]) -> RunList:
-    """End runs, or remove them from the queue; those that are over stay as they were.
-
-    Raises:
-        RequestError: one is somebody else's. JobError: Slurm does not end one.
-        OutsideError: Slurm does not answer, or a run's machine is another.
-    """
-    every = RunList(runs)
-    for run in every:
-        refuse_doubtful(run._folder, run.run_id)
-    for status in cancel_runs([run._folder for run in every]) if every else ():
-        if trouble := cancel_trouble(status):
-            raise trouble
-    return every
-
-
-def cancel_trouble(status: RunStatus) -> JobError | OutsideError | None:
-    """Return what kept a run from being cancelled, by what became of it; None: nothing did."""
-    run = status.run
-    if status.finished:
-        return None
-    if status.unanswered:
-        return OutsideError(
-            f"Asked Slurm to cancel {run.job_id}. Slurm has not answered; ask again: hpckit "
-            f"status {run.job_id}"
-        )
-    if text := run.scheduler.unheeded(run.job_id, status.state):
-        return JobError(text)
-    if status.elsewhere and run.scheduler.by_mark:
-        return OutsideError(
-            f"Run {run.run_id} cannot be ended from here: {status.reason_text}. If it was "
-            f"submitted on another machine, cancel it there. Its logs are in {run.dir}/logs."
-        )
-    return None
 
 
 def _table(found: Sequence[RunStatus]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.api.lookup import settled_folder
+from hpckit.api.run import Run, handle
 from hpckit.errors import HpckitError, RequestError
 from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
@@ -23,11 +24,15 @@ from hpckit.text import in_line
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobStats:
-    """What is known of one job, and the advice on it. Figures that are not known are None."""
+    """What is known of one job, and the advice on it. Figures that are not known are None.
+
+    `run` is hpckit's run of the job; None: hpckit did not submit it.
+    """
 
     job: JobUse
     advice: tuple[Advice, ...] = ()
     timelines: tuple[Timeline, ...] = ()
+    run: Run | None = None
 
     @property
     def summary(self) -> Summary:
@@ -113,7 +118,11 @@ def stats_called(
     with patience():
         targets, missing = find_targets(words, root)
         live = live_steps(targets)
-    return [_account(row, samples) for row in gather(targets, samples, live)], [*missing]
+    found = []
+    for target, row in zip(targets, gather(targets, samples, live), strict=True):
+        run = target.known.run
+        found.append(replace(_account(row, samples), run=None if run is None else handle(run)))
+    return found, [*missing]
 
 
 def _account(found: Gathered, samples: Path | None) -> JobStats:

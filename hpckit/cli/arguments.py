@@ -1,19 +1,17 @@
 """Options and look-ups that several commands share."""
 
-import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hpckit import collections as places
 from hpckit.cli.output import note
-from hpckit.errors import DamagedRunError, HpckitError, OutsideError
-from hpckit.find import any_handed_over, find_runs, refuse_doubtful
-from hpckit.paths import is_there
-from hpckit.runs import DamagedRun, Run, runs_root
-from hpckit.sites import find_site
+from hpckit.errors import HpckitError
 from hpckit.spec import OPTIONS
+
+if TYPE_CHECKING:
+    from hpckit import Run, RunList
 
 RunsOption = Annotated[
     Path | None,
@@ -51,28 +49,11 @@ JobsArgument = Annotated[
 ]
 
 
-def default_root(option: Path | None, site_name: str | None = None) -> Path:
-    """Return the runs folder for commands that look at runs; reads a site only when it must."""
-    if option is not None or os.environ.get("HPCKIT_RUNS"):
-        return runs_root(option, None, os.environ)
-    return runs_root(None, find_site(site_name, places.search_path()).runs, os.environ)
-
-
 def settled_root(option: Path | None, words: tuple[str, ...] = ()) -> Path:
     """Return the runs folder, after submissions that were cut short have found their jobs."""
-    root = default_root(option)
-    say_settled(root, words)
-    return root
+    from hpckit.api.lookup import settled_folder  # noqa: PLC0415  # a dry run needs none of it
 
-
-def say_settled(root: Path, words: tuple[str, ...] = ()) -> None:
-    """Ask Slurm for the jobs of submissions that were cut short, and say on stderr what it said."""
-    if any_handed_over() or any(is_there(root / word / "handover.json") for word in words):
-        # Seldom: what it takes is not loaded otherwise.
-        from hpckit.submission.handover import settle  # noqa: PLC0415
-
-        for line in settle(root, words):
-            note(f"note: {line}")
+    return settled_folder(option, words, say_note)
 
 
 def look_around() -> places.Survey:
@@ -95,7 +76,7 @@ def say_left_out(unusable: tuple[places.Unusable, ...]) -> None:
 
 def runs_called(
     words: list[str], option: Path | None, *, believed: bool = False
-) -> tuple[list[Run], list[HpckitError]]:
+) -> "tuple[RunList, list[HpckitError]]":
     """Return the runs of several ids, each once, in the order given; and why others cannot be read.
 
     `believed` is for commands that act on what runs say: those that others can have made up are
@@ -104,29 +85,17 @@ def runs_called(
     Raises:
         NotFoundError: an id is none: nothing has been done yet. HpckitError: no run can be read.
     """
-    root = settled_root(option, tuple(words))
-    found: list[Run] = []
-    errors: list[HpckitError] = []
-    for word in words:
-        damaged: list[DamagedRun] = []
-        try:
-            here = find_runs(word, root, damaged)
-        except (DamagedRunError, OutsideError) as error:
-            errors.append(error)
-            continue
-        errors += [row.error for row in damaged]
-        for run in here if believed else ():
-            refuse_doubtful(run, word)
-        found += here
+    from hpckit.api import lookup  # noqa: PLC0415  # as above
+
+    found, errors = lookup.runs_called(words, settled_root(option, tuple(words)), believed=believed)
     if not found:
         raise_last(errors)
-    unique = list({run.dir: run for run in found}.values())
-    for run in unique:
+    for run in found:
         say_whose(run)
-    return unique, errors
+    return found, errors
 
 
-def say_whose(run: Run) -> None:
+def say_whose(run: "Run") -> None:
     """Say on stderr whose words a run's are, if they are not this user's own."""
     if run.doubt:
         note(f"note: another user may have written run {run.run_id}: {run.doubt}")

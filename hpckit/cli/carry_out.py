@@ -4,16 +4,14 @@ from typing import Any
 
 import typer
 
+from hpckit import RunList, RunStatus
+from hpckit import wait as wait_for
+from hpckit.api.submit import send
 from hpckit.cli.announce import say_job
-from hpckit.cli.arguments import say_settled
 from hpckit.cli.follow import LiveView, NeverStarting, say_notes
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.view import status_line, submit_record
-from hpckit.runs import Run
 from hpckit.submission.model import Submission
-from hpckit.submission.states import RunStatus, statuses
-from hpckit.submission.submit import submit as submit_job
-from hpckit.submission.waiting import wait as wait_for
 
 
 def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -> None:
@@ -22,19 +20,18 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
-    say_settled(submission.place.dir.parent)
     if submission.job.scheduler.starts_at_once:  # it starts at once, and there may be a warning
-        found = submit_job(submission, tell=note, ready=lambda: say_job(submission))
+        found = send(submission, tell=note, ready=lambda: say_job(submission))
     else:
-        found = submit_job(submission, tell=note)
+        found = send(submission, tell=note)
         say_job(submission)
     _say_submitted(submission, found, json=json)
     if not (wait or follow):
         if json:
-            print_json(_document(submission, statuses(found)))
+            print_json(_document(submission, found.status()))
         return
     try:
-        ended = wait_for(found, look=LiveView() if follow else NeverStarting())
+        ended = wait_for(found, look=LiveView() if follow else NeverStarting()).status()
     except KeyboardInterrupt:
         note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
         raise
@@ -58,7 +55,7 @@ def _document(submission: Submission, found: list[RunStatus]) -> dict[str, Any]:
     return {"jobs": records} if submission.job.is_array else records[0]
 
 
-def _say_submitted(submission: Submission, found: list[Run], *, json: bool) -> None:
+def _say_submitted(submission: Submission, found: RunList, *, json: bool) -> None:
     first = found[0]
     if submission.job.is_array:
         ids = list(dict.fromkeys(str(run.array_job_id) for run in found))

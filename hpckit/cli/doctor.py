@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from hpckit.api.prepare import prepare, sbatch_answers
 from hpckit.cli.arguments import (
     AccountOption,
     JsonOption,
@@ -33,7 +34,6 @@ from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.client import sbatch_answers
 from hpckit.spec import JobSpec, option_values
 from hpckit.submission.model import Submission
-from hpckit.submission.prepare import prepare
 from hpckit.text import parse_minutes
 
 _TIME_MIN = 5

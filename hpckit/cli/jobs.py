@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
+from hpckit import RunStatus
+from hpckit.api.lookup import newest
 from hpckit.cli.arguments import JsonOption, RunsOption, settled_root
 from hpckit.cli.output import note, print_json, say, table
 from hpckit.cli.view import status_record
-from hpckit.find import newest_runs
-from hpckit.runs import DamagedRun
-from hpckit.submission.states import RunStatus, statuses
 from hpckit.text import format_seconds
 
 # So many are named.
@@ -29,9 +28,8 @@ def jobs(
     json: JsonOption = False,
 ) -> None:
     """List your runs, newest first, with their states."""
-    damaged: list[DamagedRun] = []
-    shown = newest_runs(settled_root(runs), limit or None, damaged)
-    found = [status for status in statuses(shown) if not (active and status.finished)]
+    shown, damaged = newest(settled_root(runs), limit or None)
+    found = [status for status in shown.status() if not (active and status.finished)]
     if json:
         said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in damaged]
         print_json({"jobs": [status_record(status) for status in found], "damaged": said})

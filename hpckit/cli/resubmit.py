@@ -5,6 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from hpckit import Run
+from hpckit.api.lookup import believed, runs_folder
+from hpckit.api.options import spec_values
+from hpckit.api.resubmit import asked_again
 from hpckit.cli.arguments import (
     CheckOption,
     DryRunOption,
@@ -13,18 +17,13 @@ from hpckit.cli.arguments import (
     JsonOption,
     RunsOption,
     WaitOption,
-    default_root,
     say_note,
     settled_root,
 )
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, say, show_text
-from hpckit.find import find_believed
-from hpckit.runs import Run
-from hpckit.spec import option_values
 from hpckit.submission.model import preflight
-from hpckit.submission.resubmit import asked_again
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,12 +53,11 @@ def resubmit(
 
     The code is what the script's folder holds now; what differs from the recorded run is said.
     """
-    found = find_believed(job_id, settled_root(runs, (job_id,)))
-    old = found[0]
-    root = default_root(runs) if runs or not old.mine else old.dir.parent
+    old = believed(job_id, settled_root(runs, (job_id,)))
+    root = runs_folder(runs) if runs or not old.mine else old.dir.parent
     again = asked_again(
         old,
-        option_values(typed),
+        spec_values(typed),
         root,
         alone=job_id in old.names,
         unset=unset or (),

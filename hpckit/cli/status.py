@@ -5,7 +5,6 @@ import typer
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, raise_last, runs_called
 from hpckit.cli.output import print_json, say
 from hpckit.cli.view import status_document, status_page
-from hpckit.submission.states import statuses
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,7 +15,7 @@ def add_to(app: typer.Typer) -> None:
 def status(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
     """Show what became of a job: state, why it waits, its ranks. An array shows all its tasks."""
     called, errors = runs_called(job_ids, runs)
-    found = statuses(called)
+    found = called.status()
     if json:
         print_json(status_document(found))
     else:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hpckit.api.options import job_spec
+from hpckit.api.prepare import prepare
 from hpckit.cli.announce import say_job, say_which_script
 from hpckit.cli.arguments import (
     CheckOption,
@@ -18,10 +20,7 @@ from hpckit.cli.arguments import (
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, show_text
-from hpckit.job.program import typed_program
-from hpckit.spec import JobSpec, option_values
 from hpckit.submission.model import Submission, preflight
-from hpckit.submission.prepare import prepare
 
 # Few scripts have options of these names.
 _HPCKITS = frozenset(
@@ -66,13 +65,8 @@ def submit(
 ) -> None:
     """Submit a workload, or your own program, as one job or an array; return at once."""
     _say_swallowed(context.obj or ())
-    spec = JobSpec(
-        target=name,
-        program=None if program is None else typed_program(program),
-        module=module,
-        args=tuple(context.obj or ()),
-        **option_values(typed),
-    )
+    words = {**typed, "args": context.obj or ()}
+    spec = job_spec(name, words, program=program, module=module)
     submission = prepare(spec, runs, preview=dry_run, tell=say_note)
     if dry_run:
         _preview(submission, json=json)

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
+from hpckit import wait as wait_for
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
 from hpckit.cli.follow import NeverStarting, say_notes
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.view import status_document, status_line
-from hpckit.submission.waiting import wait as wait_for
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def wait(
     called, errors = runs_called(job_ids, runs, believed=True)
     for error in errors:  # it may be long until the others are over
         note(f"hpckit: error: {error}")
-    found = wait_for(called, timeout_s=timeout, look=NeverStarting())
+    found = wait_for(called, timeout, look=NeverStarting()).status()
     if json:
         print_json(status_document(found))
     else:

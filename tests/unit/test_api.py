@@ -18,8 +18,8 @@ import pytest
 import hpckit
 from hpckit import errors
 from hpckit.api import call as calls
+from hpckit.api.options import Options, job_spec
 from hpckit.api.run import Run, RunList
-from hpckit.api.submit import Options, job_spec
 from hpckit.errors import DamagedRunError, JobError, RequestError
 from hpckit.payload import function as in_job
 from hpckit.runs import read_run

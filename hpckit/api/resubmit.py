@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hpckit.api.prepare import prepare
+from hpckit.api.run import Run
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import refuse_doubtful
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
-from hpckit.runs import Run
+from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.compare import differences
 from hpckit.submission.model import Submission
-from hpckit.submission.prepare import prepare
 from hpckit.submission.record import make_record
 
 
@@ -35,7 +36,7 @@ class Again:
 
 
 def asked_again(
-    old: Run,
+    run: Run,
     changes: Mapping[str, Any],
     root: Path | None,
     *,
@@ -53,6 +54,7 @@ def asked_again(
         RequestError: the request is wrong, or others could have written it. OutsideError: the
             folder it was submitted from cannot be entered, or Slurm does not answer.
     """
+    old = run._folder
     refuse_doubtful(old, old.run_id)
     spec = spec_from_record(old.record["request"])
     if alone:
@@ -74,7 +76,7 @@ def asked_again(
     )
 
 
-def _whose(run: Run, rendered: Rendered) -> str:
+def _whose(run: RunFolder, rendered: Rendered) -> str:
     names = dict.fromkeys(found.collection.label() for found in rendered.templates)
     return (
         f"run {run.run_id} is of {run.owner}, and so are its script and its settings; its "
@@ -82,7 +84,7 @@ def _whose(run: Run, rendered: Rendered) -> str:
     )
 
 
-def single_task(spec: JobSpec, run: Run) -> JobSpec:
+def single_task(spec: JobSpec, run: RunFolder) -> JobSpec:
     """Turn an array's request into that of one of its tasks: its values become plain settings."""
     array = run.record.get("array")
     if not array:

@@ -1,0 +1,120 @@
+"""Ending jobs: runs at hand, and what words mean, also where Slurm alone knows the job."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpckit.api.lookup import settled_folder
+from hpckit.api.run import Run, RunList
+from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, RequestError
+from hpckit.find import find_runs, refuse_doubtful
+from hpckit.run_record import is_slurm_id
+from hpckit.runs import DamagedRun
+from hpckit.runs import Run as RunFolder
+from hpckit.schedulers.slurm import SLURM
+from hpckit.schedulers.slurm.ending import cancel_by_id
+from hpckit.slurm.client import own_patience_s, patience
+from hpckit.slurm.states import JobState
+from hpckit.submission.states import RunStatus
+from hpckit.submission.waiting import cancel as cancel_runs
+
+
+def cancel(runs: Iterable[Run]) -> RunList:
+    """End runs, or remove them from the queue; those that are over stay as they were.
+
+    Raises:
+        RequestError: one is somebody else's. JobError: Slurm does not end one.
+        OutsideError: Slurm does not answer, or a run's machine is another.
+    """
+    every = RunList(runs)
+    for run in every:
+        refuse_doubtful(run._folder, run.run_id)
+    found = cancel_runs([run._folder for run in every]) if every else []
+    for error in _troubles(found, {}):
+        raise error
+    return every
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cancelled:
+    """What became of jobs that were to end, a moment later.
+
+    Attributes:
+        runs: those of hpckit's. by_id: state of jobs that only Slurm knows, by their ids.
+        errors: what is wrong with some.
+    """
+
+    runs: list[RunStatus]
+    by_id: dict[str, JobState]
+    errors: list[HpckitError] = field(default_factory=list)
+
+
+def cancel_called(
+    words: Sequence[str], runs: Path | None, tell: Callable[[str], None]
+) -> Cancelled:
+    """Cancel what words mean; Slurm's own id is enough where the run cannot be read.
+
+    Raises:
+        RequestError: a word means nothing, or a job is somebody else's. CommandError: Slurm does
+            not answer.
+    """
+    with patience():
+        with patience(own_patience_s() / 3):
+            root = settled_folder(runs, words, tell)
+        called, by_id, errors = _called(words, root)
+        states = {word: cancel_by_id(word, why) for word, why in by_id.items()}
+        found = cancel_runs(called) if called else []
+    return Cancelled(runs=found, by_id=states, errors=[*errors, *_troubles(found, states)])
+
+
+def _called(
+    words: Sequence[str], root: Path
+) -> tuple[list[RunFolder], dict[str, HpckitError | None], list[HpckitError]]:
+    """Return the runs that words mean, ids that only Slurm may know with why, and errors."""
+    called: dict[Path, RunFolder] = {}
+    by_id: dict[str, HpckitError | None] = {}
+    errors: list[HpckitError] = []
+    for word in words:
+        damaged: list[DamagedRun] = []
+        why: HpckitError | None = None
+        try:
+            found = find_runs(word, root, damaged)
+            for run in found:
+                refuse_doubtful(run, word)
+        except (RequestError, OutsideError) as error:
+            if not (is_slurm_id(word) or isinstance(error, DamagedRunError | OutsideError)):
+                raise
+            found, why = [], error
+        errors += [row.error for row in damaged]
+        if is_slurm_id(word) and not (found and all(run.mine for run in found)):
+            by_id[word] = why
+        elif why:
+            errors.append(why)
+        called |= {run.dir: run for run in found if word not in by_id}
+    return list(called.values()), by_id, errors
+
+
+def _troubles(found: Sequence[RunStatus], by_id: Mapping[str, JobState]) -> list[HpckitError]:
+    """Return what kept jobs from ending, by what became of them."""
+    silent = [row.run for row in found if row.unanswered and not row.finished]
+    answered = [row for row in found if row.run not in silent]
+    asked = [(row.run.scheduler, row.run.job_id, row.state) for row in answered]
+    asked += [(SLURM, *row) for row in by_id.items()]
+    texts = [scheduler.unheeded(job_id, state) for scheduler, job_id, state in asked]
+    errors: list[HpckitError] = [JobError(text) for text in texts if text]
+    errors += [_nobody_here(row) for row in found if row.elsewhere and row.run.scheduler.by_mark]
+    return [*errors, _not_answered(silent)] if silent else errors
+
+
+def _not_answered(runs: Sequence[RunFolder]) -> OutsideError:
+    words = " ".join(dict.fromkeys(run.array_job_id or run.job_id for run in runs))
+    return OutsideError(
+        f"Asked Slurm to cancel {words}. Slurm has not answered; ask again: hpckit status {words}"
+    )
+
+
+def _nobody_here(status: RunStatus) -> OutsideError:
+    return OutsideError(
+        f"Run {status.run.run_id} cannot be ended from here: {status.reason_text}. If it was "
+        f"submitted on another machine, cancel it there. Its logs are in {status.run.dir}/logs."
+    )

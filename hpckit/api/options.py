@@ -1,0 +1,115 @@
+"""The options of `hpckit.submit`, typed, and the request that they make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from hpckit.errors import RequestError
+from hpckit.job.program import typed_program
+from hpckit.spec import JobSpec, option_values
+
+if TYPE_CHECKING:
+    from hpckit.api.run import Run
+
+
+class Options(TypedDict, total=False):
+    """The options of `hpckit submit` by their words; None means: not asked.
+
+    `gpus` (per node) is a number, or "A100:4"; `time` minutes, "1h30m" or a timedelta; `settings`
+    a workload's parameters by name (`--set`); `sbatch` other options of sbatch; `after` jobs' ids,
+    or runs.
+    """
+
+    args: Sequence[object]
+    settings: Mapping[str, object] | Sequence[str]
+    zip: bool
+    parallel: int | None
+    nodes: int | None
+    gpus: int | str | None
+    tasks_per_node: int | None
+    cpus_per_task: int | None
+    mem_gb: int | None
+    time: int | str | timedelta | None
+    site: str | None
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    reservation: str | None
+    exclude: str | None
+    sbatch: Mapping[str, object] | Sequence[str]
+    template: str
+    env: str | os.PathLike[str] | None
+    launcher: str | None
+    executor: str
+    name: str | None
+    after: str | int | Run | Sequence[str | int | Run]
+    max_requeues: int
+    sample_interval: float
+    skip_check: Sequence[str]
+
+
+def job_spec(
+    target: str,
+    words: Mapping[str, object],
+    *,
+    program: str | os.PathLike[str] | None = None,
+    module: str | None = None,
+) -> JobSpec:
+    """Return the request that a call's options make.
+
+    Raises:
+        RequestError: there is no such option, or a value is not of its type.
+    """
+    return JobSpec(
+        target=target,
+        program=None if program is None else typed_program(os.fspath(program)),
+        module=module,
+        **spec_values(words),
+    )
+
+
+def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
+    """Return the values of `JobSpec`'s fields that a call's options mean.
+
+    Raises:
+        RequestError: there is no such option, or a value is not of its type.
+    """
+    given = {name: _plain(name, value) for name, value in words.items()}
+    args = given.pop("args", None)
+    if "settings" in given:  # `set` is Python's own word
+        given["set"] = given.pop("settings")
+    own = {} if args is None else {"args": tuple(args)}
+    return own | option_values(given)
+
+
+def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
+    """Return an option's value as the command line could have it."""
+    match name:
+        case "args" if value is not None:
+            return [os.fspath(row) if isinstance(row, os.PathLike) else str(row) for row in value]
+        case "settings" if isinstance(value, Mapping):
+            return {key: _text(row) for key, row in value.items()}
+        case "array" if isinstance(value, Mapping):
+            return {key: [_text(row) for row in _values(key, rows)] for key, rows in value.items()}
+        case "after" if value is not None:
+            rows = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+            return [getattr(row, "job_id", None) or str(row) for row in rows]
+        case "time" if isinstance(value, timedelta):
+            return -(-value // timedelta(minutes=1))
+        case "env" if isinstance(value, os.PathLike):
+            return os.fspath(value)
+    return value
+
+
+def _values(key: str, rows: object) -> Sequence[object]:
+    if isinstance(rows, str) or not isinstance(rows, Sequence):
+        raise RequestError(f"array={{{key!r}: {rows!r}}} must be a list of values.")
+    return rows
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
