@@ -1,6 +1,7 @@
 """`hpckit.stats`: what a job did with its GPUs, cores and memory, and what to change."""
 
 import html
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,15 +9,18 @@ from typing import Any
 
 from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, handle
-from hpckit.errors import HpckitError, RequestError
+from hpckit.errors import HpckitError, JobError, RequestError
 from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
 from hpckit.report.targets import find_targets
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
-from hpckit.stats.advice.loading import advised
+from hpckit.stats.advice.loading import advised, site_called
 from hpckit.stats.document import job_document
+from hpckit.stats.js1 import jobstats_record
+from hpckit.stats.merge import utilization_coverage
+from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, Summary
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import in_line
@@ -52,6 +56,57 @@ class JobStats:
     def document(self) -> dict[str, Any]:
         """Return what `hpckit stats --json` prints."""
         return job_document(self.job, self.advice)
+
+    def jobstats(self) -> dict[str, Any] | None:
+        """Return the record of the Princeton jobstats tool; None: too little is known."""
+        return jobstats_record(self.job)
+
+    def grafana_link(self) -> str:
+        """Return the site's link with the job's id and times; jobs that run end now.
+
+        Raises:
+            RequestError: the site names no Grafana, or the job has not started.
+        """
+        job = self.job
+        site = site_called(job.site)
+        if site is None or not site.grafana:
+            name = site.name if site else job.site
+            raise RequestError(
+                f"Job {job.job_id}: site {name!r} has no Grafana. Add to the site's file, "
+                "under `grafana:`, "
+                "the address of a job's page with {jobid}, {start_ms} and {end_ms}."
+            )
+        if job.start is None:
+            raise RequestError(f"Job {job.job_id!r} has not started, so it has no figures yet.")
+        values = {
+            "{jobid}": job.raw_id or job.job_id,
+            "{start_ms}": f"{job.start * 1000:.0f}",
+            "{end_ms}": f"{(job.end or time.time()) * 1000:.0f}",
+        }
+        link = site.grafana
+        for name, value in values.items():
+            link = link.replace(name, value)
+        return link
+
+    def check_utilization(self, least: float) -> None:
+        """Raise if the GPUs were used less than `least` percent; unknown is not good enough.
+
+        Raises:
+            JobError: so it is.
+        """
+        job, value = self.job, self.job.summary.gpu_utilization_percent
+        if value is None:
+            raise JobError(f"Job {job.job_id}: GPU utilization is unknown.")
+        read = utilization_coverage(job)
+        if read is not None and not enough(read):
+            raise JobError(
+                f"Job {job.job_id}: GPU utilization is unknown: its GPUs were read for "
+                f"{read:.0f} % of their time."
+            )
+        if value < least:
+            raise JobError(
+                f"Job {job.job_id}: GPU utilization is {_less(value, least)} %, below {least:g} %."
+            )
 
     def __repr__(self) -> str:
         return in_line(f"JobStats({self.job.job_id!r}, {self.job.state!r}, {self.summary!r})")
@@ -130,3 +185,9 @@ def _account(found: Gathered, samples: Path | None) -> JobStats:
     whole = replace(found, job=job)
     kept = whole if samples else save(whole, advice)
     return JobStats(job=kept.job, advice=advice, timelines=kept.timelines)
+
+
+def _less(value: float, limit: float) -> str:
+    """Write a value with as many digits as show that it is below a limit: 39.96, not 40.0."""
+    texts = (f"{value:.{digits}f}" for digits in range(1, 16))
+    return next((text for text in texts if float(text) < limit), repr(value))

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from hpckit.cli import stats
+from hpckit.api import stats
 from hpckit.errors import JobError
 from hpckit.report.terminal import Style, blocks, style_of
 from hpckit.stats.js1 import decode, encode
@@ -124,7 +124,7 @@ def test_what_is_below_a_limit_is_written_so(run: Path, cli: Cli, monkeypatch) -
         job = SimpleNamespace(job_id="1", summary=SimpleNamespace(gpu_utilization_percent=used))
         monkeypatch.setattr(stats, "utilization_coverage", lambda _job: None)
         with pytest.raises(JobError, match=f" is {shown}[0-9]* %, below 40 %"):
-            stats._gate([SimpleNamespace(job=job)], 40.0)
+            stats.JobStats(job=job).check_utilization(40.0)
 
 
 def test_the_gate(run: Path, cli: Cli) -> None:

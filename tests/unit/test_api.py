@@ -43,9 +43,9 @@ def test_importing_hpckit_loads_hpckit_and_its_version_and_nothing_else() -> Non
     assert modules_after("import hpckit") - modules_after("") == {"hpckit", "hpckit.version"}
 
 
-@pytest.mark.parametrize("name", sorted({*hpckit.__all__} - {"__version__"}))
-def test_a_name_loads_neither_torch_nor_jinja_nor_submitit(name: str) -> None:
-    found = modules_after(f"import hpckit; hpckit.{name}")
+def test_names_load_neither_torch_nor_jinja_nor_submitit() -> None:
+    found = modules_after("import hpckit\nfor name in hpckit.__all__: getattr(hpckit, name)")
+    assert "hpckit.submission.states" in found
     heavy = {"torch", "numpy", "jinja2", "submitit", "cloudpickle", "mpi4py", "typer", "rich"}
     assert found & heavy == set()
 
@@ -119,7 +119,7 @@ def test_options_are_those_of_the_fields_of_a_job() -> None:
 
 
 def test_options_have_the_types_of_a_jobs_fields() -> None:
-    asked, made = get_type_hints(Options), get_type_hints(JobSpec)
+    asked, made = get_type_hints(Options, localns={"Run": Run}), get_type_hints(JobSpec)
     plain = {name: row.word for name, row in OPTIONS.items() if row.read is None}
     other = {"env"}  # a path too
     assert {word: asked[word] for word in plain.values() if word not in other} == {
