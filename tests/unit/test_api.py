@@ -98,7 +98,7 @@ def test_a_program_that_uses_the_api_is_typed(tmp_path: Path) -> None:
         "import hpckit\n"
         'hpckit.submit("ddp", "train.py", nodes="two")\n'
         'hpckit.submit("ddp", "train.py", gpu=2)\n'
-        'hpckit.submit("ddp", "train.py").stats().summary.gpu_use\n'
+        'hpckit.submit("ddp", "train.py").stats().sumary\n'
         'hpckit.find("1").resubmit(tiem="2h")\n'
         "hpckit.nothing\n"
     )
