@@ -78,6 +78,11 @@ class Run:
         return str(self._folder.record["name"])
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What this run alone is called: by Slurm, by its folder, and as a task of its array."""
+        return self._folder.names
+
+    @property
     def mine(self) -> bool:
         """Whether you, and nobody else, can have written what it says."""
         return self._folder.mine

@@ -1,6 +1,5 @@
 """What a submission comes to, said on stderr before or after it is sent."""
 
-from hpckit.api.prepare import sbatch_answers
 from hpckit.cli.output import note
 from hpckit.launchers import launched_by
 from hpckit.schedulers.base import SCHEDULERS, automatic

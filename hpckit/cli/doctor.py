@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hpckit.api.prepare import prepare, sbatch_answers
+from hpckit.api.prepare import prepare
 from hpckit.cli.arguments import (
     AccountOption,
     JsonOption,

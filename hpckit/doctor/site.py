@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from hpckit.api.check import check_with_slurm
 from hpckit.detect.answers import version_text
 from hpckit.detect.facts import Detected, Reply
 from hpckit.doctor import Check, bad, good, unknown
