@@ -20,6 +20,8 @@ _WOULD_START = re.compile(
 )
 # So much of an answer is shown, in characters.
 _SHOWN = 300
+# So many tasks of one array are cancelled together.
+_MANY = 50
 _SERVICE_DOWN = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection refused|"
     r"Could not establish a configuration source|Protocol authentication error|Zero Bytes were"
@@ -51,10 +53,28 @@ def cancel(job_ids: Sequence[str]) -> None:
         CommandError: The controller does not answer or refuses, or there is no scancel.
     """
     for ids in id_lists(job_ids):
-        result = ask(["scancel", *ids.split(",")], check=False)
+        result = ask(["scancel", *_by_array(ids.split(","))], check=False)
         said = [line for line in result.stderr.splitlines() if line.strip()]
         if result.returncode != 0 and not (said and all("Invalid job id" in line for line in said)):
             raise refusal(result)
+
+
+def _by_array(job_ids: Sequence[str]) -> list[str]:
+    """Write many tasks of an array as one word, `12_[0-99]`: Slurm is asked once for each word."""
+    arrays: dict[str, list[str]] = {}
+    for job_id in job_ids:
+        arrays.setdefault(job_id.partition("_")[0], []).append(job_id)
+    words: list[str] = []
+    for array, its in arrays.items():
+        if len(its) < _MANY or not all("_" in job_id for job_id in its):
+            words += its
+            continue
+        tasks = {int(job_id.partition("_")[2]) for job_id in its}
+        firsts = sorted(task for task in tasks if task - 1 not in tasks)
+        lasts = sorted(task for task in tasks if task + 1 not in tasks)
+        ranges = [f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True)]
+        words.append(f"{array}_[{','.join(ranges)}]")
+    return words
 
 
 def end_batch_script(job_id: str) -> None:

@@ -113,8 +113,9 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
         for run in alive:
             if run.scheduler.by_mark:
                 ask_cancel(run.dir)
-        for scheduler, its in by_scheduler(alive).items():
-            scheduler.cancel(its)
+        with patience(max(left_s(), _SHORTEST_S), anew=True):  # many runs take long to look at
+            for scheduler, its in by_scheduler(alive).items():
+                scheduler.cancel(its)
         rest_s = left_s()
     for run in alive:
         ask_cancel(run.dir)  # a mark also for when its scheduler has forgotten it

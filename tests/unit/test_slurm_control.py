@@ -1,6 +1,7 @@
 import pytest
 
 from hpckit.errors import SubmissionError
+from hpckit.slurm import control
 from hpckit.slurm.control import parse_job_id, parse_test_only
 from tests.unit.recorded import slurm_said
 
@@ -49,6 +50,12 @@ def test_a_job_that_would_start_says_when_and_where() -> None:
     assert (verdict.start_time, verdict.nodes) == (1795236456.0, ("c1", "c2"))
     assert verdict.partition == "gpu"
     assert verdict.message == line.removeprefix("sbatch: ")
+
+
+def test_many_tasks_of_an_array_are_one_word() -> None:
+    tasks = [f"7_{number}" for number in (*range(60), 70, 72, 73)]
+    assert control._by_array(["5", "7_1", "7_2"]) == ["5", "7_1", "7_2"]
+    assert control._by_array(["5", *tasks]) == ["5", "7_[0-59,70-70,72-73]"]
 
 
 def test_a_refusal_is_slurms_own_words() -> None:

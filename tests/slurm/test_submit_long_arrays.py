@@ -1,0 +1,93 @@
+"""More tasks than Slurm takes in one array: several arrays, one run. Here MaxArraySize is 1001."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import SCRIPTS, Desk, eventually, rank_files
+
+pytestmark = pytest.mark.slurm
+SEEN = SCRIPTS / "seen.py"
+TASKS = 2500
+REFUSES_LATER = """\
+#!/bin/bash
+echo x >>{folder}/calls
+if [[ $1 != --version && $(wc -l <{folder}/calls) -gt 1 ]]; then
+  echo 'sbatch: error: Batch job submission failed: Job violates accounting/QOS policy' >&2
+  exit 1
+fi
+exec {real} "$@"
+"""
+
+
+def long_array(folder: Path) -> tuple[str | Path, ...]:
+    values = folder / "values.txt"
+    values.write_text("".join(f"{number}\n" for number in range(TASKS)))
+    return (
+        "serial", SEEN, "--gpus", "0", "--sample-interval", "0", "--array", f"seed=@{values}",
+        "--parallel", "2",
+    )  # fmt: skip
+
+
+def test_2500_tasks_are_one_array_to_its_user(desk: Desk, tmp_path: Path) -> None:
+    jobs = desk.submit(*long_array(tmp_path))["jobs"]
+    arrays = list(dict.fromkeys(row["job_id"].partition("_")[0] for row in jobs))
+    assert [row["job_id"] for row in jobs] == [
+        f"{arrays[number // 1000]}_{number % 1000}" for number in range(TASKS)
+    ]
+    run_id = jobs[0]["run_id"].removesuffix("_0")
+    assert [row["run_id"] for row in jobs] == [f"{run_id}_{number}" for number in range(TASKS)]
+
+    queue = desk.slurm.run(
+        "squeue", "--array", "--noheader", "--Format=ArrayJobID:20,Dependency:60"
+    ).stdout.splitlines()
+    count = Counter(row.split()[0] for row in queue)
+    assert count[arrays[0]] >= 900  # some are over
+    assert [count[array] for array in arrays[1:]] == [1000, 500]
+    for array, before in zip(arrays[1:], arrays, strict=False):
+        assert f"afterany:{before}" in desk.scontrol(f"{array}_0")["Dependency"]
+
+    for word in (arrays[0], run_id, "latest"):
+        found = json.loads(desk.call("status", word, "--json").out)["jobs"]
+        assert [row["job_id"] for row in found] == [row["job_id"] for row in jobs]
+    desk.until(jobs[0]["job_id"], "COMPLETED", within_s=120)
+    desk.slurm.run("scancel", arrays[0])  # then the second one's turn has come
+    later = jobs[1000]
+    desk.until(later["job_id"], "COMPLETED", within_s=180)
+    (seen,) = rank_files(later["run_dir"]).values()
+    assert seen["argv"] == ["--seed", "1000"]
+    assert (seen["env"]["SLURM_ARRAY_JOB_ID"], seen["env"]["SLURM_ARRAY_TASK_ID"]) == (
+        arrays[1], "0",
+    )  # fmt: skip
+    alone = json.loads(desk.call("status", f"{arrays[0]}_1000", "--json").out)
+    assert alone["job_id"] == later["job_id"]
+    assert Path(later["run_dir"], "job.out").exists()
+    assert desk.call("logs", f"{arrays[0]}_1000").out == desk.call("logs", later["job_id"]).out
+
+    desk.call("cancel", run_id)
+    mine = ",".join(arrays)
+    assert eventually(
+        lambda: not desk.slurm.run("squeue", "--noheader", f"--jobs={mine}").stdout.strip(), 60
+    )
+    ended = json.loads(desk.call("status", run_id, "--json").out)["jobs"]
+    assert {row["state"] for row in ended} == {"COMPLETED", "CANCELLED"}
+    assert ended[-1]["state"] == "CANCELLED"
+
+
+def test_of_several_arrays_all_are_taken_or_none(desk: Desk, tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    real = desk.slurm.run("which", "sbatch").stdout.strip()
+    (folder / "sbatch").write_text(REFUSES_LATER.format(folder=folder, real=real))
+    (folder / "sbatch").chmod(0o755)
+    before = desk.slurm.run("squeue", "--noheader", "--array", "--format=%F").stdout
+    said = desk.call(
+        "submit", *long_array(tmp_path), expect=None, env={"PATH": f"{folder}:{desk.env['PATH']}"}
+    )
+    assert "sbatch refused the job: Job violates accounting/QOS policy" in said.err
+    assert "of tasks 1000 to 1999; none of them is left" in said.err
+    assert not desk.runs.exists()
+    after = desk.slurm.run("squeue", "--noheader", "--array", "--format=%F").stdout
+    assert set(after.split()) <= set(before.split())
