@@ -13,7 +13,7 @@ SEEN = SCRIPTS / "seen.py"
 TASKS = 2500
 REFUSES_LATER = """\
 #!/bin/bash
-echo x >>{folder}/calls
+[[ $1 = --version ]] || echo x >>{folder}/calls
 if [[ $1 != --version && $(wc -l <{folder}/calls) -gt 1 ]]; then
   echo 'sbatch: error: Batch job submission failed: Job violates accounting/QOS policy' >&2
   exit 1

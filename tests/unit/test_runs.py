@@ -176,3 +176,24 @@ def test_the_newest_come_first_and_as_many_as_asked(here: Path) -> None:
         os.utime(run.dir / "run.json", (number, number))
     assert [run.run_id for run in newest_runs(here / "runs", 2)] == ["r3", "r2"]
     assert find_runs("latest", here / "runs")[0].run_id == "r3"
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("indexed", [True, False])
+def test_an_array_in_several_is_called_as_one(tmp_path: Path, indexed: bool) -> None:
+    runs = [
+        make_run(
+            tmp_path, f"r_{number}", job_id=f"{10 + number // 2}_{number % 2}",
+            array={"job_id": str(10 + number // 2), "index": number, "whole": "10"},
+        )
+        for number in range(5)
+    ]  # fmt: skip
+    if indexed:
+        add_to_index(runs)
+
+    def called(word: str) -> list[int]:
+        return [run.task for run in find_runs(word, tmp_path)]
+
+    assert called("10") == called("r") == called("latest") == [0, 1, 2, 3, 4]
+    assert called("11") == [2, 3]
+    assert called("11_1") == called("10_3") == called("r_3") == [3]

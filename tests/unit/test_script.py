@@ -21,6 +21,7 @@ from hpckit.quoting import ShellCode
 from hpckit.schedulers.machine import Machine
 from hpckit.sites import Site
 from hpckit.spec import JobSpec
+from hpckit.submission.model import Submission, in_parts
 from tests.unit.made import BUILTIN, collection
 
 PLACE = RunPlace(run_id="r1", dir=Path("/runs/50%/r1"), cwd="/home/a b")
@@ -138,3 +139,29 @@ def test_a_script_needs_its_first_line(tmp_path: Path, source: str) -> None:
     lab = collection(tmp_path, "lab", {"templates/slurm/base.sh.j2": source})
     with pytest.raises(TemplateError, match=r"base.sh.j2 gives a script whose first line is"):
         make_script(job(), PLACE, (lab, BUILTIN))
+
+
+@pytest.mark.parametrize(
+    ("most", "arrays", "logs"),
+    [
+        (1001, ["0-999%3", "0-999%3", "0-499%3"], ["%a", "1%3a", "2%3a"]),
+        (2499, ["0-999%3", "0-999%3", "0-499%3"], ["%a", "1%3a", "2%3a"]),
+        (2500, ["0-2499%3"], ["%a"]),
+        (None, ["0-2499%3"], ["%a"]),
+    ],
+)
+def test_more_tasks_than_an_array_takes_are_several_with_logs_in_each_tasks_folder(
+    monkeypatch: pytest.MonkeyPatch, most: int | None, arrays: list[str], logs: list[str]
+) -> None:
+    made = job(array=("seed=" + ",".join(map(str, range(2500))),), parallel=3)
+    monkeypatch.setattr(type(made.scheduler), "most_tasks", lambda _: most)
+    parts = in_parts(
+        Submission(spec=JobSpec(target="ddp"), job=made, place=PLACE, collections=BUILTIN)
+    )
+    assert [options(made, part.place)["array"] for part in parts] == arrays
+    assert [options(made, part.place)["output"] for part in parts] == [
+        f"/runs/50%%/r1_{log}/job.out" for log in logs
+    ]
+    folders = [launch_argv(made, part.place)[-1] for part in parts]
+    assert folders[0].endswith("/r1/submitit")
+    assert folders[1:] == [f"{folders[0]}/{1000 * n}" for n in range(1, len(parts))]
