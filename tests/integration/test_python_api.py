@@ -16,6 +16,8 @@ from tests import raisers
 from tests.conftest import Answer, processes_of
 from tests.pages import blocks
 
+pytestmark = pytest.mark.long
+
 
 def test_the_page_runs_from_top_to_bottom(here: Path) -> None:
     program = []

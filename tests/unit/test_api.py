@@ -82,6 +82,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         hpckit.sumbit  # type: ignore[attr-defined]  # noqa: B018
 
 
+@pytest.mark.long
 def test_a_program_that_uses_the_api_is_typed(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(
         "import hpckit\n"
