@@ -10,6 +10,8 @@ import pytest
 
 from tests.integration.installed import command, install
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """\
 import json, os, signal, sys, time
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK")

@@ -9,6 +9,8 @@ import pytest
 from tests.conftest import add_program, write_files
 from tests.integration.test_local import HOST, hpckit
 
+pytestmark = pytest.mark.long
+
 LOCAL = ("--executor", "local", "--sample-interval", "0", "--wait", "--json")
 SAYS = 'echo "$RANK/$WORLD_SIZE $HPCKIT_RESTART $PWD: $*"\n'
 

@@ -15,6 +15,8 @@ from tests.integration.test_local import ENVIRONMENT, seen, submit
 from tests.unit.detected import cluster
 from tests.unit.lab import make_lab
 
+pytestmark = pytest.mark.long
+
 Cli = Callable[..., Answer]
 TEMPLATE = """\
 {#
