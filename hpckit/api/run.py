@@ -156,9 +156,12 @@ class Run:
         """
         return "".join(piece for _, piece in self.pieces(rank or None, every=every))
 
-    def errors(self) -> str:
-        """Return why it failed, with the first traceback, its rank and host; "" if none failed."""
-        status = self.status()
+    def errors(self, status: RunStatus | None = None) -> str:
+        """Return why it failed, with the first traceback, its rank and host; "" if none failed.
+
+        `status` is for who has asked for it just now.
+        """
+        status = status or self.status()
         return "" if status.good else error_report(self._folder, status.ranks, status.state)
 
     def metrics(self) -> list[dict[str, Any]]:

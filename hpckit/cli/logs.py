@@ -51,7 +51,7 @@ def _print_errors(run: Run) -> None:
         return
     for text in status.damaged:
         note(f"damaged: {text}")
-    report = run.errors()
+    report = run.errors(status)
     if report:
         say(report)
     else:
