@@ -148,13 +148,18 @@ def _venv(path: str) -> Environment:
     return Environment(name=path, kind=EnvironmentKind.VENV, path=str(typed_path(path)))
 
 
+_SYSTEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", re.ASCII)
+
+
 def module_templates(collections: tuple[Collection, ...] | None = None) -> dict[str, Found]:
     """Return the template of each module system on the search path, by name; `none` is one, too."""
     path = search_path() if collections is None else collections
     found = find_all("modules/*.sh.j2", "templates", path)
-    return {
+    names = {
         name.removeprefix("modules/").removesuffix(".sh.j2"): row for name, row in found.items()
     }
+    # Others choose them, and `init` writes them into a site's YAML.
+    return {name: row for name, row in names.items() if _SYSTEM.fullmatch(name)}
 
 
 def module_signs(template: Found) -> dict[str, tuple[str, ...]]:

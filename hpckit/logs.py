@@ -1,7 +1,9 @@
 """A run's logs: which files there are, and following them."""
 
+import codecs
 import stat
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -56,11 +58,17 @@ def _present(path: Path, *, or_empty: bool = True) -> list[Path]:
 def read_all(files: Sequence[Path], damaged: list[str]) -> Iterator[tuple[Path, str]]:
     """Yield every file's text, in pieces; `damaged` is told of what is none."""
     for path in files:
+        decode = _decoder()
         try:
             for chunk in chunks(path, _CHUNK, _hole):
-                yield path, chunk.decode(errors="replace")
+                yield path, decode(chunk)
         except (OSError, DamagedFileError) as error:
             damaged.append(f"{path.name}: {reason(error)}")
+
+
+def _decoder() -> Callable[[bytes], str]:
+    """Return what makes text of the pieces of one file: a piece may end within a character."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode
 
 
 def _hole(size: int) -> bytes:
@@ -75,6 +83,7 @@ def follow(
     `damaged` is told of what is no file.
     """
     places: dict[Path, int] = {}
+    decoders: defaultdict[Path, Callable[[bytes], str]] = defaultdict(_decoder)
     bad: set[Path] = set()
     while True:
         last_round = over()
@@ -89,7 +98,7 @@ def follow(
             places[path] = places.get(path, 0) + len(chunk)
             if chunk:
                 wrote = True
-                yield path, chunk.decode(errors="replace")
+                yield path, decoders[path](chunk)
         if last_round and not wrote:
             return
         if not wrote:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from hpckit.errors import OutsideError
+from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError
 from hpckit.schedulers.base import SCHEDULERS, find_scheduler
 from hpckit.values import Count, Moment, Within, Word, rebuild
@@ -117,7 +117,11 @@ def checked_record(found: object) -> Mapping[str, Any]:
             f"which this hpckit does not know; it knows {', '.join(SCHEDULERS)}. Install the "
             "package that adds it, or use the hpckit that submitted the run."
         )
-    if not find_scheduler(record["executor"]).job_id.fullmatch(record["job_id"]):
+    try:
+        scheduler = find_scheduler(record["executor"])
+    except RequestError as error:  # its package cannot be loaded
+        raise OutsideError(f"Run {record['run_id'][:80]!r}: {error}") from error
+    if not scheduler.job_id.fullmatch(record["job_id"]):
         raise DamagedFileError(f"{record['job_id']!r} is not a job id of {record['executor']}")
     if not _RUN_ID.fullmatch(record["run_id"]):
         raise DamagedFileError(f"{record['run_id'][:80]!r} cannot be a run's id")

@@ -67,6 +67,10 @@ _OWN: Mapping[str, str] = {
 }
 
 
+# These can ask for GPUs, too.
+_GRES = ("gres", "tres-per-task")
+
+
 def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
     """Return an option of sbatch and its value, None for a bare flag, of `KEY` or `KEY=VALUE`.
 
@@ -82,7 +86,10 @@ def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
         )
     if equals and not WORD.fullmatch(value):
         raise RequestError(f"{where} {text!r} holds a character Slurm does not take.")
-    if key in ("gres", "tres-per-task") and re.search(r"(^|[,/])gpu\b", value):
+    whole = next((name for name in _GRES if name.startswith(key)), None)
+    if whole and whole != key:
+        raise RequestError(f"{where} {text!r}: write --{whole} in full.")
+    if whole and re.search(r"(^|[,/])gpu\b", value):
         raise RequestError(f"{where} {text!r}: hpckit asks for GPUs itself. Use --gpus.")
     # sbatch takes any unmistakable beginning of a name for the name.
     own = key if key in _OWN else next((name for name in _OWN if name.startswith(key)), None)

@@ -22,7 +22,7 @@ from hpckit.environments import (
     why_none,
 )
 from hpckit.errors import ConfigError, RequestError
-from hpckit.spec import OPTIONS, Option, option_values
+from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.text import parse_minutes
 
 GENERIC = "generic"
@@ -219,7 +219,9 @@ def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
     if (given := read(key)) is None:
         return None
     try:
-        return next(iter(option_values({key: given}).values()))
+        values = option_values({key: given})
+        JobSpec(target="serial", **values)  # which refuses what Slurm cannot take
+        return next(iter(values.values()))
     except RequestError as error:
         raise ConfigError(str(error), at=fields.at(key)) from error
 

@@ -54,8 +54,10 @@ class Option:
 
     @property
     def word(self) -> str:
-        """Its name in Python and in a site's YAML."""
-        return self.flags[0].lstrip("-").replace("-", "_")
+        """Its name in Python and in a site's YAML; `set` is Python's own."""
+        return (
+            "settings" if self.flags[0] == "--set" else self.flags[0].lstrip("-").replace("-", "_")
+        )
 
 
 def option(*flags: str, default: Any = None, **declared: Any) -> Any:  # noqa: ANN401
@@ -78,7 +80,8 @@ def read_gpus(given: str | int) -> dict[str, Any]:
     kind, _, count = str(given).rpartition(":")
     if not re.fullmatch(r"[0-9]{1,9}", count) or isinstance(given, bool):
         raise RequestError(f"--gpus {given!r} must be a number per node, or TYPE:N as in A100:4.")
-    return {"gpus": int(count), "gpu_type": kind or None}
+    # Where only the number is changed, the type stays.
+    return {"gpus": int(count), **({"gpu_type": kind} if kind else {})}
 
 
 def _texts(given: str | Iterable[Any]) -> tuple[Any, ...]:
@@ -96,8 +99,11 @@ def _sbatch(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
     """Read KEY=VALUE and KEY texts, or a mapping from Python, whose None or True means a flag."""
     if not isinstance(given, Mapping):
         return _texts(given)
-    bare = (None, True)
-    return tuple(key if value in bare else f"{key}={value}" for key, value in given.items())
+    return tuple(
+        key if value is None or value is True else f"{key}={value}"
+        for key, value in given.items()
+        if value is not False
+    )
 
 
 def _array(given: Mapping[str, Iterable[Any]] | str | Iterable[str]) -> tuple[str, ...]:
@@ -114,7 +120,7 @@ def _with_file(text: str) -> str:
         return text
     path = typed_path(values[1:])
     try:
-        lines = read_text(path, most=_VALUES_BYTES).splitlines()
+        lines = read_text(path, most=_VALUES_BYTES).removeprefix("\ufeff").split("\n")
     except (OSError, DamagedFileError) as error:
         why = getattr(error, "strerror", None) or error
         raise RequestError(f"--array {text!r}: {str(path)!r} cannot be read: {why}.") from error
@@ -302,7 +308,7 @@ OPTIONS: Mapping[str, Option] = {
     row.name: row.metadata["option"] for row in fields(JobSpec) if "option" in row.metadata
 }
 """The options by the names of their fields, in order."""
-_BY_WORD = {row.word: name for name, row in OPTIONS.items()}
+_BY_WORD = {row.word: name for name, row in OPTIONS.items()} | {"set": "settings"}
 _TYPES = get_type_hints(JobSpec, include_extras=True)
 
 
@@ -345,6 +351,13 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
 _BY_KEY = ("settings", "sbatch")
 
 
+# What goes with an option that is dropped.
+_WITH: Mapping[str, Mapping[str, Any]] = {
+    "gpus": {"gpu_type": None},
+    "array": {"zip": False, "parallel": None},
+}
+
+
 def with_changes(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
     """Return what was asked with other values of some fields, by their names."""
     merged = {
@@ -370,7 +383,7 @@ def without(spec: JobSpec, unset: Iterable[str]) -> JobSpec:
         left = tuple(_other_keys(asked, [_key(key)])) if key and name in _BY_KEY else default
         if left == asked:
             raise RequestError(f"--unset {text!r}: the recorded request did not ask for it.")
-        changes: dict[str, Any] = {name: left, **({"gpu_type": None} if name == "gpus" else {})}
+        changes: dict[str, Any] = {name: left, **_WITH.get(name, {})}
         spec = replace(spec, **changes)
     return spec
 

@@ -148,6 +148,8 @@ def _chain_start(lines: list[str], starts: list[int]) -> int:
 def error_line(error: str) -> str:
     """Return the one line of an error that says what it was: the first after the last traceback."""
     lines = error.rstrip().splitlines()
+    if not lines:
+        return ""
     starts = [number for number, line in enumerate(lines) if START in line]
     if starts:
         prefix = lines[starts[-1]].partition(START)[0]

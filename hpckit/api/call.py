@@ -7,6 +7,7 @@ what it returned or raised beside it. For Slurm, and for all commands, it is a r
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import re
 import sys
@@ -211,6 +212,7 @@ def call(
         OutsideError: Slurm refuses or does not answer.
     """
     asked, kwargs = _split(function, options)
+    _refuse_unfit(function, args, kwargs)
     parts = [_pickled((function, args, kwargs))]
     return cast("Call[Result]", _submitted(function, parts, asked)[0])
 
@@ -232,7 +234,10 @@ def map(  # as builtins' and concurrent.futures'
         RequestError, OutsideError: as `hpckit.call`.
     """
     asked, kwargs = _split(function, options)
-    items = [_pickled(row) for row in zip(iterable, *iterables, strict=False)]
+    rows = list(zip(iterable, *iterables, strict=False))
+    for row in rows[:1]:
+        _refuse_unfit(function, row, kwargs)
+    items = [_pickled(row) for row in rows]
     if not items:
         return Calls([])
     asked |= {"array": {"item": range(len(items))}, "parallel": parallel}
@@ -248,16 +253,37 @@ def _split(
     Raises:
         RequestError: a name is both's.
     """
+    if not callable(function):
+        raise RequestError(f"{function!r} is not a function: give it first, then its arguments.")
     ours = _OPTIONS | {"strategy", "runs"}
     asked = {name: value for name, value in options.items() if name in ours}
-    code = getattr(function, "__code__", None)
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
+    names = {*_signature(function).parameters} - {*getattr(function, "keywords", ())}
     if both := [name for name in asked if name in names]:
         raise RequestError(
             f"{_name_of(function)} has a parameter {both[0]!r}, and hpckit an option of this name. "
             f"Give the function's own by functools.partial(function, {both[0]}=...)."
         )
     return asked, {name: value for name, value in options.items() if name not in ours}
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return inspect.Signature(
+            [
+                inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+                inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+            ]
+        )
+
+
+def _refuse_unfit(function: Callable[..., object], args: Any, kwargs: dict[str, Any]) -> None:  # noqa: ANN401
+    """Refuse arguments that the function cannot take, before the job waits in a queue."""
+    try:
+        _signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise RequestError(f"{_name_of(function)}: {error}.") from error
 
 
 def _submitted(
@@ -304,7 +330,7 @@ def _own_path() -> list[str]:
         folder
         for folder in dict.fromkeys(folders)
         if folder not in installed | ours
-        and "site-packages" not in folder
+        and not {"site-packages", "dist-packages"} & {*Path(folder).parts}
         and not folder.endswith((".zip", "lib-dynload"))
     ]
 

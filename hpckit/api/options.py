@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -64,6 +64,8 @@ def job_spec(
     Raises:
         RequestError: there is no such option, or a value is not of its type.
     """
+    if not isinstance(target, str):
+        raise RequestError(f"{target!r} must be the name of a workload or a strategy.")
     return JobSpec(
         target=target,
         program=None if program is None else typed_program(os.fspath(program)),
@@ -80,8 +82,6 @@ def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
     """
     given = {name: _plain(name, value) for name, value in words.items()}
     args = given.pop("args", None)
-    if "settings" in given:  # `set` is Python's own word
-        given["set"] = given.pop("settings")
     own = {} if args is None else {"args": tuple(args)}
     return own | option_values(given)
 
@@ -89,6 +89,8 @@ def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
 def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
     """Return an option's value as the command line could have it."""
     match name:
+        case "args" if isinstance(value, str) or not isinstance(value, Iterable | None):
+            raise RequestError(f"args={value!r} must be a list, as in args=['--lr', 0.1].")
         case "args" if value is not None:
             return [os.fspath(row) if isinstance(row, os.PathLike) else str(row) for row in value]
         case "settings" if isinstance(value, Mapping):
@@ -96,7 +98,7 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
         case "array" if isinstance(value, Mapping):
             return {key: [_text(row) for row in _values(key, rows)] for key, rows in value.items()}
         case "after" if value is not None:
-            rows = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+            rows = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
             return [getattr(row, "job_id", None) or str(row) for row in rows]
         case "time" if isinstance(value, timedelta):
             return -(-value // timedelta(minutes=1))
@@ -106,8 +108,8 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
 
 
 def _values(key: str, rows: object) -> Sequence[object]:
-    if isinstance(rows, str) or not isinstance(rows, Sequence):
-        raise RequestError(f"array={{{key!r}: {rows!r}}} must be a list of values.")
+    if isinstance(rows, str) or not isinstance(rows, Sequence) or not rows:
+        raise RequestError(f"array={{{key!r}: {rows!r}}} must be a list of values, at least one.")
     return rows
 
 

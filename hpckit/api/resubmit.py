@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hpckit.api.lookup import runs_folder
 from hpckit.api.prepare import prepare
 from hpckit.api.run import Run
 from hpckit.errors import OutsideError, RequestError
@@ -59,10 +60,12 @@ def asked_again(
     spec = spec_from_record(old.record["request"])
     if alone:
         spec = single_task(spec, old)
-    spec = with_changes(without(spec, unset), changes)
+    before, spec = spec, with_changes(without(spec, unset), changes)
+    # A colleague's runs folder is no place for one's own.
+    root = root or (old.dir.parent if old.mine else runs_folder(None))
     try:
         with standing_in(Path(old.record["cwd"])):
-            submission = prepare(spec, root or old.dir.parent, preview=preview, tell=tell)
+            submission = prepare(spec, root, preview=preview, tell=tell)
             rendered = submission.rendered
     except OSError as error:
         raise OutsideError(
@@ -71,9 +74,23 @@ def asked_again(
         ) from error
     return Again(
         submission=submission,
-        differences=tuple(differences(old.record, make_record(submission, rendered))),
+        differences=(
+            *_changed(before, spec),
+            *differences(old.record, make_record(submission, rendered)),
+        ),
         whose="" if old.mine else _whose(old, rendered),
     )
+
+
+def _changed(before: JobSpec, spec: JobSpec) -> list[str]:
+    """Return a line for each thing asked otherwise that the worked-out job does not show."""
+    names = ("args", "array", "zip", "after", "name", "executor")
+    pairs = [(name, getattr(before, name), getattr(spec, name)) for name in names]
+    return [f"{name}: {_shown(old)} -> {_shown(new)}" for name, old, new in pairs if old != new]
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
 def _whose(run: RunFolder, rendered: Rendered) -> str:
@@ -99,4 +116,4 @@ def single_task(spec: JobSpec, run: RunFolder) -> JobSpec:
     else:
         extra = len(run.record["command"]) - 2 * len(keys)
         spec = replace(spec, args=(*spec.args, *run.record["command"][extra:]))
-    return replace(spec, array=(), parallel=None)
+    return replace(spec, array=(), parallel=None, zip=False)

@@ -194,16 +194,23 @@ class Run:
         return self
 
     def resubmit(
-        self, *, wait: bool = False, runs: Path | str | None = None, **changes: Unpack[Options]
+        self,
+        *,
+        wait: bool = False,
+        runs: Path | str | None = None,
+        unset: Sequence[str] = (),
+        **changes: Unpack[Options],
     ) -> Run:
         """Submit its request again, with options changed, from the folder it was submitted from.
+
+        `unset` are words of options of which what was asked is forgotten.
 
         Raises:
             RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
         """
         from hpckit.api.submit import resubmit  # noqa: PLC0415  # it imports this module
 
-        return resubmit(self, wait=wait, runs=runs, **changes)
+        return resubmit(self, wait=wait, runs=runs, unset=unset, **changes)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.dir == other.dir

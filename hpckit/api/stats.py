@@ -16,7 +16,7 @@ from hpckit.report.targets import find_targets
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
-from hpckit.stats.advice.loading import advised, site_called
+from hpckit.stats.advice.loading import advised, forget_rules, site_called
 from hpckit.stats.document import job_document
 from hpckit.stats.js1 import jobstats_record
 from hpckit.stats.merge import utilization_coverage
@@ -170,6 +170,7 @@ def stats_called(
 
     The summary of each of the user's own runs is written into its folder.
     """
+    forget_rules()  # a notebook may live longer than a rule stays as it was
     with patience():
         targets, missing = find_targets(words, root)
         live = live_steps(targets)

@@ -12,6 +12,8 @@ from hpckit.api.options import Options, job_spec, spec_values
 from hpckit.api.prepare import prepare
 from hpckit.api.resubmit import asked_again
 from hpckit.api.run import Run, RunList, handle, log
+from hpckit.errors import RequestError
+from hpckit.paths import typed_path
 from hpckit.submission.model import Submission
 
 
@@ -62,6 +64,8 @@ def submit(
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
     """
+    if array is not None and not array:
+        raise RequestError("array={} has no values: leave it out for a single job.")
     asked = dict(options) | ({"array": array} if array else {})
     spec = job_spec(target, asked, program=program, module=module)
     submission = prepare(spec, _folder(runs), tell=log)
@@ -96,14 +100,23 @@ def resubmit(
     *,
     wait: bool = False,
     runs: Path | str | None = None,
+    unset: Sequence[str] = (),
     **changes: Unpack[Options],
 ) -> Run:
     """Submit a run's request again with options changed; what differs goes to the log.
 
+    `unset` are words of options of which what was asked is forgotten.
+
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
     """
-    again = asked_again(old, spec_values(dict(changes)), _folder(runs), alone=True, tell=log)
+    if "array" in changes:
+        raise RequestError("resubmit makes one job; for an array: hpckit.submit(..., array=...).")
+    again = asked_again(
+        old, spec_values(dict(changes)), _folder(runs), alone=True, unset=unset, tell=log
+    )
+    if again.whose:
+        log(again.whose)
     for line in again.differences:
         log(f"resubmitting {old.run_id}: {line}")
     found = send(again.submission)[0]
@@ -111,4 +124,4 @@ def resubmit(
 
 
 def _folder(runs: Path | str | None) -> Path | None:
-    return None if runs is None else Path(runs)
+    return None if runs is None else typed_path(runs)

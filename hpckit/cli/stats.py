@@ -164,7 +164,7 @@ def _document(found: _Found, *, many: bool) -> dict[str, Any]:
 
 def _pages(found: _Found, *, everything: bool) -> str:
     style = style_of(sys.stdout)
-    arrays = {row.job.array_job_id for row in found}
+    arrays = {(row.run and row.run._folder.whole) or row.job.array_job_id for row in found}
     if len(found) > 1 and len(arrays) == 1 and None not in arrays:
         advice = {row.job.job_id: row.advice for row in found}
         jobs = [row.job for row in found]

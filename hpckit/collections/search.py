@@ -15,7 +15,7 @@ from hpckit.collections.contents import files_like
 from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.pinned import locate, refused_place
 from hpckit.errors import ConfigError
-from hpckit.paths import config_folder, here, is_there
+from hpckit.paths import config_folder, here, is_there, typed_path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +126,7 @@ def _distinct(collections: tuple[Collection, ...]) -> tuple[Collection, ...]:
 
 def _named_folders(environ: Mapping[str, str]) -> list[Path]:
     folders = [
-        Path(part).expanduser() for part in environ.get("HPCKIT_COLLECTIONS", "").split(":") if part
+        typed_path(part) for part in environ.get("HPCKIT_COLLECTIONS", "").split(":") if part
     ]
     for folder in folders:
         if not _holds_collection(folder):

@@ -201,7 +201,7 @@ def _modules(found: Detected) -> Iterator[str]:
         yield line("modules", None, f"{names}: none was found in this shell or the usual places")
     else:
         others = [f"also here: {row.name} ({row.evidence})" for row in systems[1:]]
-        yield line("modules", systems[0].name, "; ".join([systems[0].evidence, *others]))
+        yield line("modules", quoted(systems[0].name), "; ".join([systems[0].evidence, *others]))
     yield "# environments:"
     yield "#   torch: {kind: modules, load: [NAME/VERSION]}  # where python comes from"
 

@@ -36,7 +36,7 @@ _BOTH = re.compile(rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|
 # The Python that pip, or conda, wrote into a program that it installed.
 _ITS_PYTHON = re.compile(rb"(?:\A#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+")
 _SBATCH = re.compile(rb"^#SBATCH\s", re.MULTILINE)
-_SRUN = re.compile(rb"^\s*(?:exec\s+)?srun\s(?!.*--overlap)", re.MULTILINE)
+_SRUN = re.compile(rb"^[ \t]*(?:exec[ \t]+)?srun[ \t](?!.*--overlap)", re.MULTILINE)
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _PYTHONS = ("python", "python3")
 _ELF, _ZIP = b"\x7fELF", b"PK\x03\x04"
@@ -110,7 +110,7 @@ def typed_program(text: str) -> str:
     """Return an absolute path for what is a path or a file here, and a bare word as it is."""
     path = typed_path(text)
     bare = text and "/" not in text and not text.startswith("~")
-    return text if bare and not is_file(path) and not is_folder(path) else str(path)
+    return text if bare and not is_file(path) else str(path)
 
 
 def find_module(name: str) -> Program:
@@ -164,6 +164,9 @@ def _bare_word(word: str, environment: Environment) -> Program:
     if word in _PYTHONS or _is_here(word, environment):
         return program
     path = typed_path(word)
+    if is_folder(path):
+        fault = f"Program {str(path)!r} is a folder. Give the path of your program."
+        return Program(kind=ProgramKind.WORD, word=word, fault=fault)
     near, suffix = nearest_name(path), path.suffix.lower()
     if near or suffix in {*_PYTHON_NAMES, *_STARTERS, *_SOURCES}:
         hint = f"Did you mean {near!r}?" if near else "Give the path of your program."

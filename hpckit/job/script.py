@@ -192,8 +192,10 @@ def header(job: Job, place: RunPlace) -> list[dict[str, str | None]]:
         "open-mode": "append",
         "signal": _signal(job),
         "requeue" if job.max_requeues else "no-requeue": True,
-        **{key: value or True for key, value in map(read_sbatch, job.sbatch)},
     }
+    for key, value in map(read_sbatch, job.sbatch):
+        # The site's GPUs are there, and sbatch takes the last of two.
+        options[key] = f"{options[key]},{value}" if options.get(key) else value or True
     return [
         {"name": key, "value": None if value is True else str(value)}
         for key, value in options.items()

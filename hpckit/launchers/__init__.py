@@ -88,7 +88,8 @@ def _load(name: str) -> None:
 
         raise RequestError(f"Unknown launcher {name!r}. {nearest(name, [*LAUNCHERS, *found])}")
     try:
-        launcher = found[name].load()()
+        row = found[name].load()
+        launcher = row() if isinstance(row, type) else row
     except Exception as error:  # somebody else's code: whatever it raises
         raise RequestError(
             f"Launcher {name!r} ({found[name].value}) cannot be loaded: {error!r}."

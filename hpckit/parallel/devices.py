@@ -122,10 +122,21 @@ def device_of_rank(local_rank: int, word: str | None = None) -> torch.device:
                 "ask for a GPU, install a CUDA build of torch, or set HPCKIT_DEVICE=cpu"
             )
         word = "GPU:*" if word == "cuda" else "cpu"
+    if (other := _of_torch_alone(word)) is not None:
+        return other
     (meant,) = _spelt_out([word])
     _, devices = _meant(meant)
     # The remainder is for launchers that show each rank only its own GPU, as number 0.
     return _plain(devices[local_rank % len(devices)])
+
+
+def _of_torch_alone(word: str) -> torch.device | None:
+    """Return a device of a kind that only torch has a word for, such as xpu:0 or mps."""
+    try:
+        device = torch.device(word)
+    except RuntimeError:
+        return None
+    return None if device.type in ("cuda", "cpu") else device
 
 
 def available() -> str:

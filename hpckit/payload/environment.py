@@ -26,8 +26,9 @@ def script_command(task: Task) -> tuple[str, ...]:
 
 def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str, str]:
     """Return the environment of one rank's script."""
+    inherited = {name: text for name, text in os.environ.items() if name != "HPCKIT_ARRAY_INDEX"}
     environment = {
-        **os.environ,
+        **inherited,
         **threads(task, os.environ),
         **place.environment(),
         "HPCKIT_RUN_DIR": task.run_dir,
@@ -37,6 +38,9 @@ def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str,
         "HPCKIT_CPU_REPLICAS": str(task.replicas if device == "cpu" else 1),
         "PYTHONUNBUFFERED": "1",
     }
+    index = task.run_id.rpartition("_")[2]
+    if index.isdecimal():  # SLURM_ARRAY_TASK_ID begins again in each array of a long one
+        environment["HPCKIT_ARRAY_INDEX"] = index
     if task.sources_only:
         environment["HPCKIT_SOURCES_ONLY"] = task.sources_only
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([IMPORTABLE, *_python_path()]))

@@ -73,7 +73,8 @@ class Answers:
     """What a scheduler said of jobs, by their ids, and what kept it from saying more.
 
     `queue` says whether its queue answered: then jobs that are not listed have left it for good.
-    `lost`: what nothing here can tell of, and why; `damaged`: files that cannot be read.
+    `lost`: runs, by their ids, of which nothing here can tell, and why; `damaged`: files of runs
+    that cannot be read. A job's id may be that of two runs: Slurm counts anew some day.
     """
 
     records: Mapping[str, JobRecord] = field(default_factory=dict)

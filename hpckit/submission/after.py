@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpckit.errors import PlanError, RequestError
+from hpckit.errors import OutsideError, PlanError, RequestError
 from hpckit.find import find_believed
 from hpckit.job.checks import off_switch
 from hpckit.runs import Run
@@ -42,9 +42,12 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
     """
     kind, job = read_after(word)
     scheduler = find_scheduler(executor)
-    if scheduler.accounting and is_slurm_id(job):
-        return f"{kind}:{job}", ()
-    found = find_believed(job, root)
+    try:
+        found = find_believed(job, root)
+    except (RequestError, OutsideError):
+        if scheduler.accounting and is_slurm_id(job):
+            return f"{kind}:{job}", ()  # a job that hpckit did not submit
+        raise
     if found[0].scheduler is not scheduler:
         raise RequestError(
             f"--after {word}: that is a {found[0].executor} run, but this one is {executor}."

@@ -20,14 +20,15 @@ from hpckit.find import add_to_index, handed_over
 from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
 from hpckit.runs import RECORD, Run, write_json, write_text
+from hpckit.schedulers.base import find_scheduler
 from hpckit.schedulers.local.state import my_start_ticks, start_ticks
 from hpckit.schedulers.pickles import name_pickles, task_ids
-from hpckit.schedulers.slurm import SLURM
 from hpckit.slurm.client import patience
 from hpckit.values import rebuild
 
 HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"
 # Longer than sbatch, and the questions after it, may take.
+_MOST_BYTES = 256 * 2**20  # some 500,000 tasks
 _SUBMITTING_S = 180.0
 Opener = Callable[[str], AbstractContextManager[Path]]
 
@@ -97,7 +98,7 @@ def begin(base: Path, handover: Handover) -> None:
     Raises:
         OSError: the run's folder cannot be written.
     """
-    write_json(base / HANDOVER, asdict(handover))
+    write_json(base / HANDOVER, asdict(handover), indent=None)
 
 
 def remember(run_id: str, root: Path) -> None:
@@ -195,7 +196,7 @@ def _read(folder: Path) -> Handover | None:
         path = folder / HANDOVER
         if not (is_mine_alone(folder, folder.lstat()) and is_mine_alone(path, path.lstat())):
             return None
-        found = rebuild(Handover, read_json(path))
+        found = rebuild(Handover, read_json(path, most=_MOST_BYTES))
     except (OSError, DamagedFileError):
         return None
     return found if found.base == folder else None
@@ -212,7 +213,9 @@ def _settle(handover: Handover) -> list[str]:
             f"hpckit does not know yet whether Slurm took run {handover.run_id}: {error} "
             "Ask again later, and do not submit the run again before."
         ) from error
-    if not job_ids and not here and time.time() - handover.since < _SUBMITTING_S:
+    parts = max(1, len(handover.parts))
+    under_way = time.time() - handover.since < _SUBMITTING_S * parts
+    if len(job_ids) < parts and not here and under_way:
         return []  # it may be: that host's processes cannot be seen from this one
     if not job_ids:
         forget(handover.run_id)
@@ -242,8 +245,9 @@ def _settle(handover: Handover) -> list[str]:
 def _jobs(handover: Handover) -> list[str]:
     """Return the jobs that Slurm took, in the order of submission: the first missing ends them."""
     found: list[str] = []
+    scheduler = find_scheduler({**handover.common, **handover.records[0]}.get("executor", "slurm"))
     for part in handover.parts or (None,):
-        job = SLURM.job_of(handover.run_id, handover.since, part)
+        job = scheduler.job_of(handover.run_id, handover.since, part)
         if job is None:
             break
         found.append(job)

@@ -130,7 +130,8 @@ def open_own_folder(folder: Path, job_id: str) -> Path:
         _refuse_shared(folder, inside, "700")
         _refuse_shared(folder.parent, around, "go-w")
         with contextlib.suppress(FileNotFoundError):  # it has its name, from the submission
-            number = int(job_id.partition("_")[2] or 0)
+            task = job_id.rpartition("_")[2] if "_" in job_id else ""
+            number = int(task) if task.isdecimal() else 0
             os.rename(first_name(number), pickle, src_dir_fd=opened, dst_dir_fd=opened)
         loaded = os.stat(pickle, dir_fd=opened, follow_symlinks=False)
     except OSError as error:

@@ -70,7 +70,7 @@ def preflight(submission: Submission) -> str:
         where = scheduler.where(job)
         raise RequestError(f"--check asks Slurm, but this run is for {where}: {why_silent()}.")
     with patience():
-        return scheduler.preflight(job, submission.rendered.text)
+        return scheduler.preflight(job, in_parts(submission)[0].rendered.text)
 
 
 def refuse_unusable(unusable: tuple[Unusable, ...], names: frozenset[str], spec: JobSpec) -> None:

@@ -91,7 +91,7 @@ def statuses(runs: Sequence[Run]) -> list[RunStatus]:
 def _status(run: Run, said: Answers) -> RunStatus:
     damaged: list[str] = []
     ranks = tuple(read_ranks(run.dir, damaged))
-    damaged += said.damaged.get(run.job_id, ())
+    damaged += said.damaged.get(run.run_id, ())
     silent = bool(said.trouble) and not (said.queue and run.job_id in said.records)
     status = replace(_told(run, ranks, said), unanswered=silent)
     if status.state is JobState.RUNNING and not status.reason_text:
@@ -101,7 +101,7 @@ def _status(run: Run, said: Answers) -> RunStatus:
 
 
 def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
-    if why := said.lost.get(run.job_id):
+    if why := said.lost.get(run.run_id):
         status = _inferred(run, ranks, Answers(trouble=(why,)))
         return replace(status, elsewhere=not status.finished)
     record = said.records.get(run.job_id)
@@ -155,12 +155,16 @@ def _why(
 def _without_queue(status: RunStatus, record: JobRecord, said: Answers) -> RunStatus:
     """Return what accounting alone tells: of an attempt that another may follow, it is no end."""
     if not status.finished:
-        return replace(status, reason_text=f"as accounting last knew it; {said.trouble[0]}")
+        return replace(status, reason_text=f"as accounting last knew it; {_first(said)}")
     doubt = verdict.doubt_of_end(record, status.ranks, max_requeues_of(status.run))
     if doubt is None:
         return _completed(status, record.end_time) if status.good else status
-    why = f"last seen {status.state} by accounting, but {doubt}; {said.trouble[0]}"
+    why = f"last seen {status.state} by accounting, but {doubt}; {_first(said)}"
     return replace(status, state=JobState.UNKNOWN, reason_text=why, exit_code=None)
+
+
+def _first(said: Answers) -> str:
+    return next(iter(said.trouble), "the queue did not answer")
 
 
 def _completed(status: RunStatus, ended: float | None) -> RunStatus:
@@ -189,13 +193,19 @@ def _completed(status: RunStatus, ended: float | None) -> RunStatus:
     )
 
 
+def _unknown(run: Run) -> str:
+    if run.scheduler.accounting:
+        return "Slurm no longer knows this job, and accounting has no record of it"
+    return f"{run.executor} no longer knows this job"
+
+
 def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
     """Judge by the rank files alone: over when every rank of the last attempt has ended."""
     ended = verdict.all_ended(ranks, run.ranks)
     # Ranks end also when Slurm takes their job away, to start it again later.
     over = ended and (said.queue or not max_requeues_of(run))
     why = "; ".join(said.trouble)
-    why = why or "Slurm no longer knows this job, and accounting has no record of it"
+    why = why or _unknown(run)
     failed = first_failure(list(ranks))
     state = JobState.UNKNOWN
     if over:

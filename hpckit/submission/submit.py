@@ -111,7 +111,9 @@ def _submit_in(
 def _sent(order: Order, sent: Sent) -> list[str]:
     """Submit an order; say of an array in several which of these was refused."""
     try:
-        return order.job.scheduler.submit(order, sent)
+        job_ids = order.job.scheduler.submit(order, sent)
+        sent.begun = sent.answered = True  # also where a scheduler of others does not say so
+        return job_ids
     except SubmissionError as error:
         if order.part is None:
             raise

@@ -90,3 +90,17 @@ def test_imports_of_scripts() -> None:
 )
 def test_what_is_not_there_is_seen(module: str, name: str) -> None:
     assert not found(module, name)
+
+
+# In workloads of 0.1, of which groups have copies.
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("hpckit.parallel.ranks", "Place"),
+        ("hpckit.parallel.ranks", "find_place"),
+        ("hpckit.parallel.rank_device", "choose_device"),
+        ("hpckit.inference.losses", "L2Loss"),
+    ],
+)
+def test_what_older_workloads_import_is_there(module: str, name: str) -> None:
+    assert found(module, name)

@@ -14,6 +14,7 @@ from hpckit.registry import Registry
 from hpckit.schedulers.base import SCHEDULERS, Scheduler, find_scheduler
 from tests.conftest import HPCKIT, Answer
 from tests.schedulers import at_scheduler
+from tests.unit.made import make_run
 
 Cli = Callable[..., Answer]
 HELLO = 'import os\nprint("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])\n'
@@ -120,3 +121,21 @@ def test_what_a_package_brings_and_cannot_be_loaded_is_said() -> None:
         table.find("broken")
     with pytest.raises(RequestError, match="Unknown scheduler 'slrum'"):
         find_scheduler("slrum")
+
+
+def test_a_package_that_cannot_be_loaded_spoils_its_own_runs_only(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        name, value = "broken", "gone:X"
+
+        def load(self) -> None:
+            raise ImportError("no module named gone")
+
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_group: [Broken()])
+    make_run(here / "runs", "good-1", executor="local", job_id="local-1")
+    make_run(here / "runs", "bad-1", executor="broken", job_id="b-1")
+    said = cli("jobs")
+    assert said.status == 0, said.err
+    assert "local-1" in said.out
+    assert "'broken' (gone:X) cannot be loaded" in said.err

@@ -89,3 +89,19 @@ def test_local_runs_know_slurms_kinds(
     write_local_state(tmp_path, local)
     monkeypatch.setattr("hpckit.schedulers.local.controller.read_local_state", lambda _: local)
     assert {kind: _gate([f"{kind}:{tmp_path}"]) for kind in gates} == gates
+
+
+def array_run(root: Path, name: str, job_id: str, index: int, whole: str = "100") -> None:
+    array = {"job_id": job_id.partition("_")[0], "index": index, "whole": whole}
+    make_run(root, f"{name}_{index}", job_id=job_id, array=array)
+
+
+def test_a_number_means_all_arrays_of_a_long_one(tmp_path: Path) -> None:
+    array_run(tmp_path, "sweep", "100_0", 0)
+    array_run(tmp_path, "sweep", "101_0", 1000)
+    assert dependency("100", "slurm", tmp_path)[0] == "afterok:100:101"
+    assert dependency("afterany:100_1000", "slurm", tmp_path)[0] == "afterany:101_0"
+    with pytest.raises(RequestError, match="2 arrays"):
+        dependency("aftercorr:100", "slurm", tmp_path)
+    # What hpckit did not submit is for Slurm to know.
+    assert dependency("77_3", "slurm", tmp_path) == ("afterok:77_3", ())

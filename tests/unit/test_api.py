@@ -326,3 +326,33 @@ def test_runs_are_chosen_by_name_time_and_state(here: Path) -> None:
     assert hpckit.runs(state="running") == []
     with pytest.raises(RequestError, match="not a state"):
         hpckit.runs(state="BROKEN")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: hpckit.call(3), "3 is not a function"),
+        (lambda: hpckit.call(int.bit_length), "bit_length"),
+        (lambda: hpckit.call(wrapped, 1, tim="2h"), "tim"),
+        (lambda: hpckit.call(wrapped), "missing a required argument: 'x'"),
+        (lambda: hpckit.map(wrapped, [1], [2]), "too many positional"),
+        (lambda: hpckit.call(wrapped, 1, time="2h"), "has a parameter 'time'"),
+        (lambda: hpckit.submit(None), "must be the name of a workload"),  # type: ignore[arg-type]
+        (lambda: hpckit.submit("ddp", "x.py", args="--lr 1"), "must be a list"),
+        (lambda: hpckit.submit("ddp", "x.py", args=5), "must be a list"),  # type: ignore[arg-type]
+        (lambda: hpckit.submit("ddp", "x.py", array={}), "has no values"),
+        (lambda: hpckit.submit("ddp", "x.py", array={"lr": []}), "at least one"),
+    ],
+)
+def test_a_slip_is_told_before_anything_queues(here: Path, call, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        call()
+    assert not (here / "runs").exists()
+
+
+@functools.wraps(int)
+def wrapped(x: int, *, time: str = "") -> int:
+    return x
+
+
+del wrapped.__wrapped__

@@ -70,3 +70,11 @@ def test_following_goes_on_until_over_and_sees_files_that_appear(tmp_path: Path)
         )
     ]
     assert found == [("0.out", "one\n"), ("0.err", "late\n"), ("0.out", "two\n")]
+
+
+def test_a_letter_that_two_pieces_share_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("x" + "é" * 80_000)
+    assert "".join(text for _, text in read_all([path], [])) == path.read_text()
+    parts = [text for _, text in follow(lambda: [path], lambda: True, [])]
+    assert "".join(parts) == path.read_text()

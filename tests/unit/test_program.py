@@ -255,3 +255,11 @@ def test_a_file_system_that_allows_no_programs_is_named(tmp_path: Path) -> None:
     if done.returncode and "permitted" in done.stderr:
         pytest.skip("no mount namespace can be had here")
     assert "its file system allows no programs (noexec)" in done.stdout, done.stderr
+
+
+def test_a_folder_of_a_programs_name_does_not_stand_in_its_way(here: Path) -> None:
+    (here / "bash").mkdir()
+    (here / "lmp").mkdir()
+    found = find_program("bash", BARE)
+    assert (found.kind, found.word, found.fault) == (ProgramKind.WORD, "bash", None)
+    assert "is a folder" in (find_program("lmp", BARE).fault or "")

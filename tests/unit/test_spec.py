@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpckit.errors import RequestError
+from hpckit.errors import ConfigError, RequestError
 from hpckit.job.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, header
@@ -128,7 +128,7 @@ def test_words_in_python_and_in_a_shell_mean_the_same() -> None:
         "after": ["7"],
     }
     assert option_values(typed) == option_values(given)
-    assert option_values({"gpus": 4, "nodes": None}) == {"gpus": 4, "gpu_type": None}
+    assert option_values({"gpus": 4, "nodes": None}) == {"gpus": 4}
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,7 @@ def test_a_request_is_changed_option_by_option_and_key_by_key() -> None:
     assert changed.settings == ("seed=2", "lr=3")
     assert changed.sbatch == ("hold", "nice=2")
     assert (changed.time_min, changed.nodes, changed.sample_interval_s) == (60, 2, 0)
+    assert with_changes(changed, option_values({"gpus": 2})).gpu_type == "A100"
     less = without(changed, ["sbatch:hold", "gpus", "set:seed", "sample-interval", "--nodes"])
     assert (less.sbatch, less.settings, less.nodes) == (("nice=2",), ("lr=3",), None)
     assert (less.gpus, less.gpu_type, less.sample_interval_s) == (None, None, 10.0)
@@ -246,3 +247,36 @@ def test_an_option_is_added_by_one_field(tmp_path: Path) -> None:
     assert "#SBATCH --licenses=a:2" in typed(*again)
     assert "#SBATCH --licenses=b" in typed(*again, "--licenses", "b")
     assert "licenses" not in typed(*again, "--unset", "licenses")
+
+
+def test_gpus_that_a_site_asks_for_as_gres_stay_beside_others() -> None:
+    site = Site(name="box", gpu_request="gres")
+    assert "--gres=gpu:2,lscratch:100" in lines(made(site, gpus=2, sbatch=["gres=lscratch:100"]))
+    assert "--gres=lscratch:100" in lines(made(site, sbatch=["gres=lscratch:100"]))
+    for short in ("gre=gpu:2", "gre=lscratch:1", "tres-per=gres/gpu:1"):
+        with pytest.raises(RequestError, match="in full"):
+            read_sbatch(short)
+
+
+def test_a_mapping_says_flags_by_none_and_true_alone() -> None:
+    given = {"hold": True, "exclusive": False, "nice": 1, "contiguous": None}
+    assert option_values({"sbatch": given})["sbatch"] == ("hold", "nice=1", "contiguous")
+
+
+def test_a_sites_default_is_checked_where_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "box.yaml"
+    for wrong in ("{sbatch: [output=x]}", "{qos: a b}", "{time: soon}"):
+        file.write_text(f"description: d\ndefaults: {wrong}\n")
+        with pytest.raises(ConfigError, match=r"box\.yaml:2: "):
+            read_site(file)
+
+
+def test_an_array_that_is_dropped_takes_its_words_along() -> None:
+    words = {"array": ["a=1,2"], "zip": True, "parallel": 2}
+    spec = without(JobSpec(target="ddp", program="x.py", **option_values(words)), ["array"])
+    assert (spec.array, spec.zip, spec.parallel) == ((), False, None)
+
+
+def test_lines_of_a_file_end_at_newlines_alone(tmp_path: Path) -> None:
+    (tmp_path / "v").write_text("\ufeff0.1\r\na\x0cb\n")
+    assert option_values({"array": [f"k=@{tmp_path}/v"]})["array"] == ("k=0.1,a\x0cb",)

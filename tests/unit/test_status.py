@@ -567,3 +567,15 @@ def test_another_job_with_the_same_id_is_not_ours(fake_slurm: Path, tmp_path: Pa
     for cells in ({"submit": "101", "name": "new"}, {"submit": "9000", "name": "ddp"}):
         answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", **cells))
         assert one(run).state is JobState.RUNNING
+
+
+def test_an_old_run_of_the_same_number_does_not_hide_the_new_one(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    old = make_run(tmp_path, "old-1", name="other")
+    new = make_run(tmp_path, "ddp-1", name="mine", submitted_at=9000.0)
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", submit="9000", name="mine"))
+    for runs in ([old, new], [new, old]):
+        found = {row.run.run_id: row for row in statuses(runs)}
+        assert found["ddp-1"].state is JobState.RUNNING
+        assert found["old-1"].elsewhere

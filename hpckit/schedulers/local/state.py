@@ -188,7 +188,7 @@ def states_of_runs(runs: Sequence[Run]) -> Answers:
         if local is None and not alive:
             local = read_local_state(run.dir)  # it may just have written its last word
         why = wrong[-1] if wrong else f"{STATE} is gone"
-        damaged[run.job_id] = tuple(wrong)
+        damaged[run.run_id] = tuple(wrong)
         if local is not None:
             records[run.job_id] = _record(run, local)
         elif alive:
@@ -197,7 +197,7 @@ def states_of_runs(runs: Sequence[Run]) -> Answers:
             )
         else:
             here = socket.gethostname()
-            lost[run.job_id] = (
+            lost[run.run_id] = (
                 f"{why}; no process of this run is on {here}: it is over, or runs on another "
                 "machine"
             )

@@ -91,7 +91,8 @@ class Slurm(Scheduler):
         from hpckit.schedulers.slurm.ending import take_back
 
         del run_dirs
-        return next(filter(None, map(take_back, sent.jobs)), None)
+        troubles = [trouble for job in sent.jobs if (trouble := take_back(job))]
+        return " ".join(troubles) or None
 
     def job_of(self, run_id: str, since: float, part: "ArrayPart | None" = None) -> str | None:
         """Ask squeue and sacct for the comment, or the log, that has a run's id."""

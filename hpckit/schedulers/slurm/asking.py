@@ -27,7 +27,7 @@ def ask_of_runs(runs: Sequence[Run]) -> Answers:
         if is_its(run, record):
             records[run.job_id] = _with_reason(record)
         else:
-            lost[run.job_id] = (
+            lost[run.run_id] = (
                 f"job {run.job_id} here is another, {record.name!r}: was this one on another "
                 "cluster?"
             )

@@ -101,6 +101,12 @@ def site_called(name: str | None) -> Site | None:
     return _site(places.search_path(), name)
 
 
+def forget_rules() -> None:
+    """Read rules and sites anew at the next question."""
+    _rules.cache_clear()
+    _site.cache_clear()
+
+
 # An array's tasks ask a thousand times.
 @functools.cache
 def _rules(collections: tuple[Collection, ...], site_name: str | None) -> tuple[Rule, ...]:
