@@ -239,16 +239,21 @@ def test_threads_of_the_caller_do_not_disturb_each_other() -> None:
     """Two strategies at once, and one that only builds beside a scope."""
     models: dict[int, nn.Module] = {}
     inside, go_on = threading.Event(), threading.Event()
+    seeding = threading.Lock()  # all threads have one generator of random weights
+
+    def made() -> nn.Module:
+        with seeding:
+            return network()
 
     def beside() -> None:
         assert inside.wait(60)
-        models[9] = network()
+        models[9] = made()
         go_on.set()
 
     def work(replicas: int) -> None:
         strategy = MirroredStrategy(f"cpu:{replicas}")
         with strategy.scope():
-            model = network()
+            model = made()
             optimizer = sgd(model)
             if replicas == 2:
                 inside.set()
