@@ -220,7 +220,8 @@ def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
         return None
     try:
         values = option_values({key: given})
-        JobSpec(target="serial", **values)  # which refuses what Slurm cannot take
+        if not row.is_word:  # a cluster's own names are as they are
+            JobSpec(target="serial", **values)
         return next(iter(values.values()))
     except RequestError as error:
         raise ConfigError(str(error), at=fields.at(key)) from error

@@ -23,6 +23,9 @@ OF_THE_MOMENT = ("./", "$HPCKIT_RUNS")
 _MB_PER_GB = 1024  # Slurm's --mem=1G is 1024 MB
 _HOUR_MIN = 60  # a site's time, where it names none
 
+# YAML 1.1 reads these as something else than a text.
+_NO_TEXT = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+
 
 def site_page(found: Detected) -> str:
     """Write the YAML; the first line holds a hash of the rest, which tells edits from our words."""
@@ -201,9 +204,15 @@ def _modules(found: Detected) -> Iterator[str]:
         yield line("modules", None, f"{names}: none was found in this shell or the usual places")
     else:
         others = [f"also here: {row.name} ({row.evidence})" for row in systems[1:]]
-        yield line("modules", quoted(systems[0].name), "; ".join([systems[0].evidence, *others]))
+        yield line("modules", _system(systems[0].name), "; ".join([systems[0].evidence, *others]))
     yield "# environments:"
     yield "#   torch: {kind: modules, load: [NAME/VERSION]}  # where python comes from"
+
+
+def _system(name: str) -> str:
+    """Write a module system's name so that YAML reads a text; it is letters, digits, . _ -."""
+    plain = name[0].isalpha() and name.lower() not in _NO_TEXT
+    return name if plain else quoted(name)
 
 
 def _launch(found: Detected) -> Iterator[str]:

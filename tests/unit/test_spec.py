@@ -265,7 +265,7 @@ def test_a_mapping_says_flags_by_none_and_true_alone() -> None:
 
 def test_a_sites_default_is_checked_where_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "box.yaml"
-    for wrong in ("{sbatch: [output=x]}", "{qos: a b}", "{time: soon}"):
+    for wrong in ("{sbatch: [output=x]}", "{sbatch: [a b]}", "{time: soon}"):
         file.write_text(f"description: d\ndefaults: {wrong}\n")
         with pytest.raises(ConfigError, match=r"box\.yaml:2: "):
             read_site(file)
