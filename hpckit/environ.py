@@ -81,7 +81,7 @@ _LAUNCHER_SETS = {
         "IPATH_NO_BACKTRACE",
         "HFI_NO_BACKTRACE",
     ),
-    "TORCHELASTIC_RUN_ID": ("TORCH_NCCL_ASYNC_ERROR_HANDLING",),
+    "TORCHELASTIC_RUN_ID": ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "PET_SIGNALS_TO_HANDLE"),
 }
 # Where the cluster is, and a consent the user gave; neither belongs to a job.
 _KEPT = frozenset(

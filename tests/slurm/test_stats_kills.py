@@ -113,11 +113,19 @@ def assert_account(show: Show, state: str) -> None:
     assert (written["state"], written["summary"]) == (state, show.document["summary"])
 
 
+def command_line(pid: int) -> str:
+    """Give a process's words; none of one that has ended since it was listed."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
 def stepds(slurm: Slurm, show: Show, node: str) -> list[int]:
     """The slurmstepd of the ranks on a node."""
     found = []
     for pid in daemons.processes(slurm.layout, node):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        words = command_line(pid).replace("\0", " ")
         if words.startswith(f"slurmstepd: [{show.job_id}.0]"):
             found.append(pid)
     return found
@@ -161,9 +169,7 @@ def test_slurmstepd_is_killed(theatre: Theatre, slurm: Slurm) -> None:
     # Slurm cannot end what runs there any more: nothing of ours may stay, least of all a sampler.
     mine = str(show.run_dir)
     there = lambda: [  # noqa: E731
-        pid
-        for pid in daemons.processes(slurm.layout, "c2")
-        if mine in Path(f"/proc/{pid}/cmdline").read_text() and Path(f"/proc/{pid}").exists()
+        pid for pid in daemons.processes(slurm.layout, "c2") if mine in command_line(pid)
     ]
     assert eventually(lambda: there() == [], within_s=30)
     # Slurm itself would wait for it until the time limit: its supervisors end the job.

@@ -88,8 +88,9 @@ def test_a_job_after_another(desk: Desk) -> None:
 
 
 def test_a_job_after_one_that_fails_says_that_it_never_starts(desk: Desk) -> None:
-    first = desk.submit("serial", FAIL, *CPU)
+    first = desk.submit("serial", FAIL, *CPU, "--sbatch", "hold")  # its end must not be known yet
     second = desk.submit("serial", SEEN, *CPU, "--after", first["job_id"])
+    desk.slurm.run("scontrol", "release", first["job_id"])
     assert desk.over(first["job_id"])["state"] == "FAILED"
     never = "DependencyNeverSatisfied"
     # Who waits for it hears so, and how to take it out of the queue.
