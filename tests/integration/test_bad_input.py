@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import HPCKIT, Answer, processes_of, write_files
 
+pytestmark = pytest.mark.long
+
 SITE = """\
 description: A cluster
 defaults: {partition: gpu}

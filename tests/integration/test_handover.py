@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import HPCKIT, add_program
 
+pytestmark = pytest.mark.long
+
 SUBMIT = ("submit", "ddp", "--executor=slurm", "--gpus=1")
 TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
 # Takes the job as job 77, then does as $1 says; squeue shows 77 from then on.

@@ -16,6 +16,8 @@ from hpckit.stats.samples.records import samples_files
 from tests.stats.conftest import Start, read_folder
 from tests.stats.stub.script import Stub, busy
 
+pytestmark = pytest.mark.long
+
 
 def gone(pid: int) -> bool:
     try:

@@ -21,6 +21,8 @@ from tests.conftest import write_files
 from tests.report import made
 from tests.stats.stub.script import Stub, busy
 
+pytestmark = pytest.mark.long
+
 # What a contributor would write into hpckit/stats/metric_table.py.
 ROWS = """
 from pathlib import Path

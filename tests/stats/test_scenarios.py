@@ -15,6 +15,8 @@ from tests.stats.conftest import Played, Start
 from tests.stats.exact import Exact, read_log
 from tests.stats.stub.script import Gpu, Stub, busy, uuid
 
+pytestmark = pytest.mark.long
+
 WAVE = [(at * 5.0, 100.0 * (at % 2)) for at in range(40)]
 SHORT = 2.4  # real seconds of a script
 SCALE = 25.0

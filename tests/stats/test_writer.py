@@ -14,6 +14,8 @@ from hpckit.stats.samples.records import End, Header, Sample
 from tests.stats.conftest import Start
 from tests.stats.stub.script import busy
 
+pytestmark = pytest.mark.long
+
 
 def broken(*codes: int | None, part: int | None = None):
     """An `append` that fails with these errors in turn; None writes, or `part` of it."""

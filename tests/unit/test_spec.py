@@ -216,6 +216,7 @@ def test_the_page_of_options_is_made_of_the_fields() -> None:
 NEW = 'licenses: str | None = _slurm_word("--licenses", "-L", help="As in a:2.", site=True)'
 
 
+@pytest.mark.long
 def test_an_option_is_added_by_one_field(tmp_path: Path) -> None:
     """In a copy of hpckit with one line more: typed, defaulted by a site, recorded, shown."""
     shutil.copytree(ROOT / "hpckit", tmp_path / "hpckit", ignore=shutil.ignore_patterns("*.pyc"))
