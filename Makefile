@@ -24,7 +24,7 @@ fast: $(VENV)/.fast
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint fast-tests
 
 # Three at once, since some tests wait.
-FAST := advice integration report security stats unit
+FAST := advice report stats unit
 fast-tests: $(VENV)/.fast
 	HPCKIT_FAST=1 env --default-signal $(BIN)/python -m pytest -q -n 3 --dist worksteal \
 		-m 'not (torch or slurm or clients or long)' $(ARGS) $(FAST:%=tests/%)
