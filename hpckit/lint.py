@@ -27,7 +27,7 @@ from hpckit.files import DamagedFileError, read_bytes
 from hpckit.job.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import VARIABLES, RunPlace, make_script
-from hpckit.launchers import LAUNCHERS
+from hpckit.launchers import LAUNCHERS, find_launcher
 from hpckit.render import Rendered, list_templates, template_faults
 from hpckit.schedulers.machine import Machine
 from hpckit.sites import PartitionLimits, Site, list_sites, read_site
@@ -211,10 +211,10 @@ def matrix(template: str, collections: tuple[Collection, ...]) -> Iterator[tuple
     }  # fmt: skip
     for case, spec in variants.items():
         yield case, _plan(spec, _FULL)
-    for name, launcher in LAUNCHERS.items():
+    for name in LAUNCHERS:
         spec = replace(base, launcher=name, skip_checks=("launcher",))
         jobs = [_plan(replace(spec, target=target), _FULL) for target in ("ddp", "mpi")]
-        yield from [(name, job) for job in jobs if launcher.refusal(job) is None][:1]
+        yield from [(name, job) for job in jobs if find_launcher(name).refusal(job) is None][:1]
     yield "local", _plan(base, _FULL, Machine())
 
 

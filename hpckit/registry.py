@@ -1,4 +1,4 @@
-"""Tables of what has a name, as schedulers: a line each, `register()`, or an installed package.
+"""Tables of what has a name: a line each, `register()`, or an installed package.
 
 A package brings one by an entry point (importlib.metadata), which is looked for only when a name
 is asked for that no line has: reading the metadata of all packages takes time.
@@ -49,14 +49,15 @@ class Registry(Generic[Row]):
 
     def knows(self, name: str) -> bool:
         """Say whether there is one of this name."""
-        return name in self._rows or name in self._lines or _installed(self.group, name) is not None
+        return name in self._rows or name in self._lines or name in installed(self.group)
 
     def _load(self, name: str) -> Row:
-        target = self._lines.get(name) or _installed(self.group, name)
+        target = self._lines.get(name) or installed(self.group).get(name)
         if target is None:
             from hpckit.documents import nearest  # noqa: PLC0415  # no supervisor needs it
 
-            raise RequestError(f"Unknown {self.what} {name!r}. {nearest(name, self)}")
+            known = dict.fromkeys([*self, *installed(self.group)])
+            raise RequestError(f"Unknown {self.what} {name!r}. {nearest(name, known)}")
         module, _, attribute = target.partition(":")
         try:
             found = getattr(importlib.import_module(module), attribute)
@@ -69,8 +70,8 @@ class Registry(Generic[Row]):
 
 
 @cache
-def _installed(group: str, name: str) -> str | None:
-    """Return the "module:attribute" that an installed package names for it."""
+def installed(group: str) -> Mapping[str, str]:
+    """Return the "module:attribute" of each name that installed packages bring."""
     from importlib.metadata import entry_points  # noqa: PLC0415  # 10 ms that few need
 
-    return next((point.value for point in entry_points(group=group, name=name)), None)
+    return {point.name: point.value for point in entry_points(group=group)}

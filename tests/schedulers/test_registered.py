@@ -126,13 +126,8 @@ def test_what_a_package_brings_and_cannot_be_loaded_is_said() -> None:
 def test_a_package_that_cannot_be_loaded_spoils_its_own_runs_only(
     here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Broken:
-        name, value = "broken", "gone:X"
-
-        def load(self) -> None:
-            raise ImportError("no module named gone")
-
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_group: [Broken()])
+    brought = {"broken": "gone:X"}
+    monkeypatch.setattr("hpckit.registry.installed", lambda _group: brought)
     make_run(here / "runs", "good-1", executor="local", job_id="local-1")
     make_run(here / "runs", "bad-1", executor="broken", job_id="b-1")
     said = cli("jobs")

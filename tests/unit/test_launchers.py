@@ -2,7 +2,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +20,7 @@ from hpckit.launchers.srun import srun_wait_s
 from hpckit.payload.supervisor import LauncherProcess
 from hpckit.payload.task import Task
 from hpckit.ranks import write_rank
+from hpckit.registry import installed
 from hpckit.schedulers.machine import Machine
 from hpckit.sites import Site
 from hpckit.spec import JobSpec
@@ -43,7 +44,7 @@ HYDRA = "HYDRA build details:\n    Version: 4.0.2"
 
 
 def test_srun_starts_one_task_per_rank() -> None:
-    assert LAUNCHERS["srun"].slurm_argv(job()) == (
+    assert find_launcher("srun").slurm_argv(job()) == (
         "srun",
         "--nodes=2",
         "--ntasks=8",
@@ -58,18 +59,18 @@ def test_srun_starts_one_task_per_rank() -> None:
 def test_srun_is_told_cpus_mpi_and_the_sites_own_arguments() -> None:
     site = Site(name="x", description="", mpi="pmix", srun_args=("-v",))
     asked = job(site, target="mpi", nodes=1, gpus=None, tasks_per_node=2, cpus_per_task=8)
-    assert LAUNCHERS["srun"].slurm_argv(asked)[-3:] == ("--cpus-per-task=8", "--mpi=pmix", "-v")
+    assert find_launcher("srun").slurm_argv(asked)[-3:] == ("--cpus-per-task=8", "--mpi=pmix", "-v")
 
 
 def test_torchrun_gets_one_agent_per_node_with_all_of_its_cpus() -> None:
-    argv = LAUNCHERS["torchrun"].slurm_argv(job(cpus_per_task=8))
+    argv = find_launcher("torchrun").slurm_argv(job(cpus_per_task=8))
     assert "--ntasks=2" in argv
     assert "--ntasks-per-node=1" in argv
     assert "--cpus-per-task=32" in argv
 
 
 def test_mpirun_is_started_by_the_supervisor_alone() -> None:
-    assert LAUNCHERS["mpirun"].slurm_argv(job()) == ()
+    assert find_launcher("mpirun").slurm_argv(job()) == ()
 
 
 @pytest.mark.parametrize(
@@ -144,12 +145,12 @@ def points(**values: str) -> Callable[..., list[metadata.EntryPoint]]:
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is registered be forgotten afterwards."""
-    for row in list(LAUNCHERS.values()):
-        monkeypatch.setitem(LAUNCHERS, row.name, row)
-    monkeypatch.setitem(LAUNCHERS, "named", Named())
-    monkeypatch.delitem(LAUNCHERS, "named")
+def table() -> Iterator[None]:
+    """Let what is registered, or installed, be forgotten afterwards."""
+    installed.cache_clear()
+    yield
+    installed.cache_clear()
+    LAUNCHERS.forget("named")
 
 
 @pytest.mark.usefixtures("table")
