@@ -86,7 +86,9 @@ def test_planted_bytecode_of_a_collection_does_not_run(here: Path, cli, monkeypa
     before = [path.read_bytes() for path in planted]
     assert cli("collections", "verify").out.startswith("lab: as pinned")
     # A distribution's or a user's own sitecustomize still has its turn.
-    write_files(here.parent, {"home/site/sitecustomize.py": "print('customized')"})
+    # In one write: `print` makes two where nothing is buffered, and two processes say it at once.
+    say = "import os; os.write(1, b'customized\\n')"
+    write_files(here.parent, {"home/site/sitecustomize.py": say})
     monkeypatch.setenv("PYTHONPATH", str(here.parent / "home" / "site"))
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     words = "submit lab-hello --executor local --gpus 0 --sample-interval 0 --wait --json"

@@ -15,7 +15,7 @@ import pytest
 
 from hpckit.stats.samples.reading import Damage, read_records
 from hpckit.stats.samples.records import samples_files
-from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually
+from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually, processes_of
 from tests.stats.conftest import Played
 from tests.stats.exact import Exact, Row, close, read_log
 from tests.stats.stub.script import Gpu, Steps, Stub, busy, uuid
@@ -117,6 +117,9 @@ class Show:
             return bool(said) and "Unknown" not in said
 
         assert eventually(known, within_s, pause_s=0.3), f"{self.job_id} has no end"
+        # Accounting knows it before the last process has ended, and has written its last sample.
+        left = lambda: processes_of(self.run_dir)  # noqa: E731
+        assert eventually(lambda: left() == [], within_s, pause_s=0.3), left()
 
     @cached_property
     def document(self) -> Record:
