@@ -39,6 +39,7 @@ def run(
     input: str | None = None,
     own_locale: bool = False,
     own_group: bool = False,
+    prepare: Callable[[], None] | None = None,
 ) -> Completed:
     """Run a program to its end and return what it said.
 
@@ -47,7 +48,8 @@ def run(
     for its standard input, None an empty one, so that nothing waits for a user. `check` makes a
     non-zero exit status an error. `own_group` gives the program a process group of its own, which
     ends with it when its time is up: sites wrap Slurm's programs in scripts, of which the first
-    process is not the one that hangs. Such a program can ask nothing of a terminal.
+    process is not the one that hangs. Such a program can ask nothing of a terminal. `prepare` runs
+    in the child before the program.
 
     Raises:
         CommandError: The program is missing or cannot be started, runs longer than `timeout_s`,
@@ -63,6 +65,7 @@ def run(
             encoding="utf-8",
             errors="replace",
             process_group=0 if own_group else None,
+            preexec_fn=prepare,
         )
     except OSError as error:
         raise _cannot_start(argv, error) from error

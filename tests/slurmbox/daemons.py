@@ -104,6 +104,9 @@ def running(layout: Layout, daemon: str) -> bool:
 def kill(layout: Layout, daemon: str | None = None, *, within_s: float = 20) -> None:
     """Kill one daemon, or the whole box, and all that it started, and wait until it is gone.
 
+    As a machine's power is cut: none sees another end, or srun would have the other nodes' ranks
+    killed in its last milliseconds.
+
     Raises:
         BoxError: Some process outlived SIGKILL.
     """
@@ -111,6 +114,7 @@ def kill(layout: Layout, daemon: str | None = None, *, within_s: float = 20) -> 
     while pids := processes(layout, daemon):
         if time.monotonic() > deadline:
             raise BoxError(f"Processes {pids} of {layout.dir} outlive SIGKILL: see `ps`.")
+        _send(pids, signal.SIGSTOP)
         _send(pids, signal.SIGKILL)
         time.sleep(0.02)
 

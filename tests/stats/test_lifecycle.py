@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 import hpckit
+from hpckit.stats.sampler import start as starting
 from hpckit.stats.sampler.schedule import job_ids, period_s
-from hpckit.stats.sampler.start import start_sampler, stop_sampler
+from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stats.samples.records import samples_files
 from tests.stats.conftest import Start, read_folder
 from tests.stats.stub.script import Stub, busy
+from tests.unit.made import make_run
 
 pytestmark = pytest.mark.long
 
@@ -270,3 +272,14 @@ def test_it_is_nice(start: Start) -> None:
     running = start([busy(0)])
     running.wait_for_samples()
     assert os.getpriority(os.PRIO_PROCESS, running.process.pid) == 10
+
+
+def test_what_ends_the_job_does_not_end_the_writing_of_its_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    signalled = 'kill -TERM $$; kill -USR2 $$; exec "$@"'  # as Slurm does it, to all of a step
+    argv = ("bash", "-c", signalled, "python", sys.executable)
+    monkeypatch.setattr(starting, "own_python", lambda: argv)
+    write_summary(run.dir)
+    assert (run.dir / "summary.json").exists()

@@ -109,13 +109,19 @@ def write_summary(run_dir: Path) -> None:
     """
     argv = [*own_python(), "-m", "hpckit.report.at_end", str(run_dir)]
     try:
-        result = shell.run(argv, check=False, timeout_s=_SUMMARY_S)
+        result = shell.run(argv, check=False, timeout_s=_SUMMARY_S, prepare=_outlast)
     except CommandError as error:
         _log.warning("No summary.json: %s", error)
         return
     if result.returncode != 0:
         said = result.stderr.strip()[-500:] or f"its process {_how(result.returncode)}"
         _log.warning("No summary.json: %s", said)
+
+
+def _outlast() -> None:
+    """Do not hear what ends the job: Slurm signals all of a step, and at a time limit twice."""
+    for signum in _FORWARDED:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def _how(status: int) -> str:
