@@ -24,12 +24,12 @@ from hpckit.documents import every_problem
 from hpckit.environments import NO_MODULES, Environment, EnvironmentKind, module_templates
 from hpckit.errors import ConfigError, FileError, Location, OutsideError, TemplateError
 from hpckit.files import DamagedFileError, read_bytes
-from hpckit.job.job import Job
+from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import VARIABLES, RunPlace, make_script
 from hpckit.launchers import LAUNCHERS, find_launcher
 from hpckit.render import Rendered, list_templates, template_faults
-from hpckit.schedulers.machine import Machine
+from hpckit.schedulers.base import Machine
 from hpckit.sites import PartitionLimits, Site, list_sites, read_site
 from hpckit.spec import JobSpec
 from hpckit.workloads import list_workloads, read_workload

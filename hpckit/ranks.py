@@ -1,10 +1,13 @@
-"""What each rank did: `ranks/<rank>.json`, one file per rank, one entry per restart."""
+"""What each rank did: `ranks/<rank>.json`, one file per rank, one entry per restart.
+
+And whether ranks ever met: what each says of that is from `payload/importable/hpckit_meeting.py`.
+"""
 
 import contextlib
 import errno
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +32,10 @@ _PEER_GONE = re.compile(
     r"|endpoint (?:timeout|is not connected)",
     re.IGNORECASE,
 )
+_MEETING = {
+    "ddp": "no rank joined a process group of torch.distributed",
+    "mpi": "no rank joined the others by MPI (is mpi4py of the MPI that starts the job?)",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,3 +193,15 @@ def not_ended(records: Collection[RankRecord], planned: int) -> str | None:
     numbers = ", ".join(map(str, left[:_NAMED])) + (", ..." if left[_NAMED:] else "")
     what = f"rank {numbers} has" if len(left) == 1 else f"ranks {numbers} have"
     return f"{ended} of {planned} ranks have ended, {what} not"
+
+
+def never_met(strategy: str, planned: int, ranks: Sequence[RankRecord]) -> str | None:
+    """Say that the ranks of a job worked alone; None: some met, or it is not known of all."""
+    how = _MEETING.get(strategy)
+    alone = [row for row in ranks if row.met is False and row.exit_code == 0]
+    if how is None or planned < 2 or not len(alone) == len(ranks) == planned:
+        return None
+    return (
+        f"the {planned} ranks never met: {how}. Each may have done the whole work by itself. What "
+        "to set for Lightning, Transformers and others: docs/frameworks.md"
+    )

@@ -11,8 +11,8 @@ from hpckit.detect.answers import choose_mpi, own_default
 from hpckit.detect.login_node import user_name
 from hpckit.environ import own_python
 from hpckit.errors import CommandError, OutsideError, PlanError, RequestError
+from hpckit.job import Job
 from hpckit.job.checks import off_switch
-from hpckit.job.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.launchers import named_launcher
@@ -21,9 +21,14 @@ from hpckit.render import spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
 from hpckit.sites import Site, find_site, list_sites
-from hpckit.slurm.accounts import associations_argv, default_account_argv, parse_associations
 from hpckit.slurm.client import ask, patience, sbatch_answers
-from hpckit.slurm.cluster import config, mpi_types
+from hpckit.slurm.cluster import (
+    associations_argv,
+    config,
+    default_account_argv,
+    mpi_types,
+    parse_associations,
+)
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.after import dependency, refuse_hopeless

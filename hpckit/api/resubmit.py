@@ -17,9 +17,8 @@ from hpckit.paths import standing_in
 from hpckit.render import Rendered
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
-from hpckit.submission.compare import differences
 from hpckit.submission.model import Submission
-from hpckit.submission.record import make_record
+from hpckit.submission.record import differences, make_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,7 @@ from hpckit.cli.arguments import (
 from hpckit.cli.output import print_json, say
 from hpckit.collections import survey
 from hpckit.detect import login_node
-from hpckit.detect.answers import read_answers
-from hpckit.detect.facts import Detected
+from hpckit.detect.answers import Detected, read_answers
 from hpckit.doctor import JOBS, Check, Level, all_good, attempt, unknown
 from hpckit.doctor.environments import environment_checks
 from hpckit.doctor.installation import collection_checks, folder_checks, own_checks

@@ -8,8 +8,7 @@ import typer
 from hpckit.cli.arguments import JsonOption, look_around
 from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.detect import login_node
-from hpckit.detect.answers import read_answers, version_text
-from hpckit.detect.facts import Detected
+from hpckit.detect.answers import Detected, read_answers, version_text
 from hpckit.detect.page import site_page
 from hpckit.detect.site_file import Outcome, WriteResult, write_site_file
 from hpckit.errors import OutsideError, RequestError

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.collections import Found
-from hpckit.detect.facts import Folder, ModuleSystem, Reply, Surroundings
+from hpckit.detect.answers import Folder, ModuleSystem, Reply, Surroundings
 from hpckit.environments import NO_MODULES, module_signs, module_templates
 from hpckit.errors import CommandError, ConfigError
-from hpckit.slurm.accounts import associations_argv, default_account_argv
 from hpckit.slurm.client import ask
-from hpckit.slurm.cluster import SINFO
+from hpckit.slurm.cluster import SINFO, associations_argv, default_account_argv
 
 
 def questions(user: str) -> dict[str, tuple[str, ...]]:

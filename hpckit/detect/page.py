@@ -7,8 +7,7 @@ import glob
 import re
 from collections.abc import Callable, Iterator
 
-from hpckit.detect.answers import version_text
-from hpckit.detect.facts import Detected, Surroundings
+from hpckit.detect.answers import Detected, Surroundings, version_text
 from hpckit.detect.site_file import marked
 from hpckit.slurm.cluster import Partition
 from hpckit.text import format_minutes, in_line

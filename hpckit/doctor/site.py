@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from hpckit.detect.answers import version_text
-from hpckit.detect.facts import Detected, Reply
+from hpckit.detect.answers import Detected, Reply, version_text
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.lint import bash_errors, late_options
 from hpckit.sites import GENERIC, Site

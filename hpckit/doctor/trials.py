@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpckit import shell
-from hpckit.detect.facts import Detected
+from hpckit.detect.answers import Detected
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_regular, parse_json

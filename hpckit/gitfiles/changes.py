@@ -19,13 +19,13 @@ from hpckit.gitfiles.index import (
     read_index,
     tree_of,
 )
-from hpckit.gitfiles.objects import tree_of_commit
 from hpckit.gitfiles.repository import (
     Repository,
     read_head,
     read_settings,
     repository_at,
     settings_in,
+    tree_of_commit,
 )
 
 _MAX_DEPTH = 5  # of submodules in submodules

@@ -7,7 +7,7 @@ import numpy
 import torch
 from numpy.typing import NDArray
 
-from hpckit.inference.bernoulli import Context
+from hpckit.inference.noise import Context
 from hpckit.parallel.errors import SetupError
 
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 import torch
 
 from hpckit.inference import noise
-from hpckit.inference.bernoulli import TAU, draw_bernoulli
 from hpckit.inference.model import OneStepModel
+from hpckit.inference.noise import TAU, draw_bernoulli
 
 
 class RandomWalk(OneStepModel):

@@ -20,8 +20,16 @@ from hpckit.inference.adapters import Estimator
 from hpckit.inference.evaluate import Evaluation, Loss
 from hpckit.inference.noise import sample_seed, seeded_globals
 from hpckit.inference.objective import Objective
-from hpckit.inference.progress import Events, Figures, History, ProgressLine
-from hpckit.inference.saved import RunFiles, refuse_other_fit, restore, synchronise
+from hpckit.inference.progress import (
+    Events,
+    Figures,
+    History,
+    ProgressLine,
+    RunFiles,
+    refuse_other_fit,
+    restore,
+    synchronise,
+)
 from hpckit.inference.shares import Draws, Prior
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks, find_ranks

@@ -1,5 +1,80 @@
-"""The plan: request + site + workload -> numbers and argv. All arithmetic is here; nothing is run.
+"""The job as it was worked out: one value, which the script, the record and the run come from.
 
-`request.py` is what was asked, `model.py` what comes out, `make.py` the way from one to the other,
-`checks.py` what refuses the impossible, each refusal with its off switch.
+`resolve` makes it of what was asked, the site and the workload: all arithmetic is there. `checks`
+refuses the impossible, each refusal with its off switch; `script` makes the job script of it.
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpckit.documents import Scalar
+from hpckit.environments import Environment
+from hpckit.job.program import Program
+from hpckit.launchers import Launcher
+from hpckit.schedulers.base import Scheduler
+from hpckit.sites import Site
+from hpckit.strategies import Strategy
+from hpckit.workloads import Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One job, or one array of jobs, fully worked out.
+
+    Attributes:
+        command: argv that runs the program by hand with its arguments.
+        options: values that needed no arithmetic, by field of `JobSpec`: as asked, else the site's.
+        sbatch: other options of sbatch, `KEY` or `KEY=VALUE`.
+        tasks: one argument tuple per array task; a single empty one when there is no array.
+        device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
+    """
+
+    name: str
+    scheduler: Scheduler
+    site: Site
+    strategy: Strategy
+    launcher: Launcher
+    workload: Workload | None
+    environment: Environment
+    program: Program
+    command: tuple[str, ...]
+    tasks: tuple[tuple[str, ...], ...]
+    task_settings: tuple[dict[str, Scalar], ...]
+    settings: dict[str, Scalar]
+    is_array: bool
+    parallel: int | None
+    nodes: int
+    gpus_per_node: int
+    gpu_type: str | None
+    tasks_per_node: int
+    cpus_per_task: int | None
+    mem_gb: int | None
+    time_min: int
+    options: Mapping[str, Any]
+    sbatch: tuple[str, ...]
+    template: str
+    max_requeues: int
+    sample_interval_s: float
+    handles_stop_signal: bool
+    device: str | None
+    notes: tuple[str, ...] = ()
+
+    def option(self, name: str) -> Any:  # noqa: ANN401
+        """Return what came of a field of `JobSpec`."""
+        return self.options[name] if name in self.options else getattr(self, name)
+
+    @property
+    def executor(self) -> str:
+        """The scheduler's name, as records have it."""
+        return self.scheduler.name
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.tasks_per_node
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs in all nodes together."""
+        return self.nodes * self.gpus_per_node

@@ -2,7 +2,7 @@
 
 from hpckit.documents import nearest
 from hpckit.errors import PlanError, RequestError
-from hpckit.job.job import Job
+from hpckit.job import Job
 from hpckit.sites import PartitionLimits
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES

@@ -7,13 +7,12 @@ from typing import Any
 from hpckit.documents import Scalar, nearest
 from hpckit.environments import Environment
 from hpckit.errors import PlanError, RequestError
+from hpckit.job import Job
 from hpckit.job.checks import check_job, off_switch
-from hpckit.job.job import Job
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
 from hpckit.sbatch_words import merge_sbatch
-from hpckit.schedulers.base import Scheduler, usual_scheduler
-from hpckit.schedulers.machine import Machine
+from hpckit.schedulers.base import Machine, Scheduler, usual_scheduler
 from hpckit.sites import PartitionLimits, Site
 from hpckit.spec import OPTIONS, JobSpec, array_values
 from hpckit.strategies import Strategy, find_strategy

@@ -9,7 +9,7 @@ from typing import Any
 from hpckit.collections import Collection, Found, content_hash
 from hpckit.environ import own_python
 from hpckit.errors import TemplateError
-from hpckit.job.job import Job
+from hpckit.job import Job
 from hpckit.launchers import LAUNCHERS
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render

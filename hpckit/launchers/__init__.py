@@ -1,18 +1,107 @@
-"""Launchers: what starts a job's ranks. One module each, and a line in the table below."""
+"""Launchers: what starts a job's ranks. One module each, and a line in the table below.
 
+What is started in a job is never the user's script itself but hpckit's supervisor
+(`hpckit.submission.in_job`). It starts its rank's script; or, for a launcher that starts ranks
+itself, this launcher as its child, which starts `rank_argv()` for each rank. So logs, records and
+signals are the same for all.
+
+To add a launcher, write a module with a subclass of `Launcher`, and add a line to the table. A
+package of your own, installed beside hpckit, can bring one too, by an entry point of the group
+`hpckit.launchers`.
+"""
+
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from hpckit.environ import own_python
 from hpckit.errors import RequestError
-from hpckit.launchers.base import Launcher, rank_argv
 from hpckit.registry import Registry
 
 if TYPE_CHECKING:
-    from hpckit.job.job import Job
+    from hpckit.job import Job
+    from hpckit.payload.task import Task
+    from hpckit.rank_variables import RankVariables
+
 
 __all__ = [
     "LAUNCHERS", "Launcher", "default_launcher", "find_launcher", "launched_by",
     "named_launcher", "rank_argv", "recorded_launcher", "register",
 ]  # fmt: skip
+
+
+class Launcher:
+    """One way to start ranks: as mpirun does it, unless a subclass says otherwise.
+
+    `Job` is what the login node has worked out, `Task` the same job as it travels into it.
+
+    Attributes:
+        name: what users give as `--launcher`.
+        help: one line of what it does.
+        in_batch_script: a single supervisor takes the place of the job script's own process, on
+            the job's first node. Slurm's warning before the time limit then has to go there.
+        ranks_are_tasks: Slurm's tasks are the ranks, so Slurm's words of a task tell of a rank.
+        takes_mpi_kind: MPI ranks meet only where it is told of the right kind of PMI, which hpckit
+            then finds out.
+        stand_in: in local runs something else starts ranks in its place; pages do not name it.
+        passes_on: signals that it hands on to its ranks by itself. None: none, and it may die of
+            them; the supervisors signal the scripts.
+        limits_threads: it gives ranks one thread each, unless OMP_NUM_THREADS is set before.
+    """
+
+    name = ""
+    help = ""
+    in_batch_script = True
+    ranks_are_tasks = False
+    takes_mpi_kind = False
+    stand_in = False
+    passes_on: tuple[int, ...] | None = None
+    limits_threads = False
+
+    # On the login node.
+
+    def refusal(self, job: "Job") -> str | None:
+        """Say why this launcher cannot start that job's ranks, and what could; None: it can.
+
+        Where nobody asks for a launcher, the first one of the table that can is taken.
+        """
+        del job
+        return None
+
+    def supervisors(self, job: "Job") -> tuple[int, int]:
+        """Return on how many nodes supervisors run, and how many on each of these."""
+        del job
+        return 1, 1
+
+    def slurm_argv(self, job: "Job") -> tuple[str, ...]:
+        """Return what starts the supervisors in an allocation: their own argv follows.
+
+        Nothing: the job script itself becomes the supervisor, as `in_batch_script` says.
+        """
+        del job
+        return ()
+
+    # In the job.
+
+    def child(self, task: "Task") -> tuple[str, ...] | None:
+        """Return the argv that a supervisor runs to start its ranks, by `rank_argv()` each.
+
+        None: each supervisor is one rank.
+        """
+        raise NotImplementedError
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of `child`; `environ` is the supervisor's own."""
+        return dict(environ)
+
+    def variables(self, task: "Task") -> "RankVariables":
+        """Return the names of the variables that tell this process, a rank, which one it is.
+
+        Raises:
+            JobError: it was started by something else.
+        """
+        raise NotImplementedError
+
 
 # Where nobody asks for a launcher, the first one here that can start a job is taken.
 LAUNCHERS: Registry[Launcher] = Registry(
@@ -24,6 +113,11 @@ LAUNCHERS: Registry[Launcher] = Registry(
         "mpirun": "hpckit.launchers.mpirun:Mpirun",
     },
 )
+
+
+def rank_argv() -> tuple[str, ...]:
+    """Return the argv that runs one rank, for launchers to start."""
+    return (*own_python(dict(os.environ)), "-m", "hpckit.payload.rank")
 
 
 def register(launcher: Launcher) -> None:

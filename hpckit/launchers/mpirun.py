@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit import shell
-from hpckit.launchers.base import Launcher, rank_argv
+from hpckit.launchers import Launcher, rank_argv
 from hpckit.rank_variables import RankVariables, mpirun_variables
 
 if TYPE_CHECKING:
-    from hpckit.job.job import Job
+    from hpckit.job import Job
     from hpckit.payload.task import Task
 
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hpckit.launchers.base import Launcher
+from hpckit.launchers import Launcher
 from hpckit.rank_variables import LOCAL, SRUN, RankVariables
 
 if TYPE_CHECKING:
-    from hpckit.job.job import Job
+    from hpckit.job import Job
     from hpckit.payload.task import Task
 
 # Of a local run: how long ranks may do nothing after others have ended.

@@ -4,12 +4,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hpckit.launchers.base import Launcher, rank_argv
+from hpckit.launchers import Launcher, rank_argv
 from hpckit.launchers.srun import srun_argv
 from hpckit.rank_variables import TORCHRUN, RankVariables, task_number
 
 if TYPE_CHECKING:
-    from hpckit.job.job import Job
+    from hpckit.job import Job
     from hpckit.payload.task import Task
 
 # By default torchrun also ends at SIGHUP and SIGQUIT, which a script may have a use for.

@@ -12,7 +12,7 @@ from torch import nn
 from hpckit.parallel.devices import Replica, Spec, replicas_of
 from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.mirrored.replica_threads import run_together
-from hpckit.parallel.models.verbose import Verbose
+from hpckit.parallel.models.networks import Verbose
 from hpckit.parallel.spans import cut, join, lengths, samples, spans
 
 

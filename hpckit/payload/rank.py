@@ -29,13 +29,15 @@ from hpckit.payload.children import (
 )
 from hpckit.payload.end_line import EndLine
 from hpckit.payload.environment import (
+    NOT_STARTED,
     choose_device,
+    located,
     rank_environment,
     restart_count,
     script_command,
+    why_not,
 )
 from hpckit.payload.recorder import Recorder
-from hpckit.payload.starting import NOT_STARTED, located, why_not
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
 from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import RankRecord, first_failure, read_ranks

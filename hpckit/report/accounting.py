@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hpckit.report.terminal import duration, size
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import is_finished, parse_state
+from hpckit.slurm.states import JobRecord, is_finished, parse_state
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.js1 import Js1, decode, elapsed_of, from_record
 from hpckit.stats.merge import Answer, Remark

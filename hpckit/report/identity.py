@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpckit.runs import Run
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState, is_finished, is_waiting
+from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.coverage import total

@@ -17,7 +17,7 @@ from hpckit.report.identity import Known
 from hpckit.runs import DamagedRun, Run
 from hpckit.schedulers.slurm.asking import is_its
 from hpckit.slurm.jobs import is_asked, squeue
-from hpckit.slurm.record import JobRecord
+from hpckit.slurm.states import JobRecord
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.figures import SourceNote

@@ -5,19 +5,20 @@ from outside hpckit it is registered (`SCHEDULERS.register`, or an entry point o
 `hpckit.schedulers`). `submit`, `query` and `cancel` it must have; the rest has defaults.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpckit import shell
 from hpckit.errors import RequestError
 from hpckit.registry import Registry
-from hpckit.schedulers.machine import Machine, this_machine
-from hpckit.slurm.record import JobRecord
+from hpckit.slurm.states import JobRecord
 
 if TYPE_CHECKING:
-    from hpckit.job.job import Job
+    from hpckit.job import Job
     from hpckit.job.script import ArrayPart, RunPlace
     from hpckit.runs import Run
 
@@ -82,6 +83,44 @@ class Answers:
     queue: bool = True
     lost: Mapping[str, str] = field(default_factory=dict)
     damaged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What the local executor has to work with: GPUs the user's mask leaves visible, and cores."""
+
+    gpus: tuple[str, ...] = ()
+    cpus: int = 1
+
+
+def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
+    """Return the GPUs the user's mask leaves visible here, and the cores this process may use."""
+    return Machine(gpus=_visible_gpus(environ), cpus=len(os.sched_getaffinity(0)))
+
+
+def _visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
+    mask = environ.get("CUDA_VISIBLE_DEVICES")
+    present = _present_gpus()
+    if mask is None or not present:
+        return present
+    # CUDA reads the mask up to the first entry that is no device; entries may be UUIDs.
+    words = [word.strip() for word in mask.split(",")]
+    valid = []
+    for word in words:
+        if word not in present and not word.startswith(("GPU-", "MIG-")):
+            break
+        valid.append(word)
+    return tuple(valid)
+
+
+def _present_gpus() -> tuple[str, ...]:
+    if shell.which("nvidia-smi") is None:
+        return ()
+    answer = shell.run(["nvidia-smi", "-L"], timeout_s=20, check=False)
+    if answer.returncode != 0:
+        return ()  # a driver without a device, or none loaded: there is no GPU to use
+    count = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+    return tuple(str(index) for index in range(count))
 
 
 class Scheduler:

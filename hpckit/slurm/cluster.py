@@ -1,4 +1,4 @@
-"""What the cluster has: partitions, nodes, GPUs, versions, and how srun starts MPI."""
+"""What the cluster has, and lets a user charge: partitions, nodes, GPUs, versions, accounts."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,6 +19,7 @@ _GRES = re.compile(
 _GRES_UNITS = ["", "k", "m", "g", "t", "p"]
 _VERSION = re.compile(r"\b(\d\d)\.(\d{1,2})\.(\d+)")
 _STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NODE STATE CODES"
+_ASSOCIATION_COLUMNS = ("Cluster", "Account", "Partition", "QOS", "DefaultQOS")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,3 +215,41 @@ def _node_group(row: Iterable[str]) -> NodeGroup:
 def _count(text: str) -> int | None:
     """Read a count; `8+` is the least of nodes that differ."""
     return whole_number(text.rstrip("+"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Association:
+    """One account a user may charge on one cluster; `partition` None is any."""
+
+    cluster: str
+    account: str
+    partition: str | None
+    qos: tuple[str, ...]
+    default_qos: str | None
+
+
+def associations_argv(user: str) -> tuple[str, ...]:
+    """Return what asks for a user's associations."""
+    columns = f"format={','.join(_ASSOCIATION_COLUMNS)}"
+    return ("sacctmgr", "-nP", "show", "assoc", f"user={user}", columns)
+
+
+def default_account_argv(user: str) -> tuple[str, ...]:
+    """Return what asks which account Slurm takes when a job names none."""
+    return ("sacctmgr", "-nP", "show", "user", user, "format=DefaultAccount")
+
+
+def parse_associations(text: str) -> tuple[Association, ...]:
+    """Read `cluster|account|partition|qos,qos|default qos`; other lines are left out."""
+    rows = (line.split("|") for line in text.splitlines())
+    return tuple(
+        Association(
+            cluster=row[0],
+            account=row[1],
+            partition=row[2] or None,
+            qos=tuple(word for word in row[3].split(",") if word),
+            default_qos=row[4] or None,
+        )
+        for row in rows
+        if len(row) == len(_ASSOCIATION_COLUMNS) and row[1]
+    )

@@ -7,8 +7,8 @@ from hpckit.errors import CommandError
 from hpckit.slurm import cluster
 from hpckit.slurm.client import ask, checked_id, id_lists, is_answer, refusal
 from hpckit.slurm.jobs import by_job, is_asked
-from hpckit.slurm.record import JobRecord
 from hpckit.slurm.rows import COLUMN, new_mark
+from hpckit.slurm.states import JobRecord
 from hpckit.slurm.usage_rows import FIXED, FREE, JobUsage, StepUsage, parse_usage, step_usage
 
 _SSTAT = ("JobID", "NTasks", "MaxRSS", "TRESUsageInTot", "TRESUsageInMax")

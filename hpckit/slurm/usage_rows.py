@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from hpckit.slurm.hostlist import nodes_or_none
-from hpckit.slurm.record import JobRecord, each_task, text_or_none
-from hpckit.slurm.rows import COLUMN, SACCT_FORMAT, sacct_record
-from hpckit.slurm.tres import (
+from hpckit.slurm.rows import (
+    COLUMN,
+    SACCT_FORMAT,
     count_gpus,
     gpu_type,
     parse_count,
     parse_cpu_s,
     parse_size,
     parse_tres,
+    sacct_record,
 )
+from hpckit.slurm.states import JobRecord, each_task, text_or_none
 from hpckit.text import parse_moment
 
 _RECORD = SACCT_FORMAT.split(",")

@@ -1,7 +1,7 @@
 """A submission between "given to sbatch" and "its number is written down", on disk.
 
 Whatever ends hpckit or cuts Slurm off in between, the records lie in the run's folder and lack only
-the job's number. `settle` asks Slurm for it by what the job carries (`hpckit.slurm.token`).
+the job's number. `settle` asks Slurm for it by what the job carries (`schedulers.slurm.sbatch`).
 """
 
 import contextlib

@@ -5,8 +5,8 @@ from functools import cached_property
 
 from hpckit.collections import Collection, Found, Unusable
 from hpckit.errors import ConfigError, RequestError
+from hpckit.job import Job
 from hpckit.job.checks import off_switch
-from hpckit.job.job import Job
 from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.render import Rendered
 from hpckit.schedulers.base import SCHEDULERS

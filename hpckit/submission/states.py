@@ -4,14 +4,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hpckit.meetings import never_met
-from hpckit.ranks import RankRecord, first_failure, read_ranks
+from hpckit.ranks import RankRecord, first_failure, never_met, read_ranks
 from hpckit.runs import Run
 from hpckit.schedulers.base import Answers, Scheduler
 from hpckit.schedulers.local.state import cancel_asked
 from hpckit.slurm.reasons import NEVER, code_of
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState, is_finished, is_waiting
+from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.submission import verdict
 from hpckit.submission.verdict import (
     exit_code_of,

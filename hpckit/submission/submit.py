@@ -12,7 +12,7 @@ from hpckit.errors import (
     SubmissionError,
     UnknownOutcomeError,
 )
-from hpckit.job.job import Job
+from hpckit.job import Job
 from hpckit.job.script import signal_delay_s, submitit_folder
 from hpckit.logs import JOB_LOG
 from hpckit.payload.task import MAX_JSON_BYTES, Task

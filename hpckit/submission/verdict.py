@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from hpckit.causes import current
 from hpckit.ranks import RankRecord, first_failure, not_ended
 from hpckit.runs import Run
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState, is_finished, is_waiting
+from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.text import format_minutes
 
 # How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for

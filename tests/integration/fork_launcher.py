@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from hpckit.job.job import Job
+from hpckit.job import Job
 from hpckit.launchers import Launcher, rank_argv
 from hpckit.launchers.srun import srun_argv
 from hpckit.payload.task import Task

@@ -30,7 +30,7 @@ from hpckit.parallel.data import (  # noqa: E402
     image_files,
     load_images,
 )
-from hpckit.parallel.data import image_sets as loading  # noqa: E402
+from hpckit.parallel.data import image_files as loading  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402
 
 pytestmark = pytest.mark.torch

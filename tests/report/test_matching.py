@@ -8,8 +8,7 @@ import pytest
 from hpckit.report.identity import Known, spans
 from hpckit.report.job_samples import match
 from hpckit.slurm.jobs import by_job
-from hpckit.slurm.record import JobRecord, Source
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobRecord, JobState, Source
 from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.summarise import summarise

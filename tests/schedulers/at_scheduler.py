@@ -11,8 +11,7 @@ from hpckit.runs import Run
 from hpckit.schedulers.base import SCHEDULERS, Answers, Order, Scheduler, Sent
 from hpckit.schedulers.local.state import cancel_asked, start_ticks
 from hpckit.schedulers.pickles import hand_over, task_ids
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobRecord, JobState
 
 STARTER = 'nohup bash "$0/job.sh" >"$0/job.out" 2>&1 </dev/null; echo $? >"$0/at.end"'
 

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from hpckit.collections import Collection
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import ConfigError, HpckitError, RequestError, TemplateError
-from hpckit.job import script
-from hpckit.job.job import Job
+from hpckit.job import Job, script
 from hpckit.job.program import Program, ProgramKind
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_context, make_script
 from hpckit.quoting import shell_word
 from hpckit.render import find_template
-from hpckit.schedulers.machine import Machine
+from hpckit.schedulers.base import Machine
 from hpckit.sites import Site
 from hpckit.spec import JobSpec
 from tests.conftest import examples

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import CommandError
-from hpckit.slurm import cluster, control, details, jobs, usage
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState, is_finished
+from hpckit.slurm import cluster, control, jobs, usage
+from hpckit.slurm.states import JobRecord, JobState, is_finished
 from tests.slurmbox.fixture import Slurm
 
 pytestmark = pytest.mark.slurm
@@ -79,7 +78,7 @@ def test_a_finished_job_is_known_to_all(submit: Submit) -> None:
     kept = wait(jobs.sacct, job_id, lambda record: finished(record) and record.name is not None)
     assert (kept.state, kept.exit_code, kept.restarts) == (JobState.COMPLETED, 0, 0)
     assert (kept.name, kept.partition) == (FORGED, "gpu")
-    shown = details.scontrol_job(job_id, FORGED)[job_id]
+    shown = jobs.scontrol_job(job_id, FORGED)[job_id]
     assert (shown.name, shown.user, shown.exit_code) == (FORGED, "root", 0)
 
 
@@ -93,14 +92,14 @@ def test_a_name_forges_no_row(submit: Submit) -> None:
     fresh, kept = jobs.squeue([job_id])[job_id], jobs.sacct([job_id])[job_id]
     for record in (fresh, kept, usage.job_usage([job_id])[job_id][-1].record):
         assert (record.name, record.state, record.user) == (FORGED, JobState.FAILED, "root")
-    assert details.scontrol_job(job_id, FORGED).keys() == {job_id}
+    assert jobs.scontrol_job(job_id, FORGED).keys() == {job_id}
 
 
 def test_a_failed_job_has_its_exit_code(submit: Submit) -> None:
     job_id = submit("exit 3")
     kept = wait(jobs.sacct, job_id, finished)
     assert (kept.state, kept.exit_code, kept.signal) == (JobState.FAILED, 3, None)
-    shown = details.scontrol_job(job_id, "wrap")[job_id]
+    shown = jobs.scontrol_job(job_id, "wrap")[job_id]
     assert (shown.exit_code, shown.restarts) == (3, 0)
 
 
@@ -163,7 +162,7 @@ def test_a_held_job_says_why_it_waits_and_one_with_a_begin_says_when(submit: Sub
 def test_a_job_slurm_never_had_is_left_out(submit: Submit) -> None:
     assert jobs.squeue(["99999999"]) == jobs.sacct(["99999999"]) == {}
     assert jobs.squeue(["99999998", "99999999"]) == {}
-    assert details.scontrol_job("99999999", "x") == {}
+    assert jobs.scontrol_job("99999999", "x") == {}
     assert jobs.expected_starts(["99999999"]) == {}
 
 
@@ -233,6 +232,6 @@ def test_without_accounting_only_the_controller_answers(submit: Submit, slurm: S
         with pytest.raises(CommandError):
             jobs.sacct([job_id])
         assert jobs.squeue([job_id])[job_id].state is JobState.FAILED
-        assert details.scontrol_job(job_id, "wrap")[job_id].exit_code == 4
+        assert jobs.scontrol_job(job_id, "wrap")[job_id].exit_code == 4
     finally:
         slurm.start_dbd()

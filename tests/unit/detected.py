@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from hpckit.detect.answers import read_answers
-from hpckit.detect.facts import Detected, Folder, ModuleSystem, Reply, Surroundings
+from hpckit.detect.answers import Detected, Folder, ModuleSystem, Reply, Surroundings, read_answers
 from hpckit.detect.login_node import questions
 from hpckit.detect.page import site_page
 from hpckit.sites import Site, read_site

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpckit.detect.facts import Reply
+from hpckit.detect.answers import Reply
 from hpckit.detect.login_node import questions
 from hpckit.doctor import Check, Level, all_good
 from hpckit.doctor.environments import environment_checks

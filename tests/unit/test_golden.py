@@ -16,7 +16,7 @@ from hpckit.environments import Environment, EnvironmentKind
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script
 from hpckit.lint import bash_errors, late_options, shellcheck
-from hpckit.schedulers.machine import Machine
+from hpckit.schedulers.base import Machine
 from hpckit.sites import Site, load_site
 from hpckit.spec import JobSpec
 from hpckit.workloads import load_workload

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import PlanError, RequestError
+from hpckit.job import Job
 from hpckit.job.checks import CHECKS
-from hpckit.job.job import Job
 from hpckit.job.resolve import resolve
-from hpckit.schedulers.machine import Machine
+from hpckit.schedulers.base import Machine
 from hpckit.sites import PartitionLimits, Site
 from hpckit.spec import JobSpec, spec_from_record
 from hpckit.workloads import Parameter, Workload

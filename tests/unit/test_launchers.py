@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hpckit.errors import RequestError
-from hpckit.job.job import Job
+from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.launchers import LAUNCHERS, Launcher, default_launcher, find_launcher, register
 from hpckit.launchers.mpirun import mpirun_argv
@@ -21,7 +21,7 @@ from hpckit.payload.supervisor import LauncherProcess
 from hpckit.payload.task import Task
 from hpckit.ranks import write_rank
 from hpckit.registry import installed
-from hpckit.schedulers.machine import Machine
+from hpckit.schedulers.base import Machine
 from hpckit.sites import Site
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hpckit.schedulers.base import this_machine
 from hpckit.schedulers.local.state import (
     LocalState,
     ask_cancel,
@@ -15,7 +16,6 @@ from hpckit.schedulers.local.state import (
     start_ticks,
     write_local_state,
 )
-from hpckit.schedulers.machine import this_machine
 from hpckit.slurm.states import JobState
 from tests.conftest import add_program
 

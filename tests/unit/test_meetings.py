@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.meetings import never_met
 from hpckit.payload.end_line import EndLine
 from hpckit.payload.environment import IMPORTABLE
+from hpckit.ranks import never_met
 from tests.unit.made import rank
 
 # What torch keeps of a process group that was made, and of one that was destroyed since.

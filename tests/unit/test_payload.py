@@ -13,7 +13,7 @@ import pytest
 
 from hpckit import __version__
 from hpckit.errors import JobError
-from hpckit.hints import hints
+from hpckit.failures import hints
 from hpckit.payload import rank, recorder, rendezvous, supervisor
 from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
 from hpckit.payload.spawn import task_environments

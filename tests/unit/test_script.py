@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hpckit.errors import TemplateError
-from hpckit.job.job import Job
+from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import (
     VARIABLES,
@@ -18,7 +18,7 @@ from hpckit.job.script import (
     one_line,
 )
 from hpckit.quoting import ShellCode
-from hpckit.schedulers.machine import Machine
+from hpckit.schedulers.base import Machine
 from hpckit.sites import Site
 from hpckit.spec import JobSpec
 from hpckit.submission.model import Submission, in_parts

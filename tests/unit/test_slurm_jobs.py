@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import CommandError, RequestError
+from hpckit.schedulers.slurm.sbatch import job_of
 from hpckit.slurm import cluster, control, jobs
 from hpckit.slurm.client import id_lists
-from hpckit.slurm.details import scontrol_job
+from hpckit.slurm.jobs import scontrol_job
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState
-from hpckit.slurm.token import job_of
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import FIXED
 from tests.conftest import FAKES

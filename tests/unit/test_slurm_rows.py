@@ -2,11 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpckit.slurm.details import parse_scontrol_jobs
-from hpckit.slurm.jobs import by_job
-from hpckit.slurm.record import JobRecord, Source, expand_array, parse_exit
+from hpckit.slurm.jobs import by_job, parse_scontrol_jobs
 from hpckit.slurm.rows import COLUMN, ROW, parse_sacct, parse_squeue
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobRecord, JobState, Source, expand_array, parse_exit
 from tests.unit.recorded import slurm_said
 
 

@@ -12,10 +12,8 @@ from hpckit.report.accounting import (
     slurm_answers,
     slurm_notes,
 )
-from hpckit.slurm.record import JobRecord, Source
-from hpckit.slurm.rows import COLUMN
-from hpckit.slurm.states import JobState
-from hpckit.slurm.tres import (
+from hpckit.slurm.rows import (
+    COLUMN,
     count_gpus,
     gpu_type,
     parse_count,
@@ -23,6 +21,7 @@ from hpckit.slurm.tres import (
     parse_size,
     parse_tres,
 )
+from hpckit.slurm.states import JobRecord, JobState, Source
 from hpckit.slurm.usage import parse_sstat, poll_s
 from hpckit.slurm.usage_rows import (
     FIXED,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpckit.errors import ConfigError, RequestError
-from hpckit.job.job import Job
+from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, header
 from hpckit.sbatch_words import merge_sbatch, read_sbatch

@@ -10,7 +10,7 @@ import pytest
 from hpckit import shell
 from hpckit.errors import CommandError
 from hpckit.failures import error_report
-from hpckit.payload.starting import located, why_not
+from hpckit.payload.environment import located, why_not
 from hpckit.ranks import read_ranks
 from hpckit.slurm.states import JobState
 from hpckit.tracebacks import last_words, status_words

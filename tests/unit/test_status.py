@@ -13,7 +13,7 @@ from hpckit.runs import Run
 from hpckit.schedulers.local.state import LocalState, ask_cancel, write_local_state
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState, is_finished
-from hpckit.submission.compare import differences
+from hpckit.submission.record import differences
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.submission.waiting import cancel, wait
 from tests.conftest import Answer

@@ -10,8 +10,7 @@ import torch
 
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.models.gpt import GPT
-from hpckit.parallel.models.networks import CNN, MLP, LeNet, LinearModel, ResNet18
-from hpckit.parallel.models.verbose import Verbose
+from hpckit.parallel.models.networks import CNN, MLP, LeNet, LinearModel, ResNet18, Verbose
 
 __all__ = [
     "CNN",

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.models.verbose import Verbose
+from hpckit.parallel.models.networks import Verbose
 
 
 class Attention(nn.Module):

@@ -1,18 +1,37 @@
 """This machine: a controller of ours runs the same scripts."""
 
+import json
+import os
 import re
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpckit.schedulers.base import Answers, Order, Scheduler, Sent
+from hpckit import shell
+from hpckit.environ import own_python
+from hpckit.files import sealed_file
+from hpckit.job.script import signal_delay_s
+from hpckit.launchers.srun import srun_wait_s
+from hpckit.runs import open_to_write
+from hpckit.schedulers.base import Answers, Order, Scheduler, Sent, this_machine
+from hpckit.schedulers.local.controller import ControllerSpec
+from hpckit.schedulers.local.state import (
+    CONTROLLER,
+    ask_cancel,
+    begin_local_state,
+    controller_name,
+    read_local_state,
+)
+from hpckit.schedulers.pickles import hand_over, task_ids
 
 if TYPE_CHECKING:
-    from hpckit.job.job import Job
-    from hpckit.runs import Run
-    from hpckit.slurm.record import JobRecord
+    from subprocess import Popen  # noqa: TID251  # the type only
 
-# Each verb imports what it needs: few commands need all of them.
+    from hpckit.job import Job
+    from hpckit.runs import Run
+    from hpckit.slurm.states import JobRecord
 
 
 class Local(Scheduler):
@@ -31,7 +50,7 @@ class Local(Scheduler):
 
     def submit(self, order: Order, sent: Sent) -> list[str]:
         """Start a controller for all tasks."""
-        from hpckit.schedulers.local.executor import start
+        from hpckit.schedulers.local import start
 
         job_ids = start(order)
         sent.begun = sent.answered = True
@@ -48,7 +67,7 @@ class Local(Scheduler):
 
     def take_back(self, run_dirs: Sequence[Path], sent: Sent) -> str | None:
         """End what was started, and wait until its controller is gone."""
-        from hpckit.schedulers.local.executor import end_local
+        from hpckit.schedulers.local import end_local
 
         del sent
         end_local(run_dirs)
@@ -67,3 +86,75 @@ class Local(Scheduler):
 
 
 LOCAL = Local()
+
+
+def start(order: Order) -> list[str]:
+    """Start a controller for an order's tasks; return their ids."""
+    job = order.job
+    name = f"local-{secrets.token_hex(3)}"
+    job_ids = task_ids(name, len(order.calls), array=order.array)
+    spec = ControllerSpec(
+        script=order.script,
+        run_dirs=order.run_dirs,
+        job_ids=tuple(job_ids),
+        time_min=job.time_min,
+        parallel=job.parallel or 1,
+        max_requeues=job.max_requeues,
+        signal_delay_s=signal_delay_s(job.time_min),
+        after=order.after_dirs,
+        ranks=job.ranks,
+        wait_s=srun_wait_s(job.site.srun_args),
+    )
+    gpus = this_machine(order.environ).gpus if job.device == "cuda" else ()
+    environ = {**order.environ, "HPCKIT_NODE_GPUS": ",".join(gpus[: job.total_gpus])}
+
+    def give() -> list[str]:
+        _start(order.folder, spec, environ, order.cwd)
+        return job_ids
+
+    return hand_over(order, give)
+
+
+# Held, not waited for: a controller outlives this process.
+_CONTROLLERS: "list[Popen[bytes]]" = []
+
+
+def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str], cwd: Path) -> None:
+    """Start the controller, in a session of its own: it outlives the terminal.
+
+    It reads what to run from its own memory: nobody can put another file in the place of that.
+    """
+    told = sealed_file("hpckit-controller", json.dumps(asdict(spec)))
+    try:
+        with open_to_write(folder / "controller.log", "ab") as log:
+            controller = shell.spawn(
+                [*own_python(), "-m", CONTROLLER, controller_name(spec.job_ids[0])],
+                env=environ,
+                cwd=cwd,
+                stdin=told,
+                stdout=log,
+                stderr=log,
+                new_session=True,
+            )
+    finally:
+        os.close(told)
+    try:
+        for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True):
+            begin_local_state(Path(run_dir), job_id, controller.pid)
+    except OSError:  # what cannot be watched shall not run
+        controller.terminate()
+        controller.wait()
+        raise
+    # A notebook's process lives long: those that have ended shall not stay as zombies.
+    _CONTROLLERS[:] = [row for row in _CONTROLLERS if row.poll() is None]
+    _CONTROLLERS.append(controller)
+
+
+def end_local(run_dirs: Sequence[Path]) -> None:
+    """End runs that were started, and wait until their controller is gone."""
+    for run_dir in run_dirs:
+        state = read_local_state(run_dir)
+        if state is not None and state.ended is None:
+            ask_cancel(run_dir)
+    if _CONTROLLERS:
+        _CONTROLLERS.pop().wait(timeout=30)

@@ -14,8 +14,7 @@ from hpckit.files import DamagedFileError, no_room, read_json, reason
 from hpckit.run_record import Pid, Size
 from hpckit.runs import Run, open_to_write, write_json
 from hpckit.schedulers.base import Answers
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobRecord, JobState
 from hpckit.values import Count, Moment, Within, Word, rebuild
 
 STATE = "local.json"

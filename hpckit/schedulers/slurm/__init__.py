@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hpckit.schedulers.base import Answers, Order, Scheduler, Sent
 
 if TYPE_CHECKING:
-    from hpckit.job.job import Job
+    from hpckit.job import Job
     from hpckit.job.script import ArrayPart, RunPlace
     from hpckit.runs import Run
-    from hpckit.slurm.record import JobRecord
+    from hpckit.slurm.states import JobRecord
 
 # Each verb imports what it needs: few commands need all of them.
 
@@ -96,13 +96,13 @@ class Slurm(Scheduler):
 
     def job_of(self, run_id: str, since: float, part: "ArrayPart | None" = None) -> str | None:
         """Ask squeue and sacct for the comment, or the log, that has a run's id."""
-        from hpckit.slurm.token import job_of
+        from hpckit.schedulers.slurm.sbatch import job_of
 
         return job_of(run_id, since, part)
 
     def preflight(self, job: "Job", script: str) -> str:
         """Ask sbatch --test-only."""
-        from hpckit.schedulers.slurm.preflight import preflight
+        from hpckit.schedulers.slurm.asking import preflight
 
         return preflight(job, script)
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from hpckit.errors import CommandError, HpckitError, NotFoundError, RequestError
 from hpckit.slurm import control, jobs
 from hpckit.slurm.client import left_s, own_patience_s, patience
-from hpckit.slurm.record import JobRecord
-from hpckit.slurm.states import JobState, is_finished, is_waiting
+from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 
 _SETTLING_S, _PAUSE_S = 6.0, 0.3
 # So much of the patience is left for a last question.
