@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpckit.api.cancel import cancel
     from hpckit.api.lookup import find, runs
     from hpckit.api.run import Run, RunList, wait
-    from hpckit.api.stats import JobStats, stats
+    from hpckit.api.stats import JobStats, StatsList, explain_advice, stats, stats_schema
     from hpckit.api.submit import submit
     from hpckit.errors import (
         CommandError,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TemplateError,
         UnknownOutcomeError,
     )
+    from hpckit.metrics import Progress
     from hpckit.slurm.states import JobState
     from hpckit.submission.states import RunStatus
 
@@ -52,10 +53,12 @@ __all__ = [
     "NotFoundError",
     "OutsideError",
     "PlanError",
+    "Progress",
     "RequestError",
     "Run",
     "RunList",
     "RunStatus",
+    "StatsList",
     "StillRunningError",
     "StoppedError",
     "SubmissionError",
@@ -64,10 +67,12 @@ __all__ = [
     "__version__",
     "call",
     "cancel",
+    "explain_advice",
     "find",
     "map",
     "runs",
     "stats",
+    "stats_schema",
     "submit",
     "wait",
 ]
@@ -78,8 +83,9 @@ if not TYPE_CHECKING:
         "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.cancel": ("cancel",),
         "hpckit.api.run": ("Run", "RunList", "wait"),
-        "hpckit.api.stats": ("JobStats", "stats"),
+        "hpckit.api.stats": ("JobStats", "StatsList", "explain_advice", "stats", "stats_schema"),
         "hpckit.api.submit": ("submit",),
+        "hpckit.metrics": ("Progress",),
         "hpckit.slurm.states": ("JobState",),
         "hpckit.submission.states": ("RunStatus",),
     }

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpckit.causes import Cause, Evidence, Kind, find_cause, places
+from hpckit.causes import Cause, Evidence, Kind, find_cause, listed, places
 from hpckit.files import DamagedFileError, no_room, open_regular, reason
 from hpckit.joblog import job_facts
 from hpckit.launchers import recorded_launcher
@@ -12,7 +12,7 @@ from hpckit.logs import JOB_LOG
 from hpckit.ranks import RankRecord
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, last_error, says_why
+from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, error_line, last_error, says_why
 
 # Slurm's words of one attempt; what users' own set-up prints may be more.
 _LOG_BYTES = 1 << 20
@@ -22,6 +22,24 @@ _TAIL_LINES = 20
 def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
     """Say why a run's last attempt, whose records `ranks` are, ended; None: not yet, or well."""
     return _cause(run, ranks, state, _attempt_log(run, ranks))
+
+
+def cause_rows(run: Run, ranks: Sequence[RankRecord], state: JobState) -> list[tuple[str, str]]:
+    """Return the cause in rows of a word (`why`, `rank 1`, `lost`, `stopped`) and a text."""
+    cause = why(run, ranks, state)
+    return list(_rows(cause)) if cause else []
+
+
+def _rows(cause: Cause) -> Iterator[tuple[str, str]]:
+    if cause.rank is None or cause.kind is not Kind.RANK:
+        yield "why", cause.text
+    for rank in (*([cause.rank] if cause.rank else []), *cause.also):
+        error = f": {error_line(rank.error)}" if rank.error else ""
+        yield f"rank {rank.rank}", f"{rank.host}, exit status {rank.exit_code}{error}"
+    if cause.lost and cause.kind not in (Kind.LOST, Kind.CANCELLED):
+        yield "lost", f"rank(s) {places(cause.lost)} recorded no end"
+    if cause.stopped:
+        yield "stopped", f"rank(s) {listed([str(row.rank) for row in cause.stopped])}, after that"
 
 
 def error_report(run: Run, ranks: Sequence[RankRecord], state: JobState) -> str:

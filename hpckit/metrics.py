@@ -52,6 +52,18 @@ def read_progress(run_dir: Path) -> Progress | None:
     return Progress(step=steps[-1]["step"], steps_per_s=_rate(steps), **known)
 
 
+def progress_of(run_dir: Path) -> Progress | None:
+    """Return the same of a run at hand.
+
+    Raises:
+        DamagedRunError: the file is not one.
+    """
+    try:
+        return read_progress(run_dir)
+    except DamagedFileError as error:
+        raise DamagedRunError(f"{METRICS}: {error}") from error
+
+
 def all_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a JSON-lines file, of a very long one the last; torn lines are left out.
 

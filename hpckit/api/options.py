@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from hpckit.errors import RequestError
-from hpckit.job.program import typed_program
-from hpckit.spec import JobSpec, option_values
+from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 
 if TYPE_CHECKING:
     from hpckit.api.run import Run
+
+__all__ = ["OPTIONS", "JobSpec", "Option", "Options", "job_spec", "spec_values"]
 
 
 class Options(TypedDict, total=False):
@@ -52,6 +53,13 @@ class Options(TypedDict, total=False):
     skip_check: Sequence[str]
 
 
+def check_names() -> tuple[str, ...]:
+    """Return what `skip_check` takes: the names of what refuses a job."""
+    from hpckit.job.checks import CHECKS  # noqa: PLC0415  # most commands need the table alone
+
+    return CHECKS
+
+
 def job_spec(
     target: str,
     words: Mapping[str, object],
@@ -66,6 +74,8 @@ def job_spec(
     """
     if not isinstance(target, str):
         raise RequestError(f"{target!r} must be the name of a workload or a strategy.")
+    from hpckit.job.program import typed_program  # noqa: PLC0415  # likewise
+
     return JobSpec(
         target=target,
         program=None if program is None else typed_program(os.fspath(program)),

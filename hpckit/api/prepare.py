@@ -32,8 +32,10 @@ from hpckit.slurm.cluster import (
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.after import dependency, refuse_hopeless
-from hpckit.submission.model import Submission, refuse_unusable
+from hpckit.submission.model import Submission, preflight, refuse_unusable
 from hpckit.workloads import Workload, list_workloads, load_workload
+
+__all__ = ["Submission", "chosen_otherwise", "preflight", "prepare"]
 
 _ACCOUNT_OPTIONS = ("--account", "-A")
 
@@ -171,6 +173,12 @@ def choose_scheduler(word: str, *, preview: bool) -> Scheduler:
     if not preview and (why := chosen.why_not()):
         raise OutsideError(why)
     return chosen
+
+
+def chosen_otherwise(submission: Submission) -> bool:
+    """Say whether a submission would go to another scheduler than the one of this preview."""
+    named = submission.spec.executor in SCHEDULERS
+    return not named and automatic() is not submission.job.scheduler
 
 
 def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:

@@ -6,18 +6,19 @@ import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
 
 from hpckit.errors import DamagedRunError
 from hpckit.failures import error_report
 from hpckit.logs import follow as follow_logs
 from hpckit.logs import log_files, read_all
-from hpckit.metrics import METRICS, all_rows
+from hpckit.metrics import METRICS, Progress, all_rows, progress_of
 from hpckit.ranks import RankRecord
 from hpckit.run_record import is_function_call
 from hpckit.runs import Run as RunFolder
+from hpckit.slurm.client import patience
 from hpckit.slurm.states import JobState
-from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.states import RunStatus, by_scheduler, statuses
 from hpckit.submission.waiting import over_by_and_by
 from hpckit.submission.waiting import wait as wait_for
 from hpckit.text import format_seconds, in_line
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from hpckit.api.options import Options
-    from hpckit.api.stats import JobStats
+    from hpckit.api.stats import JobStats, StatsList
 
+_ESTIMATE_S = 3.0  # what an estimate is worth waiting for
 _HEADS = ("job", "name", "state", "nodes", "GPUs", "elapsed", "folder")
 
 
@@ -172,15 +174,23 @@ class Run:
         """
         return all_rows(self.dir / METRICS)
 
+    def progress(self) -> Progress | None:
+        """Return how far the script is: step, epoch, loss, seconds left; None: nothing is logged.
+
+        Raises:
+            DamagedRunError: the file is not one.
+        """
+        return progress_of(self.dir)
+
     def stats(self) -> JobStats:
         """Return how it used its GPUs, cores and memory, and what to change.
 
         Raises:
             OutsideError: Slurm does not answer.
         """
-        from hpckit.api.stats import stats_of_run  # noqa: PLC0415  # a third of hpckit
+        from hpckit.api.stats import stats_of_runs  # noqa: PLC0415  # a third of hpckit
 
-        return stats_of_run(self._folder)
+        return stats_of_runs([self._folder])[0]
 
     def cancel(self) -> Self:
         """End it, or remove it from the queue; a job that is over stays as it was.
@@ -240,12 +250,27 @@ class RunList(list[Run]):
         wait(self, timeout)
         return self
 
+    def stats(self) -> StatsList:
+        """Return how each used its GPUs, cores and memory, and how they are spread."""
+        from hpckit.api.stats import stats_of_runs  # noqa: PLC0415  # as above
+
+        return stats_of_runs([run._folder for run in self])
+
     def cancel(self) -> Self:
         """End all of them, as `Run.cancel`."""
         from hpckit.api.cancel import cancel  # noqa: PLC0415  # as above
 
         cancel(self)
         return self
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> RunList: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Run | RunList:
+        """Return one run, or a part of the list, which is one too."""
+        found = super().__getitem__(index)
+        return RunList(found) if isinstance(found, list) else found
 
     def _repr_html_(self) -> str:
         return _table(status_of(self))
@@ -268,6 +293,26 @@ def status_of(runs: Sequence[Run]) -> list[RunStatus]:
         run._ended = status if status.finished else None
     known = {status.run.dir: status for status in found}
     return [run._ended or known[run.dir] for run in runs]
+
+
+@patience(_ESTIMATE_S)
+def expected_starts(found: Iterable[RunStatus]) -> dict[str, float]:
+    """Return when waiting jobs are expected to start, by job id, where their status has no time.
+
+    Epoch seconds. Each scheduler is asked once; what takes it long is left out.
+    """
+    pending = [
+        status.run
+        for status in found
+        if status.state is JobState.PENDING
+        and status.expected_start is None
+        and not status.never_starts
+    ]
+    starts: dict[str, float] = {}
+    for scheduler, runs in by_scheduler(pending).items():
+        ids = dict.fromkeys(run.array_job_id or run.job_id for run in runs)
+        starts |= scheduler.expected_starts(list(ids))
+    return starts
 
 
 def wait(

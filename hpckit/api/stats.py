@@ -2,24 +2,30 @@
 
 import html
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from hpckit.api.lookup import settled_folder
-from hpckit.api.run import Run, handle
+from hpckit.api.run import Run, handle, log
 from hpckit.errors import HpckitError, JobError, RequestError
+from hpckit.paths import typed_path
+from hpckit.report.array_page import distribution, distribution_page
 from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
+from hpckit.report.job_page import Page, page
 from hpckit.report.targets import find_targets
+from hpckit.report.terminal import Style, style_of
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
-from hpckit.stats.advice.loading import advised, forget_rules, site_called
-from hpckit.stats.document import job_document
+from hpckit.stats.advice.loading import advised, find_rule, forget_rules, rules_for, site_called
+from hpckit.stats.advice.rules import explain
+from hpckit.stats.document import job_document, json_schema
 from hpckit.stats.js1 import jobstats_record
 from hpckit.stats.merge import utilization_coverage
+from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, Summary
 from hpckit.stats.summary.timeline import Timeline
@@ -56,6 +62,18 @@ class JobStats:
     def document(self) -> dict[str, Any]:
         """Return what `hpckit stats --json` prints."""
         return job_document(self.job, self.advice)
+
+    def page(self, stream: TextIO | None = None, *, everything: bool = False) -> str:
+        """Return what `hpckit stats` prints of it.
+
+        Args:
+            stream: where it is to be shown, for colours; without one it has none.
+            everything: show every GPU, node, advice and note.
+        """
+        content = Page(
+            job=self.job, advice=self.advice, timelines=self.timelines, everything=everything
+        )
+        return page(content, _style(stream))
 
     def jobstats(self) -> dict[str, Any] | None:
         """Return the record of the Princeton jobstats tool; None: too little is known."""
@@ -125,6 +143,30 @@ class JobStats:
             yield _cells(str(item.severity), item.message)
 
 
+class StatsList(list[JobStats]):
+    """What is known of several jobs: each alone, and how an array's tasks are spread."""
+
+    def document(self) -> dict[str, Any]:
+        """Return what `hpckit stats --json` prints of several jobs."""
+        return {
+            "jobs": [row.document() for row in self],
+            "distribution": distribution([row.job for row in self]),
+        }
+
+    def page(self, stream: TextIO | None = None, *, everything: bool = False) -> str:
+        """Return one page on the tasks of an array, else a page for each job; see `JobStats`."""
+        arrays = {(row.run and row.run._folder.whole) or row.job.array_job_id for row in self}
+        if len(self) > 1 and len(arrays) == 1 and None not in arrays:
+            advice = {row.job.job_id: row.advice for row in self}
+            jobs = [row.job for row in self]
+            return distribution_page(jobs, advice, _style(stream), all_jobs=everything)
+        return "\n\n".join(row.page(stream, everything=everything) for row in self)
+
+
+def _style(stream: TextIO | None) -> Style:
+    return style_of(stream) if stream else Style()
+
+
 def _cells(*words: str) -> str:
     return "".join(f"<td>{html.escape(in_line(word))}</td>" for word in words)
 
@@ -144,8 +186,8 @@ def stats(
         OutsideError: Slurm does not answer.
     """
     word = str(job)
-    root = settled_folder(None if runs is None else Path(runs), (word,))
-    found, missing = stats_called([word], root, None if samples is None else Path(samples))
+    root, own = (None if path is None else typed_path(path) for path in (runs, samples))
+    found, missing = stats_asked([word], root, own)
     if missing:
         raise missing[-1]
     if len(found) > 1:
@@ -155,26 +197,60 @@ def stats(
     return found[0]
 
 
-def stats_of_run(run: RunFolder) -> JobStats:
-    """Return the same of a run that is at hand."""
-    found, missing = stats_called([str(run.dir)], run.dir.parent)
-    if missing:
-        raise missing[-1]
-    return found[0]
+def stats_of_runs(runs: Sequence[RunFolder]) -> StatsList:
+    """Return the same of runs that are at hand."""
+    every = StatsList()
+    for root in dict.fromkeys(run.dir.parent for run in runs):
+        found, missing = _called([str(run.dir) for run in runs if run.dir.parent == root], root)
+        if missing:
+            raise missing[-1]
+        every += found
+    return every
 
 
-def stats_called(
-    words: Sequence[str], root: Path, samples: Path | None = None
-) -> tuple[list[JobStats], list[HpckitError]]:
+def stats_asked(
+    words: Sequence[str],
+    runs: Path | None,
+    samples: Path | None = None,
+    tell: Callable[[str], None] = log,
+) -> tuple[StatsList, list[HpckitError]]:
     """Return the accounts of the jobs that words mean, and why others have none.
 
     The summary of each of the user's own runs is written into its folder.
+
+    Raises:
+        RequestError: the folder of samples has none.
     """
+    if samples is not None and not samples_files(samples):
+        raise RequestError(
+            f"--samples {samples}: this folder has no samples files. See docs/sampler.md."
+        )
+    with patience():
+        return _called(words, settled_folder(runs, words, tell), samples)
+
+
+def stats_schema() -> str:
+    """Return the JSON Schema of `JobStats.document`."""
+    return json_schema()
+
+
+def explain_advice(rule: str) -> str:
+    """Return a page on a rule of the advice: what it looks at, its limits, what it says.
+
+    Raises:
+        RequestError: there is no such rule.
+    """
+    return explain(find_rule(rule, rules_for(None)))
+
+
+def _called(
+    words: Sequence[str], root: Path, samples: Path | None = None
+) -> tuple[StatsList, list[HpckitError]]:
     forget_rules()  # a notebook may live longer than a rule stays as it was
     with patience():
         targets, missing = find_targets(words, root)
         live = live_steps(targets)
-    found = []
+    found = StatsList()
     for target, row in zip(targets, gather(targets, samples, live), strict=True):
         run = target.known.run
         found.append(replace(_account(row, samples), run=None if run is None else handle(run)))

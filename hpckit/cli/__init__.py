@@ -15,7 +15,7 @@ import typer
 from hpckit.cli.mistakes import Commands
 from hpckit.cli.output import note, say, spelling
 from hpckit.errors import HpckitError, OutsideError, RequestError
-from hpckit.submission.interrupts import interrupts
+from hpckit.interrupts import interrupts
 from hpckit.version import __version__
 
 # Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`.

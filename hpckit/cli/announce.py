@@ -1,22 +1,20 @@
 """What a submission comes to, said on stderr before or after it is sent."""
 
-from hpckit.cli.output import note
-from hpckit.launchers import launched_by
-from hpckit.schedulers.base import SCHEDULERS, automatic
-from hpckit.submission.model import Submission
+from hpckit.api.prepare import Submission, chosen_otherwise
+from hpckit.cli.output import note, print_json, show_text
+from hpckit.cli.view import by
 from hpckit.text import format_minutes
 
 
 def say_job(submission: Submission) -> None:
     """Say on stderr what a submission comes to."""
     job = submission.job
-    by = launched_by(job.launcher.name, one_machine=job.scheduler.one_machine)
     count = f"{len(job.tasks)} x " if job.is_array else ""
     shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
     if not job.gpus_per_node:
         shape = f"{job.nodes} node(s), no GPU"
     note(
-        f"{job.name}: {count}{shape}, {job.ranks} rank(s){by}, "
+        f"{job.name}: {count}{shape}, {job.ranks} rank(s){by(submission.launched_by)}, "
         f"limit {format_minutes(job.time_min)}, on {job.scheduler.where(job)}"
     )
     found = job.workload.found if job.workload else None
@@ -32,9 +30,16 @@ def say_job(submission: Submission) -> None:
 
 def say_which_script(submission: Submission) -> None:
     """Say on stderr whose script a dry run prints, where a submission would not use it."""
-    asked = submission.spec.executor
-    if asked not in SCHEDULERS and automatic() is not submission.job.scheduler:
+    if chosen_otherwise(submission):
         note(
             "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
             "would run on this machine: --executor local prints that script"
         )
+
+
+def show_script(submission: Submission, *, json: bool) -> None:
+    """Print the script of a dry run."""
+    if json:
+        print_json({"run_id": submission.place.run_id, "script": submission.rendered.text})
+    else:
+        show_text(submission.rendered.text)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpckit import collections as places
+from hpckit.api.options import OPTIONS
 from hpckit.cli.output import note
 from hpckit.errors import HpckitError
-from hpckit.spec import OPTIONS
 
 if TYPE_CHECKING:
     from hpckit import Run, RunList

@@ -5,7 +5,7 @@ import typer
 from hpckit.api.cancel import cancel_called
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, raise_last, say_note
 from hpckit.cli.output import note, print_json, say
-from hpckit.cli.view import status_line, status_record
+from hpckit.cli.view import status_line
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,7 +20,7 @@ def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
     """
     done = cancel_called(job_ids, runs, say_note)
     if json and (done.runs or done.by_id or not done.errors):
-        records = [status_record(status) for status in done.runs]
+        records = [status.document() for status in done.runs]
         records += [{"job_id": word, "state": state} for word, state in done.by_id.items()]
         print_json(records[0] if len(records) == 1 else {"jobs": records})
     elif not json:

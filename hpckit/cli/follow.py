@@ -5,13 +5,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from hpckit import RunStatus
+from hpckit.api.run import expected_starts
 from hpckit.cli.output import note, redraw
 from hpckit.cli.view import clock, status_line
-from hpckit.slurm.client import patience
-from hpckit.slurm.states import JobState
-from hpckit.submission.states import RunStatus, by_scheduler
-
-_ESTIMATE_S = 3.0  # what an estimate is worth waiting for
 
 
 class LiveView:
@@ -25,7 +22,7 @@ class LiveView:
     def __call__(self, statuses: list[RunStatus]) -> None:
         """Show a round of statuses."""
         # The seconds alone are no news: a log gets a line when something else has changed.
-        expected = _expected(statuses)
+        expected = expected_starts(statuses)
         lines = {
             status.run.job_id: _line(status, expected, seconds=self._terminal or status.finished)
             for status in statuses
@@ -71,20 +68,3 @@ def _line(status: RunStatus, expected: Mapping[str, float], *, seconds: bool) ->
     line = status_line(status if seconds else replace(status, elapsed_s=None))
     moment = expected.get(status.run.job_id)
     return f"{line}, expected start {clock(moment)}" if moment else line
-
-
-def _expected(statuses: list[RunStatus]) -> dict[str, float]:
-    """Ask for expected starts, once for all."""
-    waiting = [
-        status.run
-        for status in statuses
-        if status.state is JobState.PENDING
-        and status.expected_start is None
-        and not status.never_starts
-    ]
-    found: dict[str, float] = {}
-    with patience(_ESTIMATE_S):
-        for scheduler, runs in by_scheduler(waiting).items():
-            ids = dict.fromkeys(run.array_job_id or run.job_id for run in runs)
-            found |= scheduler.expected_starts(list(ids))
-    return found

@@ -9,7 +9,6 @@ from hpckit import RunStatus
 from hpckit.api.lookup import newest
 from hpckit.cli.arguments import JsonOption, RunsOption, settled_root
 from hpckit.cli.output import note, print_json, say, table
-from hpckit.cli.view import status_record
 from hpckit.text import format_seconds
 
 # So many are named.
@@ -32,7 +31,7 @@ def jobs(
     found = [status for status in shown.status() if not (active and status.finished)]
     if json:
         said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in damaged]
-        print_json({"jobs": [status_record(status) for status in found], "damaged": said})
+        print_json({"jobs": [status.document() for status in found], "damaged": said})
         return
     if shown:
         heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")

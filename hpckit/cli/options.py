@@ -6,8 +6,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from hpckit.job.checks import CHECKS
-from hpckit.spec import OPTIONS, JobSpec, Option
+from hpckit.api.options import OPTIONS, JobSpec, Option, check_names
 
 # What a command gets of them all: what was typed, by the options' words.
 _TYPED = "typed"
@@ -39,7 +38,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 def help_of(row: Option) -> str:
     """Return the line of an option for people."""
     shown = f" [default: {row.shown_default}]" if row.shown_default else ""
-    return row.help.replace("{checks}", ", ".join(CHECKS)) + shown
+    return row.help.replace("{checks}", ", ".join(check_names())) + shown
 
 
 def _given(value: Any) -> Any:  # noqa: ANN401

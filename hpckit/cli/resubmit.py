@@ -8,7 +8,9 @@ import typer
 from hpckit import Run
 from hpckit.api.lookup import believed, runs_folder
 from hpckit.api.options import spec_values
+from hpckit.api.prepare import preflight
 from hpckit.api.resubmit import asked_again
+from hpckit.cli.announce import show_script
 from hpckit.cli.arguments import (
     CheckOption,
     DryRunOption,
@@ -22,8 +24,7 @@ from hpckit.cli.arguments import (
 )
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.options import with_options
-from hpckit.cli.output import note, say, show_text
-from hpckit.submission.model import preflight
+from hpckit.cli.output import note, say
 
 
 def add_to(app: typer.Typer) -> None:
@@ -68,7 +69,7 @@ def resubmit(
         say_note(again.whose)
     _say_differences(old, again.differences)
     if dry_run:
-        show_text(again.submission.rendered.text)
+        show_script(again.submission, json=json)
     elif check:
         say(preflight(again.submission))
     else:

@@ -4,26 +4,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hpckit import JobStats
-from hpckit.api.stats import stats_called
-from hpckit.cli.arguments import JsonOption, RunsOption, say_whose, settled_root
+from hpckit.api.stats import StatsList, explain_advice, stats_asked, stats_schema
+from hpckit.cli.arguments import JsonOption, RunsOption, say_note, say_whose
 from hpckit.cli.output import note, print_json, say, show_page, show_text
 from hpckit.errors import HpckitError, RequestError
-from hpckit.report.array_page import distribution, distribution_page
-from hpckit.report.job_page import Page, page
-from hpckit.report.terminal import style_of
-from hpckit.slurm.client import patience
-from hpckit.stats.advice.loading import find_rule, rules_for
-from hpckit.stats.advice.rules import explain
-from hpckit.stats.document import json_schema
-from hpckit.stats.samples.records import samples_files
 
 _WATCH_S = 5.0
-_Found = Sequence[JobStats]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -80,17 +70,13 @@ def stats(
     1 below --fail-under; 2 no such job; 3 Slurm does not answer.
     """
     if schema:
-        show_text(json_schema())
+        show_text(stats_schema())
         return
     if explain_rule is not None:
-        say(explain(find_rule(explain_rule, rules_for(None))))
+        say(explain_advice(explain_rule))
         return
     if not job_ids:
         raise RequestError("Give a job: hpckit stats JOBID, or hpckit stats latest.")
-    if samples is not None and not samples_files(samples):
-        raise RequestError(
-            f"--samples {samples}: this folder has no samples files. See docs/sampler.md."
-        )
     if watch:
         if json or jobstats or grafana or fail_under is not None:
             raise RequestError("--watch shows pages only: leave out --json and the like.")
@@ -112,31 +98,31 @@ def stats(
 
 def _find(
     words: Sequence[str], runs: Path | None, samples: Path | None
-) -> tuple[list[JobStats], list[HpckitError]]:
-    with patience():
-        root = settled_root(runs, tuple(words))
-        found, missing = stats_called(words, root, samples)
+) -> tuple[StatsList, list[HpckitError]]:
+    found, missing = stats_asked(words, runs, samples, say_note)
     for run in dict.fromkeys(row.run for row in found if row.run):
         say_whose(run)
     return found, missing
 
 
-def _print(found: _Found, shapes: set[str], *, everything: bool, many: bool) -> list[HpckitError]:
+def _print(
+    found: StatsList, shapes: set[str], *, everything: bool, many: bool
+) -> list[HpckitError]:
     """Print jobs in one of the shapes; return what is wrong with some of them."""
     if len(shapes) > 1:
         raise RequestError("Give one of --json, --jobstats and --grafana.")
     if "json" in shapes:
-        print_json(_document(found, many=many))
+        print_json(found[0].document() if len(found) == 1 and not many else found.document())
     elif "jobstats" in shapes:
         _print_jobstats(found, many=many)
     elif "grafana" in shapes:
         return _print_links(found)
     else:
-        show_page(_pages(found, everything=everything))
+        show_page(found.page(sys.stdout, everything=everything))
     return []
 
 
-def _print_jobstats(found: _Found, *, many: bool) -> None:
+def _print_jobstats(found: StatsList, *, many: bool) -> None:
     records = {row.job.job_id: row.jobstats() for row in found}
     for job_id, record in records.items():
         if record is None:
@@ -145,7 +131,7 @@ def _print_jobstats(found: _Found, *, many: bool) -> None:
     print_json(records if several else next(iter(records.values())))
 
 
-def _print_links(found: _Found) -> list[HpckitError]:
+def _print_links(found: StatsList) -> list[HpckitError]:
     wrong: list[HpckitError] = []
     for row in found:
         try:
@@ -153,30 +139,6 @@ def _print_links(found: _Found) -> list[HpckitError]:
         except RequestError as error:
             wrong.append(error)
     return wrong
-
-
-def _document(found: _Found, *, many: bool) -> dict[str, Any]:
-    documents = [row.document() for row in found]
-    if len(documents) == 1 and not many:
-        return documents[0]
-    return {"jobs": documents, "distribution": distribution([row.job for row in found])}
-
-
-def _pages(found: _Found, *, everything: bool) -> str:
-    style = style_of(sys.stdout)
-    arrays = {(row.run and row.run._folder.whole) or row.job.array_job_id for row in found}
-    if len(found) > 1 and len(arrays) == 1 and None not in arrays:
-        advice = {row.job.job_id: row.advice for row in found}
-        jobs = [row.job for row in found]
-        return distribution_page(jobs, advice, style, all_jobs=everything)
-    pages = [
-        page(
-            Page(job=row.job, advice=row.advice, timelines=row.timelines, everything=everything),
-            style,
-        )
-        for row in found
-    ]
-    return "\n\n".join(pages)
 
 
 def _watch(
@@ -187,7 +149,7 @@ def _watch(
         found, missing = _find(words, runs, samples)
         if missing:
             raise missing[0]
-        show_page(_pages(found, everything=everything), anew=True)
+        show_page(found.page(sys.stdout, everything=everything), anew=True)
         if not any(row.job.running or row.job.state == "PENDING" for row in found):
             return
         time.sleep(_WATCH_S)

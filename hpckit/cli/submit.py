@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from hpckit.api.options import job_spec
-from hpckit.api.prepare import prepare
-from hpckit.cli.announce import say_job, say_which_script
+from hpckit.api.prepare import Submission, preflight, prepare
+from hpckit.cli.announce import say_job, say_which_script, show_script
 from hpckit.cli.arguments import (
     CheckOption,
     DryRunOption,
@@ -19,8 +19,7 @@ from hpckit.cli.arguments import (
 )
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
-from hpckit.cli.output import note, print_json, say, show_text
-from hpckit.submission.model import Submission, preflight
+from hpckit.cli.output import note, say
 
 # Few scripts have options of these names.
 _HPCKITS = frozenset(
@@ -90,10 +89,7 @@ def _say_swallowed(own_words: tuple[str, ...]) -> None:
 
 
 def _preview(submission: Submission, *, json: bool) -> None:
-    script = submission.rendered.text
+    _ = submission.rendered  # what is wrong with it is said first, and alone
     say_job(submission)
     say_which_script(submission)
-    if json:
-        print_json({"run_id": submission.place.run_id, "script": script})
-    else:
-        show_text(script)
+    show_script(submission, json=json)

@@ -1,58 +1,19 @@
 """How a run's status reads: as JSON, as a line, as a page."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
-from hpckit.causes import Cause, Kind, listed, places
-from hpckit.failures import why
-from hpckit.files import DamagedFileError
-from hpckit.launchers import launched_by
-from hpckit.metrics import METRICS, Progress, read_progress
-from hpckit.slurm.states import is_waiting
-from hpckit.submission.states import RunStatus
+from hpckit import Progress, RunStatus
+from hpckit.errors import DamagedRunError
 from hpckit.text import format_seconds
-from hpckit.tracebacks import error_line
 
 # So many files are named that cannot be read, of each run.
 _DAMAGED = 5
 
 
-def status_record(status: RunStatus) -> dict[str, Any]:
-    """Return `status --json` of one run, in the words of the public contract."""
-    return {
-        "job_id": status.run.job_id,
-        "run_id": status.run.run_id,
-        "state": str(status.state),
-        "reason": status.reason,
-        "reason_text": status.reason_text,
-        "nodes": list(status.nodes),
-        "elapsed_s": None if status.elapsed_s is None else round(status.elapsed_s, 1),
-        "restarts": status.restarts,
-        "exit_code": status.exit_code,
-        "run_dir": str(status.run.dir),
-        "executor": status.run.executor,
-        "source": status.source,
-        "expected_start": status.expected_start,
-        "ranks": [
-            {
-                "rank": rank.rank,
-                "host": rank.host,
-                "exit_code": rank.exit_code,
-                "error": rank.error,
-                "device": rank.device,
-                "restart": rank.restart,
-            }
-            for rank in status.ranks
-        ],
-        "damaged": list(status.damaged),
-        "notes": list(status.notes),
-    }
-
-
 def status_document(statuses: list[RunStatus]) -> dict[str, Any]:
     """Return `--json` of one run, or of several under `jobs`."""
-    records = [status_record(status) for status in statuses]
+    records = [status.document() for status in statuses]
     return records[0] if len(records) == 1 else {"jobs": records}
 
 
@@ -71,13 +32,13 @@ def submit_record(status: RunStatus) -> dict[str, Any]:
 def status_line(status: RunStatus) -> str:
     """Return a run's state and what matters in it, on one line."""
     parts = [f"{status.run.job_id} {status.state}"]
-    if status.elapsed_s is not None and not is_waiting(status.state):
+    if status.elapsed_s is not None and not status.waiting:
         parts.append(format_seconds(status.elapsed_s))
     if status.reason_text:
         parts.append(status.reason_text.rstrip("."))
     if status.never_starts:
         parts.append(f"remove it from the queue: hpckit cancel {status.run.job_id}")
-    elif is_waiting(status.state) and status.expected_start:
+    elif status.waiting and status.expected_start:
         parts.append(f"expected start {clock(status.expected_start)}")
     if status.restarts:
         parts.append(f"restarted {status.restarts}x")
@@ -90,9 +51,9 @@ def status_line(status: RunStatus) -> str:
 
 def _progress(status: RunStatus) -> list[str]:
     try:
-        found = read_progress(status.run.dir)
-    except DamagedFileError as error:
-        return [f"damaged: {METRICS}: {error}"]
+        found = status.progress()
+    except DamagedRunError as error:
+        return [f"damaged: {error}"]
     return [progress_text(found, over=status.finished)] if found else []
 
 
@@ -121,13 +82,11 @@ def status_page(status: RunStatus) -> str:
         f"  run      {status.run.run_id}",
         f"  folder   {status.run.dir}",
         f"  shape    {plan['nodes']} node(s) x {plan['tasks_per_node']} rank(s), "
-        f"{plan['total_gpus']} GPU(s), {plan['strategy']}"
-        + launched_by(plan["launcher"], one_machine=status.run.scheduler.one_machine),
+        f"{plan['total_gpus']} GPU(s), {plan['strategy']}" + by(status.launched_by),
     ]
     if status.nodes:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
-    if cause := why(status.run, status.ranks, status.state):
-        lines += _cause_lines(cause)
+    lines += [f"  {word:<8} {text}" for word, text in status.why()]
     lines += [f"  note     {text}" for text in status.notes]
     lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]
     if len(status.damaged) > _DAMAGED:
@@ -137,16 +96,9 @@ def status_page(status: RunStatus) -> str:
     return "\n".join(lines)
 
 
-def _cause_lines(cause: Cause) -> Iterator[str]:
-    if cause.rank is None or cause.kind is not Kind.RANK:
-        yield f"  why      {cause.text}"
-    for rank in (*([cause.rank] if cause.rank else []), *cause.also):
-        error = f": {error_line(rank.error)}" if rank.error else ""
-        yield f"  rank {rank.rank:<3} {rank.host}, exit status {rank.exit_code}{error}"
-    if cause.lost and cause.kind not in (Kind.LOST, Kind.CANCELLED):
-        yield f"  lost     rank(s) {places(cause.lost)} recorded no end"
-    if cause.stopped:
-        yield f"  stopped  rank(s) {listed([str(row.rank) for row in cause.stopped])}, after that"
+def by(launcher: str | None) -> str:
+    """Return ` by NAME` for pages, of who starts the ranks."""
+    return f" by {launcher}" if launcher else ""
 
 
 def clock(moment: float) -> str:

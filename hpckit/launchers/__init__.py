@@ -157,8 +157,8 @@ def recorded_launcher(name: str) -> Launcher | None:
         return None
 
 
-def launched_by(name: str, *, one_machine: bool) -> str:
-    """Return ` by NAME` for pages; nothing where something else stands in for it on one machine."""
+def launched_by(name: str, *, one_machine: bool) -> str | None:
+    """Return the launcher's name for pages; None where another stands in for it on one machine."""
     launcher = recorded_launcher(name)
     stood_in = one_machine and launcher is not None and launcher.stand_in
-    return "" if stood_in else f" by {name}"
+    return None if stood_in else name

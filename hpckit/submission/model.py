@@ -8,6 +8,7 @@ from hpckit.errors import ConfigError, RequestError
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.job.script import ArrayPart, RunPlace, make_script
+from hpckit.launchers import launched_by
 from hpckit.render import Rendered
 from hpckit.schedulers.base import SCHEDULERS
 from hpckit.slurm.client import patience, why_silent
@@ -28,6 +29,11 @@ class Submission:
     unusable: tuple[Unusable, ...] = ()
     site: Found | None = None
     after_dirs: tuple[str, ...] = ()
+
+    @property
+    def launched_by(self) -> str | None:
+        """The launcher's name; None where another stands in for it on one machine."""
+        return launched_by(self.job.launcher.name, one_machine=self.job.scheduler.one_machine)
 
     @cached_property
     def rendered(self) -> Rendered:

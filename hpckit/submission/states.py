@@ -3,7 +3,11 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from hpckit.failures import cause_rows
+from hpckit.launchers import launched_by
+from hpckit.metrics import Progress, progress_of
 from hpckit.ranks import RankRecord, first_failure, never_met, read_ranks
 from hpckit.runs import Run
 from hpckit.schedulers.base import Answers, Scheduler
@@ -18,6 +22,8 @@ from hpckit.submission.verdict import (
     of_attempt,
     restarts_of,
 )
+
+_SAID_OF_RANKS = ("rank", "host", "exit_code", "error", "device", "restart")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,9 +61,14 @@ class RunStatus:
         return is_finished(self.state)
 
     @property
+    def waiting(self) -> bool:
+        """Whether the job is in the queue, or going back to it, and holds no node."""
+        return is_waiting(self.state)
+
+    @property
     def never_starts(self) -> bool:
         """Whether it waits for what cannot come any more."""
-        return is_waiting(self.state) and code_of(self.reason) == NEVER
+        return self.waiting and code_of(self.reason) == NEVER
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -70,6 +81,50 @@ class RunStatus:
     def good(self) -> bool:
         """Whether it ended well."""
         return self.state is JobState.COMPLETED
+
+    @property
+    def launched_by(self) -> str | None:
+        """The launcher's name; None where another stands in for it on one machine."""
+        name = self.run.record["plan"]["launcher"]
+        return launched_by(name, one_machine=self.run.scheduler.one_machine)
+
+    def why(self) -> list[tuple[str, str]]:
+        """Return what ended it: rows such as `why`, `rank 1`, `stopped`, each with a text.
+
+        Empty while it lasts, and when it ended well. `Run.errors` has the traceback.
+        """
+        return cause_rows(self.run, self.ranks, self.state)
+
+    def progress(self) -> Progress | None:
+        """Return how far the script is by what it logged last; None: it has logged nothing.
+
+        Raises:
+            DamagedRunError: what it logs to cannot be read.
+        """
+        return progress_of(self.run.dir)
+
+    def document(self) -> dict[str, Any]:
+        """Return what `hpckit status --json` prints of it."""
+        return {
+            "job_id": self.run.job_id,
+            "run_id": self.run.run_id,
+            "state": str(self.state),
+            "reason": self.reason,
+            "reason_text": self.reason_text,
+            "nodes": list(self.nodes),
+            "elapsed_s": None if self.elapsed_s is None else round(self.elapsed_s, 1),
+            "restarts": self.restarts,
+            "exit_code": self.exit_code,
+            "run_dir": str(self.run.dir),
+            "executor": self.run.executor,
+            "source": self.source,
+            "expected_start": self.expected_start,
+            "ranks": [
+                {name: getattr(rank, name) for name in _SAID_OF_RANKS} for rank in self.ranks
+            ],
+            "damaged": list(self.damaged),
+            "notes": list(self.notes),
+        }
 
 
 def by_scheduler(runs: Sequence[Run]) -> dict[Scheduler, list[Run]]:

@@ -12,6 +12,7 @@ from hpckit.errors import (
     SubmissionError,
     UnknownOutcomeError,
 )
+from hpckit.interrupts import Interrupts, interrupts
 from hpckit.job import Job
 from hpckit.job.script import signal_delay_s, submitit_folder
 from hpckit.logs import JOB_LOG
@@ -23,7 +24,6 @@ from hpckit.schedulers.slurm.sbatch import told_if_slow
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
 from hpckit.submission.in_job import Payload
-from hpckit.submission.interrupts import Interrupts, interrupts
 from hpckit.submission.model import Submission, in_parts
 from hpckit.submission.record import task_records
 

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -207,6 +208,25 @@ def test_runs_show_as_tables_that_are_no_html_of_others(here: Path) -> None:
         assert "local-1" in shown
     assert "\x1b" not in repr(run)
     assert repr(run).startswith("Run('local-1', ")
+
+
+def test_a_part_of_a_run_list_is_a_run_list(here: Path) -> None:
+    for number in range(3):
+        make_run(here / "runs", f"a-{number}", job_id=f"local-{number}", executor="local")
+    found = hpckit.runs()
+    assert type(found[:2]) is RunList
+    assert found[:2]._repr_html_().count("<td>local-") == 2
+    assert isinstance(found[0], Run)
+
+
+def test_the_command_line_may_import_the_api_and_what_is_pure_text_alone() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    [mine] = [row for row in contracts["contracts"] if row.get("source_modules") == ["hpckit.cli"]]
+    rooms = {path.stem for path in (ROOT / "hpckit").iterdir() if path.name[0] not in "_."}
+    allowed = rooms - {name.removeprefix("hpckit.") for name in mine["forbidden_modules"]}
+    torch_side = {"parallel", "inference"}  # contracts of their own
+    plain = {"errors", "interrupts", "text", "version", "py"}
+    assert allowed == {"api", "cli"} | torch_side | plain
 
 
 @pytest.mark.parametrize("name", raisers.ENDS)

@@ -99,6 +99,9 @@ def test_resubmit_knows_what_was_asked(old: Path, cli, run: str) -> None:
     script = said(f"{run}.resubmit.txt", old).splitlines()
     (shape,) = [line for line in script if " rank(s), " in line]
     assert shape in found.out.splitlines()
+    printed = json.loads(cli("resubmit", RUNS[run], "--dry-run", "--json").out)
+    assert {*printed} == {"run_id", "script"}
+    assert shape in printed["script"].splitlines()
 
 
 @pytest.mark.parametrize("run", RUNS)

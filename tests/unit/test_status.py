@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from hpckit.cli.follow import LiveView, NeverStarting
-from hpckit.cli.view import status_line, status_page, status_record
+from hpckit.cli.view import status_line, status_page
 from hpckit.errors import OutsideError
 from hpckit.ranks import write_rank
 from hpckit.runs import Run
@@ -449,7 +449,7 @@ def test_status_json_has_the_words_of_the_contract(fake_slurm: Path, tmp_path: P
     run = make_run(tmp_path)
     end_ranks(run, 0, 3, None, None)
     answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING"))
-    record = status_record(one(run))
+    record = one(run).document()
     wanted = {"job_id", "state", "reason", "nodes", "elapsed_s", "restarts", "exit_code", "run_dir"}
     assert wanted | {"ranks"} <= set(record)
     assert [row["exit_code"] for row in record["ranks"]] == [0, 3, None, None]
