@@ -4,7 +4,8 @@
 refuses the impossible, each refusal with its off switch; `script` makes the job script of it.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,8 @@ class Job:
         command: argv that runs the program by hand with its arguments.
         options: values that needed no arithmetic, by field of `JobSpec`: as asked, else the site's.
         sbatch: other options of sbatch, `KEY` or `KEY=VALUE`.
-        tasks: one argument tuple per array task; a single empty one when there is no array.
+        own_args: how many words at the end of `command` the user gave, as they were given.
+        tasks: what follows `command` in each array task; a single empty one without an array.
         device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
     """
 
@@ -39,6 +41,7 @@ class Job:
     environment: Environment
     program: Program
     command: tuple[str, ...]
+    own_args: int
     tasks: tuple[tuple[str, ...], ...]
     task_settings: tuple[dict[str, Scalar], ...]
     settings: dict[str, Scalar]
@@ -64,6 +67,12 @@ class Job:
         """Return what came of a field of `JobSpec`."""
         return self.options[name] if name in self.options else getattr(self, name)
 
+    def task_command(self, index: int) -> tuple[str, ...]:
+        """Return a task's argv: its values at the end, or in the place of `{NAME}`."""
+        split = len(self.command) - self.own_args
+        own = filled(self.command[split:], self.task_settings[index])
+        return (*self.command[:split], *own, *self.tasks[index])
+
     @property
     def executor(self) -> str:
         """The scheduler's name, as records have it."""
@@ -78,3 +87,17 @@ class Job:
     def total_gpus(self) -> int:
         """GPUs in all nodes together."""
         return self.nodes * self.gpus_per_node
+
+
+def placed(args: Iterable[str], names: Iterable[str]) -> frozenset[str]:
+    """Return the names that stand in arguments as `{NAME}`."""
+    return frozenset(name for name in names if any(f"{{{name}}}" in arg for arg in args))
+
+
+def filled(args: Iterable[str], values: Mapping[str, Scalar]) -> tuple[str, ...]:
+    """Return arguments with values in the place of `{NAME}`; other braces stay."""
+    names = "|".join(re.escape(name) for name in values)
+    if not names:
+        return tuple(args)
+    # At once: what one value holds is not a place for another.
+    return tuple(re.sub(rf"{{({names})}}", lambda hit: str(values[hit[1]]), arg) for arg in args)

@@ -7,7 +7,7 @@ from typing import Any
 from hpckit.documents import Scalar, nearest
 from hpckit.environments import Environment
 from hpckit.errors import PlanError, RequestError
-from hpckit.job import Job
+from hpckit.job import Job, placed
 from hpckit.job.checks import check_job, off_switch
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
@@ -65,7 +65,8 @@ def resolve(
             *program.command(environment, python),
             *_arguments(spec, workload, settings),
         ),
-        tasks=tuple(_task_arguments(values, workload) for values in task_settings),
+        own_args=len(spec.args),
+        tasks=tuple(_task_arguments(values, workload, spec.args) for values in task_settings),
         task_settings=task_settings,
         settings=settings,
         is_array=bool(spec.array),
@@ -186,11 +187,15 @@ def _option_name(key: str) -> str:
     return key
 
 
-def _task_arguments(values: dict[str, Scalar], workload: Workload | None) -> tuple[str, ...]:
+def _task_arguments(
+    values: dict[str, Scalar], workload: Workload | None, own: tuple[str, ...]
+) -> tuple[str, ...]:
     # argparse and its kin let the last one win, so a task's value follows the common arguments.
     if workload:
         return workload.arguments(values)
-    return tuple(part for key, value in values.items() for part in (f"--{key}", str(value)))
+    there = placed(own, values)
+    rest = ((key, value) for key, value in values.items() if key not in there)
+    return tuple(part for key, value in rest for part in (f"--{key}", str(value)))
 
 
 def _cpus_per_task(

@@ -188,7 +188,7 @@ def _task(submission: Submission, index: int) -> Task:
     run_id = f"{place.run_id}_{index}" if job.is_array else place.run_id
     site = job.site
     python = job.environment.command(own_python()[0])
-    command = (*job.command, *job.tasks[index])
+    command = job.task_command(index)
     return Task(
         run_dir=str(place.dir.parent / run_id),
         run_id=run_id,

@@ -130,6 +130,20 @@ def test_an_array_over_a_users_script_passes_options() -> None:
     assert made.tasks == (("--size", "a b", "--x.y", "1"), ("--size", "c", "--x.y", "1"))
 
 
+def test_an_arrays_values_stand_where_the_users_arguments_name_them() -> None:
+    own = ("-var", "T", "{T}", "-log", "log.{T}.{x.y}", "{other}", "{}", '{"T": 1}')
+    made = job(array=("T=1.5,{x.y}", "x.y=a b", "seed=3"), args=own)
+    assert [made.task_command(index)[2:] for index in (0, 1)] == [
+        ("-var", "T", "1.5", "-log", "log.1.5.a b", "{other}", "{}", '{"T": 1}', "--seed", "3"),
+        ("-var", "T", "{x.y}", "-log", "log.{x.y}.a b", "{other}", "{}", '{"T": 1}', "--seed", "3"),
+    ]
+    assert made.command[2:] == own  # as it was asked
+    assert job(args=("{lr}",)).task_command(0)[2:] == ("{lr}",)
+    # A workload's parameters are its options, wherever else their values stand.
+    workload = job("work", workload=WORK, array=("lr=0.2",), args=("--log", "log.{lr}"))
+    assert workload.task_command(0)[3:] == ("0.1", "--log", "log.0.2", "--lr", "0.2")
+
+
 def test_a_plan_without_an_array_has_one_empty_task() -> None:
     assert job().tasks == ((),)
     assert not job().is_array
