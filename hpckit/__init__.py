@@ -18,8 +18,23 @@ if TYPE_CHECKING:
     from hpckit.api.cancel import cancel
     from hpckit.api.lookup import find, runs
     from hpckit.api.run import Run, RunList, wait
+    from hpckit.api.search import (
+        Collection,
+        Linted,
+        Site,
+        Template,
+        Workload,
+        lint,
+        site,
+        sites,
+        template,
+        template_variables,
+        templates,
+        workload,
+        workloads,
+    )
     from hpckit.api.stats import JobStats, StatsList, explain_advice, stats, stats_schema
-    from hpckit.api.submit import submit
+    from hpckit.api.submit import check, script, submit
     from hpckit.errors import (
         CommandError,
         ConfigError,
@@ -43,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Call",
     "Calls",
+    "Collection",
     "CommandError",
     "ConfigError",
     "DamagedRunError",
@@ -50,6 +66,7 @@ __all__ = [
     "JobError",
     "JobState",
     "JobStats",
+    "Linted",
     "NotFoundError",
     "OutsideError",
     "PlanError",
@@ -58,23 +75,36 @@ __all__ = [
     "Run",
     "RunList",
     "RunStatus",
+    "Site",
     "StatsList",
     "StillRunningError",
     "StoppedError",
     "SubmissionError",
+    "Template",
     "TemplateError",
     "UnknownOutcomeError",
+    "Workload",
     "__version__",
     "call",
     "cancel",
+    "check",
     "explain_advice",
     "find",
+    "lint",
     "map",
     "runs",
+    "script",
+    "site",
+    "sites",
     "stats",
     "stats_schema",
     "submit",
+    "template",
+    "template_variables",
+    "templates",
     "wait",
+    "workload",
+    "workloads",
 ]
 
 if not TYPE_CHECKING:
@@ -84,7 +114,12 @@ if not TYPE_CHECKING:
         "hpckit.api.cancel": ("cancel",),
         "hpckit.api.run": ("Run", "RunList", "wait"),
         "hpckit.api.stats": ("JobStats", "StatsList", "explain_advice", "stats", "stats_schema"),
-        "hpckit.api.submit": ("submit",),
+        "hpckit.api.search": (
+            *("Collection", "Linted", "Site", "Template", "Workload"),
+            *("lint", "site", "sites", "workload", "workloads"),
+            *("template", "template_variables", "templates"),
+        ),
+        "hpckit.api.submit": ("check", "script", "submit"),
         "hpckit.metrics": ("Progress",),
         "hpckit.slurm.states": ("JobState",),
         "hpckit.submission.states": ("RunStatus",),

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,12 @@ class Site:
     grafana: str | None = None
     prometheus: str | None = None  # site files may say it; no command uses it
     advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
+    found: Found | None = None
+
+    @property
+    def path(self) -> Path:
+        """Its file; the working directory for one that was made of values."""
+        return self.found.path if self.found else Path()
 
     @property
     def partition(self) -> str | None:
@@ -125,7 +131,7 @@ def load_site(name: str, collections: tuple[Collection, ...]) -> Site:
         raise RequestError(
             f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
         )
-    return read_site(known[name].path, collections)
+    return replace(read_site(known[name].path, collections), found=known[name])
 
 
 def detect_site(

@@ -111,6 +111,11 @@ class Workload:
         """What a job of it runs: the path of a file, or the name of a program."""
         return str(self.script) if self.script else self.program or ""
 
+    @property
+    def multi_node(self) -> bool:
+        """Whether its ranks may be on several nodes."""
+        return STRATEGIES[self.strategy].multi_node
+
     def parse_settings(self, settings: Iterable[str]) -> dict[str, Scalar]:
         """Turn `key=value` texts into typed values; `-` and `_` are the same in keys.
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from hpckit.api import log
 from hpckit.api.options import Options, job_spec
 from hpckit.api.prepare import prepare
-from hpckit.api.run import Run, RunList, log, status_of
+from hpckit.api.run import Run, RunList, status_of
 from hpckit.api.submit import send
 from hpckit.errors import DamagedRunError, JobError, OutsideError, RequestError, StillRunningError
 from hpckit.failures import error_report

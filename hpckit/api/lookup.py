@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hpckit import collections as places
-from hpckit.api.run import Run, RunList, handle, log
+from hpckit.api import log
+from hpckit.api.run import Run, RunList, handle
+from hpckit.collections import search_path
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
 from hpckit.find import any_handed_over, find_believed, find_runs, newest_runs, refuse_doubtful
 from hpckit.paths import is_there
@@ -101,7 +102,7 @@ def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
     """Return the folder of runs for what looks at runs; reads a site only when it must."""
     if option is not None or os.environ.get("HPCKIT_RUNS"):
         return runs_root(option, None, os.environ)
-    return runs_root(None, find_site(site_name, places.search_path()).runs, os.environ)
+    return runs_root(None, find_site(site_name, search_path()).runs, os.environ)
 
 
 def believed(word: str, root: Path) -> Run:

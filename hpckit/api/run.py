@@ -33,16 +33,6 @@ _ESTIMATE_S = 3.0  # what an estimate is worth waiting for
 _HEADS = ("job", "name", "state", "nodes", "GPUs", "elapsed", "folder")
 
 
-def log(text: str) -> None:
-    """Tell the logger `hpckit` what nobody asked for; silent unless the program listens."""
-    import logging  # noqa: PLC0415  # seldom
-
-    logger = logging.getLogger("hpckit")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-    logger.info(text)
-
-
 class Run:
     """One job that hpckit submitted, or one task of an array.
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from hpckit.api import log
 from hpckit.api.lookup import settled_folder
-from hpckit.api.run import Run, handle, log
+from hpckit.api.run import Run, handle
 from hpckit.errors import HpckitError, JobError, RequestError
 from hpckit.paths import typed_path
 from hpckit.report.array_page import distribution, distribution_page

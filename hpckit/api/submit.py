@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Unpack, overload
 
+from hpckit.api import log
 from hpckit.api.lookup import settle_cut_short
-from hpckit.api.options import Options, job_spec, spec_values
-from hpckit.api.prepare import prepare
+from hpckit.api.options import JobSpec, Options, job_spec, spec_values
+from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.resubmit import asked_again
-from hpckit.api.run import Run, RunList, handle, log
+from hpckit.api.run import Run, RunList, handle
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
-from hpckit.submission.model import Submission
 
 
 @overload
@@ -64,15 +64,47 @@ def submit(
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
     """
-    if array is not None and not array:
-        raise RequestError("array={} has no values: leave it out for a single job.")
-    asked = dict(options) | ({"array": array} if array else {})
-    spec = job_spec(target, asked, program=program, module=module)
-    submission = prepare(spec, _folder(runs), tell=log)
-    sent = send(submission)
+    sent = send(prepare(_spec(target, program, module, array, options), _folder(runs), tell=log))
     if wait:
         sent.wait()
     return sent if array else sent[0]
+
+
+def script(
+    target: str,
+    program: str | os.PathLike[str] | None = None,
+    *,
+    module: str | None = None,
+    array: Mapping[str, Sequence[object]] | None = None,
+    runs: Path | str | None = None,
+    **options: Unpack[Options],
+) -> str:
+    """Return the job script that `submit` would submit with the same words; it needs no Slurm.
+
+    Raises:
+        RequestError: the request is wrong.
+    """
+    spec = _spec(target, program, module, array, options)
+    return prepare(spec, _folder(runs), preview=True, tell=log).rendered.text
+
+
+def check(
+    target: str,
+    program: str | os.PathLike[str] | None = None,
+    *,
+    module: str | None = None,
+    array: Mapping[str, Sequence[object]] | None = None,
+    runs: Path | str | None = None,
+    **options: Unpack[Options],
+) -> str:
+    """Ask Slurm whether and when a job of the same words would start; return what it says.
+
+    Raises:
+        RequestError: the request is wrong, or there is nobody to ask. OutsideError: Slurm would
+            refuse it, or does not answer.
+    """
+    spec = _spec(target, program, module, array, options)
+    return preflight(prepare(spec, _folder(runs), tell=log))
 
 
 def send(
@@ -121,6 +153,19 @@ def resubmit(
         log(f"resubmitting {old.run_id}: {line}")
     found = send(again.submission)[0]
     return found.wait() if wait else found
+
+
+def _spec(
+    target: str,
+    program: str | os.PathLike[str] | None,
+    module: str | None,
+    array: Mapping[str, Sequence[object]] | None,
+    options: Options,
+) -> JobSpec:
+    if array is not None and not array:
+        raise RequestError("array={} has no values: leave it out for a single job.")
+    asked = dict(options) | ({"array": array} if array else {})
+    return job_spec(target, asked, program=program, module=module)
 
 
 def _folder(runs: Path | str | None) -> Path | None:

@@ -1,8 +1,7 @@
 """What a submission comes to, said on stderr before or after it is sent."""
 
 from hpckit.api.prepare import Submission, chosen_otherwise
-from hpckit.cli.output import note, print_json, show_text
-from hpckit.cli.view import by
+from hpckit.cli.output import by, note, print_json, show_text
 from hpckit.text import format_minutes
 
 

@@ -136,6 +136,11 @@ def redraw(lines: Sequence[str], width: int, *, drawn: int) -> None:
     _obeyed(sys.stderr, up + text)
 
 
+def by(launcher: str | None) -> str:
+    """Return ` by NAME` for pages, of who starts the ranks."""
+    return f" by {launcher}" if launcher else ""
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return aligned columns; absent values show as `-`.
 

@@ -4,13 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, look_around
+from hpckit.api import search
+from hpckit.api.options import OPTIONS
+from hpckit.api.search import Site
+from hpckit.cli.arguments import JsonOption, say_note
 from hpckit.cli.init import TimeoutOption, detected_record, say_unknown
 from hpckit.cli.init import detect as detect_cluster
 from hpckit.cli.output import print_json, say, table
 from hpckit.detect.page import site_page
-from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
-from hpckit.spec import OPTIONS
 from hpckit.text import format_minutes
 
 commands = typer.Typer(help="Clusters, as data.", no_args_is_help=True)
@@ -24,32 +25,31 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_all(json: JsonOption = False) -> None:
     """List the known sites; `*` marks the one detected here."""
-    collections = look_around().collections
-    here = detect_site(collections)
-    found = list_sites(collections)
+    every, here = search.sites_and_here(say_note)
+    found = [(row, row.found) for row in every if row.found]
     if json:
         print_json(
             [
                 {
-                    "name": name,
-                    "here": name == here,
-                    "description": read_site(place.path, collections).description,
+                    "name": row.name,
+                    "here": row.name == here,
+                    "description": row.description,
                     "collection": place.collection.name,
-                    "shadows": [row.name for row in place.shadows],
+                    "shadows": [below.name for below in place.shadows],
                     "path": str(place.path),
                 }
-                for name, place in found.items()
+                for row, place in found
             ]
         )
         return
     rows = [
         (
-            f"{name} *" if name == here else name,
+            f"{row.name} *" if row.name == here else row.name,
             place.collection.label(),
-            ", ".join(row.label() for row in place.shadows),
-            read_site(place.path, collections).description,
+            ", ".join(below.label() for below in place.shadows),
+            row.description,
         )
-        for name, place in found.items()
+        for row, place in found
     ]
     say(table(("SITE", "FROM", "SHADOWS", "DESCRIPTION"), rows))
 
@@ -60,12 +60,11 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a site: limits, GPU types, environments."""
-    collections = look_around().collections
-    site = load_site(name or detect_site(collections), collections)
+    site = search.site(name, tell=say_note)
     if json:
         print_json(_record(site))
     else:
-        say(_page(site, str(list_sites(collections)[site.name].path)))
+        say(_page(site))
 
 
 @commands.command()
@@ -104,8 +103,8 @@ def _shown(name: str, value: Any) -> str:  # noqa: ANN401
     return ", ".join(value) if isinstance(value, tuple) else OPTIONS[name].written(value)
 
 
-def _page(site: Site, path: str) -> str:
-    lines = [f"{site.name}: {site.description}", f"  file          {path}"]
+def _page(site: Site) -> str:
+    lines = [f"{site.name}: {site.description}", f"  file          {site.path}"]
     facts = {
         "contact": site.contact,
         "url": site.url,

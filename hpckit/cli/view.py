@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from hpckit import Progress, RunStatus
+from hpckit.cli.output import by
 from hpckit.errors import DamagedRunError
 from hpckit.text import format_seconds
 
@@ -94,11 +95,6 @@ def status_page(status: RunStatus) -> str:
     if status.finished and not status.good:
         lines.append(f"  see      hpckit logs {status.run.job_id} --errors")
     return "\n".join(lines)
-
-
-def by(launcher: str | None) -> str:
-    """Return ` by NAME` for pages, of who starts the ranks."""
-    return f" by {launcher}" if launcher else ""
 
 
 def clock(moment: float) -> str:

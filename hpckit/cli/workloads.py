@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, look_around
+from hpckit.api import search
+from hpckit.api.search import Parameter, Workload
+from hpckit.cli.arguments import JsonOption, say_note
 from hpckit.cli.output import print_json, say, table
-from hpckit.strategies import STRATEGIES
-from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
 
 commands = typer.Typer(help="Programs hpckit can submit.", no_args_is_help=True)
 
@@ -20,32 +20,31 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_all(json: JsonOption = False) -> None:
     """List the workloads, where each comes from and what it shadows."""
-    found = list_workloads(look_around().collections)
-    loaded = {name: read_workload(place) for name, place in found.items()}
+    found = [(row, row.found) for row in search.workloads(tell=say_note) if row.found]
     if json:
         print_json(
             [
                 {
-                    "name": name,
-                    "strategy": loaded[name].strategy,
-                    "description": loaded[name].description,
+                    "name": row.name,
+                    "strategy": row.strategy,
+                    "description": row.description,
                     "collection": place.collection.name,
-                    "shadows": [row.name for row in place.shadows],
+                    "shadows": [below.name for below in place.shadows],
                     "path": str(place.path.parent),
                 }
-                for name, place in found.items()
+                for row, place in found
             ]
         )
         return
     rows = [
         (
-            name,
-            loaded[name].strategy,
+            row.name,
+            row.strategy,
             place.collection.label(),
-            ", ".join(row.label() for row in place.shadows),
-            loaded[name].description,
+            ", ".join(below.label() for below in place.shadows),
+            row.description,
         )
-        for name, place in found.items()
+        for row, place in found
     ]
     say(table(("WORKLOAD", "STRATEGY", "FROM", "SHADOWS", "DESCRIPTION"), rows))
 
@@ -56,7 +55,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a workload: its script and parameters, with types, defaults and help."""
-    workload = load_workload(name, look_around().collections)
+    workload = search.workload(name, tell=say_note)
     if json:
         print_json(_record(workload))
     else:
@@ -95,7 +94,7 @@ def _page(workload: Workload) -> str:
 
 def _line(workload: Workload) -> str:
     """Return a line that submits it, in a shape that its strategy takes."""
-    nodes = " --nodes 2" if STRATEGIES[workload.strategy].multi_node else ""
+    nodes = " --nodes 2" if workload.multi_node else ""
     setting = " --set KEY=VALUE" if workload.parameters else ""
     return f"hpckit submit {workload.name}{nodes} --gpus 4{setting}"
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit import collections as places
-from hpckit.collections import Collection, Found, find_all
+from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, RequestError
 from hpckit.sites import AdviceOverride, Site, detect_site, list_sites, load_site, read_site
@@ -89,7 +88,7 @@ def rules_for(site_name: str | None) -> tuple[Rule, ...]:
     Raises:
         ConfigError: a rule, or what the site says of one, is wrong.
     """
-    return _rules(places.search_path(), site_name)
+    return _rules(search_path(), site_name)
 
 
 def site_called(name: str | None) -> Site | None:
@@ -98,7 +97,7 @@ def site_called(name: str | None) -> Site | None:
     Raises:
         ConfigError: its file is wrong.
     """
-    return _site(places.search_path(), name)
+    return _site(search_path(), name)
 
 
 def forget_rules() -> None:

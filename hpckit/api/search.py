@@ -1,0 +1,223 @@
+"""What the search path holds: sites, workloads and templates; what is wrong with them.
+
+Collections that should be on it and cannot be used are left out, and `tell` hears why.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpckit.api import log
+from hpckit.collections import Collection, Found, content_hash, survey
+from hpckit.errors import RequestError, TemplateError
+from hpckit.files import DamagedFileError, read_text, reason
+from hpckit.render import find_template, list_templates, read_template
+from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
+from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
+
+if TYPE_CHECKING:
+    from hpckit.lint import Finding
+
+__all__ = [
+    "Collection", "Linted", "Parameter", "Site", "Template", "Workload", "lint", "site", "sites",
+    "sites_and_here", "template", "template_variables", "templates", "workload", "workloads",
+]  # fmt: skip
+
+Tell = Callable[[str], None]
+
+
+def searched(tell: Tell = log) -> tuple[Collection, ...]:
+    """Return the collections that can be used, in the order they are searched.
+
+    Raises:
+        ConfigError: a folder of `$HPCKIT_COLLECTIONS` or a manifest is wrong.
+    """
+    around = survey()
+    for row in around.unusable:
+        tell(row.left_out())
+    return around.collections
+
+
+def sites(*, tell: Tell = log) -> list[Site]:
+    """Return the sites, by name; `site()` is the one here.
+
+    Raises:
+        ConfigError: a site's file is wrong.
+    """
+    return sites_and_here(tell)[0]
+
+
+def sites_and_here(tell: Tell) -> tuple[list[Site], str]:
+    """Return the sites, and the name of the one that is detected here."""
+    collections = searched(tell)
+    here = detect_site(collections)
+    found = list_sites(collections).values()
+    return [replace(read_site(row.path, collections), found=row) for row in found], here
+
+
+def site(name: str | None = None, *, tell: Tell = log) -> Site:
+    """Return a site: its limits, GPU types, environments, defaults; None: the one detected here.
+
+    Raises:
+        RequestError: there is no such site. ConfigError: its file is wrong.
+    """
+    collections = searched(tell)
+    return load_site(name or detect_site(collections), collections)
+
+
+def workloads(*, tell: Tell = log) -> list[Workload]:
+    """Return the workloads, by name.
+
+    Raises:
+        ConfigError: a workload's file is wrong.
+    """
+    return [read_workload(found) for found in list_workloads(searched(tell)).values()]
+
+
+def workload(name: str, *, tell: Tell = log) -> Workload:
+    """Return a workload: its program, its parameters with types, defaults and help.
+
+    Raises:
+        RequestError: there is no such workload. ConfigError: its file is wrong.
+    """
+    return load_workload(name, searched(tell))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Template(Found):
+    """A template, where it comes from, and the collections whose same-named one it shadows."""
+
+    def text(self) -> str:
+        """Return its source.
+
+        Raises:
+            TemplateError: it cannot be read, or an expression in it stands inside quotes.
+        """
+        return read_template(self)
+
+    def hash(self) -> str:
+        """Return the hash of its bytes, as `run.json` has it."""
+        return content_hash(self.path)
+
+    def diff(self) -> str:
+        """Return how it differs from the one it shadows; "" if they are the same.
+
+        Raises:
+            RequestError: it shadows none. TemplateError: one of the two cannot be read.
+        """
+        if not self.shadows:
+            raise RequestError(
+                f"{self.name} of {self.collection.label()} does not shadow another template."
+            )
+        below = self.shadows[0].path / "templates" / self.name
+        old, new = _lines(below), _lines(self.path)
+        return "".join(difflib.unified_diff(old, new, fromfile=str(below), tofile=str(self.path)))
+
+
+def _template(found: Found) -> Template:
+    return Template(
+        name=found.name, path=found.path, collection=found.collection, shadows=found.shadows
+    )
+
+
+def templates(*, tell: Tell = log) -> list[Template]:
+    """Return the templates, by name."""
+    return [_template(found) for found in list_templates(searched(tell)).values()]
+
+
+def template(name: str, *, tell: Tell = log) -> Template:
+    """Return a template by its name, or the short one of `template=` in `hpckit.submit`.
+
+    Raises:
+        TemplateError: there is none.
+    """
+    return _template(find_template(name, searched(tell)))
+
+
+def template_variables() -> dict[str, str]:
+    """Return the variables that a script template may use, and what they mean."""
+    from hpckit.job.script import VARIABLES  # noqa: PLC0415  # most lists need none of it
+
+    return dict(VARIABLES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Linted:
+    """What lint found in one thing.
+
+    Attributes:
+        subject: a template with its collection, `advice`, or `collections`.
+        tried: how much of it: `12 plans`, `29 rules`.
+        findings: what is wrong, a line each, most with the file and its line.
+    """
+
+    subject: str
+    tried: str
+    findings: tuple[str, ...] = ()
+
+
+def lint(*names: str) -> Iterator[Linted]:
+    """Yield what is wrong with templates: each is rendered for a matrix of plans and parsed.
+
+    Without names: with every script template on the search path, and all else that collections
+    hold: manifests, other templates, sites, workloads, rules of advice, and who can write them.
+
+    Raises:
+        TemplateError: there is no such template.
+    """
+    from hpckit.lint import lint_collection, lint_template  # noqa: PLC0415  # half of hpckit
+
+    # A manifest at fault is one more finding, and no reason to stop.
+    collections = survey(broken=[]).collections
+    found: list[Finding] = []
+    if not names:
+        for collection in collections:
+            found += lint_collection(collection, collections)
+        yield Linted(
+            subject="collections",
+            tried=f"{len(collections)} collections",
+            findings=_new(found, ()),
+        )
+    known = [name for name in list_templates(collections) if name.startswith("slurm/")]
+    for name in names or known:
+        place = find_template(name, collections)
+        count, findings = lint_template(place.name, collections)
+        yield Linted(
+            subject=f"{place.name} ({place.collection.label()})",
+            tried=f"{count} plans",
+            findings=_new(findings, found),
+        )
+    if not names:
+        yield _advice(collections, [row.message for row in found])
+
+
+def _advice(collections: tuple[Collection, ...], known: Sequence[str]) -> Linted:
+    from hpckit.stats.advice.loading import check_rules, list_rules  # noqa: PLC0415  # likewise
+
+    problems = check_rules(collections)
+    return Linted(
+        subject="advice",
+        tried=f"{len(list_rules(collections))} rules",
+        findings=tuple(text for text in problems if not any(fault in text for fault in known)),
+    )
+
+
+def _new(findings: "Sequence[Finding]", before: "Sequence[Finding]") -> tuple[str, ...]:
+    """Return findings, each place once: what was found by reading shows again in each plan."""
+    places = {(row.path, row.line) for row in before} | {(row.path, row.message) for row in before}
+    files = {row.path for row in before}
+    return tuple(
+        str(row)
+        for row in findings
+        if not places & {(row.path, row.line), (row.path, row.message)}
+        and not (row.line == 0 and row.path in files)
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_text(path).splitlines(keepends=True)
+    except (OSError, DamagedFileError) as error:
+        raise TemplateError(f"cannot be read: {reason(error)}.", at=path) from error
