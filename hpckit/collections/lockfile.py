@@ -46,7 +46,7 @@ class Entry:
     hash: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
 
-    def place(self) -> Source:
+    def parsed_source(self) -> Source:
         """Return the source as a value."""
         return parse_source(self.source)
 
@@ -124,7 +124,7 @@ def _check(entry: Entry) -> None:
     for commit in (entry.commit, entry.previous):
         if commit is not None and not _COMMIT.fullmatch(commit):
             raise ValueError(f"{commit!r} is not a commit.")
-    if entry.place().is_git != (entry.commit is not None):
+    if entry.parsed_source().is_git != (entry.commit is not None):
         raise ValueError(f"{entry.name!r} is not pinned to a commit.")
     if entry.rev is not None and check_rev(entry.rev) != entry.commit and is_commit(entry.rev):
         raise ValueError(f"{entry.name!r} is pinned to a commit that is not {entry.rev!r}.")

@@ -153,7 +153,7 @@ def newest(entry: Entry, rev: str | None) -> Entry:
         RequestError: a revision of a folder was asked for, or there is none of that name.
         OutsideError: it cannot be fetched.
     """
-    source = entry.place()
+    source = entry.parsed_source()
     if rev is not None and not source.is_git:
         raise RequestError(
             f"{entry.name} is a folder used in place. It has no revisions, so --to does not apply."
@@ -191,7 +191,7 @@ def sync(entry: Entry) -> bool:
     """
     if entry.commit is None or folder_of(entry):
         return False
-    source = entry.place()
+    source = entry.parsed_source()
     folder = git.make_checkout(source, entry.commit, cache_folder())
     content = hash_of(file_hashes(folder, walk(folder)))
     if content != entry.hash:
@@ -255,7 +255,7 @@ def difference(entry: Entry, old: str, new: str) -> str:
     Raises:
         OutsideError: the clone is not here.
     """
-    source = entry.place()
+    source = entry.parsed_source()
     if not repository(source, cache_folder()).is_dir():
         raise OutsideError(
             f"{entry.source} is not on this machine. Fetch it: hpckit collections sync"

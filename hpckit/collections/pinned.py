@@ -47,7 +47,7 @@ def locate(entry: Entry, lock: Path, origin: str) -> Collection | Unusable:
 
 def _collection(entry: Entry, folder: Path, lock: Path, origin: str) -> Collection:
     rows = walk(folder)
-    refuse_faults(entry.place(), folder, rows, owner=entry.owner)
+    refuse_faults(entry.parsed_source(), folder, rows, owner=entry.owner)
     content = hash_of(remembered_hashes(folder, rows, cache_folder()))
     if entry.commit and content != entry.hash:
         raise ConfigError(
@@ -71,7 +71,7 @@ def folder_of(entry: Entry) -> Path | None:
     Raises:
         ConfigError: it is in a cache that others can write.
     """
-    place = entry.place()
+    place = entry.parsed_source()
     folder = Path(place.location)
     if entry.commit:
         folder = checkout_folder(place, entry.commit, cache_folder())

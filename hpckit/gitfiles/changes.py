@@ -14,8 +14,8 @@ from hpckit.gitfiles.index import (
     LINK,
     MAX_FILES,
     SUBMODULE,
-    Entry,
     Index,
+    IndexEntry,
     read_index,
     tree_of,
 )
@@ -97,7 +97,7 @@ class _Look:
             raise unknown
         return False
 
-    def _changed(self, entry: Entry) -> bool:
+    def _changed(self, entry: IndexEntry) -> bool:
         if entry.mode == FOLDER:  # all of it left out of a sparse checkout
             return False
         path = self._root + entry.path  # bytes: a Path for each of many files takes longer
@@ -120,7 +120,7 @@ class _Look:
         folders = _folders_over(folder + b"/") if folder else []
         return all(stat.S_ISDIR(os.lstat(self._root + each).st_mode) for each in folders)
 
-    def _submodule(self, path: Path, entry: Entry) -> bool:
+    def _submodule(self, path: Path, entry: IndexEntry) -> bool:
         inner = repository_at(path)
         if inner is None:  # not fetched
             return False
@@ -134,7 +134,7 @@ class _Look:
         self._budget.depth += 1
         return changed
 
-    def _kind(self, entry: Entry, status: os.stat_result) -> int:
+    def _kind(self, entry: IndexEntry, status: os.stat_result) -> int:
         """Return a file's mode as git has it; what a setting tells git not to see is as before."""
         if stat.S_ISLNK(status.st_mode):
             return LINK
@@ -146,7 +146,7 @@ class _Look:
             return entry.mode
         return 0o100755 if status.st_mode & 0o100 else 0o100644
 
-    def _untouched(self, entry: Entry, status: os.stat_result) -> bool:
+    def _untouched(self, entry: IndexEntry, status: os.stat_result) -> bool:
         """Say whether a file is as git last saw it.
 
         One written when or after the index was may have changed within the clock's tick.
@@ -157,7 +157,7 @@ class _Look:
         same = now == then and status.st_size % 2**32 == size
         return same and status.st_mtime_ns < self._index.written_ns
 
-    def _differs(self, path: bytes, entry: Entry, status: os.stat_result) -> bool:
+    def _differs(self, path: bytes, entry: IndexEntry, status: os.stat_result) -> bool:
         """Compare a file's content with the index's; raise where a filter may lie between."""
         if entry.mode == LINK:
             target = os.readlink(path)  # noqa: PTH115 - Path would tidy it up

@@ -20,7 +20,7 @@ _INTENDED, _SKIPPED = 0x2000, 0x4000
 _MAX_PATH = 4096  # of Linux
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A file in the index.
 
     `seen` is ctime and mtime (whole seconds and nanoseconds), device, inode, mode, user, group and
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 class Index(NamedTuple):
     """The index's files in git's order, and when it was written, in ns of the epoch."""
 
-    entries: list[Entry]
+    entries: list[IndexEntry]
     written_ns: int
 
 
@@ -64,7 +64,7 @@ def read_index(path: Path) -> Index:
         raise DamagedFileError(f"its index is not as git writes it: {error}") from error
 
 
-def tree_of(entries: Iterable[Entry]) -> str:
+def tree_of(entries: Iterable[IndexEntry]) -> str:
     """Return the id of the tree that a commit of these files would have.
 
     The index's order is that of trees, so folders begin and end one after another.
@@ -100,13 +100,13 @@ def _object_id(kind: bytes, content: bytes | bytearray) -> bytes:
     return hashlib.sha1(b"%b %d\0" % (kind, len(content)) + content, usedforsecurity=False).digest()
 
 
-def _parse(data: bytes) -> list[Entry]:
+def _parse(data: bytes) -> list[IndexEntry]:
     magic, version, count = _HEAD.unpack_from(data)
     if magic != b"DIRC" or version not in (2, 3, 4):
         raise DamagedFileError(f"its index is of version {version}")
     if count > MAX_FILES:
         raise DamagedFileError(f"it has {count} files, over the {MAX_FILES} looked at")
-    entries: list[Entry] = []
+    entries: list[IndexEntry] = []
     at, path = _HEAD.size, b""
     for _ in range(count):
         start = at
@@ -122,7 +122,7 @@ def _parse(data: bytes) -> list[Entry]:
         # Before version 4 one to eight zeros fill up to a multiple of eight.
         at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
         entries.append(
-            Entry(path, _mode(seen[6]), blob, tuple(seen), not flags & _STAGE,
+            IndexEntry(path, _mode(seen[6]), blob, tuple(seen), not flags & _STAGE,
                   bool(more & _SKIPPED), bool(more & _INTENDED))
         )  # fmt: skip
     _refuse_unknown_extensions(data, at)

@@ -118,7 +118,7 @@ class RankProcess:
         """Forward, as a signal handler."""
         self.forward(signum)
 
-    def settle(self, seconds: float) -> None:
+    def wait_for_end(self, seconds: float) -> None:
         """Wait for the script to end by itself after a stop signal."""
         wait_for(self._child, seconds)
 

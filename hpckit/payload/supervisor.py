@@ -46,7 +46,7 @@ class Supervised(Protocol):
     def forward(self, signum: int) -> None:
         """Pass the stop signal on."""
 
-    def settle(self, seconds: float) -> None:
+    def wait_for_end(self, seconds: float) -> None:
         """Wait for it to end by itself after the stop signal."""
 
 
@@ -127,7 +127,7 @@ class LauncherProcess:
             self._child.send_signal(signal.SIGTERM)
             self._stop_at = self._stop_at or time.monotonic() + _GRACE_S
 
-    def settle(self, seconds: float) -> None:
+    def wait_for_end(self, seconds: float) -> None:
         """Wait for the launcher to end by itself after a stop signal."""
         wait_for(self._child, seconds)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hpckit.paths import is_mine_alone
 from hpckit.report.gather import Gathered, gather_one
-from hpckit.report.identity import Known
+from hpckit.report.identity import KnownJob
 from hpckit.report.targets import Target
 from hpckit.runs import read_run, write_json
 from hpckit.stats.advice.engine import Advice
@@ -58,7 +58,7 @@ def _is_mine(folder: Path) -> bool:
 def main() -> None:
     """Write the summary of the run in a folder."""
     run = read_run(Path(sys.argv[1]))
-    found = gather_one(Target(job_id=run.job_id, known=Known(run=run)))
+    found = gather_one(Target(job_id=run.job_id, known=KnownJob(run=run)))
     job, advice = advised(found.job)
     save(replace(found, job=job), advice)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpckit.ranks import read_all_attempts
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
-from hpckit.report.identity import Known, identify, is_running, lost_rows, spans
+from hpckit.report.identity import KnownJob, identify, is_running, lost_rows, spans
 from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
@@ -87,7 +87,7 @@ def _ids(target: Target) -> frozenset[str]:
     return frozenset(name for name in names if name)
 
 
-def _lost(known: Known, held: Sequence[Span]) -> Iterator[SourceNote]:
+def _lost(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
     """Say which attempts stand in no list and no sum."""
     for row in lost_rows(known, held):
         text = f"Accounting does not give the start and end of an attempt ({row.state})."
@@ -175,7 +175,7 @@ def _last_end(ends: Sequence[float | None]) -> float | None:
     return max(known) if len(known) == len(ends) else None
 
 
-def _of_step(known: Known, step: str | None) -> Known:
+def _of_step(known: KnownJob, step: str | None) -> KnownJob:
     """Leave only one step's usage, if one was asked for: of attempts that came to have it."""
     if step is None:
         return known
@@ -211,7 +211,7 @@ def _one_step(usage: JobUsage, name: str) -> JobUsage:
 
 
 def _missing_notes(
-    known: Known, files: Sequence[Columns], *, started: bool
+    known: KnownJob, files: Sequence[Columns], *, started: bool
 ) -> Iterator[SourceNote]:
     """Say why there are no figures, where there are none."""
     if files:

@@ -14,7 +14,7 @@ from hpckit.submission.states import RunStatus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownJob:
     """All that is known of a job but its samples; at least one of them is there.
 
     Attributes:
@@ -42,13 +42,13 @@ class Known:
         return self.last.state if self.last else JobState.UNKNOWN
 
 
-def spans(known: Known, now: float) -> tuple[Span, ...]:
+def spans(known: KnownJob, now: float) -> tuple[Span, ...]:
     """Return the attempts that held nodes, in order."""
     found = list(_slurm_spans(known, now)) or list(_rank_spans(known, now))
     return tuple(span for span in found if span.end >= span.start)
 
 
-def _slurm_spans(known: Known, now: float) -> "Sequence[Span]":
+def _slurm_spans(known: KnownJob, now: float) -> "Sequence[Span]":
     return [
         Span(
             restart=record.restarts or number,
@@ -67,7 +67,7 @@ def _slurm_spans(known: Known, now: float) -> "Sequence[Span]":
     ]
 
 
-def _rows(known: Known) -> list[tuple[JobRecord, JobUsage | None, bool]]:
+def _rows(known: KnownJob) -> list[tuple[JobRecord, JobUsage | None, bool]]:
     """Return Slurm's rows, and whether each attempt is over."""
     rows: list[tuple[JobRecord, JobUsage | None]] = [(row.record, row) for row in known.attempts]
     if not rows and known.record:
@@ -91,7 +91,7 @@ def _end(record: JobRecord, now: float, *, over: bool) -> float | None:
     return None if record.elapsed_s is None else start + record.elapsed_s
 
 
-def lost_rows(known: Known, attempts: Sequence[Span]) -> list[JobRecord]:
+def lost_rows(known: KnownJob, attempts: Sequence[Span]) -> list[JobRecord]:
     """Return Slurm's rows of attempts that held nodes, but nobody knows from when to when."""
     rows = _rows(known)
     lost = [record for record, _, over in rows if _end(record, 0.0, over=over) is None]
@@ -100,21 +100,21 @@ def lost_rows(known: Known, attempts: Sequence[Span]) -> list[JobRecord]:
     return [row for row in lost if row.elapsed_s != 0 and not is_waiting(row.state)]
 
 
-def _elapsed(known: Known, attempts: Sequence[Span]) -> float | None:
+def _elapsed(known: KnownJob, attempts: Sequence[Span]) -> float | None:
     """Return the time of all attempts; None if one's is not known, or none has held a node."""
     # A row whose moments Slurm lost still says how long it was.
     lost = [row.elapsed_s for row in lost_rows(known, attempts)]
     return total([*(span.elapsed_s for span in attempts), *lost])
 
 
-def _began(known: Known, attempts: Sequence[Span]) -> float | None:
+def _began(known: KnownJob, attempts: Sequence[Span]) -> float | None:
     """Return when the first attempt began; None if one may have been earlier."""
     starts = [row.start_time for row in lost_rows(known, attempts)]
     known_starts = [*(span.start for span in attempts), *(start for start in starts if start)]
     return None if None in starts else min(known_starts, default=None)
 
 
-def _rank_spans(known: Known, now: float) -> "Sequence[Span]":
+def _rank_spans(known: KnownJob, now: float) -> "Sequence[Span]":
     """Return the attempts by the rank files: of local runs, and where Slurm has forgotten."""
     status = known.status
     gpus = (
@@ -145,7 +145,7 @@ def _planned_gpus(run: Run | None) -> int | None:
     return int(run.record["plan"]["total_gpus"]) if run else None
 
 
-def identify(job_id: str, known: Known, attempts: Sequence[Span]) -> JobUse:
+def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
     """Return the job without any figure of use."""
     record, run, state = known.last, known.run, known.state
     written: Mapping[str, Any] = run.record if run else {}
@@ -183,7 +183,7 @@ def identify(job_id: str, known: Known, attempts: Sequence[Span]) -> JobUse:
     )
 
 
-def _exit_code(known: Known) -> int | None:
+def _exit_code(known: KnownJob) -> int | None:
     """Return the script's own exit code where the ranks say it, else what Slurm says of the job."""
     if not is_finished(known.state):
         return None
@@ -196,12 +196,12 @@ def is_running(state: JobState) -> bool:
     return not is_finished(state) and not is_waiting(state) and state is not JobState.UNKNOWN
 
 
-def _nodes(known: Known, attempts: Sequence[Span]) -> int | None:
+def _nodes(known: KnownJob, attempts: Sequence[Span]) -> int | None:
     usage = known.attempts[-1] if known.attempts else None
     return (usage.alloc_nodes if usage else None) or (attempts[-1].nodes if attempts else None)
 
 
-def _requested(known: Known) -> Requested:
+def _requested(known: KnownJob) -> Requested:
     """Return what was asked for by hpckit's plan, else what Slurm gave."""
     usage = known.attempts[-1] if known.attempts else None
     limit = known.last.time_limit_min if known.last else None

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, reason
-from hpckit.report.identity import Known
+from hpckit.report.identity import KnownJob
 from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.samples.records import samples_files
-from hpckit.stats.summary.attempts import Span, by, outliving, seen_span
+from hpckit.stats.summary.attempts import Span, grouped, outliving, seen_span
 from hpckit.stats.summary.figures import SourceNote
 
 # Nodes' clocks differ, by less than Slurm's authentication allows (munge(7): 300 s).
@@ -61,7 +61,7 @@ def match(
         else:
             strays.append(file)
     rows = [(span, found.get(place, [])) for place, span in enumerate(spans)]
-    rows += [_own(group, spans, running) for group in by(strays, lambda file: file.restart)]
+    rows += [_own(group, spans, running) for group in grouped(strays, lambda file: file.restart)]
     numbered = list(_numbered(sorted(rows, key=lambda row: row[0].start)))
     return Matched(
         files=tuple(
@@ -135,7 +135,7 @@ def _notes(
         )
 
 
-def samples_folders(known: Known, samples: Path | None) -> list[Path]:
+def samples_folders(known: KnownJob, samples: Path | None) -> list[Path]:
     """Return where samples of a job may be."""
     if samples is not None:
         return [samples]

@@ -13,7 +13,7 @@ from hpckit.errors import (
     OutsideError,
 )
 from hpckit.find import find_runs
-from hpckit.report.identity import Known
+from hpckit.report.identity import KnownJob
 from hpckit.runs import DamagedRun, Run
 from hpckit.schedulers.slurm.asking import is_its
 from hpckit.slurm.jobs import is_asked, squeue
@@ -36,7 +36,7 @@ class Target:
     """
 
     job_id: str
-    known: Known
+    known: KnownJob
     step: str | None = None
     notes: tuple[SourceNote, ...] = ()
 
@@ -111,7 +111,7 @@ def _of_run(
     # A job that was requeued and renamed has neither name nor time of its run's in its last row.
     if not any(is_its(run, row.record) for row in attempts):
         attempts = ()
-    known = Known(run=run, status=status, attempts=attempts)
+    known = KnownJob(run=run, status=status, attempts=attempts)
     notes = _trouble(trouble) if run.scheduler.accounting else ()
     return Target(job_id=run.job_id, known=known, step=step, notes=notes)
 
@@ -133,7 +133,7 @@ def _foreign(
     queued = {job_id: record for job_id, record in queued.items() if is_asked(record, mine)}
     tasks = {record.raw_id: job_id for job_id, record in queued.items()}
     rows = [
-        (job_id, Known(attempts=attempts, record=queued.get(job_id)))
+        (job_id, KnownJob(attempts=attempts, record=queued.get(job_id)))
         for job_id, attempts in usage.items()
         if _means(word.job_id, job_id, attempts[-1].record)
         # For some seconds accounting may not know that a job is a task of an array.
@@ -141,7 +141,9 @@ def _foreign(
     ]
     known = {job_id for job_id, _ in rows}
     rows += [
-        (job_id, Known(record=record)) for job_id, record in queued.items() if job_id not in known
+        (job_id, KnownJob(record=record))
+        for job_id, record in queued.items()
+        if job_id not in known
     ]
     return [
         Target(job_id=job_id, known=row, step=word.step, notes=_trouble(trouble))

@@ -24,7 +24,7 @@ from hpckit.slurm.rows import (
 from hpckit.slurm.states import (
     JobRecord,
     JobState,
-    Source,
+    SlurmSource,
     each_task,
     expand_array,
     is_finished,
@@ -250,7 +250,7 @@ def _record(name: str, ids: str, fields: dict[str, str]) -> JobRecord:
         job_id=job_id,
         raw_id=raw_id,
         state=state,
-        source=Source.SCONTROL,
+        source=SlurmSource.SCONTROL,
         name=name,
         user=text_or_none(fields.get("UserId", "").partition("(")[0]),
         account=text_or_none(fields.get("Account", "")),

@@ -13,7 +13,7 @@ from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.states import (
     JobRecord,
     JobState,
-    Source,
+    SlurmSource,
     each_task,
     is_finished,
     is_waiting,
@@ -168,7 +168,7 @@ def _squeue_record(cells: list[str]) -> JobRecord:
         # All waiting tasks of an array show the array's own id here.
         raw_id=None if is_waiting(state) and "_" in job_id else raw_id,
         state=state,
-        source=Source.SQUEUE,
+        source=SlurmSource.SQUEUE,
         name=name,
         user=text_or_none(user),
         account=text_or_none(account),
@@ -195,7 +195,7 @@ def sacct_record(cells: list[str]) -> JobRecord:
         job_id=job_id,
         raw_id=raw_id if _RAW_ID.fullmatch(raw_id) else None,
         state=state,
-        source=Source.SACCT,
+        source=SlurmSource.SACCT,
         # Until the controller has sent the rest, a new job's row has no partition and this name.
         name=None if name == "allocation" and not partition else name,
         user=text_or_none(user),

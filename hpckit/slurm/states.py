@@ -163,7 +163,7 @@ def _parse_word(word: str) -> JobState:
     return matches[0] if len(matches) == 1 else JobState.UNKNOWN
 
 
-class Source(StrEnum):
+class SlurmSource(StrEnum):
     """Which of Slurm's programs said it."""
 
     SQUEUE = "squeue"

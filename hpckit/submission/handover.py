@@ -1,7 +1,7 @@
 """A submission between "given to sbatch" and "its number is written down", on disk.
 
 Whatever ends hpckit or cuts Slurm off in between, the records lie in the run's folder and lack only
-the job's number. `settle` asks Slurm for it by what the job carries (`schedulers.slurm.sbatch`).
+the job's number. `find_lost_jobs` asks Slurm for it by what the job carries (`slurm.sbatch`).
 """
 
 import contextlib
@@ -146,7 +146,7 @@ def forget(run_id: str) -> None:
         (handed_over() / run_id).unlink()
 
 
-def settle(root: Path | None = None, words: tuple[str, ...] = ()) -> list[str]:
+def find_lost_jobs(root: Path | None = None, words: tuple[str, ...] = ()) -> list[str]:
     """Find the jobs of submissions that were cut short; return what is to be said of them.
 
     Those on the user's list are looked at, and runs of `root` that are called by name.
@@ -156,10 +156,10 @@ def settle(root: Path | None = None, words: tuple[str, ...] = ()) -> list[str]:
         not say.
     """
     with patience():
-        return list(_settled(root, words))
+        return list(_lost_jobs(root, words))
 
 
-def _settled(root: Path | None, words: tuple[str, ...]) -> Iterator[str]:
+def _lost_jobs(root: Path | None, words: tuple[str, ...]) -> Iterator[str]:
     named = [root / word for word in words if root and "/" not in word]
     for folder in dict.fromkeys([*_listed(), *(path for path in named if _unsettled(path))]):
         handover = _read(folder)
@@ -167,7 +167,7 @@ def _settled(root: Path | None, words: tuple[str, ...]) -> Iterator[str]:
             forget(folder.name)
             continue
         try:
-            yield from _settle(handover)
+            yield from _find_lost_job(handover)
         except (UnknownOutcomeError, NotFoundError) as error:
             if folder.name in words:
                 raise
@@ -202,7 +202,7 @@ def _read(folder: Path) -> Handover | None:
     return found if found.base == folder else None
 
 
-def _settle(handover: Handover) -> list[str]:
+def _find_lost_job(handover: Handover) -> list[str]:
     here = handover.host == socket.gethostname()
     if here and start_ticks(handover.pid) == handover.pid_started:
         return []  # it is being submitted in this moment

@@ -98,7 +98,7 @@ def _handle_signals(task: Task, running: Supervised, told: list[int]) -> None:
     def stop_signal(signum: int, frame: FrameType | None) -> None:
         if task.handles_stop_signal:
             running.forward(signum)
-            running.settle(task.signal_delay_s * 2 / 3)
+            running.wait_for_end(task.signal_delay_s * 2 / 3)
         if callable(requeue):
             requeue(signum, frame)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.report.identity import Known, spans
+from hpckit.report.identity import KnownJob, spans
 from hpckit.report.job_samples import match
 from hpckit.slurm.jobs import by_job
 from hpckit.slurm.states import JobRecord, JobState, Source
@@ -129,7 +129,7 @@ def test_a_renamed_job_keeps_its_attempts(rows: list[JobRecord], attempts: int) 
 
 def test_an_attempt_that_was_killed_ends_before_the_next_begins(tmp_path: Path) -> None:
     # Its ranks wrote no end.
-    known = Known(ranks=((0, START, None), (1, START + LATER, START + LATER + 3600)))
+    known = KnownJob(ranks=((0, START, None), (1, START + LATER, START + LATER + 3600)))
     first, second = spans(known, now=START + 10 * LATER)
     assert (first.end, second.end) == (START + LATER, START + LATER + 3600)
     read = [samples(tmp_path, 0), samples(tmp_path, 1, LATER)]

@@ -10,7 +10,7 @@ import pytest
 from hpckit.stats.sampler.gpu_reader import GpuReader
 from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.sampler.nvml import NvmlError, Trouble
-from hpckit.stats.sampler.schedule import NEVER_S, Gathered, add_buffer, moments, period_s
+from hpckit.stats.sampler.schedule import NEVER_S, Utilization, add_buffer, moments, period_s
 from hpckit.stats.samples.records import GpuInfo
 
 WINDOW_S = 1 / 6
@@ -111,7 +111,7 @@ def test_moments_are_one_in_each_slice() -> None:
 
 
 def test_a_buffer_that_forgot_its_start_is_read_more_often() -> None:
-    gathered = Gathered()
+    gathered = Utilization()
     assert add_buffer(gathered, 0, [(100_000, 10), (200_000, 30)]) is None
     assert gathered.take() == 200
     assert gathered.take() is None

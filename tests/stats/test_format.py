@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hpckit.stats.sampler.schedule import period_s
 from hpckit.stats.samples.encoding import encoder, seal
-from hpckit.stats.samples.packing import GPU_PLACES, NODE_PLACES, Block
+from hpckit.stats.samples.packing import GPU_PLACES, NODE_PLACES, SampleBlock
 from hpckit.stats.samples.reading import Damage, main, read_blocks, read_header, read_records
 from hpckit.stats.samples.records import (
     End,
@@ -231,7 +231,9 @@ def test_a_file_is_printed_with_its_numbers(
 
 def test_columns(tmp_path: Path) -> None:
     path, _ = whole_file(tmp_path, 10)
-    blocks = [found for found in read_blocks(path, Damage(), samples=4) if isinstance(found, Block)]
+    blocks = [
+        found for found in read_blocks(path, Damage(), samples=4) if isinstance(found, SampleBlock)
+    ]
     assert [len(block) for block in blocks] == [4, 4, 2]
     times = blocks[1].node("mono_us")
     assert times is not None

@@ -8,7 +8,7 @@ import pytest
 from hpckit.stats.sampler.job_gpus import Unit, find_mine
 from hpckit.stats.sampler.node import NodeReader, find_cgroup
 from hpckit.stats.sampler.procfs import ProcessTree, all_pids, own_cost
-from hpckit.stats.sampler.schedule import Gathered, add_buffer
+from hpckit.stats.sampler.schedule import Utilization, add_buffer
 from hpckit.stats.samples.records import GpuInfo, Usage
 from tests.conftest import write_files
 
@@ -253,7 +253,7 @@ def test_shares_are_marked() -> None:
 
 
 def mean_permille(since_us: int, pairs: list[tuple[int, int]]) -> int | None:
-    gathered = Gathered()
+    gathered = Utilization()
     add_buffer(gathered, since_us, pairs)
     return gathered.take()
 

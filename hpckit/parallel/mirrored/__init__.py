@@ -8,7 +8,6 @@ from hpckit.parallel.mirrored.collectives import (
 from hpckit.parallel.mirrored.context import (
     ReplicaContext,
     get_replica_context,
-    get_strategy,
     has_strategy,
     in_cross_replica_context,
 )
@@ -18,7 +17,11 @@ from hpckit.parallel.mirrored.gradients import MirroredOptimizer
 from hpckit.parallel.mirrored.measures import compute_average_loss
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
 from hpckit.parallel.mirrored.per_replica import PerReplica, ReduceOp
-from hpckit.parallel.mirrored.strategy import MirroredStrategy, MultiWorkerMirroredStrategy
+from hpckit.parallel.mirrored.strategy import (
+    MirroredStrategy,
+    MultiWorkerMirroredStrategy,
+    get_strategy,
+)
 from hpckit.parallel.mirrored.variables import Aggregation, MirroredVariable, Sync
 
 __all__ = [

@@ -191,7 +191,7 @@ def in_cross_replica_context() -> bool:
     return here is not None and here.replica is None
 
 
-def get_strategy() -> Strategy | None:
+def strategy_here() -> Strategy | None:
     """Return the strategy whose scope or replica this is in; None outside of any."""
     here = _context.get()
     return None if here is None else here.strategy

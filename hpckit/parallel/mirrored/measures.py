@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from hpckit.parallel.mirrored.context import get_replica_context, get_strategy
+from hpckit.parallel.mirrored.context import get_replica_context, has_strategy
 from hpckit.parallel.mirrored.context import in_cross_replica_context as outside
 
 Loss = Callable[..., torch.Tensor]
@@ -70,7 +70,7 @@ def refuse_sum(name: str, loss: Loss) -> None:
 
 
 def _count(samples: int) -> int:
-    if get_strategy() is None or outside():
+    if not has_strategy() or outside():
         return samples
     return int(get_replica_context().all_reduce("sum", samples))
 

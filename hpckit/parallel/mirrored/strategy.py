@@ -275,3 +275,9 @@ class MultiWorkerMirroredStrategy:
             "`hpckit submit ddp train.py --nodes 2 --gpus 4`. "
             "MirroredStrategy is one process on one machine."
         )
+
+
+def get_strategy() -> MirroredStrategy | None:
+    """Return the strategy whose scope or replica this is in; None outside of any."""
+    here = context.strategy_here()
+    return here if isinstance(here, MirroredStrategy) else None

@@ -76,7 +76,7 @@ def spec_from_json(text: str) -> ControllerSpec:
     return rebuild(ControllerSpec, parse_json(text))
 
 
-class Job:
+class LocalJob:
     """One job under control: its keeper, deadline and state on disk.
 
     `keepers` are those of all jobs here.
@@ -226,7 +226,7 @@ def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     script = sealed_file("job.sh", spec.script)  # what bash reads, at each start
     keepers: list[Popen[bytes]] = []
     jobs = [
-        Job(spec, Path(run_dir), job_id, script, keepers)
+        LocalJob(spec, Path(run_dir), job_id, script, keepers)
         for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True)
     ]
     while alive := [job for job in jobs if not job.finished]:
@@ -240,7 +240,7 @@ def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
         time.sleep(_POLL_S)
 
 
-def _look_at(jobs: "Sequence[Job]", spec: ControllerSpec, environ: Mapping[str, str]) -> None:
+def _look_at(jobs: "Sequence[LocalJob]", spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     """Do for each job what is due; one that cannot be started or watched is ended."""
     gate = _gate(spec.after)
     running = sum(job.child is not None for job in jobs)

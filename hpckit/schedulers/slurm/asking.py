@@ -20,7 +20,7 @@ from hpckit.slurm import cluster, control, jobs
 from hpckit.slurm.client import patience
 from hpckit.slurm.jobs import scontrol_job
 from hpckit.slurm.reasons import NEVER, code_of
-from hpckit.slurm.states import JobRecord, JobState, Source, is_finished, is_good, is_waiting
+from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_finished, is_good, is_waiting
 from hpckit.text import format_minutes
 
 # Between hpckit's clock at submission and Slurm's.
@@ -106,7 +106,7 @@ def _removed(job_ids: list[str], records: dict[str, JobRecord]) -> dict[str, Job
     """
     arrays = {row.array_job_id or row.job_id for row in records.values() if not _is_stale(row)}
     return {
-        job_id: JobRecord(job_id=job_id, state=JobState.CANCELLED, source=Source.SQUEUE)
+        job_id: JobRecord(job_id=job_id, state=JobState.CANCELLED, source=SlurmSource.SQUEUE)
         for job_id in job_ids
         if "_" in job_id
         and _array(job_id) in arrays

@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from hpckit.stats.sampler.gpuset import GpuSet
 from hpckit.stats.sampler.node import NodeReader, allocated_cores, boot_id
 from hpckit.stats.sampler.procfs import all_pids, own_cost
-from hpckit.stats.sampler.schedule import SPOT_S, Options, job_ids, moments, parse, period_s
+from hpckit.stats.sampler.schedule import SPOT_S, SamplerOptions, job_ids, moments, parse, period_s
 from hpckit.stats.sampler.writer import Writer
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import (
@@ -58,7 +58,7 @@ def now_us() -> int:
 class Sampler:
     """One run of the sampler."""
 
-    def __init__(self, options: Options, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: SamplerOptions, environ: Mapping[str, str]) -> None:
         self._options = options
         self._notes: list[Note] = []
         self._lock = threading.Lock()

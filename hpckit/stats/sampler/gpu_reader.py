@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from hpckit.stats.metric import Metric
 from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.sampler.nvml import GPM_GRAPHICS, Gpm, Nvml, NvmlError, Trouble
-from hpckit.stats.sampler.schedule import BUFFER_S, NEVER_S, SPOT_S, Gathered, add_buffer
+from hpckit.stats.sampler.schedule import BUFFER_S, NEVER_S, SPOT_S, Utilization, add_buffer
 from hpckit.stats.samples.records import (
     GPM,
     GPU_MINUTELY,
@@ -55,7 +55,7 @@ class GpuReader:
         self._seen_us: int | None = None  # time of the newest utilization in the driver's buffer
         self._drained_us = 0
         self._buffer_s = BUFFER_S
-        self._gathered = Gathered()
+        self._gathered = Utilization()
         self._source: str | None = None
 
     def sample(self, now_us: int) -> GpuSample:

@@ -32,7 +32,7 @@ _IDS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class SamplerOptions:
     """What a sampler is told. `ids` win over what the environment says.
 
     Attributes:
@@ -62,7 +62,7 @@ def job_ids(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, s
     return {"restart": restart} | said | dict(given)
 
 
-def parse(argv: Sequence[str]) -> Options:
+def parse(argv: Sequence[str]) -> SamplerOptions:
     """Read the sampler's own command line, which `hpckit.stats.sampler.start` writes."""
     parser = argparse.ArgumentParser(prog="hpckit.stats.sampler", allow_abbrev=False)
     parser.add_argument("--dir", type=Path, required=True)
@@ -72,7 +72,7 @@ def parse(argv: Sequence[str]) -> Options:
     parser.add_argument("--id", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--slow-interval", type=float, default=_SLOW_S)
     found = parser.parse_args(argv)
-    return Options(
+    return SamplerOptions(
         folder=found.dir,
         interval_s=found.interval,
         root_pid=found.root_pid,
@@ -102,7 +102,7 @@ def moments(begin_s: float, due_s: float, step_s: float, chance: random.Random) 
 
 
 @dataclass(slots=True)
-class Gathered:
+class Utilization:
     """Utilization since the last sample: percents times their weights, and the weights."""
 
     amount: float = 0.0
@@ -120,7 +120,7 @@ class Gathered:
         return mean
 
 
-def add_buffer(gathered: Gathered, since_us: int, pairs: list[tuple[int, int]]) -> float | None:
+def add_buffer(gathered: Utilization, since_us: int, pairs: list[tuple[int, int]]) -> float | None:
     """Add (time, percent) of a driver's buffer, each over the time since the one before.
 
     Returns:

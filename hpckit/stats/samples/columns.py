@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpckit.stats.metric_table import NODE
-from hpckit.stats.samples.packing import Block, Column
+from hpckit.stats.samples.packing import Column, SampleBlock
 from hpckit.stats.samples.reading import Damage, read_blocks
 from hpckit.stats.samples.records import (
     GPU_SAMPLED,
@@ -127,7 +127,7 @@ def _read(path: Path, restart: int, until_us: int | None, *, every_energy: bool)
     for record in read_blocks(path, damage, until_us=until_us):
         if isinstance(record, Header):
             columns = _Collected(record, every_energy=every_energy)
-        elif not isinstance(record, Block):
+        elif not isinstance(record, SampleBlock):
             if until_us is None or isinstance(record, End) or record.mono_us <= until_us:
                 others.append(record)
         elif columns is not None:
@@ -166,7 +166,7 @@ class _Collected:
         self._every_energy = every_energy
         self._names: list[tuple[str, ...]] = [_GPU] * len(header.gpus)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: SampleBlock) -> None:
         ends = block if self._every_energy else block.ends()
         for name in _NODE:
             _append(self.node, name, block.node(name))

@@ -186,7 +186,7 @@ class Column:
         ) == sum(values)
 
 
-class Block:
+class SampleBlock:
     """Consecutive samples of one file, read column by column."""
 
     def __init__(self, layout: Layout, packed: bytes) -> None:
@@ -208,10 +208,10 @@ class Block:
         start = self.layout.node_bytes + position * self.layout.gpu_bytes
         return None if place is None else self._column(place, start)
 
-    def ends(self) -> "Block":
+    def ends(self) -> "SampleBlock":
         """Return the first and the last sample."""
         size = self.layout.bytes
-        return Block(self.layout, self.packed[:size] + self.packed[-size:])
+        return SampleBlock(self.layout, self.packed[:size] + self.packed[-size:])
 
     def samples(self) -> Iterable[Sample]:
         """Return the samples one by one: easy, and a hundred times slower than columns."""

@@ -25,7 +25,7 @@ from hpckit.stats.samples.encoding import (
     decode_header,
     unseal,
 )
-from hpckit.stats.samples.packing import Block, Layout
+from hpckit.stats.samples.packing import Layout, SampleBlock
 from hpckit.stats.samples.records import Header, Record, Slow
 
 _CHUNK_BYTES = 1 << 19
@@ -77,7 +77,7 @@ def read_blocks(
     *,
     in_order: bool = False,
     until_us: int | None = None,
-) -> Iterator[Header | Block | Record]:
+) -> Iterator[Header | SampleBlock | Record]:
     """Yield a file's header, then its records, with the samples in blocks of columns.
 
     The order is the file's within each kind of record; between kinds their `mono_us` tells, unless
@@ -123,7 +123,7 @@ def read_records(path: Path, damage: Damage) -> Iterator[Record]:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     for record in read_blocks(path, damage, in_order=True):
-        if isinstance(record, Block):
+        if isinstance(record, SampleBlock):
             yield from record.samples()
         else:
             yield record
@@ -183,9 +183,9 @@ def _other(line: bytes, damage: Damage) -> Record | None:
     return record
 
 
-def _block(layout: Layout, packed: list[bytes]) -> Block:
+def _block(layout: Layout, packed: list[bytes]) -> SampleBlock:
     # The suffix of each is no letter of base64, and passed over.
-    return Block(layout, binascii.a2b_base64(b"".join(packed)))
+    return SampleBlock(layout, binascii.a2b_base64(b"".join(packed)))
 
 
 class _Order:
@@ -204,7 +204,7 @@ class _Order:
         self._last = header.mono_us - _LONGEST_US
         self._end = header.mono_us + _LONGEST_US
 
-    def blocks(self, packed: list[bytes]) -> Iterator[Block]:
+    def blocks(self, packed: list[bytes]) -> Iterator[SampleBlock]:
         if not packed:
             return
         block = _block(self._layout, packed)
@@ -230,7 +230,7 @@ class _Order:
         self._damage.astray += len(packed) - len(kept)
         return kept
 
-    def _times(self, block: Block) -> "array[int]":
+    def _times(self, block: SampleBlock) -> "array[int]":
         column = block.node("mono_us")
         return column.values if column else array("Q")
 

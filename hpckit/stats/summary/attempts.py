@@ -7,7 +7,7 @@ from typing import TypeVar
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.clock import Clock, bin_width_s, make_clock
 from hpckit.stats.summary.coverage import Interval
-from hpckit.stats.summary.gpu_tally import GpuTally, Part, tally_gpu
+from hpckit.stats.summary.gpu_tally import GpuInFile, GpuTally, tally_gpu
 from hpckit.stats.summary.nodes import NodeTally, tally_node
 
 Item = TypeVar("Item")
@@ -58,7 +58,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Added:
+class AttemptSums:
     """One attempt, added up. `clocks` has its files, oldest first."""
 
     span: Span
@@ -100,13 +100,13 @@ class Added:
         return len(self.gpus) >= self.span.gpus
 
 
-def add_up(files: Sequence[Columns], span: Span) -> Added:
+def add_up(files: Sequence[Columns], span: Span) -> AttemptSums:
     """Add up one attempt's files: of a node, those of all its steps are one timeline."""
     width_s = bin_width_s(span.wall_s)
     clocks = list(_clocks(files, span.start, width_s))
     due_us = span.elapsed_s * 1e6  # nothing is sampled while a job is suspended
     parts = [part for columns, clock in clocks for part in _parts(columns, clock)]
-    return Added(
+    return AttemptSums(
         span=span,
         width_s=width_s,
         clocks=tuple(clocks),
@@ -118,21 +118,21 @@ def add_up(files: Sequence[Columns], span: Span) -> Added:
                 span.memory_limit_bytes,
                 suspended=span.suspended_s > 0,
             )
-            for group in by(clocks, lambda pair: pair[0].header.host)
+            for group in grouped(clocks, lambda pair: pair[0].header.host)
         ),
         gpus=tuple(
             tally_gpu(
                 group, span.restart, due_us, span.wall_s * 1e6, suspended=span.suspended_s > 0
             )
-            for group in by(parts, lambda part: (part.columns.header.host, part.info.uuid))
+            for group in grouped(parts, lambda part: (part.columns.header.host, part.info.uuid))
         ),
     )
 
 
-def _parts(columns: Columns, clock: Clock) -> Iterator[Part]:
+def _parts(columns: Columns, clock: Clock) -> Iterator[GpuInFile]:
     times: dict[bytes | None, list[Interval]] = {}
     for position in range(len(columns.header.gpus)):
-        yield Part(columns=columns, clock=clock, position=position, times=times)
+        yield GpuInFile(columns=columns, clock=clock, position=position, times=times)
 
 
 def _clocks(
@@ -181,7 +181,7 @@ def seen_span(files: Sequence[Columns], restart: int) -> Span:
     )
 
 
-def by(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+def grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
     """Group items, in the order in which their keys appear."""
     groups: dict[Hashable, list[Item]] = {}
     for item in items:

@@ -248,7 +248,7 @@ def known_flags(columns: Sequence[Column], count: int) -> bytes | None:
     return found.to_bytes(count, "big")
 
 
-def both(one: bytes, other: bytes) -> bytes:
+def in_both(one: bytes, other: bytes) -> bytes:
     """Return 1 where both are."""
     return (_number(one) & _number(other)).to_bytes(len(one), "big")
 

@@ -81,7 +81,7 @@ def outside(begin: int, end: int, parts: Sequence[Interval]) -> int:
 Number = TypeVar("Number", int, float)
 
 
-def whole(values: Iterable[Number | None]) -> list[Number] | None:
+def all_known(values: Iterable[Number | None]) -> list[Number] | None:
     """Return all values; None if one is unknown, or there is none."""
     found = list(values)
     known = [value for value in found if value is not None]
@@ -90,19 +90,19 @@ def whole(values: Iterable[Number | None]) -> list[Number] | None:
 
 def total(values: Iterable[Number | None]) -> Number | None:
     """Return the sum; None if a part is unknown."""
-    known = whole(values)
+    known = all_known(values)
     return None if known is None else sum(known)
 
 
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean; None if a part is unknown."""
-    known = whole(values)
+    known = all_known(values)
     return None if known is None else sum(known) / len(known)
 
 
 def highest(values: Iterable[Number | None]) -> Number | None:
     """Return the highest; None if a part is unknown, which may have been higher."""
-    known = whole(values)
+    known = all_known(values)
     return None if known is None else max(known)
 
 

@@ -15,7 +15,7 @@ from hpckit.stats.samples.records import SHARED, SPOT, UNVERIFIED, VERIFIED, Gpu
 from hpckit.stats.summary.clock import (
     Clock,
     below,
-    both,
+    in_both,
     known_flags,
     longest_run,
     minus,
@@ -49,7 +49,7 @@ METRICS = tuple(row for row in GPU if row.figure)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class GpuInFile:
     """One GPU in one file: its place in the file's table.
 
     `times` keeps what `read` found: GPUs of a node are mostly read, and missed, together.
@@ -137,7 +137,12 @@ class GpuTally:
 
 
 def tally_gpu(
-    parts: Sequence[Part], restart: int, due_us: float, end_us: float, *, suspended: bool = False
+    parts: Sequence[GpuInFile],
+    restart: int,
+    due_us: float,
+    end_us: float,
+    *,
+    suspended: bool = False,
 ) -> GpuTally:
     """Add up one GPU of an attempt that held it for `due_us` and ended `end_us` after its start.
 
@@ -186,7 +191,9 @@ def tally_gpu(
     )
 
 
-def _shared_out(parts: Sequence[Part], times: Sequence[list[Interval]]) -> "Sequence[Part]":
+def _shared_out(
+    parts: Sequence[GpuInFile], times: Sequence[list[Interval]]
+) -> "Sequence[GpuInFile]":
     """Let each moment count in the oldest file that was reading then."""
     found = [parts[0]]
     taken = union([times[0]]) if len(parts) > 1 else []
@@ -212,7 +219,7 @@ class _Use:
     stalls: Stalls | None = None
 
 
-def _use(part: Part) -> _Use:
+def _use(part: GpuInFile) -> _Use:
     utilization, clock = part.column("utilization_permille"), part.clock
     if utilization is None:
         return _Use()
@@ -231,7 +238,7 @@ def _use(part: Part) -> _Use:
     )
 
 
-def _busy(part: Part, utilization: Column, idle: bytes) -> tuple[Interval | None, int | None]:
+def _busy(part: GpuInFile, utilization: Column, idle: bytes) -> tuple[Interval | None, int | None]:
     """Return the time from the first to the last use, and the longest pause in it."""
     busy = minus(below(utilization.values, utilization.missing), idle)
     times, origin = part.columns.times, part.clock.origin_us
@@ -245,7 +252,7 @@ def _busy(part: Part, utilization: Column, idle: bytes) -> tuple[Interval | None
     )
 
 
-def _pauses(part: Part, idle: bytes, first: int, last: int) -> Iterator[int]:
+def _pauses(part: GpuInFile, idle: bytes, first: int, last: int) -> Iterator[int]:
     """Yield the longest pause of each stretch without a hole: in one, nobody knows of pauses."""
     times, clock = part.columns.times, part.clock
     edges = [first, *(hole for hole in clock.holes if first < hole < last), last]
@@ -271,7 +278,7 @@ def _moments(
     return first if began else None, tail if ended else None
 
 
-def _sums(parts: Sequence[Part], slow: Sequence[GpuSlow]) -> dict[str, Sum | None]:
+def _sums(parts: Sequence[GpuInFile], slow: Sequence[GpuSlow]) -> dict[str, Sum | None]:
     """Add up what becomes a figure as its row says."""
     found = {}
     for metric in (POWER, *METRICS):
@@ -283,14 +290,14 @@ def _sums(parts: Sequence[Part], slow: Sequence[GpuSlow]) -> dict[str, Sum | Non
     return found
 
 
-def _series(parts: Sequence[Part], name: str) -> Iterator[Series]:
+def _series(parts: Sequence[GpuInFile], name: str) -> Iterator[Series]:
     for part in parts:
         column = part.column(name)
         if column:
             yield Series(columns=part.columns, clock=part.clock, column=column)
 
 
-def _energy(parts: Sequence[Part], *, suspended: bool) -> tuple[int | None, int]:
+def _energy(parts: Sequence[GpuInFile], *, suspended: bool) -> tuple[int | None, int]:
     """Return what the counter grew by, and over how long; a reset begins from 0 again.
 
     It is the GPU's, not a file's: what was used between two steps is in it, too. But of a job that
@@ -307,7 +314,7 @@ def _energy(parts: Sequence[Part], *, suspended: bool) -> tuple[int | None, int]
     return (grown, time) if len(known) > 1 else (None, 0)
 
 
-def _held_idle(part: Part, idle: bytes) -> int | None:
+def _held_idle(part: GpuInFile, idle: bytes) -> int | None:
     """Return how long the GPU was idle with some of its memory in use."""
     memory, weights = part.column("memory_bytes"), part.clock.weights
     if memory is None or not part.info.memory_total_bytes:
@@ -316,14 +323,14 @@ def _held_idle(part: Part, idle: bytes) -> int | None:
         return 0
     least = part.info.memory_total_bytes * _HELD_SHARE / memory.scale
     if memory.known is not None:
-        idle = both(idle, memory.known)
+        idle = in_both(idle, memory.known)
     if min(memory.values) >= least:  # an unknown one is the highest number there is
         return weigh(idle, weights)
     held = bytes(map(least.__le__, memory.values))
-    return weigh(both(idle, held), weights)
+    return weigh(in_both(idle, held), weights)
 
 
-def _spot_readings(part: Part, use: _Use) -> float:
+def _spot_readings(part: GpuInFile, use: _Use) -> float:
     step_us = part.columns.header.spot_us
     if step_us and use.used:
         return use.used[0] / step_us
@@ -335,14 +342,14 @@ def _rows(records: Sequence[Any], position: int) -> Iterator[Any]:
     return (row.gpus[position] for row in records if position < len(row.gpus))
 
 
-def _confidence(parts: Sequence[Part]) -> str:
+def _confidence(parts: Sequence[GpuInFile]) -> str:
     """Return the surest word: processes of others seen once are a share."""
     said = {row.confidence for part in parts for row in _rows(part.columns.states, part.position)}
     said |= {part.columns.header.gpu_confidence for part in parts}
     return next((word for word in (SHARED, VERIFIED) if word in said), UNVERIFIED)
 
 
-def _ecc(parts: Sequence[Part]) -> int | None:
+def _ecc(parts: Sequence[GpuInFile]) -> int | None:
     """Return uncorrectable errors since the job's first look."""
     rows = (row for part in parts for row in _rows(part.columns.states, part.position))
     known = [row.ecc_uncorrected for row in rows if row.ecc_uncorrected is not None]

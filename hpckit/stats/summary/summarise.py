@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.records import SHARED
-from hpckit.stats.summary.attempts import Added, Span, add_up, by, seen_span
+from hpckit.stats.summary.attempts import AttemptSums, Span, add_up, grouped, seen_span
 from hpckit.stats.summary.coverage import enough, enough_of, percent_of, total
 from hpckit.stats.summary.figures import Attempt, GpuUse, NodeUse, SourceNote, Summary
 from hpckit.stats.summary.gpu_tally import GpuTally
@@ -44,11 +44,11 @@ def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
             its samples tell.
     """
     attempts = list(_attempts(files, spans))
-    gpus = by((t for attempt in attempts for t in attempt.gpus), _gpu)
+    gpus = grouped((t for attempt in attempts for t in attempt.gpus), _gpu)
     starts = {attempt.span.restart: attempt.span.start for attempt in attempts}
     uses = (gpu_use(tallies, starts) for tallies in gpus)
     per_gpu = tuple(sorted(uses, key=lambda gpu: (gpu.host, gpu.index or 0)))
-    nodes = by((t for attempt in attempts for t in attempt.nodes), _host)
+    nodes = grouped((t for attempt in attempts for t in attempt.nodes), _host)
     per_node = tuple(
         node_use(tallies, [gpu for gpu in per_gpu if gpu.host == tallies[0].host])
         for tallies in sorted(nodes, key=lambda tallies: tallies[0].host)
@@ -56,7 +56,7 @@ def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
     newest = [attempt for attempt in attempts if attempt.nodes][-1]
     over = {attempt.span.restart: attempt.span.over for attempt in attempts}
     return Account(
-        summary=whole(per_gpu, per_node, attempts),
+        summary=job_summary(per_gpu, per_node, attempts),
         per_gpu=per_gpu,
         per_node=per_node,
         attempts=tuple(map(_figures, attempts)),
@@ -70,20 +70,20 @@ def summarise(files: Sequence[Columns], spans: Sequence[Span] = ()) -> Account:
     )
 
 
-def _attempts(files: Sequence[Columns], spans: Sequence[Span]) -> Iterator[Added]:
+def _attempts(files: Sequence[Columns], spans: Sequence[Span]) -> Iterator[AttemptSums]:
     known = {span.restart: span for span in spans}
-    own = {group[0].restart: group for group in by(files, lambda file: file.restart)}
+    own = {group[0].restart: group for group in grouped(files, lambda file: file.restart)}
     for restart in sorted(known.keys() | own.keys()):
         group = own.get(restart, [])
         yield add_up(group, known.get(restart) or seen_span(group, restart))
 
 
-def _figures(attempt: Added) -> Attempt:
+def _figures(attempt: AttemptSums) -> Attempt:
     """Return one attempt's own figures."""
     span = attempt.span
     per_gpu = [gpu_use([tally], {span.restart: span.start}) for tally in attempt.gpus]
     per_node = [node_use([tally], []) for tally in attempt.nodes]
-    summary = whole(per_gpu, per_node, [attempt])
+    summary = job_summary(per_gpu, per_node, [attempt])
     return Attempt(
         restart=span.restart,
         state=span.state,
@@ -110,8 +110,8 @@ def _host(tally: NodeTally) -> str:
     return tally.host
 
 
-def whole(
-    per_gpu: Sequence[GpuUse], per_node: Sequence[NodeUse], attempts: Sequence[Added]
+def job_summary(
+    per_gpu: Sequence[GpuUse], per_node: Sequence[NodeUse], attempts: Sequence[AttemptSums]
 ) -> Summary:
     """Return the figures of all attempts together."""
     tallies = [tally for attempt in attempts for tally in attempt.nodes]

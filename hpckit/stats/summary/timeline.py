@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpckit.stats.samples.columns import Columns
-from hpckit.stats.summary.attempts import Added, by
+from hpckit.stats.summary.attempts import AttemptSums, grouped
 from hpckit.stats.summary.clock import Clock
 from hpckit.stats.summary.gpu_tally import GpuTally
 
@@ -38,7 +38,7 @@ class Timeline:
     memory_bytes: tuple[Line, ...]
 
 
-def make_timeline(attempt: Added) -> Timeline:
+def make_timeline(attempt: AttemptSums) -> Timeline:
     """Return an attempt's bins, from its start to its end."""
     count = max(-int(-attempt.span.wall_s // attempt.width_s), 1)
     reach = max((clock.reach_us for _, clock in attempt.clocks), default=0)
@@ -52,7 +52,7 @@ def make_timeline(attempt: Added) -> Timeline:
         }
         info, row = tally.info, _row(bins, count, reach)
         gpus.append(Line(host=tally.host, gpu=info.uuid, index=info.index, values=row))
-    files = by(attempt.clocks, lambda pair: pair[0].header.host)
+    files = grouped(attempt.clocks, lambda pair: pair[0].header.host)
     return Timeline(
         restart=attempt.span.restart,
         start=attempt.span.start,
