@@ -8,7 +8,7 @@ import pytest
 from hpckit.report.identity import KnownJob, spans
 from hpckit.report.job_samples import match
 from hpckit.slurm.jobs import by_job
-from hpckit.slurm.states import JobRecord, JobState, Source
+from hpckit.slurm.states import JobRecord, JobState, SlurmSource
 from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.summarise import summarise
@@ -105,7 +105,7 @@ def test_without_slurm_the_files_numbers_count(tmp_path: Path) -> None:
 
 def row(name: str, submit: float, end: float | None, user: str = "me") -> JobRecord:
     return JobRecord(
-        job_id="7", raw_id="7", state=JobState.COMPLETED, source=Source.SACCT, name=name,
+        job_id="7", raw_id="7", state=JobState.COMPLETED, source=SlurmSource.SACCT, name=name,
         user=user, submit_time=submit, end_time=end,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from hpckit.slurm.jobs import by_job, parse_scontrol_jobs
 from hpckit.slurm.rows import COLUMN, ROW, parse_sacct, parse_squeue
-from hpckit.slurm.states import JobRecord, JobState, Source, expand_array, parse_exit
+from hpckit.slurm.states import JobRecord, JobState, SlurmSource, expand_array, parse_exit
 from tests.unit.recorded import slurm_said
 
 
@@ -26,7 +26,7 @@ def test_squeue_gives_all_of_a_running_job() -> None:
         job_id="1",
         raw_id="1",
         state=JobState.RUNNING,
-        source=Source.SQUEUE,
+        source=SlurmSource.SQUEUE,
         name="we|ird name",
         user="root",
         account="lab",

@@ -21,7 +21,7 @@ from hpckit.slurm.rows import (
     parse_size,
     parse_tres,
 )
-from hpckit.slurm.states import JobRecord, JobState, Source
+from hpckit.slurm.states import JobRecord, JobState, SlurmSource
 from hpckit.slurm.usage import parse_sstat, poll_s
 from hpckit.slurm.usage_rows import (
     FIXED,
@@ -347,7 +347,7 @@ def test_banners_and_errors_are_no_jobs() -> None:
 ENDED = JobRecord(
     job_id="7",
     state=JobState.COMPLETED,
-    source=Source.SACCT,
+    source=SlurmSource.SACCT,
     elapsed_s=100,
     start_time=1.0,
     end_time=101.0,
