@@ -20,6 +20,9 @@ _NO_LOG = (
     "the job wrote no log; under Slurm its node then most often does not see the folder of runs "
     "(`hpckit doctor` checks it)"
 )
+_UNLESS_OLD = (
+    ", unless its lines are all of the attempt before: then Slurm could not start the job again"
+)
 
 
 class Kind(StrEnum):
@@ -66,6 +69,7 @@ class Evidence:
         facts: what the job's log says of this attempt.
         srun: whether the tasks in that log are ranks.
         full: the disk of the run's folder has no room left.
+        again: an attempt before this one had ranks.
     """
 
     ranks: tuple[RankRecord, ...]
@@ -74,6 +78,7 @@ class Evidence:
     facts: JobFacts
     srun: bool = True
     full: bool = False
+    again: bool = False
 
     @property
     def own(self) -> tuple[RankRecord, ...]:
@@ -130,7 +135,8 @@ def find_cause(known: Evidence) -> Cause | None:
     if known.own:  # they only say that a peer is gone, and none is
         return _ranks_own(known)
     well = "every rank ended well" if known.ranks else "no rank had started"
-    log = "the job's own log says why it failed" if known.facts.written else _NO_LOG
+    unless = _UNLESS_OLD if known.again else ""
+    log = f"the job's own log says why it failed{unless}" if known.facts.written else _NO_LOG
     return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: {log}")
 
 
@@ -198,7 +204,8 @@ def _lost_node(known: Evidence) -> _Found:
         return None
     hosts = nodes or tuple(dict.fromkeys(row.host for row in known.lost))
     if not nodes and len(hosts) > 1:  # ranks of the others may still be on their way out
-        return Kind.LOST, f"a node was lost; ranks on {listed(hosts)} recorded no end"
+        told = "`sinfo -R` shows which node Slurm holds down"
+        return Kind.LOST, f"a node was lost; ranks on {listed(hosts)} recorded no end ({told})"
     return Kind.LOST, f"node {listed(hosts)} was lost" if hosts else "a node was lost"
 
 

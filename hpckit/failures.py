@@ -9,7 +9,7 @@ from hpckit.files import DamagedFileError, no_room, open_regular, reason
 from hpckit.joblog import job_facts
 from hpckit.launchers import recorded_launcher
 from hpckit.logs import JOB_LOG
-from hpckit.ranks import RankRecord
+from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, error_line, last_error, says_why
@@ -78,6 +78,7 @@ def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         facts=job_facts(log),
         srun=not run.scheduler.one_machine and ranks_are_tasks,
         full=no_room(run.dir) is not None,
+        again=not ranks and bool(read_all_attempts(run.dir, [])),
     )
     return find_cause(known)
 

@@ -3,6 +3,7 @@
 import re
 import signal
 import time
+from itertools import takewhile
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_tail
@@ -35,7 +36,8 @@ def last_error(path: Path, start: int = 0) -> str | None:
     starts = [number for number, line in enumerate(lines) if START in line]
     if not starts:
         said = [line.strip() for line in lines if not _NOISE.match(line)]
-        return _unread(lines) or _abort(said) or _thrown(said) or (said[-1] if said else None)
+        found = _unread(lines) or _abort(said) or _thrown(said) or _halted(said)
+        return found or (said[-1] if said else None)
     return "\n".join(lines[_chain_start(lines, starts) :][-_MAX_LINES:])
 
 
@@ -99,6 +101,19 @@ def _thrown(lines: list[str]) -> str | None:
         if line.startswith(_THROWN) and lines[number + 1].startswith("what():"):
             return f"{line} {lines[number + 1]}"
     return None
+
+
+def _halted(lines: list[str]) -> str | None:
+    """Return the error with which R ended: its last line is the same for every error."""
+    if not lines or lines[-1] != "Execution halted":
+        return None
+    starts = [at for at, line in enumerate(lines) if line.startswith(("Error in ", "Error: "))]
+    if not starts:
+        return None
+    said = takewhile(
+        lambda line: not line.startswith(("Calls: ", "In addition: ")), lines[starts[-1] : -1]
+    )
+    return " ".join(said)
 
 
 def _abort(lines: list[str]) -> str | None:

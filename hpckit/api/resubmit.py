@@ -13,6 +13,7 @@ from hpckit.api.prepare import prepare
 from hpckit.api.run import Run
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import refuse_doubtful
+from hpckit.job import appended, filled
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
 from hpckit.runs import Run as RunFolder
@@ -105,14 +106,17 @@ def single_task(spec: JobSpec, run: RunFolder) -> JobSpec:
     array = run.record.get("array")
     if not array:
         return spec
-    keys = [text.partition("=")[0].replace("_", "-") for text in spec.array]
+    known = run.record["parameters"]
+    names = [text.partition("=")[0] for text in spec.array]
     if spec.of_workload:
-        known = run.record["parameters"]
-        if missing := [key for key in keys if key not in known]:
-            raise RequestError(f"Run {run.run_id} records no parameter {missing[0]!r}: damaged?")
-        values = tuple(f"{key}={known[key]}" for key in keys)
-        spec = with_changes(spec, {"settings": values})
+        names = [name.replace("_", "-") for name in names]
+    if missing := [name for name in names if name not in known]:
+        raise RequestError(f"Run {run.run_id} records no parameter {missing[0]!r}: damaged?")
+    values = {name: known[name] for name in names}
+    if spec.of_workload:
+        rest: tuple[str, ...] = ()
+        spec = with_changes(spec, {"settings": [f"{key}={value}" for key, value in values.items()]})
     else:
-        extra = len(run.record["command"]) - 2 * len(keys)
-        spec = replace(spec, args=(*spec.args, *run.record["command"][extra:]))
-    return replace(spec, array=(), parallel=None, zip=False)
+        rest = appended(values, spec.args)
+    args = (*filled(spec.args, values), *rest)
+    return replace(spec, args=args, array=(), parallel=None, zip=False)

@@ -5,7 +5,7 @@ import typer
 from hpckit.api.cancel import cancel_called
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, raise_last, say_note
 from hpckit.cli.output import note, print_json, say
-from hpckit.cli.view import status_line
+from hpckit.cli.view import status_lines
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,7 +24,7 @@ def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = Fa
         records += [{"job_id": word, "state": state} for word, state in done.by_id.items()]
         print_json(records[0] if len(records) == 1 else {"jobs": records})
     elif not json:
-        _say_all([status_line(status) for status in done.runs])
+        _say_all([status_lines(done.runs)] if done.runs else [])
         _say_all(
             [
                 f"{word} {state} according to Slurm; hpckit has no run of this job"

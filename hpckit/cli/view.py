@@ -1,6 +1,8 @@
 """How a run's status reads: as JSON, as a line, as a page."""
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from hpckit import Progress, RunStatus
@@ -10,6 +12,8 @@ from hpckit.text import format_seconds
 
 # So many files are named that cannot be read, of each run.
 _DAMAGED = 5
+# So many runs, mostly the tasks of an array, are shown one by one.
+_MOST = 12
 
 
 def status_document(statuses: list[RunStatus]) -> dict[str, Any]:
@@ -48,6 +52,29 @@ def status_line(status: RunStatus) -> str:
     if status.finished and status.exit_code:
         parts.append(f"exit status {status.exit_code}")
     return ": ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]
+
+
+def status_lines(found: Sequence[RunStatus]) -> str:
+    """Return a line per run; of very many how many are in which state, and those to look at."""
+    if len(found) <= _MOST:
+        return "\n".join(map(status_line, found))
+    counts = sorted(Counter(str(status.state) for status in found).items())
+    said = ", ".join(f"{count} {state}" for state, count in counts)
+    shown = sorted(found, key=_urgency)[:_MOST]
+    more = f"and {len(found) - _MOST} more: hpckit status --all, or --json"
+    return "\n".join([f"{len(found)} jobs: {said}", *map(status_line, shown), more])
+
+
+def _urgency(status: RunStatus) -> int:
+    """Return 0 for what went wrong, then what runs, waits, and has ended well."""
+    return (2 if status.waiting else 1) if not status.finished else 3 if status.good else 0
+
+
+def status_pages(found: Sequence[RunStatus], *, everything: bool) -> str:
+    """Return what `hpckit status` shows: a page per run, or lines of very many."""
+    if len(found) > _MOST and not everything:
+        return status_lines(found)
+    return "\n".join(map(status_page, found))
 
 
 def _progress(status: RunStatus) -> list[str]:

@@ -8,7 +8,7 @@ from hpckit import wait as wait_for
 from hpckit.cli.arguments import JobsArgument, JsonOption, RunsOption, runs_called
 from hpckit.cli.follow import NeverStarting, say_notes
 from hpckit.cli.output import note, print_json, say
-from hpckit.cli.view import status_document, status_line
+from hpckit.cli.view import status_document, status_lines
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def wait(
     if json:
         print_json(status_document(found))
     else:
-        say("\n".join(status_line(status) for status in found))
+        say(status_lines(found))
     say_notes(found)
     if errors:
         raise typer.Exit(errors[-1].exit_code)

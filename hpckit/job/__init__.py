@@ -5,7 +5,7 @@ refuses the impossible, each refusal with its off switch; `script` makes the job
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,9 +89,10 @@ class Job:
         return self.nodes * self.gpus_per_node
 
 
-def placed(args: Iterable[str], names: Iterable[str]) -> frozenset[str]:
-    """Return the names that stand in arguments as `{NAME}`."""
-    return frozenset(name for name in names if any(f"{{{name}}}" in arg for arg in args))
+def appended(values: Mapping[str, Scalar], args: Sequence[str]) -> tuple[str, ...]:
+    """Return the values that stand nowhere in arguments as `{NAME}`, as `--NAME VALUE`."""
+    rest = (key for key in values if not any(f"{{{key}}}" in arg for arg in args))
+    return tuple(word for key in rest for word in (f"--{key}", str(values[key])))
 
 
 def filled(args: Iterable[str], values: Mapping[str, Scalar]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 from hpckit.documents import Scalar, nearest
 from hpckit.environments import Environment
 from hpckit.errors import PlanError, RequestError
-from hpckit.job import Job, placed
+from hpckit.job import Job, appended
 from hpckit.job.checks import check_job, off_switch
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
@@ -193,9 +193,7 @@ def _task_arguments(
     # argparse and its kin let the last one win, so a task's value follows the common arguments.
     if workload:
         return workload.arguments(values)
-    there = placed(own, values)
-    rest = ((key, value) for key, value in values.items() if key not in there)
-    return tuple(part for key, value in rest for part in (f"--{key}", str(value)))
+    return appended(values, own)
 
 
 def _cpus_per_task(

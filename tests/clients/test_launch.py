@@ -10,12 +10,8 @@ from tests.clients.test_clients import Shell, logs
 from tests.slurmbox.fixture import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.clients, pytest.mark.timeout(300)]
-# The node's number and the first node's name are known on the node alone.
-LAUNCH = (
-    "accelerate launch --multi_gpu --num_machines 2 --machine_rank $NODE_RANK --num_processes 2 "
-    "--main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT --mixed_precision no "
-    "--dynamo_backend no accelerate_train.py"
-)
+ROOT = Path(__file__).parents[2]
+LAUNCH = ROOT / "examples" / "launchers" / "accelerate.sh"
 ENDS = """\
 import os, sys
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
@@ -29,10 +25,12 @@ time.sleep(600)
 def test_accelerate_launch_on_two_nodes(slurm: Slurm, client_venv: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path, slurm.env | {"ACCELERATE_USE_CPU": "1"})
     (tmp_path / "accelerate_train.py").write_text(read_page()["accelerate_train.py"].text)
-    (tmp_path / "launch.sh").write_text(f"exec {LAUNCH}\n")
     (tmp_path / "ends.py").write_text(ENDS)
     each = f"--nodes 2 --tasks-per-node 1 --gpus 0 --sample-interval 1 --env {client_venv}"
-    whole = json.loads(shell.type(f"hpckit submit serial launch.sh {each} --json").stdout)
+    shown = LAUNCH.read_text().partition("exec ")[2]
+    assert shown in (ROOT / "docs" / "programs.md").read_text()
+    line = f"{LAUNCH} {each} --json -- accelerate_train.py"
+    whole = json.loads(shell.type(f"hpckit submit serial {line}").stdout)
     line = f"{each} --array how=3,segv --json -- launch --cpu --num_processes 1 ends.py"
     ends = json.loads(shell.type(f"hpckit submit serial accelerate {line}").stdout)["jobs"]
     ended = shell.type(f"hpckit wait {whole['job_id']}")

@@ -232,6 +232,22 @@ def test_what_is_left_is_a_signal_or_the_job_script() -> None:
     assert cause(JobState.OUT_OF_MEMORY, GONE).kind is Kind.OUT_OF_MEMORY
 
 
+def test_an_attempt_without_ranks_may_have_no_line_in_the_log(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run.dir / "job.out").write_text("of the attempt before\n")
+    told = "no rank had started: the job's own log says why it failed"
+    alone = why(run, (), JobState.FAILED)
+    assert alone is not None
+    assert alone.text == told
+    write_rank(run.dir, rank(0, **GOOD))
+    again = why(run, (), JobState.FAILED)
+    assert again is not None
+    assert again.text == (
+        f"{told}, unless its lines are all of the attempt before: "
+        "then Slurm could not start the job again"
+    )
+
+
 def test_while_a_job_runs_only_a_failure_is_said() -> None:
     running = Evidence(
         ranks=(rank(0), rank(1)), planned=4, state=JobState.RUNNING, facts=JobFacts()

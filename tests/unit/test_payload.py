@@ -259,6 +259,8 @@ CHAIN = ONE + (
 
 UNREAD = '  File "/x/a b.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax\n'
 THROWN = "terminate called after throwing an instance of 'std::X'\n  what():  no\nframe #0: f\n"
+# R breaks long lines; what follows its error differs.
+HALTED = "Warning: w\nError in f(x) : \n  no such data\nCalls: g -> f\nExecution halted\n"
 
 
 def prefixed(text: str) -> str:
@@ -279,6 +281,8 @@ def prefixed(text: str) -> str:
         (f"a warning\n{UNREAD}", UNREAD, "SyntaxError: invalid syntax (a b.py, line 1)"),
         ("SyntaxError: my own words\n", None, "SyntaxError: my own words"),
         (THROWN, None, "terminate called after throwing an instance of 'std::X' what():  no"),
+        (HALTED, None, "Error in f(x) : no such data"),
+        ("Execution halted\n", None, "Execution halted"),
         ("train.py: error: no such option\n", None, "train.py: error: no such option"),
         ("", None, None),
         ("\n\n", None, None),

@@ -5,14 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from hpckit.api.resubmit import single_task
 from hpckit.cli.follow import LiveView, NeverStarting
-from hpckit.cli.view import status_line, status_page
-from hpckit.errors import OutsideError
+from hpckit.cli.view import status_line, status_lines, status_page, status_pages
+from hpckit.errors import OutsideError, RequestError
 from hpckit.ranks import write_rank
 from hpckit.runs import Run
 from hpckit.schedulers.local.state import LocalState, ask_cancel, write_local_state
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState, is_finished
+from hpckit.spec import JobSpec
 from hpckit.submission.record import differences
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.submission.waiting import cancel, wait
@@ -544,6 +546,19 @@ def test_each_difference_has_its_line(changes: dict, line: str | None) -> None:
     assert differences(RECORD, {**RECORD, **changes}) == ([] if line is None else [line])
 
 
+def test_a_task_alone_keeps_its_values_where_they_stood(tmp_path: Path) -> None:
+    asked = JobSpec(target="serial", program="/p", args=("-var", "T", "{T}", "log.{T}.{b_c}"),
+                    array=("T=1,2", "seed=3,4", "b_c=x y"), parallel=2)  # fmt: skip
+    values = {"T": "2", "seed": "3", "b_c": "x y"}
+    run = make_run(tmp_path, parameters=values, array={"job_id": "7", "index": 2})
+    alone = single_task(asked, run)
+    assert alone.args == ("-var", "T", "2", "log.2.x y", "--seed", "3")
+    assert (alone.array, alone.parallel) == ((), None)
+    damaged = make_run(tmp_path, "ddp-2", parameters={}, array={"job_id": "7", "index": 2})
+    with pytest.raises(RequestError, match="records no parameter 'T'"):
+        single_task(asked, damaged)
+
+
 def test_uncommitted_changes_of_the_recorded_run_are_said() -> None:
     old = {**RECORD, "code": {"commit": "a" * 40, "dirty": True}}
     [line] = differences(old, RECORD)
@@ -579,3 +594,24 @@ def test_an_old_run_of_the_same_number_does_not_hide_the_new_one(
         found = {row.run.run_id: row for row in statuses(runs)}
         assert found["ddp-1"].state is JobState.RUNNING
         assert found["old-1"].elsewhere
+
+
+def test_of_many_runs_the_ones_to_look_at_come_first(tmp_path: Path) -> None:
+    def told(number: int, state: JobState) -> RunStatus:
+        return RunStatus(run=make_run(tmp_path, f"r{number}", job_id=f"7_{number}"), state=state,
+                         source="squeue")  # fmt: skip
+
+    good, waits, runs_now, bad = (
+        JobState.COMPLETED, JobState.PENDING, JobState.RUNNING, JobState.FAILED,
+    )  # fmt: skip
+    few = [told(number, good) for number in range(11)] + [told(11, bad)]
+    assert status_lines(few).splitlines() == [status_line(row) for row in few]
+    assert status_pages(few, everything=False) == "\n".join(map(status_page, few))
+    many = [*few, told(12, waits), told(13, runs_now), told(14, bad)]
+    lines = status_lines(many).splitlines()
+    assert lines[0] == "15 jobs: 11 COMPLETED, 2 FAILED, 1 PENDING, 1 RUNNING"
+    assert lines[1:5] == ["7_11 FAILED", "7_14 FAILED", "7_13 RUNNING", "7_12 PENDING"]
+    assert len(lines[1:-1]) == 12
+    assert lines[-1] == "and 3 more: hpckit status --all, or --json"
+    assert status_pages(many, everything=False) == status_lines(many)
+    assert status_pages(many, everything=True) == "\n".join(map(status_page, many))
