@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hpckit.api.call import Call, Calls, call, map
     from hpckit.api.cancel import cancel
     from hpckit.api.lookup import find, runs
+    from hpckit.api.report import report
     from hpckit.api.run import Run, RunList, wait
     from hpckit.api.search import (
         Collection,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         TemplateError,
         UnknownOutcomeError,
     )
+    from hpckit.group.writing import Report
     from hpckit.metrics import Progress
     from hpckit.slurm.states import JobState
     from hpckit.submission.states import RunStatus
@@ -71,6 +73,7 @@ __all__ = [
     "OutsideError",
     "PlanError",
     "Progress",
+    "Report",
     "RequestError",
     "Run",
     "RunList",
@@ -92,6 +95,7 @@ __all__ = [
     "find",
     "lint",
     "map",
+    "report",
     "runs",
     "script",
     "site",
@@ -112,6 +116,7 @@ if not TYPE_CHECKING:
         "hpckit.api.call": ("Call", "Calls", "call", "map"),
         "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.cancel": ("cancel",),
+        "hpckit.api.report": ("report",),
         "hpckit.api.run": ("Run", "RunList", "wait"),
         "hpckit.api.stats": ("JobStats", "StatsList", "explain_advice", "stats", "stats_schema"),
         "hpckit.api.search": (
@@ -121,6 +126,7 @@ if not TYPE_CHECKING:
         ),
         "hpckit.api.submit": ("check", "script", "submit"),
         "hpckit.metrics": ("Progress",),
+        "hpckit.group.writing": ("Report",),
         "hpckit.slurm.states": ("JobState",),
         "hpckit.submission.states": ("RunStatus",),
     }

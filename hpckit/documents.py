@@ -6,6 +6,7 @@ error can name the file and the line, and no tag can build an object.
 
 import contextlib
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -71,6 +72,13 @@ class Fields:
         if value is not None and value < minimum:
             raise ConfigError(f"'{key}' is {value}, must be at least {minimum}.", at=self.at(key))
         return None if value is None else int(value)
+
+    def number(self, key: str, *, minimum: float = 0.0) -> float | None:
+        """Take a number not below `minimum`."""
+        value = self._take(key, (int, float), "a number")
+        if value is not None and not minimum <= value < math.inf:
+            raise ConfigError(f"'{key}' is {value}, must be at least {minimum:g}.", at=self.at(key))
+        return None if value is None else float(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
         """Take true or false."""

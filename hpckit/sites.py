@@ -44,6 +44,22 @@ class PartitionLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """What `hpckit report` turns GPU-hours and energy into; None: the site does not say.
+
+    Attributes:
+        gpu_hour: the price of one GPU-hour, in `currency`.
+        pue: power of the whole machine room / power of the computers.
+        co2_g_per_kwh: of the electricity.
+    """
+
+    gpu_hour: float | None = None
+    currency: str = ""
+    pue: float = 1.0
+    co2_g_per_kwh: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
     """One cluster: its limits, how it starts ranks, where a python comes from, where runs live."""
 
@@ -76,6 +92,7 @@ class Site:
     grafana: str | None = None
     prometheus: str | None = None  # site files may say it; no command uses it
     advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
+    costs: Costs = Costs()
     found: Found | None = None
 
     @property
@@ -203,6 +220,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         grafana=fields.text("grafana"),
         prometheus=fields.text("prometheus"),
         advice=_advice(fields),
+        costs=_costs(fields),
     )
     for part in (defaults, gpus, launch, types, fields):
         part.refuse_unknown()
@@ -318,6 +336,19 @@ def _advice_value(row: Fields, name: str) -> Scalar | tuple[Scalar, ...]:
             f"{name!r} is {value!r}, must be a number, true, false or a list.", at=row.at(name)
         )
     return value
+
+
+def _costs(fields: Fields) -> Costs:
+    rows = fields.mapping("costs", "costs")
+    pue = rows.number("pue", minimum=1.0)
+    costs = Costs(
+        gpu_hour=rows.number("gpu_hour"),
+        currency=rows.text("currency") or "",
+        pue=1.0 if pue is None else pue,
+        co2_g_per_kwh=rows.number("co2_g_per_kwh"),
+    )
+    rows.refuse_unknown()
+    return costs
 
 
 def _environments(fields: Fields) -> dict[str, Environment]:

@@ -28,6 +28,7 @@ COMMANDS = {
     "cancel": "End jobs, or remove them from the queue.",
     "resubmit": "Submit a run's request again, with options changed.",
     "stats": "Show how a job used its GPUs, cores and memory, and what to change.",
+    "report": "Show GPU-hours held, used and lost: your own, an account's, everybody's.",
     "sample": "Run COMMAND, and record how this node's GPUs, cores and memory are used.",
     "workloads": "Programs hpckit can submit.",
     "templates": "Job script templates.",

@@ -118,7 +118,7 @@ def parse_usage(text: str, columns: Sequence[str], mark: str = COLUMN) -> list[J
     """
     found: list[tuple[dict[str, str], list[StepUsage]]] = []
     newest: dict[str, list[StepUsage]] = {}
-    for row in _rows(text, columns, mark):
+    for row in cut_rows(text, columns, mark):
         job_id, step = _parts(row["JobID"])
         if not step:
             newest[job_id] = []
@@ -193,8 +193,11 @@ def _parts(row_id: str) -> tuple[str, str | None]:
     return (match[1], match[2]) if match else (row_id, None)
 
 
-def _rows(text: str, columns: Sequence[str], mark: str) -> Iterator[dict[str, str]]:
-    """Cut into rows: one begins where a line has all columns but the free text, and a job id."""
+def cut_rows(text: str, columns: Sequence[str], mark: str) -> Iterator[dict[str, str]]:
+    """Cut into rows: one begins where a line has all columns but the free text, and a job id.
+
+    Columns of free text (`FREE`) come last among `columns`.
+    """
     begun: list[str] = []
     fixed = sum(name not in FREE for name in columns)
     for line in text.removesuffix("\n").split("\n"):

@@ -1,0 +1,82 @@
+"""How long `hpckit report` takes, and how much memory, by the number of jobs.
+
+python benchmarks/report.py [--jobs 1000,10000,100000]
+
+A program in sacct's place prints made-up jobs, every tenth with a record of Princeton's jobstats;
+its own time is measured apart. It asserts nothing.
+"""
+
+import argparse
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hpckit.group.allocations import _COLUMNS
+from hpckit.stats.js1 import encode
+
+_SACCT = """#!{python}
+import sys
+mark = next(word[12:] for word in sys.argv if word.startswith("--delimiter="))
+sys.stdout.write(open({rows!r}).read().replace("\\x1f", mark))
+"""
+
+
+def write_rows(path: Path, jobs: int) -> None:
+    """Write what sacct would print, with a mark to be replaced."""
+    chance, now = random.Random(1), int(time.time())
+    records = [
+        encode({"nodes": {"n1": {"gpu_utilization": {"0": used, "1": used}}}, "total_time": 9})
+        for used in range(0, 100, 5)
+    ]
+    with path.open("w") as stream:
+        for number in range(jobs):
+            start = now - chance.randrange(29 * 86400)
+            end = min(start + chance.randrange(1, 86400), now)
+            gpus = 2 if number % 10 == 0 else chance.choice((0, 1, 4))
+            row = {
+                "JobID": str(number + 1), "User": f"user{chance.randrange(200)}",
+                "Account": f"lab{chance.randrange(20)}", "Partition": "gpu",
+                "State": chance.choice(("COMPLETED", "COMPLETED", "FAILED", "CANCELLED by 7")),
+                "Submit": str(start - 500), "Eligible": str(start - 400), "Start": str(start),
+                "End": str(end), "TimelimitRaw": "1440", "NNodes": "1",
+                "AllocTRES": f"billing=9,cpu=16,gres/gpu={gpus},mem=64G,node=1",
+                "AdminComment": chance.choice(records) if number % 10 == 0 else "",
+                "JobName": f"train-{number % 99}",
+            }  # fmt: skip
+            stream.write("\x1f".join(row[name] for name in _COLUMNS) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--jobs", default="1000,10000,100000", metavar="N,...")
+    counts = [int(word) for word in parser.parse_args().jobs.split(",")]
+    print(f"{'jobs':>8}  {'report':>8}  {'sacct':>8}  {'peak memory':>12}")
+    for jobs in counts:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            rows, program = folder / "rows", folder / "sacct"
+            write_rows(rows, jobs)
+            program.write_text(_SACCT.format(python=sys.executable, rows=str(rows)))
+            program.chmod(0o755)
+            environ = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "HPCKIT_RUNS": name}
+            sacct_s = timed([str(program), "--delimiter=|"], environ)[0]
+            command = [sys.executable, "-m", "hpckit", "report", "--all", "--by", "user", "--json"]
+            report_s, peak = timed(command, environ)
+            print(f"{jobs:>8}  {report_s:>6.2f} s  {sacct_s:>6.2f} s  {peak / 1024:>8.0f} MiB")
+
+
+def timed(argv: list[str], environ: dict[str, str]) -> tuple[float, int]:
+    """Return how long a command takes, in seconds, and the most memory of any so far, in KiB."""
+    begin = time.monotonic()
+    subprocess.run(argv, env=environ, check=True, stdout=subprocess.DEVNULL)
+    taken = time.monotonic() - begin
+    return taken, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+
+
+if __name__ == "__main__":
+    main()

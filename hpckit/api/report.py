@@ -1,0 +1,140 @@
+"""`hpckit.report`: what the GPUs of a user, an account or a whole cluster did over some time."""
+
+import getpass
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hpckit import collections as places
+from hpckit.api.lookup import runs_folder
+from hpckit.documents import nearest
+from hpckit.errors import RequestError
+from hpckit.group.allocations import Allocation, ask_allocations
+from hpckit.group.measured import Measured, figures_of
+from hpckit.group.totals import KINDS, Use, grouped, most_wasteful, total
+from hpckit.group.writing import Report, wasteful_job
+from hpckit.sites import find_site
+from hpckit.slurm.client import patience
+
+# sacct may take long over a year of a large cluster, and nobody waits for anything else.
+_PATIENCE_S = 900.0
+_AGE = re.compile(r"(\d{1,6})([hdw])", re.ASCII)
+_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def report(
+    *,
+    users: Sequence[str] = (),
+    accounts: Sequence[str] = (),
+    everyone: bool = False,
+    since: str = "30d",
+    until: str | None = None,
+    by: str | None = None,
+    hide_names: bool = False,
+    wasteful: int = 10,
+    site: str | None = None,
+    runs: Path | str | None = None,
+) -> Report:
+    """Return what GPUs were held and used, and what was lost: your own jobs', unless you say whose.
+
+    Slurm shows others' jobs only where the site allows it. Utilization is known of your own runs of
+    hpckit, and where the site keeps the record of Princeton's jobstats.
+
+    Args:
+        users: jobs of these users.
+        accounts: jobs of these accounts, of any user.
+        everyone: jobs of all users.
+        since: an age (`12h`, `30d`, `4w`) or a day (`2026-11-01`).
+        until: the same; now by default.
+        by: week, day, user, account, partition, gpu, state, name, workload or template; by default
+            week for one user, user for several.
+        hide_names: write user 1, job 1 for names of users and jobs.
+        wasteful: how many jobs to list that wasted most.
+        site: whose costs count; the site found here by default.
+        runs: the folder of runs.
+
+    Raises:
+        RequestError: a word is wrong. CommandError: there is no accounting, or it does not answer.
+    """
+    now = time.time()
+    begin = _moment(since, now, "--since")
+    end = now if until is None else min(_moment(until, now, "--until"), now)
+    if begin >= end:
+        raise RequestError(f"--since {since} is not before --until {until or 'now'}.")
+    if everyone and users:
+        raise RequestError("Give --user or --all, not both.")
+    mine = not (users or accounts or everyone)
+    kind = by or ("week" if mine or len(users) == 1 else "user")
+    if kind not in KINDS:
+        raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
+    whom = (getpass.getuser(),) if mine else tuple(users)
+    costs = find_site(site, places.search_path()).costs
+    uses, notes = _uses(begin, end, whom, accounts, None if runs is None else Path(runs))
+    named = list(_hidden(uses)) if hide_names else uses
+    return Report(
+        who=_who(whom, accounts, hide_names=hide_names),
+        since=begin,
+        until=end,
+        by=kind,
+        groups=grouped(named, kind),
+        total=total(named),
+        wasteful=tuple(wasteful_job(*row) for row in most_wasteful(named, wasteful)),
+        costs=costs,
+        notes=tuple(notes),
+    )
+
+
+def _uses(
+    begin: float, end: float, users: Sequence[str], accounts: Sequence[str], runs: Path | None
+) -> tuple[list[Use], list[str]]:
+    with patience(_PATIENCE_S, anew=True):
+        rows = ask_allocations(begin, end, users=users, accounts=accounts)
+    figures = figures_of(rows, runs_folder(runs))
+    return [_use(row, figures.of(row), begin, end) for row in rows], list(_notes(rows))
+
+
+def _use(row: Allocation, measured: Measured, since: float, until: float) -> Use:
+    begin, end = row.held(since, until)
+    return Use(row=row, measured=measured, begin=begin, end=end)
+
+
+def _moment(text: str, now: float, option: str) -> float:
+    """Read an age or a day as epoch seconds; a day begins at midnight of this machine's time.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    word = text.strip()
+    if match := _AGE.fullmatch(word):
+        return max(now - int(match[1]) * _SECONDS[match[2]], 0.0)
+    try:
+        return time.mktime(time.strptime(word, "%Y-%m-%d"))
+    except (ValueError, OverflowError):
+        raise RequestError(
+            f"{option} {text!r} is neither an age (12h, 30d, 4w) nor a day (2026-11-01)."
+        ) from None
+
+
+def _who(users: Sequence[str], accounts: Sequence[str], *, hide_names: bool) -> str:
+    several = f"{len(users)} user(s)" if hide_names else ", ".join(users)
+    of = [several] if users else []
+    of += [f"account {', '.join(accounts)}"] if accounts else []
+    return " in ".join(of) or "all users"
+
+
+def _hidden(uses: Sequence[Use]) -> Iterator[Use]:
+    """Number users and jobs, those with most GPU-hours first, in place of their names."""
+    users = {name: f"user {at}" for at, name in enumerate(grouped(uses, "user"), 1)}
+    jobs: dict[str, str] = {}
+    for use in uses:
+        job = jobs.setdefault(use.row.job_id, f"job {len(jobs) + 1}")
+        row = replace(use.row, user=users[use.row.user or "-"], job_id=job, name="-", comment="")
+        yield replace(use, row=row, measured=replace(use.measured, workload=None))
+
+
+def _notes(rows: Sequence[Allocation]) -> Iterator[str]:
+    unknown = sum(row.gpus is None for row in rows)
+    if unknown:
+        yield f"of {unknown} attempts Slurm does not say how many GPUs they had: they count as none"

@@ -1,0 +1,87 @@
+"""`hpckit report`: what the GPUs of a user, an account or everybody did over some time."""
+
+from typing import Annotated
+
+import typer
+
+from hpckit.cli.arguments import JsonOption, RunsOption
+from hpckit.cli.output import print_json, say, show_text
+from hpckit.errors import RequestError
+
+UsersOption = Annotated[
+    list[str] | None, typer.Option("--user", "-u", metavar="NAME", help="Jobs of this user.")
+]
+AccountsOption = Annotated[
+    list[str] | None, typer.Option("--account", "-A", metavar="NAME", help="Of this account.")
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Of all users, as far as Slurm shows them.")]
+SinceOption = Annotated[str, typer.Option(metavar="AGE|DAY", help="12h, 30d, 4w, or 2026-11-01.")]
+UntilOption = Annotated[
+    str | None, typer.Option(metavar="AGE|DAY", help="The same; now by default.")
+]
+ByOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WORD",
+        help="week, day, user, account, partition, gpu, state, name, workload or template.",
+    ),
+]
+WastefulOption = Annotated[
+    int, typer.Option(min=0, metavar="N", help="How many jobs to list that wasted most.")
+]
+HideOption = Annotated[
+    bool, typer.Option("--hide-names", help="Number users and jobs instead of naming them.")
+]
+SiteOption = Annotated[str | None, typer.Option(help="The site whose costs count.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print the groups as CSV.")]
+MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(report)
+
+
+def report(
+    users: UsersOption = None,
+    accounts: AccountsOption = None,
+    everyone: AllOption = False,
+    since: SinceOption = "30d",
+    until: UntilOption = None,
+    by: ByOption = None,
+    wasteful: WastefulOption = 10,
+    hide_names: HideOption = False,
+    site: SiteOption = None,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+    csv: CsvOption = False,
+    markdown: MarkdownOption = False,
+) -> None:
+    """Show GPU-hours held, used and lost: your own, an account's, everybody's.
+
+    Exit status: 0 good; 2 a word is wrong; 3 Slurm's accounting does not answer.
+    """
+    from hpckit.api.report import report as make  # noqa: PLC0415  # no other command needs it
+
+    if json + csv + markdown > 1:
+        raise RequestError("Give one of --json, --csv and --markdown.")
+    found = make(
+        users=tuple(users or ()),
+        accounts=tuple(accounts or ()),
+        everyone=everyone,
+        since=since,
+        until=until,
+        by=by,
+        hide_names=hide_names,
+        wasteful=wasteful,
+        site=site,
+        runs=runs,
+    )
+    if json:
+        print_json(found.document())
+    elif csv:
+        show_text(found.csv())
+    elif markdown:
+        show_text(found.markdown())
+    else:
+        say(found.text())

@@ -1,0 +1,155 @@
+"""What Slurm gave to jobs over some time: a row for each attempt, from one question to accounting.
+
+sacct shows other users' jobs only where the site allows it (PrivateData in slurm.conf).
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from hpckit.errors import RequestError
+from hpckit.slurm.client import ask, is_answer, refusal
+from hpckit.slurm.rows import (
+    COLUMN,
+    count_gpus,
+    gpu_type,
+    new_mark,
+    parse_count,
+    parse_tres,
+)
+from hpckit.slurm.states import JobState, parse_state
+from hpckit.slurm.usage_rows import cut_rows
+from hpckit.text import parse_moment
+
+# AdminComment and the job's name are free text: they come last, as `cut_rows` needs it.
+_COLUMNS = (
+    *("JobID", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End"),
+    *("TimelimitRaw", "NNodes", "AllocTRES", "AdminComment", "JobName"),
+)
+# What sacct takes as one name; a comma would part two.
+_NAME = re.compile(r"[\w.@+-]{1,256}", re.ASCII)
+# A hundred thousand jobs take sacct some seconds; a slow database takes more.
+_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allocation:
+    """One attempt of a job that held nodes, and what it held. Moments are epoch seconds.
+
+    Attributes:
+        end: None while it runs.
+        wait_s: from when it could start (its dependencies were met) until it did.
+        gpus: None where its list of resources does not say.
+        limit_s: its time limit; None: none, or not known.
+        comment: AdminComment, where sites keep the record of Princeton's jobstats.
+    """
+
+    job_id: str
+    user: str
+    account: str
+    partition: str
+    name: str
+    state: JobState
+    submit: float | None
+    start: float
+    end: float | None
+    wait_s: float | None
+    nodes: int | None
+    gpus: int | None
+    gpu_type: str | None
+    limit_s: int | None
+    comment: str = ""
+
+    def held(self, since: float, until: float) -> tuple[float, float]:
+        """Return the part of a time in which it held its nodes; empty where there is none."""
+        begin, end = max(self.start, since), min(until if self.end is None else self.end, until)
+        return begin, max(begin, end)
+
+
+def ask_allocations(
+    since: float, until: float, *, users: Sequence[str] = (), accounts: Sequence[str] = ()
+) -> list[Allocation]:
+    """Ask accounting for every attempt that held nodes between two moments.
+
+    Args:
+        since: epoch seconds.
+        until: the same.
+        users: only theirs; none: all users'.
+        accounts: only of these; none: of any.
+
+    Raises:
+        RequestError: a name is none.
+        CommandError: there is no accounting, or it does not answer.
+    """
+    mark = COLUMN + new_mark()
+    argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2"]
+    argv += [f"--delimiter={mark}", f"--format={','.join(_COLUMNS)}"]
+    argv += [f"--starttime={_moment(since)}", f"--endtime={_moment(until)}"]
+    argv.append(f"--user={_names(users)}" if users else "--allusers")
+    argv += [f"--accounts={_names(accounts)}"] if accounts else []
+    result = ask(argv, timeout_s=_LIMIT_S)
+    found = list(parse_allocations(result.stdout, mark))
+    if not (found or is_answer(result, rows=False) or _has_rows(result.stdout, mark)):
+        raise refusal(result)
+    return [row for row in found if _overlaps(row, since, until)]
+
+
+def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
+    """Read what sacct printed; jobs that held no node are left out."""
+    for row in cut_rows(text, _COLUMNS, mark):
+        start = parse_moment(row["Start"])
+        given = _given(row["AllocTRES"])
+        # A job that was cancelled in the queue has a start, but got nothing.
+        if start is None or not row["AllocTRES"]:
+            continue
+        possible = parse_moment(row["Eligible"]) or parse_moment(row["Submit"])
+        limit_min = parse_count(row["TimelimitRaw"])
+        yield Allocation(
+            job_id=row["JobID"],
+            user=row["User"],
+            account=row["Account"],
+            partition=row["Partition"],
+            name=row["JobName"],
+            state=_state(row["State"]),
+            submit=parse_moment(row["Submit"]),
+            start=start,
+            end=parse_moment(row["End"]),
+            wait_s=None if possible is None else max(start - possible, 0.0),
+            nodes=parse_count(row["NNodes"]),
+            gpus=given[0],
+            gpu_type=given[1],
+            limit_s=None if limit_min is None else limit_min * 60,
+            comment=row["AdminComment"],
+        )
+
+
+@cache
+def _given(text: str) -> tuple[int | None, str | None]:
+    tres: Mapping[str, str] = parse_tres(text)
+    return count_gpus(dict(tres)), gpu_type(dict(tres))
+
+
+_state = cache(parse_state)
+
+
+def _overlaps(row: Allocation, since: float, until: float) -> bool:
+    begin, end = row.held(since, until)
+    return end > begin or (begin == end == row.start and since <= row.start < until)
+
+
+def _has_rows(text: str, mark: str) -> bool:
+    return next(cut_rows(text, _COLUMNS, mark), None) is not None
+
+
+def _moment(seconds: float) -> str:
+    """Write a moment as sacct reads it, in this machine's time (sacct(1), --starttime)."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
+
+
+def _names(words: Sequence[str]) -> str:
+    for word in words:
+        if not _NAME.fullmatch(word) or word.startswith("-"):
+            raise RequestError(f"{word!r} cannot be the name of a user or an account.")
+    return ",".join(words)

@@ -1,0 +1,155 @@
+"""What is known of how jobs used their GPUs: from hpckit's own summaries, else the site's record.
+
+A summary of hpckit's is believed in the user's own runs alone: others could have written any.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpckit.files import DamagedFileError, read_json
+from hpckit.find import newest_runs
+from hpckit.group.allocations import Allocation
+from hpckit.report.at_end import SUMMARY
+from hpckit.runs import Run
+from hpckit.stats.js1 import decode
+from hpckit.stats.summary.coverage import enough
+
+# A run is written down some moments before Slurm says when it was submitted; its clock may be late.
+_BEFORE_S = 60.0
+_HUNDRED = 100.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """What is known of one attempt's GPUs, beside what Slurm gave it.
+
+    Attributes:
+        utilization_percent: the mean over its GPUs and its time.
+        energy_joules: of all its GPUs.
+        source: `samples` of hpckit, or `js1`, the record of Princeton's jobstats.
+        workload, template: of a run of the user's own.
+        advice: the first advice on it, in a sentence.
+    """
+
+    utilization_percent: float | None = None
+    energy_joules: float | None = None
+    source: str | None = None
+    workload: str | None = None
+    template: str | None = None
+    advice: str | None = None
+
+
+NOTHING = Measured()
+
+
+@dataclass
+class Figures:
+    """Looks up what was measured of attempts; reads each run's summary once.
+
+    Attributes:
+        runs: the user's own runs, by the ids of their jobs, newest first.
+    """
+
+    runs: Mapping[str, Sequence[Run]]
+    _summaries: dict[Path, Mapping[str, Any]] = field(default_factory=dict)
+
+    def of(self, row: Allocation) -> Measured:
+        """Return what is known of an attempt."""
+        run = self._run(row)
+        mine = self._from_run(run, row) if run else NOTHING
+        if mine.utilization_percent is not None or "JS1:" not in row.comment.upper():
+            return mine
+        return _from_record(row, mine)
+
+    def _run(self, row: Allocation) -> Run | None:
+        begun = row.submit if row.submit is not None else row.start
+        known = self.runs.get(row.job_id, ())
+        return next((run for run in known if run.submitted_at - _BEFORE_S <= begun), None)
+
+    def _from_run(self, run: Run, row: Allocation) -> Measured:
+        document = self._summary(run)
+        attempt = _attempt(document, row)
+        used = attempt.get("gpu_utilization_percent")
+        covered = _percent(attempt.get("gpu_coverage_percent"))
+        hours = (_number(attempt.get("elapsed_s")) or 0.0) / 3600 * (covered or 0.0) / 100
+        plan, workload = run.record["plan"], run.record.get("workload")
+        advice: Mapping[str, Any] = next(iter(document.get("advice") or ()), {})
+        known = _percent(used) is not None and enough(covered, hours)
+        return Measured(
+            utilization_percent=_percent(used) if known else None,
+            energy_joules=_number(attempt.get("energy_joules")) if known else None,
+            source="samples" if known else None,
+            workload=str(workload["name"]) if isinstance(workload, dict) else None,
+            template=str(plan.get("template") or "") or None,
+            advice=str(advice.get("message") or "") or None,
+        )
+
+    def _summary(self, run: Run) -> Mapping[str, Any]:
+        if run.dir not in self._summaries:
+            self._summaries[run.dir] = _read(run)
+        return self._summaries[run.dir]
+
+
+def figures_of(rows: Iterable[Allocation], root: Path) -> Figures:
+    """Return the figures of what is in the user's own runs, below `root` and in the index."""
+    wanted = {row.job_id for row in rows}
+    found: dict[str, list[Run]] = {}
+    for run in newest_runs(root, None):
+        if run.mine and run.job_id in wanted and run.scheduler.accounting:
+            found.setdefault(run.job_id, []).append(run)
+    return Figures(found)
+
+
+def _read(run: Run) -> Mapping[str, Any]:
+    try:
+        document = read_json(run.dir / SUMMARY)
+    except (OSError, DamagedFileError):
+        return {}  # a job that was killed wrote none; `hpckit stats` writes it again
+    return document if isinstance(document, dict) else {}
+
+
+def _attempt(document: Mapping[str, Any], row: Allocation) -> Mapping[str, Any]:
+    """Return the part of a summary that is of this attempt: the one that began with it."""
+    rows = [part for part in document.get("attempts") or () if isinstance(part, dict)]
+    starts = [_number(part.get("start")) for part in rows]
+    near = [abs(start - row.start) if start is not None else None for start in starts]
+    known = [(gap, at) for at, gap in enumerate(near) if gap is not None]
+    if not known:
+        return {}
+    gap, at = min(known)
+    ended = row.start if row.end is None else row.end
+    return rows[at] if gap <= max(_BEFORE_S, ended - row.start) else {}
+
+
+def _from_record(row: Allocation, mine: Measured) -> Measured:
+    record = decode(row.comment).record
+    nodes = record["nodes"].values() if record else ()
+    values = [
+        _percent(value)
+        for node in nodes
+        if isinstance(node, dict) and isinstance(node.get("gpu_utilization"), dict)
+        for value in node["gpu_utilization"].values()
+    ]
+    known = [value for value in values if value is not None]
+    # The mean of the GPUs that answered would pass for the job's.
+    if not known or len(known) < max(len(values), row.gpus or 0):
+        return mine
+    return Measured(
+        utilization_percent=sum(known) / len(known),
+        source="js1",
+        workload=mine.workload,
+        template=mine.template,
+        advice=mine.advice,
+    )
+
+
+def _number(value: object) -> float | None:
+    ok = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if ok and 0 <= value < 2**63 else None  # type: ignore[operator,arg-type]
+
+
+def _percent(value: object) -> float | None:
+    number = _number(value)
+    return number if number is not None and number <= _HUNDRED else None

@@ -1,0 +1,254 @@
+"""Adds up what attempts held and used, by user, account, week and so on. Pure.
+
+Hours are GPU-hours inside the time of the report; an attempt that reaches out of it counts with
+the part inside. What was used is hours x utilization, and known only where it was measured.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from hpckit.group.allocations import Allocation
+from hpckit.group.measured import Measured
+from hpckit.slurm.states import JobState
+
+# Ends at which all that an attempt has done may be lost. TIMEOUT among them: without a checkpoint.
+FAILED = frozenset({
+    JobState.FAILED, JobState.TIMEOUT, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY,
+    JobState.BOOT_FAIL, JobState.DEADLINE,
+})  # fmt: skip
+# Upper ends of the classes of utilization, in percent; the last class holds 100 as well.
+CLASSES = (10, 25, 50, 75, 100)
+_DAY_S = 86400
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Use:
+    """One attempt with what was measured of it, inside the time of the report."""
+
+    row: Allocation
+    measured: Measured
+    begin: float
+    end: float
+
+    @property
+    def hours(self) -> float:
+        """GPU-hours held; 0 where the number of GPUs is not known."""
+        return (self.row.gpus or 0) * (self.end - self.begin) / 3600
+
+    @property
+    def used(self) -> float | None:
+        """GPU-hours used: hours x utilization; None if it was not measured."""
+        percent = self.measured.utilization_percent
+        return None if percent is None else self.hours * percent / 100
+
+    @property
+    def wasted(self) -> float:
+        """GPU-hours that came to nothing: all of a failed attempt's, else what stood idle."""
+        if self.row.state in FAILED:
+            return self.hours
+        return 0.0 if self.used is None else self.hours - self.used
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Energy of its GPUs, of the part inside."""
+        joules, row = self.measured.energy_joules, self.row
+        whole = (self.end if row.end is None else row.end) - row.start
+        return None if joules is None or whole <= 0 else joules * (self.end - self.begin) / whole
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Totals:
+    """What some attempts held and used. Figures that are not known are None.
+
+    Attributes:
+        jobs: how many there are; attempts of one job are one.
+        failed_jobs: those whose last attempt failed.
+        gpu_hours: held.
+        gpu_hours_measured: those of which the utilization is known.
+        gpu_hours_used: hours x utilization, of the measured ones.
+        gpu_hours_unused: the rest of the measured ones.
+        gpu_hours_failed: held by attempts that ended as FAILED, TIMEOUT, OUT_OF_MEMORY, NODE_FAIL,
+            BOOT_FAIL or DEADLINE.
+        gpu_hours_asked: what ended attempts would have held up to their time limits.
+        gpu_hours_ended: what those attempts held.
+        node_hours: held, of all jobs.
+        utilization_percent: used, of measured.
+        utilization_hours: measured GPU-hours at 0-10, 10-25, 25-50, 50-75 and 75-100 %.
+        wait_median_s, wait_p90_s: from when an attempt could start until it did.
+        energy_kwh: of GPUs; energy_gpu_hours: of so many GPU-hours.
+    """
+
+    jobs: int = 0
+    failed_jobs: int = 0
+    gpu_hours: float = 0.0
+    gpu_hours_measured: float = 0.0
+    gpu_hours_used: float = 0.0
+    gpu_hours_unused: float = 0.0
+    gpu_hours_failed: float = 0.0
+    gpu_hours_asked: float = 0.0
+    gpu_hours_ended: float = 0.0
+    node_hours: float = 0.0
+    utilization_percent: float | None = None
+    utilization_hours: tuple[float, ...] = (0.0,) * len(CLASSES)
+    wait_median_s: float | None = None
+    wait_p90_s: float | None = None
+    energy_kwh: float | None = None
+    energy_gpu_hours: float = 0.0
+
+
+@dataclass
+class _Sum:
+    """What is added up on the way to `Totals`."""
+
+    last: dict[str, tuple[float, JobState]] = field(default_factory=dict)
+    hours: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    classes: list[float] = field(default_factory=lambda: [0.0] * len(CLASSES))
+    waits: list[float] = field(default_factory=list)
+
+    def add(self, use: Use) -> None:
+        row, hours, add = use.row, use.hours, self.hours
+        self.last[row.job_id] = max(
+            (row.start, row.state), self.last.get(row.job_id, (0.0, row.state))
+        )
+        add["held"] += hours
+        add["nodes"] += (row.nodes or 0) * (use.end - use.begin) / 3600
+        if row.state in FAILED:
+            add["failed"] += hours
+        if row.end is not None and row.limit_s is not None:
+            add["asked"] += (row.gpus or 0) * row.limit_s / 3600
+            add["ended"] += (row.gpus or 0) * (row.end - row.start) / 3600
+        if row.wait_s is not None and use.begin == row.start:
+            self.waits.append(row.wait_s)
+        self._add_measured(use, hours)
+
+    def _add_measured(self, use: Use, hours: float) -> None:
+        percent, joules = use.measured.utilization_percent, use.energy_joules
+        if percent is not None and hours:
+            self.hours["measured"] += hours
+            self.hours["used"] += use.used or 0.0
+            self.classes[_class(percent)] += hours
+        if joules is not None:
+            self.hours["joules"] += joules
+            self.hours["energy"] += hours
+
+    def totals(self) -> Totals:
+        add = self.hours
+        measured, used = add["measured"], add["used"]
+        return Totals(
+            jobs=len(self.last),
+            failed_jobs=sum(state in FAILED for _, state in self.last.values()),
+            gpu_hours=add["held"],
+            gpu_hours_measured=measured,
+            gpu_hours_used=used,
+            gpu_hours_unused=measured - used,
+            gpu_hours_failed=add["failed"],
+            gpu_hours_asked=add["asked"],
+            gpu_hours_ended=add["ended"],
+            node_hours=add["nodes"],
+            utilization_percent=used / measured * 100 if measured else None,
+            utilization_hours=tuple(self.classes),
+            wait_median_s=median(self.waits) if self.waits else None,
+            wait_p90_s=_p90(self.waits),
+            energy_kwh=add["joules"] / 3.6e6 if add["energy"] else None,
+            energy_gpu_hours=add["energy"],
+        )
+
+
+def _class(percent: float) -> int:
+    return next((at for at, most in enumerate(CLASSES) if percent < most), len(CLASSES) - 1)
+
+
+def _p90(values: Sequence[float]) -> float | None:
+    """Return the least value that nine of ten do not exceed."""
+    return sorted(values)[-(-len(values) * 9 // 10) - 1] if values else None
+
+
+def total(uses: Iterable[Use]) -> Totals:
+    """Add up."""
+    found = _Sum()
+    for use in uses:
+        found.add(use)
+    return found.totals()
+
+
+def grouped(uses: Sequence[Use], by: str) -> dict[str, Totals]:
+    """Add up by one of `KINDS`; weeks and days in their order, the others by GPU-hours held."""
+    sums: dict[str, _Sum] = defaultdict(_Sum)
+    for use in uses:
+        for label, part in KINDS[by](use):
+            sums[label].add(part)
+    found = {label: one.totals() for label, one in sums.items()}
+    if by in _OF_TIME:
+        return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda row: (-row[1].gpu_hours, row[0])))
+
+
+_Kind = Callable[[Use], Iterator[tuple[str, Use]]]
+
+
+def _whole(label: Callable[[Use], str | None]) -> _Kind:
+    def parts(use: Use) -> Iterator[tuple[str, Use]]:
+        yield label(use) or "-", use
+
+    return parts
+
+
+def _by_days(use: Use) -> Iterator[tuple[str, Use]]:
+    yield from _split(use, "%Y-%m-%d")
+
+
+def _by_weeks(use: Use) -> Iterator[tuple[str, Use]]:
+    yield from _split(use, "%G-W%V")
+
+
+def _split(use: Use, form: str) -> Iterator[tuple[str, Use]]:
+    """Cut an attempt where the label of its days changes, at midnights of this machine's time."""
+    begin = use.begin
+    while True:
+        end = min(_midnight(begin), use.end)
+        label = time.strftime(form, time.localtime(begin))
+        while end < use.end and time.strftime(form, time.localtime(end)) == label:
+            end = min(_midnight(end), use.end)
+        yield label, replace(use, begin=begin, end=end)
+        if end >= use.end:
+            return
+        begin = end
+
+
+def _midnight(moment: float) -> float:
+    """Return the next midnight, also where a day has 23 or 25 hours."""
+    day = time.localtime(moment)
+    return time.mktime((day.tm_year, day.tm_mon, day.tm_mday + 1, 0, 0, 0, 0, 0, -1))
+
+
+_OF_TIME = ("week", "day")
+KINDS: Mapping[str, _Kind] = {
+    "user": _whole(lambda use: use.row.user),
+    "account": _whole(lambda use: use.row.account),
+    "partition": _whole(lambda use: use.row.partition),
+    "gpu": _whole(lambda use: use.row.gpu_type),
+    "state": _whole(lambda use: use.row.state),
+    "name": _whole(lambda use: use.row.name),
+    "workload": _whole(lambda use: use.measured.workload),
+    "template": _whole(lambda use: use.measured.template),
+    "week": _by_weeks,
+    "day": _by_days,
+}
+
+
+def most_wasteful(uses: Iterable[Use], number: int) -> list[tuple[Use, float, float]]:
+    """Return the jobs that wasted most GPU-hours: last attempt, hours held, hours wasted."""
+    held: dict[str, float] = defaultdict(float)
+    wasted: dict[str, float] = defaultdict(float)
+    last: dict[str, Use] = {}
+    for use in uses:
+        job = use.row.job_id
+        held[job] += use.hours
+        wasted[job] += use.wasted
+        if job not in last or last[job].row.start <= use.row.start:
+            last[job] = use
+    worst = sorted((job for job in last if wasted[job] > 0), key=lambda job: -wasted[job])
+    return [(last[job], held[job], wasted[job]) for job in worst[:number]]

@@ -1,0 +1,292 @@
+"""A report as a page for a terminal, Markdown, CSV or JSON. Pure."""
+
+import csv
+import io
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from hpckit.group.totals import CLASSES, Totals, Use
+from hpckit.sites import Costs
+from hpckit.text import format_seconds, in_line
+
+SCHEMA = 1
+_HEADS = ("JOBS", "FAILED", "GPU-H", "MEASURED", "UTIL", "UNUSED", "LOST", "ASKED", "WAIT")
+_MEANINGS = (
+    "GPU-H: GPU-hours held. MEASURED: part of them of which the utilization is known.",
+    "UTIL: its mean. UNUSED: measured GPU-hours without work.",
+    "LOST: GPU-hours of attempts that ended as FAILED, TIMEOUT, OUT_OF_MEMORY, NODE_FAIL,",
+    "BOOT_FAIL or DEADLINE. ASKED: time limits, as a multiple of the time held.",
+    "WAIT: median time in the queue.",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WastefulJob:
+    """A job with many GPU-hours that came to nothing.
+
+    Attributes:
+        gpu_hours, gpu_hours_wasted: held; and of these, all of failed attempts, else unused ones.
+        advice: hpckit's first advice on it, where it has a summary of it.
+    """
+
+    job_id: str
+    user: str
+    name: str
+    state: str
+    gpus: int | None
+    gpu_hours: float
+    gpu_hours_wasted: float
+    utilization_percent: float | None
+    advice: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What GPUs did over some time. Moments are epoch seconds.
+
+    Attributes:
+        who: whose jobs, in words.
+        by: what the groups are: user, week and so on.
+        groups: by their names: weeks and days in order, others by GPU-hours held.
+        total: of all together.
+        wasteful: the jobs that wasted most, the worst first.
+        costs: the site's factors for money and CO2.
+        notes: what a reader should know of the figures.
+    """
+
+    who: str
+    since: float
+    until: float
+    by: str
+    groups: Mapping[str, Totals]
+    total: Totals
+    wasteful: tuple[WastefulJob, ...] = ()
+    costs: Costs = field(default_factory=Costs)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def money(self) -> float | None:
+        """What the GPU-hours held cost, in the site's currency."""
+        price = self.costs.gpu_hour
+        return None if price is None else self.total.gpu_hours * price
+
+    @property
+    def co2_kg(self) -> float | None:
+        """CO2 of the measured energy, with the site's losses (PUE)."""
+        factor, energy = self.costs.co2_g_per_kwh, self.total.energy_kwh
+        return None if factor is None or energy is None else energy * self.costs.pue * factor / 1000
+
+    def document(self) -> dict[str, Any]:
+        """Return what `hpckit report --json` prints."""
+        return {
+            "schema": SCHEMA,
+            "who": self.who,
+            "since": self.since,
+            "until": self.until,
+            "by": self.by,
+            "total": _figures(self.total),
+            "groups": [{"name": name, **_figures(totals)} for name, totals in self.groups.items()],
+            "wasteful": [_rounded(asdict(job)) for job in self.wasteful],
+            "money": _rounded(self.money),
+            "currency": self.costs.currency,
+            "co2_kg": _rounded(self.co2_kg),
+            "notes": list(self.notes),
+        }
+
+    def csv(self) -> str:
+        """Return the groups as comma-separated values, with a line of names."""
+        stream = io.StringIO()
+        names = [row.name for row in fields(Totals) if row.name != "utilization_hours"]
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow([self.by, *names])
+        for name, totals in self.groups.items():
+            values = _figures(totals)
+            writer.writerow([_cell(name), *(values[key] for key in names)])
+        return stream.getvalue()
+
+    def markdown(self) -> str:
+        """Return the report as Markdown."""
+        return "\n".join(_markdown(self)) + "\n"
+
+    def text(self) -> str:
+        """Return the report as a page of plain text."""
+        return "\n".join(_text(self))
+
+    def _repr_html_(self) -> str:
+        import html  # noqa: PLC0415  # for notebooks
+
+        return f"<pre>{html.escape(self.text())}</pre>"
+
+
+def wasteful_job(use: Use, hours: float, wasted: float) -> WastefulJob:
+    """Describe one of the jobs that `totals.most_wasteful` found."""
+    return WastefulJob(
+        job_id=use.row.job_id,
+        user=use.row.user,
+        name=use.row.name,
+        state=str(use.row.state),
+        gpus=use.row.gpus,
+        gpu_hours=hours,
+        gpu_hours_wasted=wasted,
+        utilization_percent=use.measured.utilization_percent,
+        advice=use.measured.advice,
+    )
+
+
+def _figures(totals: Totals) -> dict[str, Any]:
+    return {name: _rounded(value) for name, value in asdict(totals).items()}
+
+
+def _rounded(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _cell(text: str) -> str:
+    """Return a name that no spreadsheet takes for a formula (OWASP, CSV injection)."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text != "-" else text
+
+
+def _title(report: Report) -> str:
+    days = [time.strftime("%Y-%m-%d", time.localtime(at)) for at in (report.since, report.until)]
+    return f"GPU use of {in_line(report.who)}, {days[0]} to {days[1]}"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    """Yield the verdict."""
+    whole = report.total
+    held = _hours(whole.gpu_hours)
+    yield f"{whole.jobs} jobs, {whole.failed_jobs} of them failed; {held} GPU-hours held"
+    if whole.gpu_hours_measured:
+        share = _percent(whole.gpu_hours_measured, whole.gpu_hours)
+        yield (
+            f"utilization {whole.utilization_percent:.0f} % (known of {share} of the GPU-hours): "
+            f"{_hours(whole.gpu_hours_unused)} GPU-hours without work"
+        )
+    elif whole.gpu_hours:
+        yield "utilization unknown: no job has samples of hpckit or a record of jobstats"
+    if whole.gpu_hours_failed:
+        lost = _percent(whole.gpu_hours_failed, whole.gpu_hours)
+        yield f"{_hours(whole.gpu_hours_failed)} GPU-hours ({lost}) in attempts that failed"
+    if whole.wait_median_s is not None and whole.wait_p90_s is not None:
+        yield (
+            f"queue: half of the jobs waited at most {format_seconds(whole.wait_median_s)}, "
+            f"nine of ten at most {format_seconds(whole.wait_p90_s)}"
+        )
+    yield from _cost_lines(report)
+    yield from report.notes
+
+
+def _cost_lines(report: Report) -> Iterator[str]:
+    energy = report.total.energy_kwh
+    if energy is not None:
+        share = _percent(report.total.energy_gpu_hours, report.total.gpu_hours)
+        co2 = "" if report.co2_kg is None else f", {report.co2_kg:.1f} kg CO2"
+        yield f"energy of GPUs {energy:.1f} kWh (of {share} of the GPU-hours){co2}"
+    if report.money is not None:
+        yield f"cost {report.money:,.2f} {in_line(report.costs.currency)}"
+
+
+def _distribution(totals: Totals) -> Iterator[str]:
+    """Yield one bar per class of utilization."""
+    most = max(totals.utilization_hours)
+    for low, high, hours in zip((0, *CLASSES), CLASSES, totals.utilization_hours, strict=False):
+        bar = "#" * round(30 * hours / most) if most else ""
+        yield f"  {low:>3}-{high:<3} %  {_hours(hours):>9}  {bar}".rstrip()
+
+
+def _row(name: str, one: Totals) -> tuple[str, ...]:
+    used = "-" if one.utilization_percent is None else f"{one.utilization_percent:.0f} %"
+    asked = one.gpu_hours_asked / one.gpu_hours_ended if one.gpu_hours_ended else None
+    return (
+        in_line(name),
+        str(one.jobs),
+        str(one.failed_jobs),
+        _hours(one.gpu_hours),
+        _percent(one.gpu_hours_measured, one.gpu_hours),
+        used,
+        _hours(one.gpu_hours_unused) if one.gpu_hours_measured else "-",
+        _hours(one.gpu_hours_failed),
+        "-" if asked is None else f"{asked:.1f} x",
+        "-" if one.wait_median_s is None else format_seconds(one.wait_median_s),
+    )
+
+
+def _wasteful_row(job: WastefulJob) -> tuple[str, ...]:
+    used = job.utilization_percent
+    return (
+        in_line(job.job_id),
+        in_line(job.user),
+        in_line(job.name),
+        job.state,
+        "-" if job.gpus is None else str(job.gpus),
+        _hours(job.gpu_hours),
+        _hours(job.gpu_hours_wasted),
+        "-" if used is None else f"{used:.0f} %",
+        in_line(job.advice or "-"),
+    )
+
+
+_WASTEFUL = ("JOBID", "USER", "NAME", "STATE", "GPUS", "GPU-H", "WASTED", "UTIL", "ADVICE")
+
+
+def _text(report: Report) -> Iterator[str]:
+    yield _title(report)
+    yield from (f"  {line}" for line in _lines(report))
+    if report.groups:
+        yield ""
+        rows = [_row(name, one) for name, one in report.groups.items()]
+        yield from _aligned((report.by.upper(), *_HEADS), rows)
+        yield ""
+        yield from _MEANINGS
+    if report.total.gpu_hours_measured:
+        yield "\nGPU-hours by the utilization of their jobs"
+        yield from _distribution(report.total)
+    if report.wasteful:
+        yield "\nThe jobs that wasted most GPU-hours"
+        yield from _aligned(_WASTEFUL, [_wasteful_row(job) for job in report.wasteful])
+
+
+def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
+    for row in (heads, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _markdown(report: Report) -> Iterator[str]:
+    yield f"# {_escaped(_title(report))}\n"
+    yield from (f"- {_escaped(line)}" for line in _lines(report))
+    if report.groups:
+        yield ""
+        rows = [_row(name, one) for name, one in report.groups.items()]
+        yield from _markdown_table((report.by, *(head.lower() for head in _HEADS)), rows)
+        yield ""
+        yield from _MEANINGS
+    if report.wasteful:
+        yield "\n## The jobs that wasted most GPU-hours\n"
+        rows = [_wasteful_row(job) for job in report.wasteful]
+        yield from _markdown_table([head.lower() for head in _WASTEFUL], rows)
+
+
+def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for row in (heads, ["---"] * len(heads), *rows):
+        yield "| " + " | ".join(_escaped(cell) if row[0] != "---" else cell for cell in row) + " |"
+
+
+def _escaped(text: str) -> str:
+    """Return text that Markdown, and HTML in it, take as it is."""
+    return "".join(f"\\{letter}" if letter in r"\`*_{}[]<>()#|!~&" else letter for letter in text)
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.3g}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole * 100:.0f} %" if whole else "-"

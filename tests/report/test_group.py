@@ -1,0 +1,329 @@
+"""`hpckit report`: what is asked of accounting, what is added up, and what is written."""
+
+import csv
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import hpckit
+from hpckit.group.allocations import Allocation, parse_allocations
+from hpckit.group.measured import Measured
+from hpckit.group.totals import Use, grouped, most_wasteful, total
+from hpckit.slurm.states import JobState
+from hpckit.stats.js1 import encode
+from tests.conftest import Answer, add_program
+from tests.unit.made import make_run
+
+pytestmark = pytest.mark.long
+Cli = Callable[..., Answer]
+_SACCT = """#!{python}
+import json, sys
+options = dict(word.partition("=")[::2] for word in sys.argv[1:])
+json.dump(options, open({log!r}, "w"))
+columns = options["--format"].split(",")
+for row in json.load(open({rows!r})):
+    print(options["--delimiter"].join(row.get(name, "") for name in columns))
+"""
+NOW = 1_790_010_000
+HOUR = 3600
+
+
+def row(job_id: str, start: float, hours: float, **cells: str) -> dict[str, str]:
+    """Return a finished job of two GPUs on one node."""
+    usual = {
+        "JobID": job_id, "User": "alice", "Account": "lab", "Partition": "gpu",
+        "State": "COMPLETED", "Submit": f"{start - 60:.0f}", "Eligible": f"{start - 30:.0f}",
+        "Start": f"{start:.0f}", "End": f"{start + hours * HOUR:.0f}", "TimelimitRaw": "240",
+        "NNodes": "1", "AllocTRES": "cpu=16,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1",
+        "AdminComment": "", "JobName": "train",
+    }  # fmt: skip
+    return usual | cells
+
+
+@pytest.fixture
+def accounts(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], Any]]:
+    """Let sacct print rows; return what tells with which options it was asked."""
+    monkeypatch.setattr(time, "time", lambda: float(NOW))
+
+    def keep(*rows: Mapping[str, str]) -> Callable[[], Any]:
+        log, written = here.parent / "options.json", here.parent / "rows.json"
+        written.write_text(json.dumps(rows))
+        text = _SACCT.format(python=sys.executable, log=str(log), rows=str(written))
+        add_program(here.parent / "bin" / "sacct", text)
+        return lambda: json.loads(log.read_text())
+
+    return keep
+
+
+def js1(*values: float) -> str:
+    used = {str(at): value for at, value in enumerate(values)}
+    return encode({"nodes": {"n1": {"gpu_utilization": used}}, "total_time": 1, "gpus": 2})
+
+
+def test_hours_are_those_inside_the_time_of_the_report(accounts, cli: Cli) -> None:
+    begin = NOW - 10 * HOUR
+    accounts(
+        row("1", begin - HOUR, 3),  # 2 of its 3 h inside: 4 GPU-hours
+        row("2", begin + HOUR, 1.5, State="FAILED"),
+        row("3", NOW - HOUR, 0, State="RUNNING", End="Unknown"),
+        row("4", begin + HOUR, 1, AllocTRES="cpu=4,node=1"),
+        row("5", begin - 5 * HOUR, 2),  # over before
+        row("6", begin, 1, State="CANCELLED by 7", AllocTRES=""),  # in the queue
+        row("7", 0, 0, State="PENDING", Start="Unknown", End="Unknown", AllocTRES=""),
+    )
+    said = json.loads(cli("report", "--since", "10h", "--json").out)
+    whole = said["total"]
+    assert whole["gpu_hours"] == 4 + 3 + 2
+    assert whole["node_hours"] == 2 + 1.5 + 1 + 1
+    assert (whole["jobs"], whole["failed_jobs"], whole["gpu_hours_failed"]) == (4, 1, 3)
+    assert (whole["gpu_hours_asked"], whole["gpu_hours_ended"]) == (2 * 4 * 2, 6 + 3)
+    assert (whole["wait_median_s"], whole["wait_p90_s"]) == (30, 30)
+    assert (whole["utilization_percent"], whole["energy_kwh"]) == (None, None)
+    assert [job["job_id"] for job in said["wasteful"]] == ["2"]
+
+
+def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
+    asked = accounts()
+    monkeypatch.setattr("getpass.getuser", lambda: "me")
+    answer = cli("report", "--since", "2026-09-01", "--until", "2026-09-03")
+    assert answer.status == 0
+    assert answer.out.startswith("GPU use of me, 2026-09-01 to 2026-09-03\n  0 jobs")
+    options = asked()
+    assert options["--user"] == "me"
+    assert options["--starttime"] == "2026-09-01T00:00:00"
+    assert options["--endtime"] == "2026-09-03T00:00:00"
+    assert options.keys() >= {"--allocations", "--duplicates"}
+    cli("report", "-A", "lab", "-A", "other")
+    assert (asked()["--accounts"], "--allusers" in asked()) == ("lab,other", True)
+    cli("report", "-u", "bob", "-u", "carol")
+    assert asked()["--user"] == "bob,carol"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--since", "soon"), "--since 'soon' is neither an age (12h, 30d, 4w) nor a day"),
+        (("--since", "1d", "--until", "2d"), "--since 1d is not before --until 2d."),
+        (("--by", "weak"), "--by 'weak' is unknown. Did you mean 'week'?"),
+        (("--user", "a,b"), "'a,b' cannot be the name of a user or an account."),
+        (("--account=--all",), "'--all' cannot be the name of a user or an account."),
+        (("--user", "a", "--all"), "Give --user or --all, not both."),
+        (("--json", "--csv"), "Give one of --json, --csv and --markdown."),
+    ],
+)
+def test_a_wrong_word_is_one_error(accounts, cli: Cli, words: tuple[str, ...], said: str) -> None:
+    accounts()
+    answer = cli("report", *words)
+    assert (answer.status, answer.out) == (2, "")
+    assert said in answer.err
+
+
+def test_a_cluster_without_accounting_is_one_error(here: Path, cli: Cli) -> None:
+    add_program(here.parent / "bin" / "sacct", "#!/bin/sh\necho 'Slurm accounting storage is "
+                "disabled' >&2\nexit 1\n")  # fmt: skip
+    answer = cli("report")
+    assert answer.status == 3
+    assert "This cluster keeps no accounting" in answer.err
+
+
+def test_a_text_that_is_no_answer_is_not_taken_for_no_jobs(here: Path, cli: Cli) -> None:
+    add_program(here.parent / "bin" / "sacct", "#!/bin/sh\necho 'Welcome to the cluster'\n")
+    answer = cli("report")
+    assert answer.status == 3
+    assert "Welcome to the cluster" in answer.err
+
+
+def test_names_cannot_pass_for_rows(accounts, cli: Cli) -> None:
+    evil = "x\n99|mallory|lab|gpu|COMPLETED|\n\x1b[2J=cmd()|`id`<script>"
+    accounts(row("1", NOW - HOUR, 0.5, JobName=evil, AdminComment="JS1:abc\n7"))
+    said = json.loads(cli("report", "--by", "name", "--json").out)
+    assert [group["name"] for group in said["groups"]] == [evil]
+    assert said["total"]["jobs"] == 1
+    page = cli("report", "--by", "name").out
+    assert "\x1b" not in page
+    assert "x\\n99|mallory" in page
+    table = cli("report", "--by", "name", "--markdown").out
+    assert "<script>" not in table
+    assert "\\<script\\>" in table
+
+
+def test_no_name_is_a_formula_in_a_spreadsheet(accounts, cli: Cli) -> None:
+    accounts(row("1", NOW - HOUR, 1, JobName="=HYPERLINK(1)"), row("2", NOW - HOUR, 0.5))
+    rows = list(csv.DictReader(io.StringIO(cli("report", "--by", "name", "--csv").out)))
+    assert [one["name"] for one in rows] == ["'=HYPERLINK(1)", "train"]
+    assert [float(one["gpu_hours"]) for one in rows] == [2, 1]
+
+
+def test_the_sites_own_record_says_what_was_used(accounts, cli: Cli) -> None:
+    accounts(
+        row("1", NOW - 5 * HOUR, 4, AdminComment=js1(10, 30)),
+        row("2", NOW - 5 * HOUR, 1, AdminComment=js1(90)),  # one of two GPUs: unknown
+        row("3", NOW - 5 * HOUR, 1, AdminComment="JS1:None"),
+        row("4", NOW - 5 * HOUR, 1, AdminComment=js1(100, 100), User="bob"),
+    )
+    said = json.loads(cli("report", "--all", "--json").out)
+    alice, bob = said["groups"]
+    assert (alice["name"], bob["name"]) == ("alice", "bob")
+    assert alice["gpu_hours"] == 12
+    assert alice["gpu_hours_measured"] == 8
+    assert alice["gpu_hours_used"] == pytest.approx(8 * 0.2)
+    assert alice["gpu_hours_unused"] == pytest.approx(8 * 0.8)
+    assert alice["utilization_percent"] == pytest.approx(20)
+    assert alice["utilization_hours"] == [0, 8, 0, 0, 0]
+    assert bob["utilization_hours"] == [0, 0, 0, 0, 2]
+    assert [(job["job_id"], job["gpu_hours_wasted"]) for job in said["wasteful"]] == [
+        ("1", pytest.approx(6.4))
+    ]
+
+
+def summary(start: float, used: float, covered: float = 95.0) -> dict[str, Any]:
+    attempt = {
+        "start": start, "gpu_utilization_percent": used, "gpu_coverage_percent": covered,
+        "energy_joules": 7.2e6, "elapsed_s": 7200,
+    }  # fmt: skip
+    return {"attempts": [attempt], "advice": [{"message": "Ask for one GPU."}]}
+
+
+def test_ones_own_runs_say_what_was_used(accounts, cli: Cli, here: Path) -> None:
+    start = NOW - 5 * HOUR
+    accounts(row("11", start, 2), row("12", start, 1), row("13", start, 1))
+    for job_id, used, covered in (("11", 25.0, 95.0), ("12", 80.0, 40.0)):
+        run = make_run(
+            here / "runs", f"ddp-{job_id}", job_id=job_id, submitted_at=start - 61,
+            workload={"name": "ddp"},
+        )  # fmt: skip
+        (run.dir / "summary.json").write_text(json.dumps(summary(start, used, covered)))
+    # The same number, of a run that came after: Slurm counts anew some day.
+    later = make_run(here / "runs", "later", job_id="13", submitted_at=start + HOUR)
+    (later.dir / "summary.json").write_text(json.dumps(summary(start, 99)))
+    said = json.loads(cli("report", "--by", "workload", "--json").out)
+    ddp, other = said["groups"]
+    assert (ddp["name"], ddp["gpu_hours"], other["name"]) == ("ddp", 6, "-")
+    assert (ddp["gpu_hours_measured"], ddp["utilization_percent"]) == (4, 25)
+    assert ddp["energy_kwh"] == 2
+    assert said["total"]["gpu_hours_measured"] == 4
+    assert said["wasteful"][0]["advice"] == "Ask for one GPU."
+    page = cli("report").out
+    assert "utilization 25 % (known of 50 % of the GPU-hours): 3.0 GPU-hours without work" in page
+    assert "energy of GPUs 2.0 kWh (of 50 % of the GPU-hours)" in page
+
+
+def test_costs_come_from_the_sites_file(accounts, cli: Cli, here: Path) -> None:
+    costs = {"gpu_hour": 1.5, "currency": "EUR", "pue": 1.5, "co2_g_per_kwh": 100}
+    file = here / "templates" / "sites" / "ours.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(yaml.safe_dump({"description": "ours", "costs": costs}))
+    start = NOW - 5 * HOUR
+    accounts(row("11", start, 2))
+    run = make_run(here / "runs", job_id="11", submitted_at=start - 61)
+    (run.dir / "summary.json").write_text(json.dumps(summary(start, 25)))
+    found = hpckit.report(site="ours")
+    assert (found.money, found.co2_kg) == (6.0, pytest.approx(2 * 1.5 * 0.1))
+    assert "cost 6.00 EUR" in cli("report", "--site", "ours").out
+    file.write_text(yaml.safe_dump({"description": "ours", "costs": {"pue": 0.5}}))
+    wrong = cli("report", "--site", "ours")
+    assert wrong.status == 2
+    assert f"{file}:" in wrong.err
+    assert "'pue' is 0.5, must be at least 1." in wrong.err
+
+
+def test_names_can_be_hidden(accounts, cli: Cli) -> None:
+    accounts(
+        row("71", NOW - 5 * HOUR, 1, User="mallory", State="FAILED", JobName="secret"),
+        row("72", NOW - 5 * HOUR, 3, User="trent", State="FAILED", JobName="secret"),
+    )
+    for shape in ((), ("--json",), ("--csv",), ("--markdown",)):
+        for by in ("user", "name"):
+            said = cli("report", "-u", "mallory", "-u", "trent", "--hide-names", "--by", by, *shape)
+            assert said.status == 0
+            assert not any(word in said.out for word in ("mallory", "trent", "secret", "71", "72"))
+    rows = csv.DictReader(
+        io.StringIO(cli("report", "--all", "--hide-names", "--by", "user", "--csv").out)
+    )
+    assert [(one["user"], one["gpu_hours"]) for one in rows] == [
+        ("user 1", "6.0"), ("user 2", "2.0"),
+    ]  # fmt: skip
+
+
+def use(begin: float, end: float, percent: float | None = None, **changes: Any) -> Use:
+    held = Allocation(
+        job_id="1", user="u", account="a", partition="p", name="n", state=JobState.COMPLETED,
+        submit=begin, start=begin, end=end, wait_s=5.0, nodes=1, gpus=1, gpu_type=None,
+        limit_s=None,
+    )  # fmt: skip
+    measured = Measured(utilization_percent=percent, energy_joules=3.6e6)
+    return Use(row=replace(held, **changes), measured=measured, begin=begin, end=end)
+
+
+@pytest.mark.parametrize("kind", ["day", "week"])
+def test_a_job_over_midnight_counts_on_both_sides(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Stockholm")
+    time.tzset()
+    try:
+        # From a Friday noon to a Monday noon, over the night in which clocks go back an hour.
+        begin = time.mktime((2026, 10, 23, 12, 0, 0, 0, 0, -1))
+        end = time.mktime((2026, 10, 26, 12, 0, 0, 0, 0, -1))
+        found = grouped([use(begin, end, 50)], kind)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    hours = {name: one.gpu_hours for name, one in found.items()}
+    if kind == "day":
+        assert hours == {
+            "2026-10-23": 12, "2026-10-24": 24, "2026-10-25": 25, "2026-10-26": 12,
+        }  # fmt: skip
+    else:
+        assert hours == {"2026-W43": 12 + 24 + 25, "2026-W44": 12}
+    assert [one.wait_median_s for one in found.values()][1:] == [None] * (len(found) - 1)
+    assert sum(one.energy_kwh or 0 for one in found.values()) == pytest.approx(1)
+
+
+def test_attempts_of_a_job_are_one_job_whose_last_end_counts() -> None:
+    first = use(0, HOUR, None, state=JobState.NODE_FAIL)
+    second = use(2 * HOUR, 4 * HOUR, 75.0)
+    whole = total([second, first])
+    assert (whole.jobs, whole.failed_jobs, whole.gpu_hours) == (1, 0, 3)
+    assert (whole.gpu_hours_failed, whole.gpu_hours_unused) == (1, 0.5)
+    ((last, held, wasted),) = most_wasteful([second, first], 5)
+    assert (last, held, wasted) == (second, 3, 1.5)
+
+
+def test_gpus_that_slurm_does_not_count_are_said(accounts, cli: Cli) -> None:
+    accounts(row("1", NOW - HOUR, 0.5, AllocTRES="cpu=1,gres/shard=3,node=1"))
+    said = cli("report").out
+    assert "of 1 attempts Slurm does not say how many GPUs they had: they count as none" in said
+
+
+def test_odd_rows_do_no_harm() -> None:
+    mark = "\x1fm"
+    odd = [
+        [
+            "8",
+            "u",
+            "a",
+            "p",
+            "WEIRD",
+            "x",
+            "None",
+            "12",
+            "N/A",
+            "Partition_Limit",
+            "?",
+            "gres/gpu=",
+        ],
+        ["9_[1-5]", "u", "a", "p", "PENDING", "1", "1", "Unknown", "Unknown", "1", "1", ""],
+    ]
+    text = "\n".join(mark.join([*cells, "", "name"]) for cells in odd)
+    (found,) = parse_allocations(text + "\n", mark)
+    assert (found.job_id, found.state, found.gpus, found.limit_s) == ("8", "UNKNOWN", None, None)
+    assert (found.wait_s, found.end, found.nodes) == (None, None, None)

@@ -1,0 +1,86 @@
+"""`hpckit report` against accounting itself, and against scripts of what GPUs did."""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from tests.slurm.conftest import desk_in, eventually
+from tests.slurm.playing import NODES, Show, Theatre, gpu
+from tests.slurmbox.fixture import Slurm
+from tests.stats.stub.script import build_library
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+GPUS = {host: [gpu(host, at, [(0, 20 + 40 * at)]) for at in range(4)] for host in NODES}
+COLUMNS = "JobName,Account,State,ElapsedRaw,AllocTRES,JobID"
+
+
+@pytest.fixture(scope="module")
+def theatre(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
+    folder = tmp_path_factory.mktemp("theatre")
+    with desk_in(folder, slurm) as desk:
+        yield Theatre(desk=desk, library=build_library(folder))
+
+
+def gpu_seconds(theatre: Theatre, names: set[str]) -> dict[str, int]:
+    """What sacct says that jobs of these names held, by account."""
+    ask = ("sacct", "-X", "-n", "-P", "-D", "-a", "-o", COLUMNS, f"--name={','.join(names)}")
+    found: dict[str, int] = defaultdict(int)
+    for line in theatre.desk.slurm.run(*ask).stdout.splitlines():
+        _, account, _, elapsed, tres, _ = line.split("|")
+        held = dict(part.split("=") for part in tres.split(",") if part)
+        found[account] += int(elapsed) * int(held.get("gres/gpu", 0))
+    return found
+
+
+def over(theatre: Theatre, job_id: str, tasks: int) -> bool:
+    ask = ("sacct", "-X", "-n", "-P", "-o", "End", "-j", job_id)
+    ends = theatre.desk.slurm.run(*ask).stdout.split()
+    return len(ends) == tasks and "Unknown" not in ends
+
+
+def test_it_equals_accounting_and_what_the_gpus_did(theatre: Theatre) -> None:
+    desk, mark = theatre.desk, secrets.token_hex(4)  # the box may have seen this test before
+    measured = f"measured-{mark}"
+    # Two GPUs, at 20 and 60 %: their mean is 40 %.
+    show: Show = theatre.submit(measured, GPUS, shape=("--nodes", "1", "--gpus", "2"), work=("8",))
+    arrays = {}
+    for account, end in (("lab", "true"), ("other", "exit 3")):
+        words = ("sbatch", "--parsable", "-A", account, "-J", f"{account}-{mark}", "-n1")
+        words += ("--gpus=1", "--array=0-29", "-o", "/dev/null", f"--chdir={desk.work}")
+        arrays[account] = desk.slurm.run(*words, "--wrap", f"sleep 1; {end}").stdout.strip()
+    desk.submitted.extend(arrays.values())
+    for job_id in arrays.values():
+        assert eventually(lambda job=job_id: over(theatre, job, 30), 300, pause_s=1)
+    assert show.over() == "COMPLETED"
+    used = show.ask()["summary"]["gpu_utilization_percent"]
+    assert used == pytest.approx(40, rel=0.01)
+
+    lab, other = f"lab-{mark}", f"other-{mark}"
+    names = {measured, lab, other}
+    report = ("report", "--all", "--since", "1h", "--json", "--by")
+    said = desk.call(*report, "name").json
+    groups = {row["name"]: row for row in said["groups"] if row["name"] in names}
+    assert {name: row["jobs"] for name, row in groups.items()} == {
+        measured: 1, lab: 30, other: 30,
+    }  # fmt: skip
+    known = gpu_seconds(theatre, names)
+    held = {name: round(row["gpu_hours"] * 3600) for name, row in groups.items()}
+    assert held[measured] + held[lab] == known["lab"]
+    assert held[other] == known["other"]
+    assert groups[other]["failed_jobs"] == 30
+    assert round(groups[other]["gpu_hours_failed"] * 3600) == known["other"]
+    mine = groups[measured]
+    assert mine["gpu_hours_measured"] == mine["gpu_hours"]
+    assert mine["utilization_percent"] == pytest.approx(40, rel=0.01)
+    assert mine["gpu_hours_used"] == pytest.approx(mine["gpu_hours"] * 0.4, rel=0.01)
+    accounts = {row["name"]: row for row in desk.call(*report, "account").json["groups"]}
+    assert accounts["other"]["jobs"] >= 30
+    workloads = {row["name"] for row in desk.call(*report, "template").json["groups"]}
+    assert "base" in workloads
+
+
+def test_a_user_without_jobs_has_none(theatre: Theatre) -> None:
+    said = theatre.desk.call("report", "--user", "nobody", "--json").json
+    assert (said["who"], said["total"]["jobs"], said["groups"]) == ("nobody", 0, [])
