@@ -131,7 +131,9 @@ def _hidden(uses: Sequence[Use]) -> Iterator[Use]:
     for use in uses:
         job = jobs.setdefault(use.row.job_id, f"job {len(jobs) + 1}")
         row = replace(use.row, user=users[use.row.user or "-"], job_id=job, name="-", comment="")
-        yield replace(use, row=row, measured=replace(use.measured, workload=None))
+        # An advice may name hosts, paths and the job itself.
+        measured = replace(use.measured, workload=None, advice=None)
+        yield replace(use, row=row, measured=measured)
 
 
 def _notes(rows: Sequence[Allocation]) -> Iterator[str]:

@@ -235,7 +235,10 @@ def test_costs_come_from_the_sites_file(accounts, cli: Cli, here: Path) -> None:
     assert "'pue' is 0.5, must be at least 1." in wrong.err
 
 
-def test_names_can_be_hidden(accounts, cli: Cli) -> None:
+def test_names_can_be_hidden(accounts, cli: Cli, here: Path) -> None:
+    run = make_run(here / "runs", job_id="71", submitted_at=NOW - 6 * HOUR)
+    said_of_it = summary(NOW - 5 * HOUR, 10) | {"advice": [{"message": "secret"}]}
+    (run.dir / "summary.json").write_text(json.dumps(said_of_it))
     accounts(
         row("71", NOW - 5 * HOUR, 1, User="mallory", State="FAILED", JobName="secret"),
         row("72", NOW - 5 * HOUR, 3, User="trent", State="FAILED", JobName="secret"),
