@@ -1,17 +1,17 @@
 #!/bin/bash
-# What the tests need from Debian: real Slurm, Lmod, MPI, and the Fashion-MNIST images.
+# What the tests need from Debian: real Slurm, Lmod, MPI, Chromium, and the Fashion-MNIST images.
 # Without root, or elsewhere than on a Debian-like system, it says what will not run, and goes on.
 set -euo pipefail
 
 packages=(
     slurm-wlm slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server
-    lmod openmpi-bin libopenmpi-dev libpmix2 dataset-fashion-mnist git
+    chromium lmod openmpi-bin libopenmpi-dev libpmix2 dataset-fashion-mnist git
 )
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "################################################################################"
-    echo "# NOT RUN: every test against a real Slurm, real Lmod and the Fashion-MNIST"
-    echo "# images. They need root on a Debian-like system, to install and start:"
+    echo "# NOT RUN: every test against a real Slurm, real Lmod, Chromium and the Fashion-"
+    echo "# MNIST images. They need root on a Debian-like system, to install and start:"
     echo "#   ${packages[*]}" | fold -s -w 78 | sed '2,$s/^/#   /'
     echo "################################################################################"
     exit 0

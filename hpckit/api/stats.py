@@ -3,7 +3,7 @@
 import html
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -37,13 +37,15 @@ from hpckit.text import in_line
 class JobStats:
     """What is known of one job, and the advice on it. Figures that are not known are None.
 
-    `run` is hpckit's run of the job; None: hpckit did not submit it.
+    `run` is hpckit's run of the job; None: hpckit did not submit it. `found` is what all of it was
+    made of.
     """
 
     job: JobUse
     advice: tuple[Advice, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     run: Run | None = None
+    found: Gathered | None = field(default=None, repr=False, compare=False)
 
     @property
     def summary(self) -> Summary:
@@ -75,6 +77,14 @@ class JobStats:
             job=self.job, advice=self.advice, timelines=self.timelines, everything=everything
         )
         return page(content, _style(stream))
+
+    def html(self, path: Path | str) -> Path:
+        """Write what `hpckit stats --html` writes: one page that needs no network.
+
+        Raises:
+            OutsideError: it cannot be written.
+        """
+        return _write_html([self], path)
 
     def jobstats(self) -> dict[str, Any] | None:
         """Return the record of the Princeton jobstats tool; None: too little is known."""
@@ -163,6 +173,10 @@ class StatsList(list[JobStats]):
             return distribution_page(jobs, advice, _style(stream), all_jobs=everything)
         return "\n\n".join(row.page(stream, everything=everything) for row in self)
 
+    def html(self, path: Path | str) -> Path:
+        """Write what `hpckit stats --html` writes; see `JobStats.html`."""
+        return _write_html(self, path)
+
 
 def _style(stream: TextIO | None) -> Style:
     return style_of(stream) if stream else Style()
@@ -196,6 +210,15 @@ def stats(
             f"{word} is an array of {len(found)} tasks. Give one of them: {found[0].job.job_id}"
         )
     return found[0]
+
+
+def _write_html(found: Sequence[JobStats], path: Path | str) -> Path:
+    from hpckit.pages.write import Shown, write_page  # noqa: PLC0415  # seldom
+
+    return write_page(
+        [Shown(found=row.found or Gathered(job=row.job), advice=row.advice) for row in found],
+        typed_path(path),
+    )
 
 
 def stats_of_runs(runs: Sequence[RunFolder]) -> StatsList:
@@ -262,7 +285,7 @@ def _account(found: Gathered, samples: Path | None) -> JobStats:
     job, advice = advised(found.job)
     whole = replace(found, job=job)
     kept = whole if samples else save(whole, advice)
-    return JobStats(job=kept.job, advice=advice, timelines=kept.timelines)
+    return JobStats(job=kept.job, advice=advice, timelines=kept.timelines, found=kept)
 
 
 def _less(value: float, limit: float) -> str:

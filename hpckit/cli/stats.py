@@ -47,6 +47,10 @@ def stats(
         bool,
         typer.Option("--grafana", help="Print the link to the site's Grafana page of the job."),
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page with pictures, for a browser."),
+    ] = None,
     fail_under: Annotated[
         float | None,
         typer.Option(
@@ -78,15 +82,18 @@ def stats(
     if not job_ids:
         raise RequestError("Give a job: hpckit stats JOBID, or hpckit stats latest.")
     if watch:
-        if json or jobstats or grafana or fail_under is not None:
+        if json or jobstats or grafana or html or fail_under is not None:
             raise RequestError("--watch shows pages only: leave out --json and the like.")
         _watch(job_ids, runs, samples, everything=everything)
         return
     found, missing = _find(job_ids, runs, samples)
     if found:
-        shapes = {"json": json, "jobstats": jobstats, "grafana": grafana}
+        shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "html": html}
         asked = {name for name, wanted in shapes.items() if wanted}
-        missing += _print(found, asked, everything=everything, many=len(job_ids) > 1)
+        if asked == {"html"} and html:
+            _write(found, html)
+        else:
+            missing += _print(found, asked, everything=everything, many=len(job_ids) > 1)
     for error in missing[:-1]:
         note(f"hpckit: error: {error}")
     if missing:
@@ -110,7 +117,7 @@ def _print(
 ) -> list[HpckitError]:
     """Print jobs in one of the shapes; return what is wrong with some of them."""
     if len(shapes) > 1:
-        raise RequestError("Give one of --json, --jobstats and --grafana.")
+        raise RequestError("Give one of --json, --jobstats, --grafana and --html.")
     if "json" in shapes:
         print_json(found[0].document() if len(found) == 1 and not many else found.document())
     elif "jobstats" in shapes:
@@ -120,6 +127,12 @@ def _print(
     else:
         show_page(found.page(sys.stdout, everything=everything))
     return []
+
+
+def _write(found: StatsList, path: Path) -> None:
+    """Write the page for a browser, and say where it is."""
+    written = found.html(path)
+    note(f"The page is in {written} ({written.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
 
 
 def _print_jobstats(found: StatsList, *, many: bool) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpckit.ranks import read_all_attempts
@@ -19,6 +19,7 @@ from hpckit.stats.merge import merge
 from hpckit.stats.samples.columns import Columns, uncollected
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.curves import SampleFile
 from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote
 from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
@@ -26,10 +27,18 @@ from hpckit.stats.summary.timeline import Timeline
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gathered:
-    """One job with its timelines, oldest attempt first; none without samples."""
+    """One job with its timelines, oldest attempt first; none without samples.
+
+    Attributes:
+        known: what else is known of it.
+        files, spans: its samples and attempts, for pictures over time.
+    """
 
     job: JobUse
     timelines: tuple[Timeline, ...] = ()
+    known: KnownJob = field(default_factory=KnownJob)
+    files: tuple[SampleFile, ...] = ()
+    spans: tuple[Span, ...] = ()
 
 
 def gather(
@@ -76,7 +85,11 @@ def gather_one(
     if live and known.attempts and job.running:
         answers.insert(0, running_answer(known.attempts[-1], live))
     return Gathered(
-        job=merge(job, account, answers), timelines=account.timelines if account else ()
+        job=merge(job, account, answers),
+        timelines=account.timelines if account else (),
+        known=known,
+        files=tuple(SampleFile(path=file.path, restart=file.restart) for file in files),
+        spans=held,
     )
 
 

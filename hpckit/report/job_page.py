@@ -275,17 +275,17 @@ def _advice(content: Page, style: Style) -> Iterator[str]:
 
 def _notes(content: Page) -> Iterator[str]:
     job = content.job
-    notes = list(_grouped(job))
+    notes = list(notes_of(job))
     shown = notes if content.everything else notes[:_MOST_NOTES]
     yield ""
-    yield from fold(_provenance(job), WIDTH, "From ", "  ")
+    yield from fold(provenance(job), WIDTH, "From ", "  ")
     for text in shown:
         yield from fold(text, WIDTH, "- ", "  ")
     if len(shown) < len(notes):
         yield f"- and {len(notes) - len(shown)} more notes: --all"
 
 
-def _grouped(job: JobUse) -> Iterator[str]:
+def notes_of(job: JobUse) -> Iterator[str]:
     """Yield each note once, with all the places it is about."""
     places: dict[str, list[str]] = {}
     for note in job.notes:
@@ -297,7 +297,7 @@ def _grouped(job: JobUse) -> Iterator[str]:
         yield in_line(f"{', '.join(named[:3])}{more}: {text}" if named else text)
 
 
-def _provenance(job: JobUse) -> str:
+def provenance(job: JobUse) -> str:
     """Say where the figures come from, and how much of the job they cover."""
     parts = []
     for source in job.sources:

@@ -23,6 +23,27 @@ class Over(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Drawn:
+    """How a metric is drawn over time on the page of `hpckit stats --html`.
+
+    Attributes:
+        unit: of the drawn value, as the picture's axis says it.
+        factor: from the reading's unit to this one.
+        digits: after the point; more would be noise.
+        title: in words, where the metric's own title does not fit a picture.
+        rate: a counter, of which the growth per microsecond is drawn.
+        top: the axis ends here; None: with the highest value.
+    """
+
+    unit: str
+    factor: float = 1
+    digits: int = 0
+    title: str = ""
+    rate: bool = False
+    top: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
     """One reading of a GPU or node, and the figure it becomes.
 
@@ -46,6 +67,7 @@ class Metric:
         in_summary: the figure's name for the whole job, if it has one; `over_all` makes it.
         on_page: whether the job's figure has a line on the page.
         column: head of a column in the page's table of GPUs, if it has one.
+        drawn: how it is drawn over time, of those with a value in each sample.
     """
 
     name: str
@@ -64,6 +86,7 @@ class Metric:
     over_all: Over = Over.MEAN
     on_page: bool = False
     column: str | None = None
+    drawn: Drawn | None = None
 
     def number(self, value: float | None) -> float | None:
         """Return a value in the figure's unit; whole where nothing makes it a fraction."""

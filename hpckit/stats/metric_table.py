@@ -8,7 +8,7 @@ where the kernel or Slurm does not have one.
 
 from typing import TYPE_CHECKING, Any
 
-from hpckit.stats.metric import Metric, Over
+from hpckit.stats.metric import Drawn, Metric, Over
 
 if TYPE_CHECKING:
     from hpckit.stats.sampler.job_gpus import Unit
@@ -31,6 +31,8 @@ def _gpu_memory(nvml: "Nvml", unit: "Unit") -> int:
     return int(nvml.call("nvmlDeviceGetMemoryInfo", unit.handle).used)
 
 
+_PERCENT = Drawn(unit="%", factor=0.1, digits=1, top=100)  # of a thousandth
+_GIB = Drawn(unit="GiB", factor=2**-30, digits=2)
 _GPM = "GPM, Hopper and newer, whole GPUs and slices"
 
 GPU = (
@@ -49,6 +51,7 @@ GPU = (
         read=_gpu_memory,
         bits=32,
         worth=1024,
+        drawn=_GIB,
     ),
     Metric(
         name="power_mw",
@@ -57,6 +60,7 @@ GPU = (
         source="difference of the energy counter; NVML's last second where there is none",
         bits=32,
         factor=1e-3,
+        drawn=Drawn(unit="W", factor=1e-3),
     ),
     Metric(
         name="utilization_permille",
@@ -65,6 +69,7 @@ GPU = (
         source="the driver's own buffer (`mean`); where there is none, the mean of readings of its "
         "last window (`spot`); GPM on MIG slices (`gpm`). `utilization_source` tells",
         bits=16,
+        drawn=_PERCENT,
     ),
     Metric(
         name="sm_permille",
@@ -78,6 +83,7 @@ GPU = (
         in_summary="sm_active_percent",
         on_page=True,
         column="SM",
+        drawn=_PERCENT,
     ),
     Metric(
         name="occupancy_permille",
@@ -214,6 +220,7 @@ NODE = (
         "the step's slurmstepd",
         read=_cpu_us,
         bits=64,
+        drawn=Drawn(unit="cores", digits=2, title="cores in use", rate=True),
     ),
     Metric(
         name="io_read_bytes",
@@ -243,6 +250,7 @@ NODE = (
         source="cgroup `memory.stat`, else /proc (shared memory then: the largest of one process)",
         read=_memory,
         bits=48,
+        drawn=_GIB,
     ),
     Metric(
         name="memory_peak_bytes",

@@ -57,6 +57,7 @@ def write_samples(
     source: str = "mean",
     spot_us: int | None = 250_000,
     gpu_memory: int = 60 << 30,
+    power: bool = False,
     reasons: int = 0,
     notes: Iterable[Note] = (),
     end: bool = True,
@@ -105,6 +106,7 @@ def write_samples(
             reading = GpuSample(
                 energy_mj=energy[at],
                 memory_bytes=gpu_memory,
+                power_mw=round(100_000 + 5_000 * value) if power else None,
                 utilization_permille=round(value * 10),
                 sm_permille=None if sm is None else round(value * 10 * sm),
                 tensor_permille=round(value),

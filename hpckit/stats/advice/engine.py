@@ -20,6 +20,16 @@ _ORDER = list(Severity)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """From when to when a finding was so, in epoch seconds; of one GPU, node, or the whole job."""
+
+    host: str | None = None
+    uuid: str | None = None
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
     """One finding, for one or several GPUs or nodes, or for the job.
 
@@ -32,6 +42,7 @@ class Advice:
             same hours: do not add them up.
         where: the places as text; None for the whole job.
         places: the places as values.
+        stretches: the times it speaks of, where the rule knows them; else it is of all the time.
         downgraded: why it is yellow although the rule says red.
         rests_on: samples, slurm or driver.
     """
@@ -45,6 +56,7 @@ class Advice:
     lost_gpu_hours: float | None = None
     where: str | None = None
     places: tuple[Subject, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
     downgraded: str | None = None
     rests_on: str = SAMPLES
 
@@ -184,9 +196,23 @@ def _advice(group: list[_Finding], counts: dict[str, int]) -> Advice:
         lost_gpu_hours=None if None in lost else sum(hours or 0 for hours in lost),
         where=None if worst.rule.for_each == "job" else place,
         places=() if worst.rule.for_each == "job" else tuple(places),
+        stretches=tuple(stretch for finding in group if (stretch := _stretch(finding))),
         downgraded=worst.downgraded,
         rests_on=worst.rule.rests_on,
     )
+
+
+def _stretch(finding: _Finding) -> Stretch | None:
+    """Return when a finding was so; None where its rule does not know."""
+    ends = [
+        None if end is None else end.evaluate(finding.values)
+        for end in (finding.rule.since, finding.rule.until)
+    ]
+    since, until = (float(end) if isinstance(end, int | float) else None for end in ends)
+    if since is None or until is None or not since < until:
+        return None
+    place = finding.subject
+    return Stretch(host=place.host, uuid=place.uuid, start=since, end=until)
 
 
 def _action(rule: Rule, values: Values) -> str | None:

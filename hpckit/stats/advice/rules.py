@@ -48,6 +48,7 @@ class Rule:
         when: what must be true at any severity.
         levels: the condition of each severity.
         lost_gpu_hours: GPU-hours lost for one GPU (or node, or the job).
+        since, until: epoch seconds between which it was so; None: it has no stretch of time.
         action: what to do, for jobs `hpckit resubmit` knows; `action_sbatch` for others; and
             `action_otherwise` where a value in those is unknown.
         silences: rules not shown for what this one has found.
@@ -67,6 +68,8 @@ class Rule:
     message: Text
     evidence: Text
     lost_gpu_hours: Expression | None
+    since: Expression | None
+    until: Expression | None
     action: Text | None
     action_sbatch: Text | None
     action_otherwise: Text | None
@@ -98,6 +101,8 @@ def read_rule(found: Found) -> Rule:
         message=reader.required_text("message"),
         evidence=reader.required_text("evidence"),
         lost_gpu_hours=reader.expression(fields, "lost_gpu_hours", Kind.NUMBER),
+        since=reader.expression(fields, "since", Kind.NUMBER),
+        until=reader.expression(fields, "until", Kind.NUMBER),
         action=reader.text("action"),
         action_sbatch=reader.text("action_sbatch"),
         action_otherwise=reader.text("action_otherwise"),

@@ -24,6 +24,9 @@ from hpckit.stats.samples.records import (
     State,
 )
 
+# What is drawn over time; the figures need some of it, too.
+_DRAWN = tuple(row.name for row in GPU_SAMPLED if row.drawn)
+_DRAWN_NODE = tuple(row.name for row in NODE if row.drawn)
 # Every value of these is used; of what only grows both ends of each block. Beside what becomes a
 # figure as its row says, there is what code of its own makes figures of.
 _FIGURES = tuple(row for row in NODE if row.figure)
@@ -92,17 +95,25 @@ class Columns:
 
 
 def read_columns(
-    path: Path, restart: int, until_us: int | None = None, *, every_energy: bool = False
+    path: Path,
+    restart: int,
+    until_us: int | None = None,
+    *,
+    every_energy: bool = False,
+    drawn: bool = False,
 ) -> Columns | None:
     """Read one file whole, or what is not after `until_us`; None if it has no readable header.
 
     `every_energy` keeps all values of the energy counters, not only the ends of each block.
+    `drawn` reads what is drawn over time, and nothing else.
 
     Raises:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     with uncollected():
-        found = _read(path, restart, until_us, every_energy=every_energy)
+        found = _read(path, restart, until_us, every_energy=every_energy, drawn=drawn)
+        if drawn:
+            return found
         if found and not every_energy and any(note.code in _BROKEN for note in found.notes):
             return _read(path, restart, until_us, every_energy=True)
         return found
@@ -120,13 +131,15 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _read(path: Path, restart: int, until_us: int | None, *, every_energy: bool) -> Columns | None:
+def _read(
+    path: Path, restart: int, until_us: int | None, *, every_energy: bool, drawn: bool = False
+) -> Columns | None:
     damage = Damage()
     columns: _Collected | None = None
     others: list[Record] = []
     for record in read_blocks(path, damage, until_us=until_us):
         if isinstance(record, Header):
-            columns = _Collected(record, every_energy=every_energy)
+            columns = _Collected(record, every_energy=every_energy, drawn=drawn)
         elif not isinstance(record, SampleBlock):
             if until_us is None or isinstance(record, End) or record.mono_us <= until_us:
                 others.append(record)
@@ -157,24 +170,26 @@ def _read(path: Path, restart: int, until_us: int | None, *, every_energy: bool)
 class _Collected:
     """Columns while a file is read."""
 
-    def __init__(self, header: Header, *, every_energy: bool) -> None:
+    def __init__(self, header: Header, *, every_energy: bool, drawn: bool) -> None:
         self.header = header
+        self._node = ("mono_us", *_DRAWN_NODE) if drawn else _NODE
         self.node = {"mono_us": _empty()}
         self.counters = {"mono_us": _empty()}
         self.gpus: list[dict[str, Column]] = [{} for _ in header.gpus]
         self.energies: list[dict[str, Column]] = [{} for _ in header.gpus]
         self._every_energy = every_energy
-        self._names: list[tuple[str, ...]] = [_GPU] * len(header.gpus)
+        self._drawn = drawn
+        self._names: list[tuple[str, ...]] = [_DRAWN if drawn else _GPU] * len(header.gpus)
 
     def add(self, block: SampleBlock) -> None:
         ends = block if self._every_energy else block.ends()
-        for name in _NODE:
+        for name in self._node:
             _append(self.node, name, block.node(name))
         for name in ("mono_us", *_NODE_COUNTERS):
             _append(self.counters, name, ends.node(name))
         for position, (columns, energies) in enumerate(zip(self.gpus, self.energies, strict=True)):
             energy = ends.gpu(position, _ENERGY)
-            if not columns and (energy is None or energy.is_unknown()):
+            if not self._drawn and not columns and (energy is None or energy.is_unknown()):
                 self._names[position] = (*_GPU, _POWER)
             _append(energies, _ENERGY, energy)
             for name in self._names[position]:

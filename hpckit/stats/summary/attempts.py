@@ -103,7 +103,7 @@ class AttemptSums:
 def add_up(files: Sequence[Columns], span: Span) -> AttemptSums:
     """Add up one attempt's files: of a node, those of all its steps are one timeline."""
     width_s = bin_width_s(span.wall_s)
-    clocks = list(_clocks(files, span.start, width_s))
+    clocks = list(clocks_of(files, span.start, width_s))
     due_us = span.elapsed_s * 1e6  # nothing is sampled while a job is suspended
     parts = [part for columns, clock in clocks for part in _parts(columns, clock)]
     return AttemptSums(
@@ -135,7 +135,7 @@ def _parts(columns: Columns, clock: Clock) -> Iterator[GpuInFile]:
         yield GpuInFile(columns=columns, clock=clock, position=position, times=times)
 
 
-def _clocks(
+def clocks_of(
     files: Sequence[Columns], start: float, width_s: int
 ) -> Iterator[tuple[Columns, Clock]]:
     """Yield each file that has samples, oldest first; those of one boot on one clock.

@@ -68,12 +68,10 @@ class Clock:
     holes: tuple[int, ...] = ()
 
 
-def bin_width_s(elapsed_s: float) -> int:
-    """Return a round width that cuts a job into at most 400 bins."""
-    days = math.ceil(elapsed_s / _MOST_BINS / _WIDTHS_S[-1])
-    return next(
-        (width for width in _WIDTHS_S if elapsed_s / width <= _MOST_BINS), days * _WIDTHS_S[-1]
-    )
+def bin_width_s(elapsed_s: float, most: int = _MOST_BINS) -> int:
+    """Return a round width that cuts a job into at most so many bins."""
+    days = math.ceil(elapsed_s / most / _WIDTHS_S[-1])
+    return next((width for width in _WIDTHS_S if elapsed_s / width <= most), days * _WIDTHS_S[-1])
 
 
 def make_clock(columns: Columns, origin_us: int, width_s: float) -> Clock:

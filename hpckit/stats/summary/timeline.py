@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import AttemptSums, grouped
 from hpckit.stats.summary.clock import Clock
 from hpckit.stats.summary.gpu_tally import GpuTally
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +53,7 @@ def make_timeline(attempt: AttemptSums) -> Timeline:
             for number, rows in _by_number(tally).items()
             if (known := sum(row[1] for row in rows))
         }
-        info, row = tally.info, _row(bins, count, reach)
+        info, row = tally.info, row_of(bins, count, reach)
         gpus.append(Line(host=tally.host, gpu=info.uuid, index=info.index, values=row))
     files = grouped(attempt.clocks, lambda pair: pair[0].header.host)
     return Timeline(
@@ -80,7 +83,7 @@ def _line(
     bins: dict[int, float] = {}
     for columns, clock in files:
         bins |= read(columns, clock)
-    return Line(host=files[0][0].header.host, values=_row(bins, count, reach))
+    return Line(host=files[0][0].header.host, values=row_of(bins, count, reach))
 
 
 def _cores(columns: Columns, clock: Clock) -> dict[int, float]:
@@ -110,9 +113,9 @@ def _memory(columns: Columns, clock: Clock) -> dict[int, float]:
     }
 
 
-def _row(bins: Mapping[int, float], count: int, reach: int) -> tuple[float | None, ...]:
+def row_of(bins: Mapping[int, Value], count: int, reach: int) -> tuple[Value | None, ...]:
     """Return all bins; one without a sample has the value of the sample that reaches back to it."""
-    row: list[float | None] = [None] * count
+    row: list[Value | None] = [None] * count
     before = -1
     for number in sorted(number for number in bins if number >= 0):
         first = max(before + 1, number - reach, 0)

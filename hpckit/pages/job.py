@@ -1,0 +1,261 @@
+"""The page of one job: the verdict first, then figures, advice, pictures, and what it was."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from hpckit.pages.elements import Content, e, figure, section, table, with_code
+from hpckit.pages.frame import page
+from hpckit.pages.pictures import (
+    Picture,
+    advice_data,
+    attempt_data,
+    picture_data,
+    picture_element,
+    pictures,
+    zone,
+)
+from hpckit.pages.submitted import how_it_ended, what_was_submitted
+from hpckit.pages.training import training
+from hpckit.pages.verdict import WORDS, verdict
+from hpckit.report.gather import Gathered
+from hpckit.report.job_page import notes_of, provenance
+from hpckit.stats.advice.engine import Advice
+from hpckit.stats.document import job_document
+from hpckit.stats.metric import Metric
+from hpckit.stats.metric_table import GPU, NODE
+from hpckit.stats.summary.curves import Curves
+from hpckit.stats.summary.figures import JobUse
+
+Document = Mapping[str, Any]
+_GPU_COLUMNS = {
+    "utilization": "utilization_percent",
+    "idle": "idle_percent",
+    "memory": "memory_used_percent",
+    **{row.title: row.figure for row in GPU if row.column and row.figure},
+    "power": "power_watts_mean",
+    "energy": "energy_joules",
+    "read": "covered_percent",
+}
+_NODE_COLUMNS = {
+    "GPUs used": "gpu_utilization_percent",
+    "cores used": "cpu_efficiency_percent",
+    "cores in use": "cores_used",
+    "cores": "cores",
+    "memory peak": "memory_peak_bytes",
+    "memory limit": "memory_limit_bytes",
+}
+_ATTEMPT_COLUMNS = {
+    "run time": "elapsed_s",
+    "GPU utilization": "gpu_utilization_percent",
+    "GPU-hours": "gpu_hours",
+    "cores used": "cpu_efficiency_percent",
+    "memory peak": "memory_peak_bytes",
+}
+_HELP = (
+    "Drag over a picture to zoom; all pictures follow. With the keyboard: Tab to a picture, arrow "
+    "keys move the cursor (with Shift by ten), + and - zoom, 0 shows all. Each point is the mean "
+    "over {width}; the pale band goes from the lowest to the highest sample in it."
+)
+
+
+def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -> str:
+    """Return the page of one job."""
+    job = found.job
+    document = job_document(job, advice)
+    times, charts = training(found.known.run)
+    shown = pictures(curves, charts)
+    hosts = len({row.host for row in job.per_node} | {row.host for row in job.per_gpu})
+    data = {
+        "kind": "job",
+        "zone": zone(job.start),
+        "range": _range(job, curves, times),
+        "width_s": curves.width_s if curves else 1,
+        "moments": {"job": curves.times if curves else (), "training": times},
+        "charts": [picture_data(picture, hosts) for picture in shown],
+        "attempts": attempt_data(job),
+        "advice": advice_data(advice),
+    }
+    body = e(
+        "main",
+        _head(job),
+        _verdict(job, advice),
+        _figures(document, job),
+        _advice(advice, drawn=bool(shown)),
+        how_it_ended(found.known),
+        _over_time(shown, hosts, curves),
+        _tables(document),
+        what_was_submitted(found.known.run),
+        _sources(job),
+    )
+    title = f"Job {job.job_id}" + (f" {job.name}" if job.name else "")
+    return page(title, body, {"page-data": data, "document": document})
+
+
+def _range(job: JobUse, curves: Curves | None, times: Sequence[float]) -> list[float]:
+    """Return the first and the last moment of all pictures."""
+    moments = [*(curves.times if curves else ()), *times]
+    starts = [job.start, *(row.start for row in job.attempts), *moments[:1]]
+    half = curves.width_s / 2 if curves else 0
+    ends = [row.end for row in job.attempts] + [moment + half for moment in moments]
+    known = [moment for moment in starts if moment is not None]
+    last = [moment for moment in ends if moment is not None]
+    return [min(known, default=0.0), max(last, default=1.0)]
+
+
+def _head(job: JobUse) -> Element:
+    who = [job.user, job.account, job.partition, job.site]
+    what = [
+        f"{job.nodes} node{'s' * (job.nodes > 1)}" if job.nodes else None,
+        f"{job.gpus} GPU{'s' * (job.gpus > 1)}" if job.gpus else None,
+        ", ".join(sorted({gpu.name for gpu in job.per_gpu if gpu.name})),
+        _when("from", job.start),
+        _when("to", job.end),
+    ]
+    state = job.state or "UNKNOWN"
+    return e(
+        "header",
+        e("h1", f"Job {job.job_id} ", e("span", job.name, class_="name") if job.name else None),
+        e("p", e("span", state, class_="state", data_state=state), " ", _joined(who)),
+        e("p", _joined(what), class_="dim"),
+    )
+
+
+def _joined(words: Sequence[str | None]) -> str:
+    return " · ".join(word for word in words if word)
+
+
+def _when(word: str, moment: float | None) -> str | None:
+    if moment is None:
+        return None
+    return f"{word} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(moment))}"
+
+
+def _verdict(job: JobUse, advice: Sequence[Advice]) -> Element:
+    judged = verdict(job, advice)
+    return e(
+        "section",
+        e("h2", WORDS[judged.level]),
+        (e("p", sentence) for sentence in judged.sentences),
+        class_=f"verdict {judged.level}",
+        id="verdict",
+    )
+
+
+def _figures(document: Document, job: JobUse) -> Element | None:
+    """Return the job's figures, as tiles; of a job without GPUs none of theirs."""
+    names = {
+        **(_gpu_figures() if job.gpus != 0 or job.per_gpu else {}),
+        "cores used": "cpu_efficiency_percent",
+        "memory at its peak, of the limit": "memory_efficiency_percent",
+        **_on_page(NODE),
+    }
+    summary = document["summary"]
+    tiles = [
+        e("div", e("dt", label), e("dd", figure(f"summary.{name}", summary[name])))
+        for label, name in names.items()
+    ]
+    return section("Figures", e("dl", tiles, class_="tiles"))
+
+
+def _gpu_figures() -> dict[str, str]:
+    return {
+        "GPU utilization": "gpu_utilization_percent",
+        "GPU memory at its peak": "gpu_memory_used_percent",
+        **_on_page(GPU),
+        "GPU-hours": "gpu_hours",
+        "GPU-hours idle": "gpu_hours_idle",
+        "power of a GPU": "power_watts_mean",
+        "energy": "energy_joules",
+    }
+
+
+def _on_page(metrics: Sequence[Metric]) -> dict[str, str]:
+    return {row.title: row.in_summary for row in metrics if row.on_page and row.in_summary}
+
+
+def _advice(advice: Sequence[Advice], *, drawn: bool) -> Element | None:
+    rows = [_one_advice(number, item, drawn=drawn) for number, item in enumerate(advice)]
+    return section("Advice", e("ol", rows, class_="advice")) if rows else None
+
+
+def _one_advice(number: int, item: Advice, *, drawn: bool) -> Element:
+    show = e(
+        "button",
+        "Show in the pictures",
+        type="button",
+        class_="show",
+        data_advice=str(number),
+        aria_pressed="false",
+    )
+    return e(
+        "li",
+        e("p", e("strong", f"{item.severity} "), item.message, class_="message"),
+        e("p", item.evidence, class_="dim"),
+        e("p", "→ ", with_code(item.action)) if item.action else None,
+        show if drawn else None,
+        class_=str(item.severity),
+    )
+
+
+def _over_time(shown: Sequence[Picture], hosts: int, curves: Curves | None) -> Element | None:
+    if not shown:
+        return section("Over time", e("p", "This job has no samples, so there are no pictures."))
+    buttons = {"in": "Zoom in", "out": "Zoom out", "all": "Show all", "none": "No highlight"}
+    tools = (e("button", word, type="button", data_tool=name) for name, word in buttons.items())
+    width = f"{curves.width_s} s" if curves else "one or more steps"
+    return section(
+        "Over time",
+        e("div", tools, e("output", id="moment"), class_="tools"),
+        e("p", _HELP.format(width=width), class_="dim", id="help"),
+        e("noscript", e("p", "Without its script this page has tables, and no pictures.")),
+        e("div", (picture_element(picture, hosts) for picture in shown), class_="charts"),
+        e("div", class_="unseen", id="spoken", role="status", aria_live="polite"),
+        id="pictures",
+    )
+
+
+def _tables(document: Document) -> Iterator[Element]:
+    for title, name, heads, columns in (
+        ("GPUs", "per_gpu", ("GPU", "model"), _GPU_COLUMNS),
+        ("Nodes", "per_node", ("node",), _NODE_COLUMNS),
+        ("Attempts", "attempts", ("attempt", "state", "nodes"), _ATTEMPT_COLUMNS),
+    ):
+        rows = document[name]
+        if not rows or (name == "attempts" and len(rows) < 2):
+            continue
+        known = {
+            label: key
+            for label, key in columns.items()
+            if any(row[key] is not None for row in rows)
+        }
+        cells = [
+            [
+                *_names(name, row),
+                *(figure(f"{name}.{at}.{key}", row[key]) for key in known.values()),
+            ]
+            for at, row in enumerate(rows)
+        ]
+        made = table(title, (*heads, *known), cells, sortable=True, id=f"table-{name}")
+        found = section(title, made)
+        if found is not None:
+            yield found
+
+
+def _names(name: str, row: Document) -> list[Content]:
+    """Return the first cells of a row: what it is about."""
+    if name == "per_gpu":
+        index = "?" if row["index"] is None else row["index"]
+        return [f"{row['host']} {index}" + (" MIG" if row["mig"] else ""), row["name"] or ""]
+    if name == "per_node":
+        return [str(row["host"])]
+    return [str(row["restart"]), row["state"] or "", ", ".join(row["hosts"])]
+
+
+def _sources(job: JobUse) -> Element | None:
+    return section(
+        "Where the figures come from",
+        e("p", provenance(job)),
+        e("ul", (e("li", text) for text in notes_of(job))),
+    )
