@@ -8,7 +8,7 @@ of the page, and the table in docs/sampler.md.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, make_dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
 
@@ -135,15 +135,6 @@ def job_figures(metrics: Iterable[Metric]) -> Fields:
         for row in metrics
         if row.in_summary
     ]
-
-
-class FromTable:
-    """A dataclass that gets fields by `with_fields`, which type checkers cannot see."""
-
-    __slots__ = ()
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> float | None: ...
 
 
 def with_fields(*groups: Fields) -> Callable[[type[Kind]], type[Kind]]:

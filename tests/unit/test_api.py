@@ -95,6 +95,8 @@ def test_a_program_that_uses_the_api_is_typed(tmp_path: Path) -> None:
         "value: int = hpckit.call(double, 3, gpus=1).result()\n"
         "values: list[int] = list(hpckit.map(double, [1, 2], parallel=10))\n"
         'percent: float | None = hpckit.stats("1").summary.gpu_utilization_percent\n'
+        'busy: float | None = hpckit.stats("1").summary.sm_active_percent\n'
+        'host: int | None = hpckit.stats("1").per_node[0].swap_peak_bytes\n'
     )
     (tmp_path / "bad.py").write_text(
         "import hpckit\n"
@@ -103,13 +105,14 @@ def test_a_program_that_uses_the_api_is_typed(tmp_path: Path) -> None:
         'hpckit.submit("ddp", "train.py").stats().sumary\n'
         'hpckit.find("1").resubmit(tiem="2h")\n'
         "hpckit.nothing\n"
+        'hpckit.stats("1").summary.sm_activ_percent\n'
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "good.py", "bad.py"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     wrong = [line for line in done.stdout.splitlines() if ": error:" in line]
-    assert {line.partition(": ")[0] for line in wrong} == {f"bad.py:{n}" for n in range(2, 7)}
+    assert {line.partition(": ")[0] for line in wrong} == {f"bad.py:{n}" for n in range(2, 8)}
 
 
 def test_options_are_those_of_the_fields_of_a_job() -> None:

@@ -7,9 +7,16 @@ makes are not spelt out here.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from hpckit.stats.metric import FromTable, figures, job_figures, with_fields
+from hpckit.stats.metric import figures, job_figures, with_fields
 from hpckit.stats.metric_table import GPU, NODE
+
+if TYPE_CHECKING:
+    # What `with_fields` adds, for type checkers; tests/stats/test_docs.py writes it of the table.
+    from hpckit.stats.summary.of_table import GpuOfTable, JobOfTable, NodeOfTable
+else:
+    GpuOfTable = NodeOfTable = JobOfTable = object
 
 # Where a figure comes from, best first.
 SAMPLES, JS1, SACCT, SSTAT = "samples", "JS1", "sacct", "sstat"
@@ -39,7 +46,7 @@ class Stalls:
 
 @with_fields(figures(GPU))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GpuUse(FromTable):
+class GpuUse(GpuOfTable):
     """One GPU or MIG slice over the whole job, all attempts together.
 
     When a figure is known: `hpckit.stats.summary.coverage`.
@@ -108,7 +115,7 @@ class GpuUse(FromTable):
 
 @with_fields(figures(NODE))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeUse(FromTable):
+class NodeUse(NodeOfTable):
     """One node over the whole job, all attempts together.
 
     Attributes:
@@ -157,7 +164,7 @@ class Attempt:
 
 @with_fields(job_figures(GPU), job_figures(NODE))
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Summary(FromTable):
+class Summary(JobOfTable):
     """The whole job in figures.
 
     Attributes:
