@@ -25,6 +25,10 @@ class Registry(Generic[Row]):
         self._lines = dict(lines)
         self._rows: dict[str, Row] = {}
 
+    def known(self) -> tuple[str, ...]:
+        """Return all names, those that installed packages bring too."""
+        return tuple(dict.fromkeys([*self, *installed(self.group)]))
+
     def __iter__(self) -> Iterator[str]:
         """Yield the known names; a package's once it has been asked for."""
         return iter(dict.fromkeys([*self._lines, *self._rows]))
@@ -56,8 +60,7 @@ class Registry(Generic[Row]):
         if target is None:
             from hpckit.documents import nearest  # noqa: PLC0415  # no supervisor needs it
 
-            known = dict.fromkeys([*self, *installed(self.group)])
-            raise RequestError(f"Unknown {self.what} {name!r}. {nearest(name, known)}")
+            raise RequestError(f"Unknown {self.what} {name!r}. {nearest(name, self.known())}")
         module, _, attribute = target.partition(":")
         try:
             found = getattr(importlib.import_module(module), attribute)

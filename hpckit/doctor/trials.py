@@ -3,7 +3,7 @@
 Then what `doctor gpu` and `doctor mpi` make of them, pure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from hpckit.detect.answers import Detected
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_regular, parse_json
-from hpckit.launchers import find_launcher
+from hpckit.launchers import LAUNCHERS, Launcher, find_launcher
 from hpckit.logs import JOB_LOG
 from hpckit.runs import Run
 from hpckit.schedulers.slurm.ending import is_unheeded
@@ -184,12 +184,11 @@ def _about(said: dict[str, object]) -> str:
 
 
 RANKS = 2
-MPIRUN = "mpirun"
 
 
-def srun_label(kind: str | None) -> str:
+def _label(launcher: Launcher, kind: str | None) -> str:
     """Return how a user would start it."""
-    return f"srun --mpi={kind}" if kind else "srun"
+    return f"{launcher.name} --mpi={kind}" if kind else launcher.name
 
 
 def srun_kinds(site: Site, found: Detected) -> tuple[str, ...]:
@@ -198,9 +197,11 @@ def srun_kinds(site: Site, found: Detected) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kind for kind in kinds if kind != "none"))
 
 
-def used_label(site: Site, found: Detected) -> str:
-    """Return what `hpckit submit` would start MPI ranks by."""
-    return srun_label(site.mpi or found.mpi.default or found.mpi.chosen)
+def used_label(launcher: Launcher, site: Site, found: Detected | None) -> str:
+    """Return what `hpckit submit`, which takes this launcher, would start MPI ranks by."""
+    if found is None or not launcher.takes_mpi_kind:
+        return launcher.name
+    return _label(launcher, site.mpi or found.mpi.default or found.mpi.chosen)
 
 
 def shape(found: Detected, partition: str | None) -> tuple[int, int]:
@@ -211,11 +212,32 @@ def shape(found: Detected, partition: str | None) -> tuple[int, int]:
     return (RANKS, 1) if several else (1, RANKS)
 
 
-def through_srun(submission: Submission, kind: str) -> Submission:
-    """Return the same job, whose ranks srun starts with that kind of MPI."""
-    site = replace(submission.job.site, mpi=kind)
-    job = replace(submission.job, site=site, launcher=find_launcher("srun"))
-    return replace(submission, job=job)
+def by_every_launcher(
+    prepared: Callable[[str], Submission], site: Site, found: Detected | None
+) -> tuple[dict[str, Submission], str]:
+    """Return a job by each launcher that can start it, and by each kind of MPI, by their labels.
+
+    And the label of what `hpckit submit` uses. `prepared` makes the job, whatever starts it, under
+    a name that ends in a word. Kinds of MPI are tried where Slurm's answers name them.
+    """
+    jobs: dict[str, Submission] = {}
+    plain = prepared("mpi")
+    kinds = srun_kinds(site, found) if found else ()
+    for launcher in map(find_launcher, LAUNCHERS.known()):
+        if launcher.takes_mpi_kind:
+            for kind in kinds:
+                jobs[_label(launcher, kind)] = _started_by(launcher, prepared(kind), kind)
+        elif launcher.refusal(replace(plain.job, launcher=launcher)) is None:
+            jobs[launcher.name] = _started_by(launcher, prepared(launcher.name))
+    return jobs, used_label(plain.job.launcher, site, found)
+
+
+def _started_by(launcher: Launcher, submission: Submission, kind: str | None = None) -> Submission:
+    """Return the same job, whose ranks that launcher starts, with that kind of MPI."""
+    job = replace(submission.job, launcher=launcher)
+    job = replace(job, site=replace(job.site, mpi=kind)) if kind else job
+    spec = replace(submission.spec, launcher=launcher.name)
+    return replace(submission, job=job, spec=spec)
 
 
 def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check]:
@@ -243,9 +265,9 @@ def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check
 
 
 def _instead(works: Sequence[str], where: str) -> str:
-    kinds = [label.partition("=")[2] for label in works if label.startswith("srun --mpi=")]
+    kinds = [kind for label in works if (kind := label.partition(" --mpi=")[2])]
     if kinds:
         return f"Set 'launch: {{mpi: {kinds[0]}}}' in {where}"
-    if MPIRUN in works:
-        return "Use --launcher mpirun"
+    if works:
+        return f"Use --launcher {works[0]}"
     return "mpi4py must be built with this cluster's MPI, and the module of this MPI must be loaded"

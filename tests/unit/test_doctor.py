@@ -10,19 +10,33 @@ from typing import Any
 
 import pytest
 
+from hpckit.api.prepare import prepare
 from hpckit.detect.answers import Reply
 from hpckit.detect.login_node import questions
-from hpckit.doctor import Check, Level, all_good
+from hpckit.doctor import JOBS, Check, Level, all_good
 from hpckit.doctor.environments import environment_checks
 from hpckit.doctor.installation import folder_checks, requirement_fault
 from hpckit.doctor.site import more_questions, scheduler_checks, site_checks
-from hpckit.doctor.trials import Trial, gpu_checks, mpi_checks, shape, srun_kinds, used_label
+from hpckit.doctor.trials import (
+    Trial,
+    by_every_launcher,
+    gpu_checks,
+    mpi_checks,
+    shape,
+    srun_kinds,
+    used_label,
+)
 from hpckit.environments import Environment, EnvironmentKind
+from hpckit.job import Job
+from hpckit.launchers import LAUNCHERS, Launcher, find_launcher
 from hpckit.sites import PartitionLimits, Site
+from hpckit.spec import JobSpec
+from hpckit.submission.model import Submission
 from tests.conftest import add_program, write_files
 from tests.unit.detected import Cluster, answers, cluster, sections, site
 
 NOW = 1770000000.0
+SRUN = find_launcher("srun")
 
 
 def bad(checks: list[Check]) -> list[str]:
@@ -336,9 +350,46 @@ def test_mpi_is_tried_on_two_nodes_where_there_are_two() -> None:
 def test_every_kind_but_none_is_tried_and_the_one_used_is_known() -> None:
     assert srun_kinds(a_site(), cluster("21.08")) == ("pmix_v3", "pmix", "pmi2")
     assert srun_kinds(a_site(mpi="mine"), cluster("21.08"))[-1] == "mine"
-    assert used_label(a_site(), cluster("21.08")) == "srun --mpi=pmix"
-    assert used_label(a_site(mpi="pmi2"), cluster("21.08")) == "srun --mpi=pmi2"
-    assert used_label(a_site(), cluster("23.11")) == "srun --mpi=pmix"
+    assert used_label(SRUN, a_site(), cluster("21.08")) == "srun --mpi=pmix"
+    assert used_label(SRUN, a_site(mpi="pmi2"), cluster("21.08")) == "srun --mpi=pmi2"
+    assert used_label(SRUN, a_site(), cluster("23.11")) == "srun --mpi=pmix"
+
+
+class Serial(Launcher):
+    name = "serial-only"
+
+    def refusal(self, job: Job) -> str | None:
+        return f"{job.ranks} are too many."
+
+
+def test_mpi_is_tried_by_every_launcher_of_the_table_that_can(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Launcher()
+    own.name = "own"
+    monkeypatch.setattr(LAUNCHERS, "_rows", {"own": own, "serial-only": Serial()})
+    spec = JobSpec(
+        target="mpi", program=str(JOBS / "mpi_hello.py"), tasks_per_node=2, executor="local"
+    )
+
+    def prepared(word: str) -> Submission:
+        return prepare(replace(spec, name=f"doctor-{word}"), here / "runs")
+
+    jobs, used = by_every_launcher(prepared, a_site(), None)
+    assert ([*jobs], used) == (["mpirun", "own"], "mpirun")
+    assert [(row.spec.launcher, row.job.launcher.name) for row in jobs.values()] == [
+        ("mpirun", "mpirun"),
+        ("own", "own"),
+    ]
+    jobs, _ = by_every_launcher(prepared, a_site(), cluster("21.08"))
+    kinds = ["pmix_v3", "pmix", "pmi2"]
+    assert [*jobs] == [*(f"srun --mpi={kind}" for kind in kinds), "mpirun", "own"]
+    assert [row.job.site.mpi for row in jobs.values()][:3] == kinds
+    assert [row.job.name for row in jobs.values()][2:] == [
+        "doctor-pmi2",
+        "doctor-mpirun",
+        "doctor-own",
+    ]
 
 
 def test_each_gpu_gets_a_line() -> None:
