@@ -1,4 +1,4 @@
-"""From a request to a plan."""
+"""From what was asked to a `Job`: all arithmetic of a submission."""
 
 import itertools
 from dataclasses import replace
@@ -34,13 +34,32 @@ def resolve(
 ) -> Job:
     """Work a request out. `machine` is given where jobs run on this one, None on a cluster.
 
-    `notes` are what was found out about the site on the way, for people to read.
+    `notes` are what was found out on the way, for people to read.
 
     Raises:
         PlanError: the request does not fit the site. RequestError: a value is wrong.
     """
-    strategy = find_strategy(workload.strategy if workload else spec.target)
     partition = _partition(spec, site) if machine is None else None
+    own = scheduler or usual_scheduler(one_machine=machine is not None)
+    job = _worked_out(spec, site, workload, partition, own, machine, python)
+    job = replace(job, notes=(*notes, *job.notes))
+    if not (spec.launcher or (workload and workload.launcher)):
+        job = replace(job, launcher=default_launcher(job))
+    check_job(job, spec, partition)
+    return job
+
+
+def _worked_out(
+    spec: JobSpec,
+    site: Site,
+    workload: Workload | None,
+    partition: PartitionLimits | None,
+    scheduler: Scheduler,
+    machine: Machine | None,
+    python: str,
+) -> Job:
+    """Return the job before it is checked; a launcher nobody asked for is the first there is."""
+    strategy = find_strategy(workload.strategy if workload else spec.target)
     nodes = spec.nodes or 1
     gpus = _gpus_per_node(spec, workload, strategy, machine)
     tasks_per_node = (gpus or spec.tasks_per_node or 1) if strategy.rank_per_gpu else 1
@@ -48,23 +67,17 @@ def resolve(
     program = _program(spec, workload, environment)
     settings = workload.parse_settings(spec.settings) if workload else {}
     task_settings = _array_settings(spec, workload)
-    device, more_notes = _device(machine, nodes, gpus, strategy)
-    ranks = nodes * tasks_per_node
-    asked = spec.launcher or (workload.launcher if workload else None)
-    more_notes += _crowd(machine, ranks)
-    job = Job(
+    device, notes = _device(machine, nodes, gpus, strategy)
+    return Job(
         name=spec.name or (workload.name if workload else program.name),
-        scheduler=scheduler or usual_scheduler(one_machine=machine is not None),
+        scheduler=scheduler,
         site=site,
         strategy=strategy,
-        launcher=named_launcher(asked),
+        launcher=named_launcher(spec.launcher or (workload.launcher if workload else None)),
         workload=workload,
         environment=environment,
         program=program,
-        command=(
-            *program.command(environment, python),
-            *_arguments(spec, workload, settings),
-        ),
+        command=program.command(environment, python) + _arguments(spec, workload, settings),
         own_args=len(spec.args),
         tasks=tuple(_task_arguments(values, workload, spec.args) for values in task_settings),
         task_settings=task_settings,
@@ -79,20 +92,14 @@ def resolve(
         mem_gb=spec.mem_gb or (workload.mem_gb if workload else None),
         time_min=spec.time_min or (workload and workload.time_min) or site.time_min,
         options={name: _option(name, spec, site) for name in _PLAIN},
-        sbatch=merge_sbatch(
-            site.defaults.get("sbatch", ()), workload.sbatch if workload else (), spec.sbatch
-        ),
+        sbatch=_sbatch(spec, site, workload),
         template=spec.template,
         max_requeues=spec.max_requeues,
         sample_interval_s=spec.sample_interval_s,
         handles_stop_signal=bool(workload and workload.handles_stop_signal),
         device=device,
-        notes=(*notes, *more_notes, *program.notes),
+        notes=(*notes, *_crowd(machine, nodes * tasks_per_node), *program.notes),
     )
-    if asked is None:
-        job = replace(job, launcher=default_launcher(job))
-    check_job(job, spec, partition)
-    return job
 
 
 # Options that need no arithmetic: what was asked for, else the site's default.
@@ -102,6 +109,11 @@ _PLAIN = tuple(name for name, row in OPTIONS.items() if row.sbatch and not row.w
 def _option(name: str, spec: JobSpec, site: Site) -> Any:  # noqa: ANN401
     asked = getattr(spec, name)
     return site.defaults.get(name) if asked in (None, (), False) else asked
+
+
+def _sbatch(spec: JobSpec, site: Site, workload: Workload | None) -> tuple[str, ...]:
+    asked = workload.sbatch if workload else ()
+    return merge_sbatch(site.defaults.get("sbatch", ()), asked, spec.sbatch)
 
 
 def _partition(spec: JobSpec, site: Site) -> PartitionLimits | None:

@@ -125,3 +125,18 @@ def refuse_large(size: int) -> None:
     """
     if size > MAX_VALUE:
         raise OverflowError(f"a value of more than {MAX_VALUE} letters and items")
+
+
+def refuse_long_join(values: Any, d: object = "", attribute: object = None) -> list[Any]:  # noqa: ANN401
+    """Refuse a join that gives too much: the separator is in it once per value."""
+    del attribute
+    parts = list(values)
+    refuse_large(weight(parts) + weight(d) * len(parts))
+    return parts
+
+
+def refuse_long_replace(text: Any, old: Any, new: Any, count: Any = None) -> Any:  # noqa: ANN401
+    """Refuse a replacement that makes much of little."""
+    del count
+    refuse_large(weight(text) + str(text).count(str(old)) * weight(new))
+    return text

@@ -7,11 +7,12 @@ lists, loops and plain text go by it; so `rewrite` leads each through a filter.
 import functools
 import types
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hpckit.errors import TemplateError
 from hpckit.quoting import ShellCode, shell_word
-from hpckit.render.limits import Budget, refuse_huge, refuse_large, weight
+from hpckit.render.limits import Budget, refuse_huge, refuse_long_join, refuse_long_replace
 from hpckit.render.loader import Loader
 
 if TYPE_CHECKING:
@@ -38,9 +39,38 @@ _METHODS: dict[type, frozenset[str]] = {
 def make_environment(loader: "Loader") -> "SandboxedEnvironment":
     """Return the environment of one script: strict, sandboxed, counted, quoting by itself."""
     from jinja2 import StrictUndefined, pass_context
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     budget = Budget()
+    environment = _environment_class(loader, budget)(
+        loader=loader.as_jinja(),
+        undefined=StrictUndefined,
+        autoescape=True,  # so that super() and macros give Markup
+        # With the context Jinja does not print constants by itself, by the rules of HTML.
+        finalize=pass_context(lambda _, value: _finalize(value, budget)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    # Only filters that give plain values: `safe` and the HTML ones would step round the quoting.
+    known = environment.filters
+    environment.filters = {name: _of_plain(known[name], budget) for name in _FILTERS}
+    environment.filters |= {
+        "join": _checked_first(refuse_long_join, environment.filters["join"]),
+        "replace": _checked_first(refuse_long_replace, environment.filters["replace"]),
+        "rewritten_plain": _plain,
+        "rewritten_sbatch": _for_sbatch,
+        "rewritten_text": pass_context(lambda _, text: _text(text)),
+        "rewritten_rounds": pass_context(lambda _, values: budget.rounds(values)),
+        "rewritten_weighed": pass_context(lambda _, value: _weighed(value, budget)),
+    }
+    environment.tests = {name: _counted(test, budget) for name, test in environment.tests.items()}
+    environment.globals = {"refuse": _refuse}
+    return environment
+
+
+def _environment_class(loader: "Loader", budget: Budget) -> "type[SandboxedEnvironment]":
+    """Return Jinja's sandbox, whose templates are rewritten, and whose values are counted."""
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Environment(ImmutableSandboxedEnvironment):
         intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -85,31 +115,7 @@ def make_environment(loader: "Loader") -> "SandboxedEnvironment":
             budget.worked(result)
             return result
 
-    environment = Environment(
-        loader=loader.as_jinja(),
-        undefined=StrictUndefined,
-        autoescape=True,  # so that super() and macros give Markup
-        # With the context Jinja does not print constants by itself, by the rules of HTML.
-        finalize=pass_context(lambda _, value: _finalize(value, budget)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    # Only filters that give plain values: `safe` and the HTML ones would step round the quoting.
-    known = environment.filters
-    environment.filters = {name: _of_plain(known[name], budget) for name in _FILTERS}
-    environment.filters |= {
-        "join": _checked_first(_refuse_join, environment.filters["join"]),
-        "replace": _checked_first(_refuse_replace, environment.filters["replace"]),
-        "rewritten_plain": _plain,
-        "rewritten_sbatch": _for_sbatch,
-        "rewritten_text": pass_context(lambda _, text: _text(text)),
-        "rewritten_rounds": pass_context(lambda _, values: budget.rounds(values)),
-        "rewritten_weighed": pass_context(lambda _, value: _weighed(value, budget)),
-    }
-    environment.tests = {name: _counted(test, budget) for name, test in environment.tests.items()}
-    environment.globals = {"refuse": _refuse}
-    return environment
+    return Environment
 
 
 def _finalize(value: Any, budget: Budget) -> Any:  # noqa: ANN401
@@ -212,21 +218,6 @@ def _checked_first(check: Callable[..., Any], function: Callable[..., Any]) -> C
     return checked
 
 
-def _refuse_join(values: Any, d: object = "", attribute: object = None) -> list[Any]:  # noqa: ANN401
-    """Refuse a join that gives too much: the separator is in it once per value."""
-    del attribute
-    parts = list(values)
-    refuse_large(weight(parts) + weight(d) * len(parts))
-    return parts
-
-
-def _refuse_replace(text: Any, old: Any, new: Any, count: Any = None) -> Any:  # noqa: ANN401
-    """Refuse a replacement that makes much of little."""
-    del count
-    refuse_large(weight(text) + str(text).count(str(old)) * weight(new))
-    return text
-
-
 def _refuse(message: str) -> None:
     """Let a template say no: `{{ refuse("two nodes at most here") }}`."""
     raise TemplateError(f"The template refuses: {message}")
@@ -237,62 +228,84 @@ OPTION = "#SBATCH"
 
 def rewrite(tree: Any, source: str, name: str | None) -> Any:  # noqa: ANN401
     """Return a template's tree with all of that led through filters."""
+    return _rewriter()(source.splitlines(), name).visit(tree)
+
+
+@cache
+def _rewriter() -> Any:  # noqa: ANN401
+    """Return the class of what goes through a tree: Jinja is imported when it is needed."""
     from jinja2 import nodes
     from jinja2.exceptions import TemplateSyntaxError
     from jinja2.visitor import NodeTransformer
 
-    lines = source.splitlines()
-
-    def through(word: str, node: Any) -> Any:  # noqa: ANN401
-        return nodes.Filter(node, word, [], [], None, None, lineno=node.lineno)
-
     class Rewriter(NodeTransformer):
+        def __init__(self, lines: list[str], name: str | None) -> None:
+            self.lines, self.name = lines, name
+
         def visit_Concat(self, node: Any) -> Any:  # noqa: ANN401, N802
             self.generic_visit(node)
-            return through("join", nodes.List(node.nodes, lineno=node.lineno))
+            return _through("join", nodes.List(node.nodes, lineno=node.lineno))
 
         def visit_Getitem(self, node: Any) -> Any:  # noqa: ANN401, N802
             self.generic_visit(node)
             if isinstance(node.arg, nodes.Slice):
-                node.node = through("rewritten_weighed", through("rewritten_plain", node.node))
+                node.node = _weighed_node(_through("rewritten_plain", node.node))
             return node
 
         def visit_Compare(self, node: Any) -> Any:  # noqa: ANN401, N802
             self.generic_visit(node)
             for side in (node, *node.ops):
-                side.expr = through("rewritten_weighed", side.expr)
+                side.expr = _weighed_node(side.expr)
             return node
 
         def visit_List(self, node: Any) -> Any:  # noqa: ANN401, N802
-            return through("rewritten_weighed", self.generic_visit(node))
+            return _weighed_node(self.generic_visit(node))
 
         visit_Dict = visit_List  # noqa: N815
 
         def visit_Tuple(self, node: Any) -> Any:  # noqa: ANN401, N802
             self.generic_visit(node)
-            return through("rewritten_weighed", node) if node.ctx == "load" else node
+            return _weighed_node(node) if node.ctx == "load" else node
 
         def visit_For(self, node: Any) -> Any:  # noqa: ANN401, N802
             self.generic_visit(node)
-            node.iter = through("rewritten_rounds", node.iter)
+            node.iter = _through("rewritten_rounds", node.iter)
             return node
 
         def visit_Output(self, node: Any) -> Any:  # noqa: ANN401, N802
-            before = ""
-            for index, part in enumerate(node.nodes):
-                if isinstance(part, nodes.TemplateData):
-                    before = part.data.rpartition("\n")[2]
-                    literal = nodes.Const(part.data, lineno=part.lineno)
-                    node.nodes[index] = through("rewritten_text", literal)
-                    continue
-                value = self.visit(part)
-                here = lines[part.lineno - 1] if part.lineno <= len(lines) else ""
-                if OPTION in here or OPTION in before:
-                    value = through("rewritten_sbatch", value)
-                node.nodes[index] = value
-            return node
+            return _printed(node, self.visit, self.lines)
 
         def visit_ScopedEvalContextModifier(self, node: Any) -> Any:  # noqa: ANN401, N802
-            raise TemplateSyntaxError("autoescape cannot be changed", node.lineno, name)
+            raise TemplateSyntaxError("autoescape cannot be changed", node.lineno, self.name)
 
-    return Rewriter().visit(tree)
+    return Rewriter
+
+
+def _through(word: str, node: Any) -> Any:  # noqa: ANN401
+    """Return a node's value led through a filter."""
+    from jinja2 import nodes
+
+    return nodes.Filter(node, word, [], [], None, None, lineno=node.lineno)
+
+
+def _weighed_node(node: Any) -> Any:  # noqa: ANN401
+    return _through("rewritten_weighed", node)
+
+
+def _printed(output: Any, visit: Callable[[Any], Any], lines: list[str]) -> Any:  # noqa: ANN401
+    """Lead what is printed through filters: text, and values as their line takes them."""
+    from jinja2 import nodes
+
+    before = ""
+    for index, part in enumerate(output.nodes):
+        if isinstance(part, nodes.TemplateData):
+            before = part.data.rpartition("\n")[2]
+            literal = nodes.Const(part.data, lineno=part.lineno)
+            output.nodes[index] = _through("rewritten_text", literal)
+            continue
+        value = visit(part)
+        here = lines[part.lineno - 1] if part.lineno <= len(lines) else ""
+        if OPTION in here or OPTION in before:
+            value = _through("rewritten_sbatch", value)
+        output.nodes[index] = value
+    return output
