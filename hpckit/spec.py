@@ -6,7 +6,7 @@ site may give, `run.json`, what templates may use and docs/options.md all follow
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
@@ -91,8 +91,13 @@ def _texts(given: str | Iterable[Any]) -> tuple[Any, ...]:
 def _settings(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
     """Read KEY=VALUE texts, or a mapping from Python."""
     if isinstance(given, Mapping):
-        return tuple(f"{key}={value}" for key, value in given.items())
+        return tuple(f"{key}={_plain(value)}" for key, value in given.items())
     return _texts(given)
+
+
+def _plain(value: object) -> str:
+    """Return a value of Python's as it is typed in a shell."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _sbatch(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
@@ -109,8 +114,14 @@ def _sbatch(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
 def _array(given: Mapping[str, Iterable[Any]] | str | Iterable[str]) -> tuple[str, ...]:
     """Read KEY=A,B,C and KEY=@FILE texts, or a mapping of sequences from Python."""
     if isinstance(given, Mapping):
-        return tuple(_joined(key, map(str, values)) for key, values in given.items())
+        return tuple(_joined(key, map(_plain, _listed(key, row))) for key, row in given.items())
     return tuple(map(_with_file, _texts(given)))
+
+
+def _listed(key: str, values: object) -> Sequence[object]:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise RequestError(f"array={{{key!r}: {values!r}}} must be a list of values, at least one.")
+    return values
 
 
 def _with_file(text: str) -> str:

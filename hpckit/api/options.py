@@ -103,10 +103,6 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
             raise RequestError(f"args={value!r} must be a list, as in args=['--lr', 0.1].")
         case "args" if value is not None:
             return [os.fspath(row) if isinstance(row, os.PathLike) else str(row) for row in value]
-        case "settings" if isinstance(value, Mapping):
-            return {key: _text(row) for key, row in value.items()}
-        case "array" if isinstance(value, Mapping):
-            return {key: [_text(row) for row in _values(key, rows)] for key, rows in value.items()}
         case "after" if value is not None:
             rows = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
             return [getattr(row, "job_id", None) or str(row) for row in rows]
@@ -115,13 +111,3 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
         case "env" if isinstance(value, os.PathLike):
             return os.fspath(value)
     return value
-
-
-def _values(key: str, rows: object) -> Sequence[object]:
-    if isinstance(rows, str) or not isinstance(rows, Sequence) or not rows:
-        raise RequestError(f"array={{{key!r}: {rows!r}}} must be a list of values, at least one.")
-    return rows
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
