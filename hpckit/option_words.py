@@ -1,13 +1,20 @@
-"""Options of sbatch that hpckit has no word of its own for: `--sbatch KEY[=VALUE]`.
+"""How options' values are written: texts of a shell, or values of Python that mean the same.
 
-They become `#SBATCH` lines. What hpckit writes itself is refused, with the option to use instead:
-sbatch takes the last of two lines, and a job that starts otherwise than planned has no ranks.
+And options of sbatch that hpckit has no word of its own for, `--sbatch KEY[=VALUE]`. They become
+`#SBATCH` lines. What hpckit writes itself is refused, with the option to use instead: sbatch takes
+the last of two lines, and a job that starts otherwise than planned has no ranks.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from hpckit.errors import RequestError
+from hpckit.files import DamagedFileError, read_text
+from hpckit.paths import typed_path
+
+# Of a file with an array's values: 100,000 of them.
+_VALUES_BYTES = 8 * 2**20
 
 _KEY = re.compile(r"[a-z][a-z-]*[a-z]", re.ASCII)
 # Lists, feature expressions, node ranges and addresses are all in here; white space, quotes, `$`
@@ -102,3 +109,106 @@ def merge_sbatch(*lists: Iterable[str]) -> tuple[str, ...]:
     """Return the options of several lists, each key once: the last list to name it wins."""
     merged = {read_sbatch(text)[0]: text.removeprefix("--") for texts in lists for text in texts}
     return tuple(merged.values())
+
+
+def read_gpus(given: str | int) -> dict[str, Any]:
+    """Read `4` or `A100:4` as count and type.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    kind, _, count = str(given).rpartition(":")
+    if not re.fullmatch(r"[0-9]{1,9}", count) or isinstance(given, bool):
+        raise RequestError(f"--gpus {given!r} must be a number per node, or TYPE:N as in A100:4.")
+    # Where only the number is changed, the type stays.
+    return {"gpus": int(count), **({"gpu_type": kind} if kind else {})}
+
+
+def read_texts(given: str | Iterable[Any]) -> tuple[Any, ...]:
+    """Read a list of values, or one."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def read_settings(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
+    """Read KEY=VALUE texts, or a mapping from Python."""
+    if isinstance(given, Mapping):
+        return tuple(f"{key}={_plain(value)}" for key, value in given.items())
+    return read_texts(given)
+
+
+def _plain(value: object) -> str:
+    """Return a value of Python's as it is typed in a shell."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_sbatch_texts(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
+    """Read KEY=VALUE and KEY texts, or a mapping from Python, whose None or True means a flag."""
+    if not isinstance(given, Mapping):
+        return read_texts(given)
+    return tuple(
+        key if value is None or value is True else f"{key}={value}"
+        for key, value in given.items()
+        if value is not False
+    )
+
+
+def read_array(given: Mapping[str, Iterable[Any]] | str | Iterable[str]) -> tuple[str, ...]:
+    """Read KEY=A,B,C and KEY=@FILE texts, or a mapping of sequences from Python."""
+    if isinstance(given, Mapping):
+        return tuple(_joined(key, map(_plain, _listed(key, row))) for key, row in given.items())
+    return tuple(map(_with_file, read_texts(given)))
+
+
+def _listed(key: str, values: object) -> Sequence[object]:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise RequestError(f"array={{{key!r}: {values!r}}} must be a list of values, at least one.")
+    return values
+
+
+def _with_file(text: str) -> str:
+    """Put the lines of a file in the place of `@FILE`: what was asked does not change with it."""
+    key, equals, values = text.partition("=")
+    if not equals or not values.startswith("@"):
+        return text
+    path = typed_path(values[1:])
+    try:
+        lines = read_text(path, most=_VALUES_BYTES).removeprefix("\ufeff").split("\n")
+    except (OSError, DamagedFileError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RequestError(f"--array {text!r}: {str(path)!r} cannot be read: {why}.") from error
+    found = [line.strip() for line in lines if line.strip()]
+    if not found:
+        raise RequestError(f"--array {text!r}: {str(path)!r} has no line with a value.")
+    return _joined(key, found)
+
+
+def _joined(key: str, values: Iterable[str]) -> str:
+    words = list(values)
+    if wrong := next((word for word in words if word.endswith("\\")), None):
+        raise RequestError(f"--array {key}: value {wrong!r} ends with a backslash.")
+    return f"{key}=" + ",".join(word.replace(",", "\\,") for word in words)
+
+
+def array_values(text: str) -> tuple[str, list[str]]:
+    r"""Return key and values of `KEY=A,B,C`; a comma within a value is written `\,`.
+
+    Raises:
+        RequestError: there is no key, or a value is empty.
+    """
+    key, values = split_setting(text, "--array")
+    words = [word.replace("\\,", ",") for word in re.split(r"(?<!\\),", values)]
+    if "" in words:
+        raise RequestError(f"--array {text!r} has an empty value.")
+    return key, words
+
+
+def split_setting(setting: str, option: str) -> tuple[str, str]:
+    """Split `key=value`.
+
+    Raises:
+        RequestError: there is no `=` or no key.
+    """
+    key, equals, text = setting.partition("=")
+    if not equals or not key:
+        raise RequestError(f"{option} {setting!r} must be written key=value.")
+    return key, text

@@ -6,22 +6,28 @@ site may give, `run.json`, what templates may use and docs/options.md all follow
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
-from hpckit.files import DamagedFileError, read_text
-from hpckit.paths import typed_path
-from hpckit.sbatch_words import WORD, read_sbatch
+from hpckit.files import DamagedFileError
+from hpckit.option_words import (
+    WORD,
+    read_array,
+    read_gpus,
+    read_sbatch,
+    read_sbatch_texts,
+    read_settings,
+    read_texts,
+    split_setting,
+)
 from hpckit.text import format_minutes, parse_minutes
 from hpckit.values import check, rebuild
 
 # A comma would end the option's value: `--gpus a100:1,shard:8:1` asks for two things.
 _TYPE = re.compile(r"[A-Za-z0-9_.-]+")
-# Of a file with an array's values: 100,000 of them.
-_VALUES_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,108 +75,6 @@ def _slurm_word(*flags: str, help: str, site: bool = False) -> Any:  # noqa: ANN
     """Declare an option that goes to Slurm as it is."""
     sbatch = flags[0].lstrip("-")
     return option(*flags, help=help, sbatch=sbatch, site=site, is_word=True)
-
-
-def read_gpus(given: str | int) -> dict[str, Any]:
-    """Read `4` or `A100:4` as count and type.
-
-    Raises:
-        RequestError: it is neither.
-    """
-    kind, _, count = str(given).rpartition(":")
-    if not re.fullmatch(r"[0-9]{1,9}", count) or isinstance(given, bool):
-        raise RequestError(f"--gpus {given!r} must be a number per node, or TYPE:N as in A100:4.")
-    # Where only the number is changed, the type stays.
-    return {"gpus": int(count), **({"gpu_type": kind} if kind else {})}
-
-
-def _texts(given: str | Iterable[Any]) -> tuple[Any, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _settings(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
-    """Read KEY=VALUE texts, or a mapping from Python."""
-    if isinstance(given, Mapping):
-        return tuple(f"{key}={_plain(value)}" for key, value in given.items())
-    return _texts(given)
-
-
-def _plain(value: object) -> str:
-    """Return a value of Python's as it is typed in a shell."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _sbatch(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
-    """Read KEY=VALUE and KEY texts, or a mapping from Python, whose None or True means a flag."""
-    if not isinstance(given, Mapping):
-        return _texts(given)
-    return tuple(
-        key if value is None or value is True else f"{key}={value}"
-        for key, value in given.items()
-        if value is not False
-    )
-
-
-def _array(given: Mapping[str, Iterable[Any]] | str | Iterable[str]) -> tuple[str, ...]:
-    """Read KEY=A,B,C and KEY=@FILE texts, or a mapping of sequences from Python."""
-    if isinstance(given, Mapping):
-        return tuple(_joined(key, map(_plain, _listed(key, row))) for key, row in given.items())
-    return tuple(map(_with_file, _texts(given)))
-
-
-def _listed(key: str, values: object) -> Sequence[object]:
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-        raise RequestError(f"array={{{key!r}: {values!r}}} must be a list of values, at least one.")
-    return values
-
-
-def _with_file(text: str) -> str:
-    """Put the lines of a file in the place of `@FILE`: what was asked does not change with it."""
-    key, equals, values = text.partition("=")
-    if not equals or not values.startswith("@"):
-        return text
-    path = typed_path(values[1:])
-    try:
-        lines = read_text(path, most=_VALUES_BYTES).removeprefix("\ufeff").split("\n")
-    except (OSError, DamagedFileError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise RequestError(f"--array {text!r}: {str(path)!r} cannot be read: {why}.") from error
-    found = [line.strip() for line in lines if line.strip()]
-    if not found:
-        raise RequestError(f"--array {text!r}: {str(path)!r} has no line with a value.")
-    return _joined(key, found)
-
-
-def _joined(key: str, values: Iterable[str]) -> str:
-    words = list(values)
-    if wrong := next((word for word in words if word.endswith("\\")), None):
-        raise RequestError(f"--array {key}: value {wrong!r} ends with a backslash.")
-    return f"{key}=" + ",".join(word.replace(",", "\\,") for word in words)
-
-
-def array_values(text: str) -> tuple[str, list[str]]:
-    r"""Return key and values of `KEY=A,B,C`; a comma within a value is written `\,`.
-
-    Raises:
-        RequestError: there is no key, or a value is empty.
-    """
-    key, values = split_setting(text, "--array")
-    words = [word.replace("\\,", ",") for word in re.split(r"(?<!\\),", values)]
-    if "" in words:
-        raise RequestError(f"--array {text!r} has an empty value.")
-    return key, words
-
-
-def split_setting(setting: str, option: str) -> tuple[str, str]:
-    """Split `key=value`.
-
-    Raises:
-        RequestError: there is no `=` or no key.
-    """
-    key, equals, text = setting.partition("=")
-    if not equals or not key:
-        raise RequestError(f"{option} {setting!r} must be written key=value.")
-    return key, text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,7 +143,8 @@ class JobSpec:
     reservation: str | None = _slurm_word("--reservation", help="Name of a reservation of nodes.")
     exclude: str | None = _slurm_word("--exclude", help="Nodes not to use.")
     array: tuple[str, ...] = option(
-        "--array", default=(), metavar="KEY=A,B,C", sbatch="array", worked_out=True, read=_array,
+        "--array", default=(), metavar="KEY=A,B,C", sbatch="array", worked_out=True,
+        read=read_array,
         help="One job per value, or per line of a file (KEY=@FILE); repeat for a product.",
     )  # fmt: skip
     zip: bool = option(
@@ -247,11 +152,12 @@ class JobSpec:
     )
     parallel: int | None = option("--parallel", help="Array tasks at once.", least=1)
     after: tuple[str, ...] = option(
-        "--after", default=(), metavar="JOBID", sbatch="dependency", worked_out=True, read=_texts,
+        "--after", default=(), metavar="JOBID", sbatch="dependency", worked_out=True,
+        read=read_texts,
         help="Start after this job has ended with status 0.",
     )  # fmt: skip
     sbatch: tuple[str, ...] = option(
-        "--sbatch", default=(), metavar="KEY[=VALUE]", site=True, read=_sbatch,
+        "--sbatch", default=(), metavar="KEY[=VALUE]", site=True, read=read_sbatch_texts,
         help="Any other option of sbatch, as in mail-type=END or exclusive; repeatable.",
     )  # fmt: skip
     site: str | None = option("--site", help="Site file (else detected).")
@@ -266,7 +172,7 @@ class JobSpec:
         "--launcher", help="What starts the ranks: srun, torchrun or mpirun."
     )
     settings: tuple[str, ...] = option(
-        "--set", default=(), metavar="KEY=VALUE", help="Workload parameter.", read=_settings
+        "--set", default=(), metavar="KEY=VALUE", help="Workload parameter.", read=read_settings
     )
     max_requeues: int = option(
         "--max-requeues", default=0, shown_default="0", least=0,
@@ -281,7 +187,7 @@ class JobSpec:
         help="Seconds between GPU samples; 0 = off.",
     )  # fmt: skip
     skip_checks: tuple[str, ...] = option(
-        "--skip-check", default=(), metavar="CHECK", read=_texts,
+        "--skip-check", default=(), metavar="CHECK", read=read_texts,
         help="Switch a check off: {checks}.",
     )  # fmt: skip
 

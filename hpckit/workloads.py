@@ -9,9 +9,8 @@ from pathlib import Path
 from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
+from hpckit.option_words import merge_sbatch, split_setting
 from hpckit.paths import typed_path
-from hpckit.sbatch_words import merge_sbatch
-from hpckit.spec import split_setting
 from hpckit.strategies import STRATEGIES
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")

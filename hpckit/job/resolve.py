@@ -11,10 +11,10 @@ from hpckit.job import Job, appended
 from hpckit.job.checks import check_job, off_switch
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
-from hpckit.sbatch_words import merge_sbatch
+from hpckit.option_words import array_values, merge_sbatch
 from hpckit.schedulers.base import Machine, Scheduler, usual_scheduler
 from hpckit.sites import PartitionLimits, Site
-from hpckit.spec import OPTIONS, JobSpec, array_values
+from hpckit.spec import OPTIONS, JobSpec
 from hpckit.strategies import Strategy, find_strategy
 from hpckit.workloads import Workload
 

@@ -11,9 +11,9 @@ from hpckit.environ import own_python
 from hpckit.errors import TemplateError
 from hpckit.job import Job
 from hpckit.launchers import LAUNCHERS
+from hpckit.option_words import read_sbatch
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
-from hpckit.sbatch_words import read_sbatch
 from hpckit.sites import list_sites
 from hpckit.spec import OPTIONS
 from hpckit.text import in_line

@@ -15,12 +15,11 @@ from hpckit.errors import ConfigError, RequestError
 from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, header
-from hpckit.sbatch_words import merge_sbatch, read_sbatch
+from hpckit.option_words import array_values, merge_sbatch, read_sbatch
 from hpckit.sites import Site, read_site
 from hpckit.spec import (
     OPTIONS,
     JobSpec,
-    array_values,
     option_values,
     spec_from_record,
     with_changes,
