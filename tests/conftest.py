@@ -1,5 +1,6 @@
 """Fixtures: a clean place to work in, no Slurm or a fake one, and the command line in-process."""
 
+import importlib.util
 import os
 import sys
 import tempfile
@@ -22,6 +23,13 @@ FAST = bool(os.environ.get("HPCKIT_FAST"))
 settings.load_profile("fast" if FAST else "ci" if os.environ.get("HPCKIT_NO_SKIPS") else "new")
 if FAST:  # no test of `make fast` may need torch, whether this environment has it or not
     sys.modules.update(dict.fromkeys(("torch", "mpi4py", "deepwave")))
+
+
+def pytest_collection_finish() -> None:
+    """Give torch one thread in this process: several that share cores with others mostly wait."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
 
 FAKES = Path(__file__).parent / "fakes" / "slurm"
 # The fake sbatch answers every call alike; `--version` is how hpckit asks whether Slurm is there.
@@ -90,6 +98,13 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
 def examples(count: int) -> int:
     """Return how many examples Hypothesis looks at where `count` is right: fewer in `make fast`."""
     return max(1, count // 10) if FAST else count
+
+
+def needs(*packages: str) -> None:
+    """Skip the test, or the whole module, where one of these is not installed; import none."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 
 def add_program(path: Path, text: str) -> None:

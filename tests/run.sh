@@ -1,23 +1,29 @@
 #!/bin/bash
 # Runs pytest: with arguments once, with them; without, everything. Tests on real Slurm mostly wait,
-# so they run beside the others, and what they said is printed at the end.
+# so two parts of them, each with a Slurm of its own, run beside the others; what they said is
+# printed at the end.
 set -uom pipefail
 cd "$(dirname "$0")/.." || exit
 # Some tests send signals, which whoever starts this may ignore (nohup, a shell in the background).
-run=(env --default-signal .venv/bin/python -m pytest)
+run=(env --default-signal .venv/bin/python -m pytest --durations=25 --durations-min=5)
 if (($#)); then exec "${run[@]}" "$@"; fi
 
-said=$(mktemp)
-trap 'rm -f "$said"' EXIT
-"${run[@]}" tests/slurm >"$said" 2>&1 &
-beside=$!
-# They have a process group of their own, which Ctrl-C does not reach: their Slurm must be stopped.
-trap 'kill -INT -- -"$beside"; wait "$beside"; exit 130' INT TERM
-# The others have a Slurm of their own, for tests/clients: so both take about as long.
-HPCKIT_SLURMBOX=${HPCKIT_SLURMBOX:-/tmp/hpckit-slurmbox}-clients "${run[@]}" --ignore=tests/slurm
-others=$?
-wait "$beside"
-slurm=$?
-cat "$said"
-echo "Tests on real Slurm: exit status $slurm. All others: exit status $others."
-exit $((others ? others : slurm))
+said=$(mktemp -d)
+trap 'rm -rf "$said"' EXIT
+box=${HPCKIT_SLURMBOX:-/tmp/hpckit-slurmbox}
+HPCKIT_SLURMBOX=$box-submit "${run[@]}" tests/slurm/test_submit_*.py >"$said/1" 2>&1 &
+beside=($!)
+HPCKIT_SLURMBOX=$box-more "${run[@]}" tests/clients tests/slurm --ignore-glob='*/test_submit_*.py' \
+  >"$said/2" 2>&1 &
+beside+=($!)
+# They have process groups of their own, which Ctrl-C does not reach: their Slurm must be stopped.
+trap 'for pid in "${beside[@]}"; do kill -INT -- -"$pid"; done; wait "${beside[@]}"; exit 130' INT TERM
+"${run[@]}" --ignore=tests/slurm --ignore=tests/clients
+others=$? slurm=()
+for pid in "${beside[@]}"; do
+  wait "$pid"
+  slurm+=($?)
+done
+cat "$said/1" "$said/2"
+echo "Tests on real Slurm: exit status ${slurm[*]}. All others: exit status $others."
+((!others && !slurm[0] && !slurm[1]))

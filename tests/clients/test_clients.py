@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.clients.page import Snippet, read_page
+from tests.conftest import needs
 from tests.pages import ROOT
 from tests.slurmbox.fixture import Slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.clients, pytest.mark.timeout(600)]
 
 _PAGE = read_page()
 _SAYS = re.compile(r"^rank (\d+) of (\d+): (.+)$", re.MULTILINE)
@@ -39,8 +40,7 @@ def test_the_pages_line_on_two_nodes(
 def test_the_pages_line_in_hpckits_own_environment(
     name: str, gpus: int, slurm: Slurm, tmp_path: Path
 ) -> None:
-    pytest.importorskip("mpi4py")
-    pytest.importorskip("torch")
+    needs("mpi4py", "torch")
     _run_as_shown(_PAGE[name], tmp_path, Path(sys.prefix), slurm, gpus=gpus)
 
 
@@ -131,7 +131,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=280,
+            timeout=580,
         )
 
 

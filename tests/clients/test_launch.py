@@ -9,7 +9,7 @@ from tests.clients.page import read_page
 from tests.clients.test_clients import Shell, logs
 from tests.slurmbox.fixture import Slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.clients, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "examples" / "launchers" / "accelerate.sh"
 ENDS = """\

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workloads.nursery import Forked
+
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "mpi_vi" / "train.py"
 _UNWANTED = ("RANK", "WORLD_SIZE", "LOCAL_", "SLURM", "HPCKIT_RUN", "OMP_", "PMI", "OMPI_", "PMIX")
 # The dev environment's mpi4py loads the system's Open MPI, which Debian's mpirun is of.
@@ -18,6 +20,8 @@ def environment(**changes: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(_UNWANTED)}
     # As in a container: Open MPI wants root to say that it knows what it does.
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # Ranks that wait leave the cores to those that do not: there may be more of them than cores.
+    root["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return clean | root | {"OMP_NUM_THREADS": "1", "HPCKIT_DEVICE": "cpu"} | changes
 
 
@@ -46,10 +50,15 @@ def start(ranks: int, *words: object, launcher=OPEN_MPI, python=sys.executable, 
     )
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def alone(*words: object) -> Forked:
+    """Start the workload as one process, without an interpreter of its own."""
+    return Forked(WORKLOAD, [*map(str, words)], environment())
+
+
+def ended(process: subprocess.Popen[str] | Forked) -> tuple[int, str, str]:
     """Wait; return exit status and what was said on stdout and stderr."""
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=280)
     finally:
         process.kill()
     return process.returncode, out, err

@@ -26,7 +26,7 @@ with open(f"{folder}/seen-{rank}.json", "w") as stream:
     json.dump({"env": dict(os.environ), "argv": sys.argv[1:], "cwd": os.getcwd()}, stream)
 print("hello from", rank)
 """
-SLEEP = "import time\nprint('here', flush=True)\ntime.sleep(60)\n"
+SLEEP = "import time\nprint('here', flush=True)\ntime.sleep(600)\n"
 STUBBORN = """\
 import os, signal, sys, time
 if os.environ["RANK"] == "1":
@@ -45,7 +45,7 @@ with open(os.environ["HPCKIT_RUN_DIR"] + "/span.json", "w") as stream:
 
 
 def hpckit(
-    *words: str | Path, status: int | None = 0, timeout: float = 60
+    *words: str | Path, status: int | None = 0, timeout: float = 280
 ) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [*HPCKIT, *map(str, words)], capture_output=True, text=True, timeout=timeout, check=False
@@ -74,7 +74,7 @@ def state(job: str) -> dict[str, Any]:
     return found
 
 
-def until(check: Callable[[], object], seconds: float = 20) -> None:
+def until(check: Callable[[], object], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -82,7 +82,7 @@ def until(check: Callable[[], object], seconds: float = 20) -> None:
 
 
 def nothing_runs(folder: Path) -> None:
-    until(lambda: not processes_of(folder), 10)
+    until(lambda: not processes_of(folder))
 
 
 def started(run: dict[str, Any], rank: int = 0) -> Callable[[], bool]:
@@ -221,7 +221,7 @@ def test_a_killed_controller_is_a_failed_node_and_not_a_good_end(here: Path) -> 
     until(started(run))
     local = json.loads((Path(run["run_dir"]) / "local.json").read_text())
     os.kill(local["pid"], signal.SIGKILL)
-    until(lambda: state(run["job_id"])["state"] != "RUNNING", 5)
+    until(lambda: state(run["job_id"])["state"] != "RUNNING")
     assert state(run["job_id"])["state"] == "NODE_FAIL"
     hpckit("wait", run["job_id"], status=1)
     nothing_runs(here)
@@ -234,8 +234,8 @@ def test_an_array_runs_so_many_at_once_and_all_of_it(here: Path) -> None:
     spans = [json.loads((Path(run["run_dir"]) / "span.json").read_text()) for run in found]
     assert [span[3] for span in spans] == [["--x", str(n), "--y", "a b"] for n in (1, 2, 3, 4)]
     assert len({span[2] for span in spans}) == 4  # a port each
-    together = [sum(one[0] < two[1] and two[0] < one[1] for two in spans) for one in spans]
-    assert max(together) <= 3  # itself, one beside it, and one more that took its place
+    # As one begins, it and at most one other are at work.
+    assert max(sum(one[0] <= begun < one[1] for one in spans) for begun, *_ in spans) <= 2
     array = found[0]["job_id"].rpartition("_")[0]
     assert len(json.loads(hpckit("status", array, "--json").stdout)["jobs"]) == 4
     assert hpckit("status", array).stdout.count("COMPLETED") == 4
@@ -375,24 +375,25 @@ def control(here: Path, script: str, **spec: Any) -> dict[str, Any]:
         input=json.dumps(given),
         text=True,
         check=True,
-        timeout=60,
+        timeout=280,
     )
     found: dict[str, Any] = json.loads((folder / "local.json").read_text())
     return found
 
 
 def test_a_job_over_its_time_is_ended_with_all_it_started(here: Path) -> None:
-    found = control(here, "trap '' TERM\nsleep 50 &\nsleep 60\n", time_min=0.02)
+    found = control(here, "trap '' TERM\nsleep 500 &\nsleep 600\n", time_min=0.02)
     assert found["state"] == "TIMEOUT"
-    assert found["ended"] - found["started"] < 12
-    assert not [line for line in processes_of(here) if "sleep" in line]
+    assert found["ended"] - found["started"] < 300
+    until(lambda: not [line for line in processes_of(here) if "sleep" in line])
 
 
 def test_before_its_time_is_up_a_requeueing_job_is_warned(here: Path) -> None:
     # Jobs start with the signal ignored, which bash cannot undo, so Python takes it.
     program = "import signal,sys,time\nsignal.signal(signal.SIGUSR2, lambda *_: sys.exit(7))\n"
-    script = f"exec {sys.executable} -c '{program}time.sleep(30)'\n"
-    found = control(here, script, time_min=0.05, max_requeues=1, signal_delay_s=1.5)
+    script = f"exec {sys.executable} -c '{program}time.sleep(300)'\n"
+    # Six seconds after its start: by then it must have said that it takes the signal.
+    found = control(here, script, time_min=2, max_requeues=1, signal_delay_s=114)
     assert (found["state"], found["exit_code"]) == ("FAILED", 7)
 
 

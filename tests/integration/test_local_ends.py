@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from hpckit.submission import waiting
-from tests.conftest import processes_of
-from tests.integration.test_local import control, hpckit, state, submit, until
+from tests.integration.test_local import control, hpckit, nothing_runs, state, submit, until
 
 pytestmark = pytest.mark.long
 
@@ -40,7 +39,7 @@ def leave(how: str, *words: str) -> tuple[dict[str, Any], Path]:
     """Submit the script above; return the run and its folder when it is as far as it gets."""
     run = submit(LEAVES, *words, args=[how])
     folder = Path(run["run_dir"])
-    until(lambda: (folder / "ready").exists(), 60)
+    until(lambda: (folder / "ready").exists())
     return run, folder
 
 
@@ -48,14 +47,14 @@ def leave(how: str, *words: str) -> tuple[dict[str, Any], Path]:
 def test_what_a_script_leaves_running_ends_with_the_run(here: Path, status: int) -> None:
     run, _ = leave(str(status), "--wait")
     assert run["exit_code"] == status
-    assert processes_of(here) == []
+    nothing_runs(here)
 
 
 def test_a_cancel_ends_what_is_deaf_to_it(here: Path) -> None:
     run, folder = leave("deaf")
     hpckit("cancel", run["job_id"])
-    until(lambda: state(run["job_id"])["state"] == "CANCELLED", 60)
-    assert processes_of(here) == []
+    until(lambda: state(run["job_id"])["state"] == "CANCELLED")
+    nothing_runs(here)
     attempt = json.loads((folder / "ranks" / "0.json").read_text())["attempts"][0]
     assert (attempt["exit_code"], attempt["consequence"]) == (137, True)  # its end is on record
 
@@ -72,7 +71,7 @@ def test_a_cancel_ends_what_is_deaf_to_it(here: Path) -> None:
 def test_nothing_survives_the_death_of_any_part(here: Path, part: str, word: str) -> None:
     run, _ = leave("sleep")
     os.kill(pid_of(here, part), signal.SIGKILL)
-    until(lambda: not processes_of(here), 60)
+    nothing_runs(here)
     assert state(run["job_id"])["state"] == word
 
 
@@ -100,7 +99,7 @@ setsid bash -c 'kill -STOP $$' &
 def test_fifty_daemons_and_one_that_is_stopped_end_with_their_job(here: Path) -> None:
     found = control(here, STORM)
     assert found["state"] == "COMPLETED"
-    assert processes_of(here) == []
+    nothing_runs(here)
 
 
 def test_a_run_without_its_state_is_cancelled_or_nobody_can(here: Path, cli, monkeypatch) -> None:
@@ -137,4 +136,4 @@ def test_a_rank_that_does_nothing_after_the_others_have_ended_is_ended(here: Pat
     said = hpckit("logs", run["job_id"], "--errors").stdout
     assert why in said
     assert said.splitlines()[-1].startswith("hint: if the last rank had done its work")
-    assert processes_of(here) == []
+    nothing_runs(here)

@@ -23,7 +23,15 @@ from tests.conftest import HPCKIT, Answer
 from tests.unit.made import make_run
 
 COLLEAGUE, GROUP = 61002, 61000
-TRAIN = "import os, time; os.umask(2); open('made', 'w'); print('hello'); time.sleep(1.5)\n"
+TRAIN = """\
+import os, time
+os.umask(2)
+open("made", "w")
+print("hello")
+samples = os.environ["HPCKIT_RUN_DIR"] + "/samples"
+while not (os.path.exists(samples) and os.listdir(samples)):
+    time.sleep(0.1)
+"""
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
 

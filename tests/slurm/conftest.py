@@ -61,7 +61,7 @@ class Desk:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         expect: int | None = 0,
-        timeout_s: float = 120,
+        timeout_s: float = 240,
     ) -> Answer:
         """Run hpckit as this user does; `expect` is its exit status, None any."""
         done = subprocess.run(
@@ -91,7 +91,7 @@ class Desk:
         """Give `status --json`."""
         return self.call("status", job_id, "--json", **options).json
 
-    def until(self, job_id: str, *states: str, within_s: float = 60, **options: Any) -> Record:
+    def until(self, job_id: str, *states: str, within_s: float = 240, **options: Any) -> Record:
         """Ask for the status until the job, or each task of an array, is in one of `states`."""
         found: Record = {}
         # First by squeue alone, which takes a fiftieth of what hpckit's own start does.
@@ -109,11 +109,11 @@ class Desk:
         assert eventually(there, within_s, pause_s=0.3), f"{job_id} is {found}"
         return found
 
-    def over(self, job_id: str, within_s: float = 60) -> Record:
+    def over(self, job_id: str, within_s: float = 240) -> Record:
         """Wait until a job is over, and give its status."""
         return self.until(job_id, *OVER, within_s=within_s)
 
-    def done(self, *argv: str | Path, within_s: float = 60, **options: Any) -> Record:
+    def done(self, *argv: str | Path, within_s: float = 240, **options: Any) -> Record:
         """Submit, and wait until the job has COMPLETED; give its status."""
         job_id = self.submit(*argv, **options)["job_id"]
         status = self.over(job_id, within_s)
@@ -156,8 +156,8 @@ def desk_in(folder: Path, slurm: Slurm) -> Iterator[Desk]:
         slurm.run("scancel", *one.submitted, check=False)
 
 
-def eventually(check: Callable[[], bool], within_s: float = 30, pause_s: float = 0.1) -> bool:
-    """Say whether something comes true in time."""
+def eventually(check: Callable[[], bool], within_s: float = 120, pause_s: float = 0.1) -> bool:
+    """Say whether something comes true in time; no limit is one that a loaded machine can meet."""
     deadline = time.monotonic() + within_s
     while not (true := check()) and time.monotonic() < deadline:
         time.sleep(pause_s)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
-
+from tests.conftest import needs
 from tests.slurm.conftest import HPCKIT, Desk, eventually
 
+needs("torch", "sklearn")
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 ROOT = Path(__file__).parents[2]
 FEW = ("--data", "digits", "--limit", "100", "--batch-size", "30", "--epochs", "1")
@@ -40,7 +39,7 @@ def ran(desk: Desk, name: str, *arguments: str) -> str:
         return desk.slurm.run(*ask).stdout.strip()
 
     over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-    assert eventually(lambda: state() in over, 90, pause_s=0.5)
+    assert eventually(lambda: state() in over, pause_s=0.5)
     said = (folder / "out.txt").read_text()
     assert state() == "COMPLETED", said
     return said

@@ -73,7 +73,7 @@ def test_nothing_was_submitted_by_asking(new_user: Desk, slurm: Slurm) -> None:
     new_user.call("init")
     new_user.call("sites", "detect")
     new_user.call("doctor")
-    assert jobs() == before
+    assert jobs() <= before  # Slurm forgets some meanwhile
 
 
 def test_doctor_finds_a_good_cluster_good(new_user: Desk) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
+from tests.conftest import needs
 from tests.pages import PAGES, ROOT, Block, to_type
 from tests.slurmbox.fixture import Slurm
 
+needs("torch")
 # pip builds and unpacks, on a machine that others use too. What a page said last tells where it is.
 LONGEST_S = 800
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(LONGEST_S + 200)]

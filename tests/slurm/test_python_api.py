@@ -3,19 +3,20 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.pages import ROOT, blocks
-from tests.slurm.conftest import Desk
+from tests.slurm.conftest import Desk, desk_in
 from tests.slurmbox.fixture import Slurm
 
 pytestmark = pytest.mark.slurm
 
 
-def run(desk: Desk, text: str, timeout_s: float = 250) -> str:
+def run(desk: Desk, text: str, timeout_s: float = 500) -> str:
     """Run a Python program as this user does; return what it prints."""
     (desk.work / "program.py").write_text(text)
     done = subprocess.run(
@@ -29,6 +30,23 @@ def run(desk: Desk, text: str, timeout_s: float = 250) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.fixture(scope="module", autouse=True)
+def limited(
+    slurm: Slurm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Desk, list[str]]]:
+    """A job that works on to its time limit, a minute, and one after it: others run beside it."""
+    with desk_in(tmp_path_factory.mktemp("limited"), slurm) as desk:
+        said = run(
+            desk,
+            "import time, hpckit\n"
+            "limit = hpckit.call(time.sleep, 600, gpus=0, time=1)\n"
+            "never = hpckit.call(time.sleep, 1, gpus=0, after=limit.job_id)\n"
+            "print(limit.job_id, never.job_id)\n",
+        )
+        desk.submitted.extend(said.split())
+        yield desk, said.split()
 
 
 def answer(desk: Desk, text: str, **options: Any) -> Any:
@@ -93,12 +111,16 @@ def test_ranks_of_two_nodes_have_their_results_and_commands_see_the_job(desk: De
 def test_results_come_as_they_end_and_in_order(desk: Desk) -> None:
     said = answer(
         desk,
-        "import json, time, hpckit\n"
+        "import json, pathlib, time, hpckit\n"
+        "mark = pathlib.Path('others').absolute()\n"
         "def slow_first(number):\n"
-        "    time.sleep(8 if number == 0 else 0)\n"
+        "    while number == 0 and not mark.exists(): time.sleep(0.1)\n"
         "    return number * number\n"
         "jobs = hpckit.map(slow_first, range(4), parallel=4, gpus=0)\n"
-        "ends = [job.index for job in jobs.as_completed()]\n"
+        "ends = []\n"
+        "for job in jobs.as_completed():\n"
+        "    ends.append(job.index)\n"
+        "    if len(ends) == 3: mark.touch()\n"
         "print(json.dumps([ends, list(jobs), jobs.calls[0].job_id]))\n",
     )
     ends, results, job_id = said
@@ -108,15 +130,15 @@ def test_results_come_as_they_end_and_in_order(desk: Desk) -> None:
     assert job_id.endswith("_0")
 
 
-def test_a_job_that_slurm_ends_says_so(desk: Desk, slurm: Slurm) -> None:
+def test_a_job_that_slurm_ends_says_so(limited: tuple[Desk, list[str]]) -> None:
+    desk, (limit, never) = limited
     said = answer(
         desk,
         "import json, os, subprocess, time, hpckit\n"
-        "limit = hpckit.call(time.sleep, 600, gpus=0, time=1)\n"
+        f"limit, never = hpckit.find({limit!r}), hpckit.find({never!r})\n"
         "cancelled = hpckit.call(time.sleep, 600, gpus=0)\n"
         "while cancelled.state != 'RUNNING': time.sleep(0.3)\n"
         "subprocess.run(['scancel', cancelled.job_id], check=True)\n"
-        "never = hpckit.call(time.sleep, 1, gpus=0, after=limit.job_id)\n"
         "killed = hpckit.call(os.kill, 0, 9, gpus=0)\n"
         "said = {}\n"
         "for name in ('cancelled', 'limit', 'killed'):\n"

@@ -41,7 +41,7 @@ def submit(slurm: Slurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
 
 
 def wait(
-    reader: Reader, job_id: str, good: Callable[[JobRecord], bool], within_s: float = 30
+    reader: Reader, job_id: str, good: Callable[[JobRecord], bool], within_s: float = 120
 ) -> JobRecord:
     """Read a job until it is as it should be, for a scheduler takes its time."""
     deadline = time.monotonic() + within_s

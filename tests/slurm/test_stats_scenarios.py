@@ -93,10 +93,10 @@ def lacking(host: str, index: int) -> Gpu:
     return gpu(host, index, [(0, 50)], na=missing)
 
 
-PAIR = ("--nodes", "1", "--gpus", "2", "--exclude", "c2")
+PAIR = ("--nodes", "1", "--gpus", "2", "--exclude", "c2", "--sbatch", "hold")
 NEIGHBOURS = one_node(lambda host, index: gpu(host, index, [(0, 20.0 + 20 * index)]))
 SCENARIOS = {
-    # These two run at the same time on the same node.
+    # These two run at the same time on the same node: they are released at once.
     "neighbour-a": Scenario(nodes=NEIGHBOURS, options={"shape": PAIR}),
     "neighbour-b": Scenario(nodes=NEIGHBOURS, options={"shape": PAIR}),
     "square-wave": Scenario(
@@ -158,10 +158,13 @@ def shows(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
     folder = tmp_path_factory.mktemp("theatre")
     with desk_in(folder, slurm) as desk:
         theatre = Theatre(desk=desk, library=build_library(folder))
-        yield {
-            name: theatre.submit(name, scenario.nodes, **scenario.options)
-            for name, scenario in SCENARIOS.items()
-        }
+        found: dict[str, Show] = {}
+        for name, scenario in SCENARIOS.items():
+            found[name] = theatre.submit(name, scenario.nodes, **scenario.options)
+            if name == "neighbour-b":
+                both = (found[pair].job_id for pair in ("neighbour-a", name))
+                slurm.run("scontrol", "release", ",".join(both))
+        yield found
 
 
 Completed = Callable[[str], Show]

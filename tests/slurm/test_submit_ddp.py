@@ -18,7 +18,7 @@ def trained(desk: Desk, gpus: int, *options: str) -> tuple[Record, float]:
     """Train the default workload on its default data; give status and accuracy."""
     options = (*options, "--set", "epochs=3")
     argv = ("submit", "ddp", "--nodes", "2", "--gpus", str(gpus), *options, "--wait", "--json")
-    record = desk.call(*argv, timeout_s=240).json
+    record = desk.call(*argv).json
     assert (record["state"], record["exit_code"], record["executor"]) == ("COMPLETED", 0, "slurm")
     lines = map(json.loads, Path(record["run_dir"], "metrics.jsonl").read_text().splitlines())
     accuracies = [line["test_accuracy"] for line in lines if "test_accuracy" in line]

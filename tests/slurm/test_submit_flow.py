@@ -43,11 +43,12 @@ def test_what_is_previewed_is_what_is_submitted(desk: Desk, request_: tuple[str,
 
 
 def test_check_says_when_it_would_start_and_leaves_nothing(desk: Desk) -> None:
-    before = desk.slurm.run("squeue", "-h", "-t", "all", "-o", "%A").stdout
+    before = desk.slurm.run("squeue", "-h", "-t", "all", "-o", "%A").stdout.split()
     answer = desk.call("submit", "ddp", *EVERYTHING, "--check")
     assert re.fullmatch(r"Slurm would accept this job and start it .* on c1, c2\.\n", answer.out)
     assert not desk.runs.exists()
-    assert desk.slurm.run("squeue", "-h", "-t", "all", "-o", "%A").stdout == before
+    after = desk.slurm.run("squeue", "-h", "-t", "all", "-o", "%A").stdout.split()
+    assert set(after) <= set(before)  # Slurm forgets some meanwhile
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_a_running_job_is_cancelled_with_its_processes(desk: Desk, launcher: str
     assert eventually(lambda: len(list(run_dir.glob("ready-*"))) == 4)
     answer = desk.call("cancel", job["job_id"]).out
     assert answer.startswith(f"{job['job_id']} CANCELLED")
-    assert eventually(lambda: processes_of(run_dir) == [], within_s=20), processes_of(run_dir)
+    assert eventually(lambda: processes_of(run_dir) == []), processes_of(run_dir)
     assert desk.call("wait", job["job_id"], expect=1).out.startswith(f"{job['job_id']} CANCELLED")
     again = desk.call("cancel", job["job_id"])
     assert again.out.startswith(f"{job['job_id']} CANCELLED")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually, stepd_of
+from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, add_site, eventually, stepd_of
 
 pytestmark = pytest.mark.slurm
 SEEN = str(SCRIPTS / "seen.py")
@@ -19,8 +19,16 @@ def held(desk: Desk, *argv: str) -> Record:
 
 
 def sacct(desk: Desk, job: Record) -> str:
+    """Give what accounting says of a job that is over, once it knows that."""
     ask = ("sacct", "-X", "-n", "-P", "-o", "State,ExitCode", "-j", job["job_id"])
-    return desk.slurm.run(*ask).stdout.strip()
+    said: list[str] = []
+
+    def over() -> bool:
+        said[:] = [desk.slurm.run(*ask).stdout.strip()]
+        return said[0].partition("|")[0] in OVER
+
+    assert eventually(over), said
+    return said[0]
 
 
 def test_a_job_that_lost_a_slurmstepd_has_failed(desk: Desk) -> None:
@@ -41,7 +49,7 @@ def test_a_job_that_lost_a_slurmstepd_has_failed(desk: Desk) -> None:
         ends = [(row["rank"], row["exit_code"]) for row in rank_0]
         return begun == [2, 2] and sorted(ends) == [(0, 0), (0, 0), (1, None), (1, None)]
 
-    assert eventually(are_ready, 60)
+    assert eventually(are_ready)
     for job in (working, torchrun, ended, unheard):
         os.kill(stepd_of(job["job_id"], "c2"), signal.SIGKILL)
     os.kill(stepd_of(alone["job_id"], "c1"), signal.SIGKILL)

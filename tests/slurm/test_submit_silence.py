@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,16 +29,16 @@ def standing_still(desk: Desk) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def begin(desk: Desk) -> "subprocess.Popen[str]":
+def begin(desk: Desk, env: Mapping[str, str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [HPCKIT, *SUBMIT], env={**desk.env, **desk.slurm.impatient}, cwd=desk.work, text=True,
+        [HPCKIT, *SUBMIT], env={**desk.env, **env}, cwd=desk.work, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
 def test_a_job_taken_in_silence_is_found_and_runs(desk: Desk) -> None:
     with standing_still(desk):
-        out, err = begin(desk).communicate(timeout=60)
+        out, err = begin(desk, desk.slurm.impatient).communicate(timeout=240)
     assert out == ""
     assert "hpckit does not know whether Slurm took the job: " in err
     (run,) = desk.runs.iterdir()
@@ -58,10 +58,10 @@ def children(pid: int) -> str:
 
 def test_ctrl_c_while_slurm_is_slow_cancels_the_job(desk: Desk) -> None:
     with standing_still(desk):
-        process = begin(desk)
-        assert eventually(lambda: "sbatch" in command_of(children(process.pid)))
+        process = begin(desk, {})
+        assert eventually(lambda: "--parsable" in command_of(children(process.pid)))
         process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == 130, said
     assert "is cancelled, nothing is left" in said
     assert not desk.runs.exists()

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("deepwave")
-pytest.importorskip("scipy")
-pytest.importorskip("matplotlib")
-
+from tests.conftest import needs
 from tests.slurm.conftest import Desk
 
+needs("torch", "deepwave", "scipy", "matplotlib")
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 SMALL = {
     "shape": "60,40",
@@ -28,7 +25,7 @@ WORDS = [part for name, value in SMALL.items() for part in ("--set", f"{name}={v
 
 
 def test_four_ranks_on_two_nodes_invert(desk: Desk) -> None:
-    status = desk.done("wave_inversion", "--nodes", "2", "--gpus", "2", *WORDS, within_s=120)
+    status = desk.done("wave_inversion", "--nodes", "2", "--gpus", "2", *WORDS)
     out = Path(status["run_dir"])
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert rows[1]["model_error"] < rows[0]["model_error"]

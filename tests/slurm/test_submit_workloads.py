@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
-
+from tests.conftest import needs
 from tests.slurm.conftest import Desk, Record
 
+needs("torch", "sklearn")
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 SMALL = ("--set", "data=digits", "--set", "epochs=2", "--set", "limit=256")
 TWO = ("--set", "devices=cpu:2")
@@ -22,7 +21,7 @@ def losses(run_dir: str) -> list[float]:
 
 def checked(desk: Desk, *words: str) -> Record:
     """Submit, wait until it has COMPLETED, and see that `stats` has figures of it."""
-    status = desk.done(*words, within_s=120)
+    status = desk.done(*words)
     found = desk.call("stats", status["job_id"], "--json").json
     assert (found["state"], found["sources"][0]) == ("COMPLETED", "samples")
     assert found["summary"]["cpu_s"] > 0

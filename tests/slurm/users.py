@@ -29,11 +29,11 @@ class Person(Desk):
 
     def run(self, *argv: str | Path, check: bool = True) -> str:
         """Run any program as this user; give what it printed."""
-        done = self._run(argv, self.work, {}, 60)
+        done = self._run(argv, self.work, {}, 240)
         assert done.returncode == 0 or not check, f"{argv}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def call(self, *argv, env=None, cwd=None, expect=0, timeout_s=120) -> Answer:
+    def call(self, *argv, env=None, cwd=None, expect=0, timeout_s=240) -> Answer:
         """Run hpckit as this user; `expect` is its exit status, None any."""
         words = (self.python, "-m", "hpckit", *argv)
         done = self._run(words, cwd or self.work, env or {}, timeout_s)

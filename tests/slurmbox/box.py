@@ -27,8 +27,8 @@ _LOCK = Path("/run/hpckit-slurmbox.lock")
 # In these states a node takes jobs or runs them; a `*` behind one means that it does not answer.
 _GOOD_STATES = ("idle", "mixed", "allocated", "completing", "planned")
 # A daemon that does not run this long after its start has failed; no daemon needs the limit.
-_GRACE_S = 10
-_LIMIT_S = 60
+_GRACE_S = 30
+_LIMIT_S = 240
 
 
 def obstacle() -> str | None:

@@ -45,6 +45,7 @@ MinJobAge=300
 JobRequeue=1
 MaxArraySize=1001
 MaxJobCount=10000
+FirstJobId={first_job_id}
 
 # Jobs start within a second or two, whatever else waits.
 SchedulerType=sched/backfill
@@ -98,6 +99,7 @@ def slurm_conf(layout: Layout) -> str:
         dir=layout.dir,
         port=layout.controller_port,
         dbd_port=layout.dbd_port,
+        first_job_id=layout.first_job_id,
         munge=layout.munge_socket,
         nodes="\n".join(_node_line(layout, node) for node in NODES),
     )

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.slurmbox.layout import HEAD, NODES, BoxError, Layout
@@ -101,11 +101,12 @@ def running(layout: Layout, daemon: str) -> bool:
     return any(_program(pid) == program for pid in processes(layout, daemon))
 
 
-def kill(layout: Layout, daemon: str | None = None, *, within_s: float = 20) -> None:
+def kill(layout: Layout, daemon: str | None = None, *, within_s: float = 120) -> None:
     """Kill one daemon, or the whole box, and all that it started, and wait until it is gone.
 
     As a machine's power is cut: none sees another end, or srun would have the other nodes' ranks
-    killed in its last milliseconds.
+    killed in its last milliseconds. So all stand still first, and children go before their parents:
+    the kernel wakes a stopped group whose parent has ended, by SIGHUP and SIGCONT.
 
     Raises:
         BoxError: Some process outlived SIGKILL.
@@ -114,12 +115,16 @@ def kill(layout: Layout, daemon: str | None = None, *, within_s: float = 20) -> 
     while pids := processes(layout, daemon):
         if time.monotonic() > deadline:
             raise BoxError(f"Processes {pids} of {layout.dir} outlive SIGKILL: see `ps`.")
-        _send(pids, signal.SIGSTOP)
-        _send(pids, signal.SIGKILL)
+        still: set[int] = set()
+        while new := set(pids) - still:  # what one started before it stood still
+            _send(new, signal.SIGSTOP)
+            still |= new
+            pids = processes(layout, daemon)
+        _send(_children_first(pids), signal.SIGKILL)
         time.sleep(0.02)
 
 
-def stop(layout: Layout, daemon: str, *, within_s: float = 20) -> None:
+def stop(layout: Layout, daemon: str, *, within_s: float = 120) -> None:
     """Let one daemon end by itself, so that it saves what it knows, then kill what is left."""
     deadline = time.monotonic() + within_s
     _send(processes(layout, daemon), signal.SIGTERM)
@@ -128,7 +133,21 @@ def stop(layout: Layout, daemon: str, *, within_s: float = 20) -> None:
     kill(layout, daemon)
 
 
-def _send(pids: Sequence[int], signal_number: signal.Signals) -> None:
+def _children_first(pids: Sequence[int]) -> list[int]:
+    parents = {pid: _parent(pid) for pid in pids}
+
+    def depth(pid: int) -> int:
+        return 1 + depth(parents[pid]) if pid in parents else 0
+
+    return sorted(pids, key=depth, reverse=True)
+
+
+def _parent(pid: int) -> int:
+    words = _read(pid, "stat").rpartition(")")[2].split()
+    return int(words[1]) if words else 0
+
+
+def _send(pids: Iterable[int], signal_number: signal.Signals) -> None:
     for pid in pids:
         try:
             os.kill(pid, signal_number)

@@ -41,7 +41,7 @@ class Slurm:
         return self.env | {"SLURM_CONF": str(conf)}
 
     def run(
-        self, *command: str | Path, check: bool = True, timeout_s: float = 120
+        self, *command: str | Path, check: bool = True, timeout_s: float = 240
     ) -> subprocess.CompletedProcess[str]:
         """Run a command against this box, with the caller's environment and `env`."""
         return subprocess.run(

@@ -90,7 +90,16 @@ class Layout:
     @property
     def controller_port(self) -> int:
         """The port of slurmctld; the others follow it."""
-        return 20000 + zlib.crc32(str(self.dir).encode()) % 1000 * 10
+        return 20000 + self._number * 10
+
+    @property
+    def first_job_id(self) -> int:
+        """The id of the first job. Ranks meet at ports that follow from it: boxes share hosts."""
+        return 1000 * (self._number % 900 + 1)
+
+    @property
+    def _number(self) -> int:
+        return zlib.crc32(str(self.dir).encode()) % 1000
 
     @property
     def dbd_port(self) -> int:

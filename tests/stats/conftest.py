@@ -117,19 +117,24 @@ class Running:
     stub: Stub
 
     def play_until(self, script_s: float) -> None:
-        time.sleep(max(0.0, self.stub.started + script_s / self.stub.scale - time.monotonic()))
+        """Play from the library's first call until a second of the script."""
+        self.wait_for(self.stub.began.exists)
+        time.sleep(max(0.0, self.stub.start + script_s / self.stub.scale - time.monotonic()))
 
     def stop(self) -> Played:
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(10) == 0
+        assert self.process.wait(120) == 0
         return read_folder(self.folder, self.stub)
 
     def wait_for_samples(self, count: int = 1) -> None:
-        deadline = time.monotonic() + 20
-        while len(read_folder(self.folder, self.stub).samples) < count:
-            assert time.monotonic() < deadline, "no samples"
+        self.wait_for(lambda: len(read_folder(self.folder, self.stub).samples) >= count)
+
+    def wait_for(self, true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not true():
+            assert time.monotonic() < deadline, "it did not happen"
             assert self.process.poll() is None, "the sampler has ended"
-            time.sleep(0.05)
+            time.sleep(0.02)
 
 
 Start = Callable[..., Running]

@@ -120,7 +120,7 @@ def sampled(
         assert time.monotonic() < deadline
         time.sleep(0.1)
     sampler.send_signal(signal.SIGTERM)
-    assert sampler.wait(20) == 0
+    assert sampler.wait(120) == 0
     header, *_, end = records(Path("samples"))
     monkeypatch.setattr(made, "START", header.epoch_us / 1e6)
     folder = made.make_run(here / "runs", seconds=(end.mono_us - header.mono_us) / 1e6)

@@ -120,7 +120,7 @@ def test_a_read_only_folder_fails_nothing(start: Start, tmp_path: Path) -> None:
     running.play_until(1.5)
     assert running.process.poll() is None
     running.process.terminate()
-    assert running.process.wait(5) == 0
+    assert running.process.wait(120) == 0
 
 
 def test_kill_9_leaves_a_readable_file(start: Start) -> None:

@@ -91,7 +91,7 @@ class Cluster:
             add_program(self.bin / name, text)
 
     def hangs(self, name: str) -> None:
-        add_program(self.bin / name, "#!/bin/sh\nexec sleep 30\n")
+        add_program(self.bin / name, "#!/bin/sh\nexec sleep 300\n")
 
     @property
     def calls(self) -> list[str]:

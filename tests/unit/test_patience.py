@@ -232,7 +232,7 @@ def test_what_hangs_behind_a_wrapper_ends_too(tmp_path: Path) -> None:
         shell.run(argv, timeout_s=0.5, own_group=True)
     pid = int((tmp_path / "pid").read_text())
     state = ""
-    for _ in range(100):
+    for _ in range(1200):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):

@@ -1,16 +1,20 @@
 """Runs workloads as users run them: real processes, real images, gloo on this machine."""
 
+import contextlib
+import itertools
 import json
 import os
-import socket
+import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from hpckit.payload import rendezvous
 from tests.workloads.nursery import Forked
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
@@ -29,14 +33,15 @@ def start(workload: str, *arguments: object, fresh: bool = False, **changes: obj
     """Start a workload's script on the digits (unless told otherwise), every warning an error.
 
     `fresh` starts an interpreter of its own, as users do; else it is forked from one that has
-    torch, with one thread: two of each process, on two cores that have other work, mostly wait.
+    torch. Each has one thread: two of each process, on two cores that have other work, mostly wait.
     """
+    changes = {"OMP_NUM_THREADS": 1} | changes
     words = [*map(str, arguments)]
     if workload != "wave_inversion" and not {"--data", "--model"} & set(words):
         words += ["--data", "digits"]
     script = WORKLOADS / workload / "train.py"
     if not fresh:
-        return Forked(script, words, environment(**{"OMP_NUM_THREADS": 1} | changes))
+        return Forked(script, words, environment(**changes))
     return subprocess.Popen(
         [sys.executable, "-W", "error", str(script), *words],
         env=environment(**changes),
@@ -54,7 +59,7 @@ def start_ranks(world: int, *arguments: object, workload: str = "ddp") -> list[P
 
 def finish(*processes: Process) -> str:
     """Wait for processes that must succeed in silence on stderr; return all they printed."""
-    ends = [process.communicate(timeout=120) for process in processes]
+    ends = [process.communicate(timeout=280) for process in processes]
     assert [error for _, error in ends] == [""] * len(processes)
     assert [process.returncode for process in processes] == [0] * len(processes)
     return "".join(out for out, _ in ends)
@@ -62,16 +67,18 @@ def finish(*processes: Process) -> str:
 
 def complaint(process: Process) -> str:
     """Wait for a process that must fail with one line; return it without its newline."""
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=280)
     assert process.returncode != 0
     assert said.count("\n") == 1, said
     return said.rstrip("\n")
 
 
+_meetings = itertools.count()
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Give a port that is free, and that no outgoing connection of others can take meanwhile."""
+    return rendezvous.free_port(f"tests {os.getpid()} {next(_meetings)}")
 
 
 def records(out: Path, key: str) -> list[dict[str, float]]:
@@ -94,10 +101,32 @@ def close(one: Curve, other: Curve) -> bool:
 
 
 def wait_for_steps(out: Path, steps: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 280
     while len(records(out, "loss")) < steps:
-        assert time.monotonic() < deadline, f"no {steps} steps within a minute"
+        assert time.monotonic() < deadline, f"no {steps} steps in time"
         time.sleep(0.01)
+
+
+def cut(begin: Callable[[], list[Process]], out: Path, signum: int, *, after: int, of: int) -> str:
+    """Start a run, signal its last process after so many steps; return all that was printed.
+
+    All must end in silence on stderr, but for a kill.
+    Where the run had taken all its steps by then, it is started anew: on a machine that stands
+    still now and then, this process may look too late.
+    """
+    for _ in range(5):
+        processes = begin()
+        wait_for_steps(out, after)
+        with contextlib.suppress(ProcessLookupError):
+            processes[-1].send_signal(signum)
+        ends = [process.communicate(timeout=280) for process in processes]
+        if losses(out)[-1][0] < of:
+            codes = [process.returncode for process in processes]
+            assert signum == signal.SIGKILL or (set(codes), {e for _, e in ends}) == ({0}, {""})
+            return "".join(said for said, _ in ends)
+        shutil.rmtree(out)
+        out.mkdir()
+    raise AssertionError(f"five times all {of} steps were taken before the signal came")
 
 
 def write_idx(folder: Path, training: int, held_out: int) -> Path:

@@ -13,11 +13,11 @@ from tests.workloads.processes import (
     WORKLOADS,
     close,
     complaint,
+    cut,
     finish,
     losses,
     records,
     start,
-    wait_for_steps,
 )
 
 pytestmark = pytest.mark.torch
@@ -70,10 +70,9 @@ def test_another_number_of_replicas_goes_on(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_signal_stops_it_with_a_checkpoint(name: str, tmp_path: Path) -> None:
-    process = start(name, *LONG, "--devices", "cpu:2", "--checkpoint-every", 0, "--out", tmp_path)
-    wait_for_steps(tmp_path, 3)
-    process.send_signal(signal.SIGUSR2)
-    said = re.search(r"^stopped at step (\d+), checkpoint saved$", finish(process), re.MULTILINE)
+    told = (*LONG, "--devices", "cpu:2", "--checkpoint-every", 0, "--out", tmp_path)
+    printed = cut(lambda: [start(name, *told)], tmp_path, signal.SIGUSR2, after=3, of=40 * 23)
+    said = re.search(r"^stopped at step (\d+), checkpoint saved$", printed, re.MULTILINE)
     assert said
     assert losses(tmp_path)[-1][0] == int(said[1]) < 40 * 23
 

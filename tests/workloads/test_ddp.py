@@ -12,6 +12,7 @@ from tests.workloads.processes import (
     WORKLOADS,
     close,
     complaint,
+    cut,
     environment,
     finish,
     free_port,
@@ -19,7 +20,6 @@ from tests.workloads.processes import (
     records,
     start,
     start_ranks,
-    wait_for_steps,
     write_idx,
 )
 
@@ -118,7 +118,7 @@ def test_torchrun_starts_it(short: list[object], alone: Path, tmp_path: Path) ->
         [*torchrun, *map(str, script)],
         env=environment(OMP_NUM_THREADS=1),
         capture_output=True,
-        timeout=120,
+        timeout=280,
         check=True,
     )
     assert close(losses(tmp_path), losses(alone))
@@ -142,10 +142,8 @@ def test_bare_srun_starts_it_on_two_hosts(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_goes_on_to_the_same_curve(whole: Path, tmp_path: Path) -> None:
-    process = start("ddp", *LONG, "--checkpoint-every", 5, "--out", tmp_path)
-    wait_for_steps(tmp_path, 5 * 23 + 5)
-    process.kill()
-    process.communicate()
+    every_5 = (*LONG, "--checkpoint-every", 5, "--out", tmp_path)
+    cut(lambda: [start("ddp", *every_5)], tmp_path, signal.SIGKILL, after=5 * 23 + 5, of=276)
     with (tmp_path / "metrics.jsonl").open("a") as torn:
         torn.write('{"step": 9')
     assert losses(tmp_path)[-1][0] < 276
@@ -160,10 +158,9 @@ def test_a_killed_run_goes_on_to_the_same_curve(whole: Path, tmp_path: Path) -> 
 
 
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(whole: Path, tmp_path: Path) -> None:
-    ranks = start_ranks(2, *LONG, "--checkpoint-every", 0, "--out", tmp_path)
-    wait_for_steps(tmp_path, 30)
-    ranks[1].send_signal(signal.SIGUSR2)
-    said = re.search(r"^stopped at step (\d+), checkpoint saved$", finish(*ranks), re.MULTILINE)
+    told = (*LONG, "--checkpoint-every", 0, "--out", tmp_path)
+    printed = cut(lambda: start_ranks(2, *told), tmp_path, signal.SIGUSR2, after=30, of=276)
+    said = re.search(r"^stopped at step (\d+), checkpoint saved$", printed, re.MULTILINE)
     assert said
     assert losses(tmp_path)[-1][0] == int(said[1]) < 276
 
@@ -223,7 +220,7 @@ def test_the_examples_process_group_ends_when_it_is_told_to() -> None:
     meeting = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     done = subprocess.run(
         [sys.executable, "-c", program, "--steps", "3"], env=environment(**meeting),
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "left: []", done.stdout + done.stderr
 

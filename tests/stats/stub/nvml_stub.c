@@ -5,7 +5,9 @@
  * NVML_STUB_SCALE   script seconds per real second, 1 if not set
  * NVML_STUB_READS   a file that is told of each reading of GPM, energy and buffered utilization: pid,
  *                   UUID, which, its time, and until when it speaks; `%h` as above
- * NVML_STUB_T0      CLOCK_MONOTONIC, in seconds, at which the script starts; first call if not set
+ * NVML_STUB_T0      CLOCK_MONOTONIC, in seconds, at which the script starts
+ * NVML_STUB_BEGAN   instead: a file that the first call of all makes, with that time; a quarter of a
+ *                   second before, so that what is sampled first is within the script
  *
  * Values hold from their time to the next one's. Power is what the energy counter's slope shows in
  * real time; the counter itself is the exact integral.
@@ -104,11 +106,28 @@ static char *named(const char *text) {
     return path;
 }
 
+static double begun(const char *path) {
+    double told = real_now() - 0.25;
+    char part[4096];
+    if (!path) return told;
+    FILE *file = fopen(path, "r");
+    if (file) {
+        if (fscanf(file, "%lf", &told) != 1) abort();
+    } else {
+        snprintf(part, sizeof part, "%s.part", path);
+        if (!(file = fopen(part, "w"))) abort();
+        fprintf(file, "%.9f\n", told);
+        if (fflush(file) || rename(part, path)) abort();
+    }
+    fclose(file);
+    return told;
+}
+
 static void load(void) {
     if (loaded++) return;
     const char *text;
     if ((text = getenv("NVML_STUB_SCALE"))) scale = atof(text);
-    start = (text = getenv("NVML_STUB_T0")) ? atof(text) : real_now();
+    start = (text = getenv("NVML_STUB_T0")) ? atof(text) : begun(getenv("NVML_STUB_BEGAN"));
     if ((text = getenv("NVML_STUB_CALLS"))) calls = fopen(text, "a");
     if ((text = getenv("NVML_STUB_READS"))) reads = fopen(named(text), "a");
     FILE *file = (text = getenv("NVML_STUB_SCRIPT")) ? fopen(named(text), "r") : NULL;

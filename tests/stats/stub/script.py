@@ -83,18 +83,33 @@ def busy(index: int = 0, util: Steps = ((0, 100),), *, sm: float = 0.6, **words:
 
 @dataclass
 class Stub:
-    """The stub library, and the environment in which a process plays a script."""
+    """The stub library, and the environment in which a process plays a script.
+
+    `started` is given, or what the library says: the first process to ask anything starts the
+    script, however long the machine took to start that process.
+    """
 
     library: Path
     folder: Path
     scale: float = 1.0
-    started: float = 0.0
+    started: float | None = None
+
+    @property
+    def began(self) -> Path:
+        """The file in which the library says when the script started; it is made whole."""
+        return self.folder / "began"
+
+    @property
+    def start(self) -> float:
+        """When the script started: CLOCK_MONOTONIC, in seconds."""
+        return float(self.began.read_text()) if self.started is None else self.started
 
     def environment(self, gpus: Sequence[Gpu], *, scale: float = 1.0) -> dict[str, str]:
-        """Write the script; it starts now."""
+        """Write the script; it starts with the first call."""
         script = self.folder / "script.txt"
         script.write_text(self.script(gpus))
-        self.scale, self.started = scale, time.monotonic()
+        self.scale, self.started = scale, None
+        self.began.unlink(missing_ok=True)
         return {
             **{
                 k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "CUDA", "HPCKIT"))
@@ -103,7 +118,7 @@ class Stub:
             "NVML_STUB_SCRIPT": str(script),
             "NVML_STUB_READS": str(self.folder / "reads"),
             "NVML_STUB_SCALE": f"{scale:g}",
-            "NVML_STUB_T0": f"{self.started:.9f}",
+            "NVML_STUB_BEGAN": str(self.began),
         }
 
     @staticmethod
@@ -114,7 +129,7 @@ class Stub:
     def script_time(self, boottime_us: int) -> float:
         """The script second of a sample, whose clock also counts the time a node slept."""
         slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-        return (boottime_us / 1e6 - slept - self.started) * self.scale
+        return (boottime_us / 1e6 - slept - self.start) * self.scale
 
 
 SAMPLER = (sys.executable, "-m", "hpckit.stats.sampler")
