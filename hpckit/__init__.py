@@ -16,26 +16,32 @@ TYPE_CHECKING = False  # typing's own would cost more than all the rest
 if TYPE_CHECKING:
     from hpckit.api.call import Call, Calls, call, map
     from hpckit.api.cancel import cancel
+    from hpckit.api.collections import (
+        Added,
+        add_collection,
+        added_collections,
+        collections,
+        new_collection,
+        trust_folder,
+    )
+    from hpckit.api.doctor import Check, Checks, doctor, doctor_gpu, doctor_mpi
     from hpckit.api.lookup import find, runs
     from hpckit.api.report import report
     from hpckit.api.run import Run, RunList, wait
-    from hpckit.api.search import (
-        Collection,
+    from hpckit.api.sample import sample
+    from hpckit.api.sites import Detected, Site, detect_cluster, init, site, site_page, sites
+    from hpckit.api.stats import JobStats, StatsList, explain_advice, stats, stats_schema
+    from hpckit.api.submit import check, script, submit
+    from hpckit.api.templates import (
         Linted,
-        Site,
         Template,
-        Workload,
         lint,
-        site,
-        sites,
         template,
         template_variables,
         templates,
-        workload,
-        workloads,
     )
-    from hpckit.api.stats import JobStats, StatsList, explain_advice, stats, stats_schema
-    from hpckit.api.submit import check, script, submit
+    from hpckit.api.workloads import Workload, workload, workloads
+    from hpckit.collections import Collection
     from hpckit.errors import (
         CommandError,
         ConfigError,
@@ -58,12 +64,16 @@ if TYPE_CHECKING:
     from hpckit.submission.states import RunStatus
 
 __all__ = [
+    "Added",
     "Call",
     "Calls",
+    "Check",
+    "Checks",
     "Collection",
     "CommandError",
     "ConfigError",
     "DamagedRunError",
+    "Detected",
     "HpckitError",
     "JobError",
     "JobState",
@@ -88,17 +98,28 @@ __all__ = [
     "UnknownOutcomeError",
     "Workload",
     "__version__",
+    "add_collection",
+    "added_collections",
     "call",
     "cancel",
     "check",
+    "collections",
+    "detect_cluster",
+    "doctor",
+    "doctor_gpu",
+    "doctor_mpi",
     "explain_advice",
     "find",
+    "init",
     "lint",
     "map",
+    "new_collection",
     "report",
     "runs",
+    "sample",
     "script",
     "site",
+    "site_page",
     "sites",
     "stats",
     "stats_schema",
@@ -106,6 +127,7 @@ __all__ = [
     "template",
     "template_variables",
     "templates",
+    "trust_folder",
     "wait",
     "workload",
     "workloads",
@@ -114,17 +136,28 @@ __all__ = [
 if not TYPE_CHECKING:
     _HOMES = {
         "hpckit.api.call": ("Call", "Calls", "call", "map"),
-        "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.cancel": ("cancel",),
+        "hpckit.api.collections": (
+            *("Added", "add_collection", "added_collections"),
+            *("collections", "new_collection", "trust_folder"),
+        ),
+        "hpckit.api.doctor": ("Check", "Checks", "doctor", "doctor_gpu", "doctor_mpi"),
+        "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.report": ("report",),
         "hpckit.api.run": ("Run", "RunList", "wait"),
+        "hpckit.api.sample": ("sample",),
+        "hpckit.api.sites": (
+            *("Detected", "Site", "detect_cluster", "init"),
+            *("site", "site_page", "sites"),
+        ),
         "hpckit.api.stats": ("JobStats", "StatsList", "explain_advice", "stats", "stats_schema"),
-        "hpckit.api.search": (
-            *("Collection", "Linted", "Site", "Template", "Workload"),
-            *("lint", "site", "sites", "workload", "workloads"),
+        "hpckit.api.submit": ("check", "script", "submit"),
+        "hpckit.api.templates": (
+            *("Linted", "Template", "lint"),
             *("template", "template_variables", "templates"),
         ),
-        "hpckit.api.submit": ("check", "script", "submit"),
+        "hpckit.api.workloads": ("Workload", "workload", "workloads"),
+        "hpckit.collections": ("Collection",),
         "hpckit.metrics": ("Progress",),
         "hpckit.group.writing": ("Report",),
         "hpckit.slurm.states": ("JobState",),

@@ -4,6 +4,14 @@ Nothing in here prints: what a user should know comes back as values, or goes to
 `hpckit`, which is silent unless its program wants to hear it. Nothing changes the folder.
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpckit.collections import Collection
+
+Tell = Callable[[str], None]
+
 
 def log(text: str) -> None:
     """Tell the logger `hpckit` what nobody asked for; silent unless the program listens."""
@@ -13,3 +21,17 @@ def log(text: str) -> None:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     logger.info(text)
+
+
+def searched(tell: Tell = log) -> "tuple[Collection, ...]":
+    """Return the collections that can be used, in their order; `tell` hears why others cannot.
+
+    Raises:
+        ConfigError: a folder of `$HPCKIT_COLLECTIONS` or a manifest is wrong.
+    """
+    from hpckit.collections import survey  # noqa: PLC0415  # not every command searches
+
+    around = survey()
+    for row in around.unusable:
+        tell(row.left_out())
+    return around.collections

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit import collections as places
 from hpckit.api.lookup import runs_folder
+from hpckit.collections import search_path
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.group.allocations import Allocation, ask_allocations
@@ -70,7 +70,7 @@ def report(
     if kind not in KINDS:
         raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
     whom = (getpass.getuser(),) if mine else tuple(users)
-    costs = find_site(site, places.search_path()).costs
+    costs = find_site(site, search_path()).costs
     uses, notes = _uses(begin, end, whom, accounts, None if runs is None else Path(runs))
     named = list(_hidden(uses)) if hide_names else uses
     return Report(

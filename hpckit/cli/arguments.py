@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hpckit import collections as places
 from hpckit.api.options import OPTIONS
 from hpckit.cli.output import note
 from hpckit.errors import HpckitError
@@ -56,22 +55,9 @@ def settled_root(option: Path | None, words: tuple[str, ...] = ()) -> Path:
     return settled_folder(option, words, say_note)
 
 
-def look_around() -> places.Survey:
-    """Look at the search path, and say on stderr what should be on it and cannot be used."""
-    around = places.survey()
-    say_left_out(around.unusable)
-    return around
-
-
 def say_note(text: str) -> None:
     """Say on stderr what a user should know and did not ask for."""
     note(f"note: {text}")
-
-
-def say_left_out(unusable: tuple[places.Unusable, ...]) -> None:
-    """Say on stderr which collections cannot be used, and what to do."""
-    for row in unusable:
-        say_note(row.left_out())
 
 
 def runs_called(

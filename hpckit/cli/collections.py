@@ -6,27 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, say_left_out
+from hpckit.api import collections as api
+from hpckit.api import searched
+from hpckit.api.collections import LOCK, Added, Change, Collection, Unusable
+from hpckit.cli.arguments import JsonOption, say_note
 from hpckit.cli.output import note, print_json, say, show_text, table
-from hpckit.collections import LOCK, Collection, Unusable, survey
-from hpckit.collections.lockfile import Entry, lock_files
-from hpckit.collections.manage import (
-    Change,
-    add,
-    default_lock,
-    difference,
-    entries_called,
-    last_change,
-    newest,
-    remove,
-    shadowed,
-    sync,
-    update,
-    verify,
-)
-from hpckit.collections.scaffold import make_collection
-from hpckit.collections.source import parse_source
-from hpckit.collections.trust import set_trusted
 from hpckit.errors import HpckitError, RequestError
 
 commands = typer.Typer(help="Folders of templates, workloads and sites.", no_args_is_help=True)
@@ -43,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_collections(json: JsonOption = False) -> None:
     """List the collections, in the order they are searched, and those that cannot be used."""
-    around = survey()
+    around = api.survey()
     if json:
         print_json([*map(_record, around.collections), *map(_unusable_record, around.unusable)])
         return
@@ -110,40 +94,24 @@ def add_collection(
 
     It is written to ./hpckit.lock where there is one, else to the user's.
     """
-    if project and user:
-        raise RequestError(
-            "--project and --user choose different lock files: give only one of them."
-        )
-    ours, theirs = lock_files()
-    lock = ours if project else theirs if user else default_lock()
-    change, found = add(source, lock, trust=trust)
+    added = api.add_collection(source, trust=trust, project=project, user=user)
+    found, entry = added.collection, added.entry
     if json:
-        print_json({**_record(found), "files": change.files})
+        print_json({**_record(found), "files": list(added.files)})
         return
     say(f"{found.name}: {found.description}")
-    entry = change.now
     rows = [
         ("source", entry.source),
         ("revision", f"{found.revision}" + (f" ({entry.rev})" if entry.rev else "")),
         ("contact", found.contact),
         ("owner", entry.owner),
-        ("lock", change.lock),
+        ("lock", added.lock),
     ]
-    rows += [
-        ("shadows", f"{name} of {row.label()}")
-        for name, row in shadowed(found, _below(found, change.lock))
-    ]
+    rows += [("shadows", f"{name} of {row.label()}") for name, row in added.shadows()]
     for key, value in rows:
         if value:
             say(f"  {key:<9} {value}")
-    say_left_out(survey().unusable)
-
-
-def _below(found: Collection, lock: Path) -> tuple[Collection, ...]:
-    """Return the collections that are searched after one."""
-    rows = survey().collections
-    places = [i for i, row in enumerate(rows) if row.path == found.path and row.lock == lock]
-    return rows[places[0] + 1 :] if places else ()
+    searched(say_note)
 
 
 @commands.command("update")
@@ -162,30 +130,27 @@ def update_collections(
         raise RequestError("--to is for one collection: hpckit collections update NAME --to REV.")
     changes: list[Change] = []
 
-    def one(lock: Path, entry: Entry) -> None:
-        now = newest(entry, to) if dry_run else None
-        change = Change(lock=lock, before=entry, now=now) if now else update(lock, entry, to)
+    def one(added: Added) -> None:
+        change = added.update(to=to, dry_run=dry_run)
         changes.append(change)
         if not json:
             _print_change(change, in_full=dry_run)
 
-    _each(entries_called(names or []), one, quiet=not json)
+    _each(api.added_collections(*names or ()), one, quiet=not json)
     if json:
         print_json([_change_record(change) for change in changes])
 
 
-def _each(
-    rows: list[tuple[Path, Entry]], do: Callable[[Path, Entry], None], *, quiet: bool
-) -> None:
-    """Do something for each entry; one that fails does not keep the others from it."""
+def _each(rows: list[Added], do: Callable[[Added], None], *, quiet: bool) -> None:
+    """Do something for each collection; one that fails does not keep the others from it."""
     failed: HpckitError | None = None
     if not rows and quiet:
         note("No collection was added. Add one: hpckit collections add SOURCE")
-    for lock, entry in rows:
+    for row in rows:
         try:
-            do(lock, entry)
+            do(row)
         except HpckitError as error:
-            note(f"hpckit: error: {entry.name}: {error}")
+            note(f"hpckit: error: {row.name}: {error}")
             failed = failed or error
     if failed:
         raise typer.Exit(failed.exit_code)
@@ -198,8 +163,8 @@ def _print_change(change: Change, *, in_full: bool) -> None:
     say(f"{now.name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
     for line in change.files:
         say(f"  {line}")
-    if in_full and before.commit and now.commit and before.commit != now.commit:
-        show_text(difference(now, before.commit, now.commit))
+    if in_full:
+        show_text(change.diff())
 
 
 def _change_record(change: Change) -> dict[str, Any]:
@@ -219,11 +184,12 @@ def _change_record(change: Change) -> dict[str, Any]:
 def sync_collections(names: NamesArgument = None) -> None:
     """Fetch what the lock files pin and is not on this machine; nothing moves."""
 
-    def one(_: Path, entry: Entry) -> None:
-        fetched = sync(entry)
-        say(f"{entry.name}: {'fetched' if fetched else 'here'}, {entry.commit or entry.source}")
+    def one(added: Added) -> None:
+        fetched = added.sync()
+        pinned = added.entry.commit or added.source
+        say(f"{added.name}: {'fetched' if fetched else 'here'}, {pinned}")
 
-    _each(entries_called(names or []), one, quiet=True)
+    _each(api.added_collections(*names or ()), one, quiet=True)
 
 
 @commands.command("remove")
@@ -231,27 +197,28 @@ def remove_collection(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A collection.")],
 ) -> None:
     """Take a collection off the search path; jobs that wait keep its files."""
-    lock, entry = remove(name)
-    say(f"Removed {entry.name} ({entry.source}) from {lock}")
+    added = api.added_collections(name)[0]
+    added.remove()
+    say(f"Removed {added.name} ({added.source}) from {added.lock}")
 
 
 @commands.command("verify")
 def verify_collections(names: NamesArgument = None, json: JsonOption = False) -> None:
     """Read every file of added collections, and compare with what was pinned. Status 1: differs."""
-    rows = [(lock, entry, verify(lock, entry)) for lock, entry in entries_called(names or [])]
+    rows = [(added, added.verify()) for added in api.added_collections(*names or ())]
     if json:
         print_json(
             [
-                {"name": entry.name, "lock": str(lock), "ok": not found, "differences": found}
-                for lock, entry, found in rows
+                {"name": added.name, "lock": str(added.lock), "ok": not found, "differences": found}
+                for added, found in rows
             ]
         )
     else:
-        for _, entry, found in rows:
-            say(f"{entry.name}: {'differs' if found else 'as pinned'}, {entry.source}")
+        for added, found in rows:
+            say(f"{added.name}: {'differs' if found else 'as pinned'}, {added.source}")
             for line in found:
                 say(f"  {line}")
-    if any(found for _, _, found in rows):
+    if any(found for _, found in rows):
         raise typer.Exit(1)
 
 
@@ -261,10 +228,7 @@ def trust_folder(
     no: Annotated[bool, typer.Option("--no", help="Stop trusting it.")] = False,
 ) -> None:
     """Use a folder although others could change it; for what is added: add --trust."""
-    source = parse_source(str(folder))
-    if source.is_git or not Path(source.location).is_dir():
-        raise RequestError(f"{str(folder)!r} is not a folder on this machine.")
-    set_trusted(str(source), not no)
+    source = api.trust_folder(folder, trusted=not no)
     say(f"{source} is {'no longer ' if no else ''}trusted")
 
 
@@ -273,8 +237,8 @@ def diff_collection(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A collection.")],
 ) -> None:
     """Show what the last update of a git collection changed."""
-    ((_, entry),) = entries_called([name])
-    show_text(last_change(entry))
+    (added,) = api.added_collections(name)
+    show_text(added.diff())
 
 
 @commands.command("new")
@@ -284,6 +248,6 @@ def new_collection(
     ],
 ) -> None:
     """Make a collection to start from: a template, a site, a workload, and a check for CI."""
-    for path in make_collection(folder):
+    for path in api.new_collection(folder):
         say(str(path))
     note(f"Fill in {folder}/hpckit.yaml, then: cd {folder} && ./check")

@@ -1,15 +1,10 @@
 """`hpckit doctor [mpi|gpu]`: what a submission needs, and what to do where it is missing."""
 
-import os
-import time
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hpckit.api.prepare import prepare
+from hpckit.api import doctor as api
 from hpckit.cli.arguments import (
     AccountOption,
     JsonOption,
@@ -18,24 +13,9 @@ from hpckit.cli.arguments import (
     RunsOption,
     say_note,
 )
+from hpckit.cli.init import TimeoutOption
 from hpckit.cli.output import print_json, say
-from hpckit.collections import survey
-from hpckit.detect import login_node
-from hpckit.detect.answers import Detected, read_answers
-from hpckit.doctor import JOBS, Check, Level, all_good, attempt, unknown
-from hpckit.doctor.environments import environment_checks
-from hpckit.doctor.installation import collection_checks, folder_checks, own_checks
-from hpckit.doctor.site import more_questions, scheduler_checks, script_checks, site_checks
-from hpckit.errors import RequestError
-from hpckit.find import index_path
-from hpckit.runs import runs_root
-from hpckit.sites import Site, find_site, list_sites
-from hpckit.slurm.client import sbatch_answers
-from hpckit.spec import JobSpec, option_values
-from hpckit.submission.model import Submission
-from hpckit.text import parse_minutes
 
-_TIME_MIN = 5
 commands = typer.Typer(
     help="Check what a submission needs; say what to do.", invoke_without_command=True
 )
@@ -56,47 +36,13 @@ def doctor(
     context: typer.Context,
     site: SiteOption = None,
     runs: RunsOption = None,
-    timeout_s: Annotated[
-        float,
-        typer.Option("--timeout", min=0.1, metavar="S", help="Seconds each program may take."),
-    ] = 10.0,
+    timeout_s: TimeoutOption = 10.0,
     json: JsonOption = False,
 ) -> None:
     """Check what a submission needs; submit nothing. Exit status 1 when something is bad."""
     if context.invoked_subcommand:
         return
-    checks = attempt("hpckit's own packages", own_checks)
-    user = login_node.user_name()
-    answers = login_node.ask_slurm(timeout_s, more_questions(user))
-    now = time.time()
-    found = None
-    if all(row.text is None for row in answers.values()):
-        checks.append(unknown("Slurm", f"{answers['sbatch'].why} hpckit runs jobs here instead"))
-    else:
-        found = read_answers(answers, login_node.describe_machine())
-        checks += scheduler_checks(answers, found, now)
-    checks += attempt("collections", collection_checks)
-    executor = "slurm" if answers["sbatch"].text is not None else "local"
-    checks += attempt("the site's file", lambda: _of_site(site, runs, found, executor, timeout_s))
-    _end(checks, json=json)
-
-
-def _of_site(
-    name: str | None, runs: Path | None, found: Detected | None, executor: str, timeout_s: float
-) -> list[Check]:
-    collections = survey().collections
-    site = find_site(name, collections)
-    path = str(list_sites(collections)[site.name].path)
-    root = runs_root(runs, site.runs, os.environ)
-    checks = list(site_checks(site, path, found))
-    checks += environment_checks(site, timeout_s, collections)
-    checks += folder_checks(root, index_path().parent, on_cluster=found is not None)
-    spec = JobSpec(
-        target="serial", program=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
-        executor=executor, time_min=_TIME_MIN, sample_interval_s=0,
-    )  # fmt: skip
-    checks += attempt("a small job", lambda: script_checks(prepare(spec, root, tell=say_note)))
-    return checks
+    _end(api.doctor(site=site, runs=runs, timeout=timeout_s, tell=say_note), json=json)
 
 
 @commands.command("mpi")
@@ -112,38 +58,15 @@ def mpi(
     within: WithinOption = "10m",
     json: JsonOption = False,
 ) -> None:
-    """Submit two-rank jobs by each launcher that can start MPI ranks, and each kind of MPI.
+    """Submit two-rank jobs through srun, by each kind of MPI it knows, and through mpirun.
 
     Exit status 1 when the one that `hpckit submit` uses does not work.
     """
-    from hpckit.doctor import trials  # noqa: PLC0415  # all of submission/, which --help needs not
-
-    here = find_site(site, survey().collections)
-    found = None
-    if sbatch_answers():
-        found = read_answers(login_node.ask_slurm(10.0), login_node.describe_machine())
-    many, per_node = trials.shape(found, partition or here.partition) if found else (1, 2)
-    if nodes is not None:
-        many, per_node = nodes, trials.RANKS // nodes
-    spec = JobSpec(
-        target="mpi", program=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
-        nodes=many, tasks_per_node=per_node, site=site, partition=partition,
-        account=account, env=env, time_min=_TIME_MIN, sample_interval_s=0,
+    found = api.doctor_mpi(
+        site=site, partition=partition, account=account, env=env, nodes=nodes, runs=runs,
+        within=within, tell=say_note,
     )  # fmt: skip
-    jobs, used = trials.by_every_launcher(lambda word: _named(spec, runs, word), here, found)
-    ended = trials.run_trials(jobs, parse_minutes(within) * 60)
-    checks = list(trials.mpi_checks(ended, used, _path(here)))
-    if found and found.mpi.kinds is None:
-        checks.append(unknown("srun's kinds of MPI", "srun --mpi=list did not answer"))
-    _end(checks, json=json)
-
-
-def _named(spec: JobSpec, runs: Path | None, word: str) -> Submission:
-    return prepare(replace(spec, name=f"doctor-{word}"), runs, tell=say_note)
-
-
-def _path(site: Site) -> str:
-    return str(list_sites(survey().collections)[site.name].path)
+    _end(found, json=json)
 
 
 @commands.command("gpu")
@@ -161,30 +84,17 @@ def gpu(
     json: JsonOption = False,
 ) -> None:
     """Submit a short job that touches each GPU it gets: name, memory, a product by torch."""
-    from hpckit.doctor import trials  # noqa: PLC0415  # see mpi
-
-    asked = option_values({"gpus": gpus})
-    if not asked["gpus"]:
-        raise RequestError(f"--gpus {gpus}: this check needs at least one GPU.")
-    spec = JobSpec(
-        target="ddp", program=str(JOBS / "gpu_hello.py"), **asked,
-        nodes=nodes, site=site, partition=partition, account=account, env=env,
-        time_min=_TIME_MIN, sample_interval_s=0,
+    found = api.doctor_gpu(
+        gpus=gpus, nodes=nodes, site=site, partition=partition, account=account, env=env,
+        runs=runs, within=within, tell=say_note,
     )  # fmt: skip
-    submission = _named(spec, runs, "gpu")
-    [trial] = trials.run_trials({"gpu": submission}, parse_minutes(within) * 60)
-    _end(list(trials.gpu_checks(trial, submission.job.ranks)), json=json)
+    _end(found, json=json)
 
 
-def _end(checks: Sequence[Check], *, json: bool) -> None:
+def _end(found: api.Checks, *, json: bool) -> None:
     if json:
-        rows = [{"level": _WORDS[row.level], "what": row.what, "todo": row.todo,
-                 "counts": row.counts} for row in checks]  # fmt: skip
-        print_json({"good": all_good(checks), "checks": rows})
+        print_json(found.document())
     else:
-        say("\n".join(str(row) for row in checks))
-    if not all_good(checks):
+        say(str(found))
+    if not found.good:
         raise typer.Exit(1)
-
-
-_WORDS = {Level.GOOD: "ok", Level.BAD: "bad", Level.UNKNOWN: "unknown"}

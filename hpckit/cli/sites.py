@@ -4,14 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hpckit.api import search
+from hpckit.api import sites as api
 from hpckit.api.options import OPTIONS
-from hpckit.api.search import Site
+from hpckit.api.sites import Site, detect_cluster, site_page
 from hpckit.cli.arguments import JsonOption, say_note
-from hpckit.cli.init import TimeoutOption, detected_record, say_unknown
-from hpckit.cli.init import detect as detect_cluster
+from hpckit.cli.init import TimeoutOption, say_unknown
 from hpckit.cli.output import print_json, say, table
-from hpckit.detect.page import site_page
 from hpckit.text import format_minutes
 
 commands = typer.Typer(help="Clusters, as data.", no_args_is_help=True)
@@ -25,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_all(json: JsonOption = False) -> None:
     """List the known sites; `*` marks the one detected here."""
-    every, here = search.sites_and_here(say_note)
+    every, here = api.sites_and_here(say_note)
     found = [(row, row.found) for row in every if row.found]
     if json:
         print_json(
@@ -60,7 +58,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a site: limits, GPU types, environments."""
-    site = search.site(name, tell=say_note)
+    site = api.site(name, tell=say_note)
     if json:
         print_json(_record(site))
     else:
@@ -70,9 +68,9 @@ def show(
 @commands.command()
 def detect(timeout_s: TimeoutOption = 10.0, json: JsonOption = False) -> None:
     """Show what can be found out about the cluster here; writes and submits nothing."""
-    found = detect_cluster(timeout_s)
+    found = detect_cluster(timeout=timeout_s)
     if json:
-        print_json(detected_record(found))
+        print_json(found.document())
         return
     say_unknown(found)
     say(site_page(found).partition("\n")[2].rstrip())

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from hpckit.api import search
+from hpckit.api import templates as api
 from hpckit.cli.arguments import JsonOption, say_note
 from hpckit.cli.output import note, print_json, say, show_text, table
 
@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_all(json: JsonOption = False) -> None:
     """List the templates, where each comes from and what it shadows."""
-    found = search.templates(tell=say_note)
+    found = api.templates(tell=say_note)
     if json:
         print_json(
             [
@@ -51,7 +51,7 @@ def show(
     ] = False,
 ) -> None:
     """Print a template's source."""
-    found = search.template(name, tell=say_note)
+    found = api.template(name, tell=say_note)
     if origin:
         say(f"{found.name}\n  from     {found.collection.label()}\n  file     {found.path}")
         if found.collection.source:
@@ -68,9 +68,9 @@ def show(
 def variables(json: JsonOption = False) -> None:
     """List the variables a template may use."""
     if json:
-        print_json(search.template_variables())
+        print_json(api.template_variables())
     else:
-        say(table(("VARIABLE", "MEANING"), list(search.template_variables().items())))
+        say(table(("VARIABLE", "MEANING"), list(api.template_variables().items())))
 
 
 @commands.command()
@@ -84,7 +84,7 @@ def lint(
     finding has a file and a line. Exit status 1 when something is wrong.
     """
     bad = 0
-    for row in search.lint(*(names or ())):
+    for row in api.lint(*(names or ())):
         for finding in row.findings:
             say(finding)
         bad += len(row.findings)
@@ -97,7 +97,7 @@ def lint(
 @commands.command()
 def diff(name: NameArgument) -> None:
     """Show how a template differs from the one it shadows."""
-    found = search.template(name, tell=say_note)
+    found = api.template(name, tell=say_note)
     text = found.diff()
     show_text(text)
     if not text:

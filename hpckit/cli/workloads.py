@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from hpckit.api import search
-from hpckit.api.search import Parameter, Workload
+from hpckit.api import workloads as api
+from hpckit.api.workloads import Parameter, Workload
 from hpckit.cli.arguments import JsonOption, say_note
 from hpckit.cli.output import print_json, say, table
 
@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
 @commands.command("list")
 def list_all(json: JsonOption = False) -> None:
     """List the workloads, where each comes from and what it shadows."""
-    found = [(row, row.found) for row in search.workloads(tell=say_note) if row.found]
+    found = [(row, row.found) for row in api.workloads(tell=say_note) if row.found]
     if json:
         print_json(
             [
@@ -55,7 +55,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a workload: its script and parameters, with types, defaults and help."""
-    workload = search.workload(name, tell=say_note)
+    workload = api.workload(name, tell=say_note)
     if json:
         print_json(_record(workload))
     else:

@@ -36,6 +36,15 @@ class Change:
         """What differs between the two."""
         return changed_files(self.before.files if self.before else {}, self.now.files)
 
+    def diff(self) -> str:
+        """Return the unified diff between the commits before and now; "" where there are no two.
+
+        Raises:
+            OutsideError: the clone is not here.
+        """
+        old, new = self.before and self.before.commit, self.now.commit
+        return difference(self.now, old, new) if old and new and old != new else ""
+
 
 def changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Return one line for each file that is new (`+`), gone (`-`) or changed (`~`)."""

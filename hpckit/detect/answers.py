@@ -5,6 +5,7 @@ Unknown is None, and has its reason; what is not understood says so.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hpckit.slurm.cluster import (
     Association,
@@ -135,6 +136,49 @@ class Detected:
     def default_partition(self) -> Partition | None:
         """The partition that Slurm itself takes."""
         return next((row for row in self.partitions or () if row.default), None)
+
+    def document(self) -> dict[str, Any]:
+        """Return what `hpckit sites detect --json` prints."""
+        return {
+            "name": self.name,
+            "slurm_version": version_text(self.version) if self.version else None,
+            "partitions": None
+            if self.partitions is None
+            else [
+                {
+                    "name": row.name, "default": row.default, "state": row.state,
+                    "hidden": row.hidden, "root_only": row.root_only,
+                    "max_time_min": row.max_time_min, "max_nodes": row.max_nodes,
+                    "nodes": len(row.nodes), "accounts": row.accounts,
+                    "gpus_per_node": row.gpus_per_node,
+                }
+                for row in self.partitions
+            ],
+            "hidden_partitions": list(self.hidden),
+            "gpu_types": dict(self.gpu_types) if self.nodes_known else None,
+            "gpu_request": self.gpu_request,
+            "accounts": None if self.associations is None else list(self.accounts),
+            "default_account": self.default_account,
+            "qos": None if self.associations is None else list(self.qos),
+            "accounting": self.accounting,
+            "mpi": {
+                "kinds": self.mpi.kinds and list(self.mpi.kinds),
+                "default": self.mpi.default,
+                "chosen": self.mpi.chosen,
+            },
+            "hostname": self.here.hostname,
+            "modules": [
+                {"name": row.name, "evidence": row.evidence, "active": row.active}
+                for row in self.here.modules
+            ],
+            "places": [
+                {"label": row.label, "path": row.path, "file_system": row.file_system,
+                 "shared": row.shared}
+                for row in self.here.folders
+            ],
+            "unknown": [{"what": row.what, "why": row.why} for row in self.unknown],
+            "left_out": list(self.left_out),
+        }  # fmt: skip
 
 
 def read_answers(answers: Mapping[str, Reply], here: Surroundings) -> Detected:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.collections import contents, trust
 from hpckit.collections.contents import remembered_hashes, walk
 from hpckit.collections.pinned import refused_place
 from tests.conftest import Answer, write_files
@@ -87,7 +88,7 @@ def test_a_link_beside_the_users_work_is_no_template_of_theirs(here, cli, shared
 
 
 def test_members_of_a_scratchs_group_are_strangers_there(here, monkeypatch) -> None:
-    monkeypatch.setattr("hpckit.collections.trust._is_member", lambda uid, gid: gid == USERS)
+    monkeypatch.setattr(trust, "_is_member", lambda uid, gid: gid == USERS)
     os.chown(here, 0, USERS)
     make_lab(here)
     give(here / "templates")
@@ -187,7 +188,7 @@ def test_a_workload_that_all_can_write_does_not_hide_behind_many_files(here, cli
 @pytest.mark.parametrize("origin", ["project", "user"])
 def test_what_nobody_looked_at_is_refused(here, monkeypatch, origin) -> None:
     make_lab(here)
-    monkeypatch.setattr("hpckit.collections.contents._MOST", 5)
+    monkeypatch.setattr(contents, "_MOST", 5)
     row = refused_place(here, origin)
     assert "too many to check them all" in row.why
     assert row.provides is None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpckit.collections import lockfile
 from hpckit.collections.lockfile import changing, read_lock
 from hpckit.collections.source import parse_source, repository
 from hpckit.errors import OutsideError
@@ -96,7 +97,7 @@ def test_a_pipe_in_place_of_a_file_holds_nothing_up(here: Path, cli: Cli, name: 
 
 
 def test_who_holds_the_lock_for_ever_holds_nobody_up(here: Path, monkeypatch) -> None:
-    monkeypatch.setattr("hpckit.collections.lockfile._LOCKED_S", 0)
+    monkeypatch.setattr(lockfile, "_LOCKED_S", 0)
     lock = here / "hpckit.lock"
     with (
         changing(lock),

@@ -71,8 +71,8 @@ def test_what_types_see_is_what_there_is() -> None:
 def test_functions_keep_their_names_when_folders_of_the_same_name_are_imported() -> None:
     code = (
         "import hpckit, hpckit.runs, hpckit.find, hpckit.stats.document\n"
-        "import hpckit.api.call\n"
-        "assert all(callable(f) for f in (hpckit.runs, hpckit.find, hpckit.stats, hpckit.submit))\n"
+        "import hpckit.api.call, hpckit.collections.search, hpckit.doctor, hpckit.sites\n"
+        "assert all(callable(getattr(hpckit, name)) for name in hpckit.__all__ if name[0] != '_')\n"
         "from hpckit.runs import Run; assert Run.__module__ == 'hpckit.runs'"
     )
     modules_after(code)
@@ -97,6 +97,9 @@ def test_a_program_that_uses_the_api_is_typed(tmp_path: Path) -> None:
         'percent: float | None = hpckit.stats("1").summary.gpu_utilization_percent\n'
         'busy: float | None = hpckit.stats("1").summary.sm_active_percent\n'
         'host: int | None = hpckit.stats("1").per_node[0].swap_peak_bytes\n'
+        "names: list[str] = [site.name for site in hpckit.sites()]\n"
+        "good: bool = hpckit.doctor().good\n"
+        "some: hpckit.RunList = hpckit.runs()[:2]\n"
     )
     (tmp_path / "bad.py").write_text(
         "import hpckit\n"

@@ -1,88 +1,19 @@
-"""What the search path holds: sites, workloads and templates; what is wrong with them.
-
-Collections that should be on it and cannot be used are left out, and `tell` hears why.
-"""
+"""Templates: job scripts' texts, and what is wrong with them or with all that collections hold."""
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpckit.api import log
+from hpckit.api import Tell, log, searched
 from hpckit.collections import Collection, Found, content_hash, survey
 from hpckit.errors import RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason
 from hpckit.render import find_template, list_templates, read_template
-from hpckit.sites import Site, detect_site, list_sites, load_site, read_site
-from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
 
 if TYPE_CHECKING:
     from hpckit.lint import Finding
-
-__all__ = [
-    "Collection", "Linted", "Parameter", "Site", "Template", "Workload", "lint", "site", "sites",
-    "sites_and_here", "template", "template_variables", "templates", "workload", "workloads",
-]  # fmt: skip
-
-Tell = Callable[[str], None]
-
-
-def searched(tell: Tell = log) -> tuple[Collection, ...]:
-    """Return the collections that can be used, in the order they are searched.
-
-    Raises:
-        ConfigError: a folder of `$HPCKIT_COLLECTIONS` or a manifest is wrong.
-    """
-    around = survey()
-    for row in around.unusable:
-        tell(row.left_out())
-    return around.collections
-
-
-def sites(*, tell: Tell = log) -> list[Site]:
-    """Return the sites, by name; `site()` is the one here.
-
-    Raises:
-        ConfigError: a site's file is wrong.
-    """
-    return sites_and_here(tell)[0]
-
-
-def sites_and_here(tell: Tell) -> tuple[list[Site], str]:
-    """Return the sites, and the name of the one that is detected here."""
-    collections = searched(tell)
-    here = detect_site(collections)
-    found = list_sites(collections).values()
-    return [replace(read_site(row.path, collections), found=row) for row in found], here
-
-
-def site(name: str | None = None, *, tell: Tell = log) -> Site:
-    """Return a site: its limits, GPU types, environments, defaults; None: the one detected here.
-
-    Raises:
-        RequestError: there is no such site. ConfigError: its file is wrong.
-    """
-    collections = searched(tell)
-    return load_site(name or detect_site(collections), collections)
-
-
-def workloads(*, tell: Tell = log) -> list[Workload]:
-    """Return the workloads, by name.
-
-    Raises:
-        ConfigError: a workload's file is wrong.
-    """
-    return [read_workload(found) for found in list_workloads(searched(tell)).values()]
-
-
-def workload(name: str, *, tell: Tell = log) -> Workload:
-    """Return a workload: its program, its parameters with types, defaults and help.
-
-    Raises:
-        RequestError: there is no such workload. ConfigError: its file is wrong.
-    """
-    return load_workload(name, searched(tell))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

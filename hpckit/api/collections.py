@@ -1,0 +1,171 @@
+"""Collections of others: adding them to the search path, updating and checking them.
+
+Adding, updating and syncing are the only things hpckit does over a network for collections.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpckit.api import Tell, log, searched
+from hpckit.collections import LOCK, Collection, Unusable, manage, survey
+from hpckit.collections.lockfile import Entry, lock_files
+from hpckit.collections.manage import Change
+from hpckit.collections.scaffold import make_collection
+from hpckit.collections.source import parse_source
+from hpckit.collections.trust import set_trusted
+from hpckit.errors import RequestError
+
+__all__ = [
+    "LOCK", "Added", "Change", "Collection", "Entry", "Unusable", "add_collection",
+    "added_collections", "collections", "new_collection", "survey", "trust_folder",
+]  # fmt: skip
+
+
+def collections(*, tell: Tell = log) -> list[Collection]:
+    """Return the collections that can be used, in the order they are searched.
+
+    Raises:
+        ConfigError: a folder of `$HPCKIT_COLLECTIONS` or a manifest is wrong.
+    """
+    return list(searched(tell))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Added:
+    """A collection that was added, and the lock file that pins it."""
+
+    lock: Path
+    entry: Entry
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.entry.name
+
+    @property
+    def source(self) -> str:
+        """Where it comes from: a folder, or an address of git."""
+        return self.entry.source
+
+    @property
+    def revision(self) -> str:
+        """The commit that is pinned, or the hash of a folder that is used in place."""
+        return self.entry.commit or self.entry.hash
+
+    def update(self, *, to: str | None = None, dry_run: bool = False) -> Change:
+        """Pin it to what its source holds now, or to a tag, branch or commit.
+
+        `dry_run` fetches, and changes nothing.
+
+        Raises:
+            RequestError: there is no such revision. OutsideError: it cannot be fetched; the lock
+                file is then as it was.
+        """
+        if dry_run:
+            return Change(lock=self.lock, before=self.entry, now=manage.newest(self.entry, to))
+        return manage.update(self.lock, self.entry, to)
+
+    def sync(self) -> bool:
+        """Fetch the commit that is pinned, if it is not here; return whether it was fetched.
+
+        Raises:
+            OutsideError: it cannot be fetched, or is not what was pinned.
+        """
+        return manage.sync(self.entry)
+
+    def verify(self) -> list[str]:
+        """Read every file; return what differs from what was pinned, a line each."""
+        return manage.verify(self.lock, self.entry)
+
+    def diff(self) -> str:
+        """Return what its last update changed.
+
+        Raises:
+            RequestError: it was never updated, or is a folder.
+        """
+        return manage.last_change(self.entry)
+
+    def remove(self) -> None:
+        """Take it off the search path; jobs that wait keep its files."""
+        manage.remove(self.name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JustAdded(Added):
+    """The same, just after it was added: what it is, and its files that are new or changed."""
+
+    collection: Collection
+    files: tuple[str, ...]
+
+    def shadows(self) -> Iterator[tuple[str, Collection]]:
+        """Yield its files that take the place of another collection's, with that collection."""
+        rows = survey().collections
+        mine = [
+            at
+            for at, row in enumerate(rows)
+            if row.path == self.collection.path and row.lock == self.lock
+        ]
+        if mine:
+            yield from manage.shadowed(self.collection, rows[mine[0] + 1 :])
+
+
+def added_collections(*names: str) -> list[Added]:
+    """Return the collections of the project's and the user's lock file; all, or those named.
+
+    Raises:
+        RequestError: no such collection was added. ConfigError: a lock file is damaged, or others
+            could have written the project's.
+    """
+    return [Added(lock=lock, entry=entry) for lock, entry in manage.entries_called(list(names))]
+
+
+def add_collection(
+    source: str, *, trust: bool = False, project: bool = False, user: bool = False
+) -> JustAdded:
+    """Add a group's collection: a folder is used in place, a git repository pinned to a commit.
+
+    Args:
+        source: a folder, git+https://…@REV, git+ssh://…@REV or file:///…@REV.
+        trust: use it although other users could change it.
+        project: write ./hpckit.lock, for all who use this folder.
+        user: write the user's lock file; without both, the project's where there is one.
+
+    Raises:
+        RequestError: there is no such source, no collection in it, or its name is taken.
+        OutsideError: it cannot be fetched.
+    """
+    if project and user:
+        raise RequestError(
+            "--project and --user choose different lock files: give only one of them."
+        )
+    ours, theirs = lock_files()
+    lock = ours if project else theirs if user else manage.default_lock()
+    change, found = manage.add(source, lock, trust=trust)
+    return JustAdded(
+        lock=change.lock, entry=change.now, collection=found, files=tuple(change.files)
+    )
+
+
+def new_collection(folder: Path | str) -> list[Path]:
+    """Make a collection to start from: a template, a site, a workload, and a check for CI.
+
+    Raises:
+        RequestError: the folder is there. OutsideError: it cannot be written.
+    """
+    return list(make_collection(Path(folder)))
+
+
+def trust_folder(folder: Path | str, *, trusted: bool = True) -> str:
+    """Use a folder although others could change it: a project, or one of $HPCKIT_COLLECTIONS.
+
+    Returns the folder as it is remembered.
+
+    Raises:
+        RequestError: it is not a folder on this machine.
+    """
+    source = parse_source(str(folder))
+    if source.is_git or not Path(source.location).is_dir():
+        raise RequestError(f"{str(folder)!r} is not a folder on this machine.")
+    set_trusted(str(source), trusted)
+    return str(source)

@@ -1,0 +1,205 @@
+"""`hpckit.doctor`: what a submission needs, and what to do where it is missing."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hpckit.api import Tell, log
+from hpckit.api.options import spec_values
+from hpckit.api.prepare import Submission, prepare
+from hpckit.collections import survey
+from hpckit.detect import login_node
+from hpckit.detect.answers import Detected, read_answers
+from hpckit.doctor import JOBS, Check, Level, all_good, attempt, unknown
+from hpckit.doctor.environments import environment_checks
+from hpckit.doctor.installation import collection_checks, folder_checks, own_checks
+from hpckit.doctor.site import more_questions, scheduler_checks, script_checks, site_checks
+from hpckit.errors import RequestError
+from hpckit.find import index_path
+from hpckit.paths import typed_path
+from hpckit.runs import runs_root
+from hpckit.sites import find_site
+from hpckit.slurm.client import sbatch_answers
+from hpckit.spec import JobSpec
+from hpckit.text import parse_minutes
+
+__all__ = ["Check", "Checks", "Level", "doctor", "doctor_gpu", "doctor_mpi"]
+
+_TIME_MIN = 5
+_WORDS = {Level.GOOD: "ok", Level.BAD: "bad", Level.UNKNOWN: "unknown"}
+
+
+class Checks(list[Check]):
+    """Findings, in the order they were made; each has a level, what it is about, what to do."""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing that matters is bad, or was to be known and is not."""
+        return all_good(self)
+
+    def document(self) -> dict[str, Any]:
+        """Return what `hpckit doctor --json` prints."""
+        rows = [
+            {"level": _WORDS[row.level], "what": row.what, "todo": row.todo, "counts": row.counts}
+            for row in self
+        ]
+        return {"good": self.good, "checks": rows}
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+
+def doctor(
+    *,
+    site: str | None = None,
+    runs: Path | str | None = None,
+    timeout: float = 10.0,
+    tell: Tell = log,
+) -> Checks:
+    """Check what a submission needs; submit nothing.
+
+    Args:
+        site: a site's name (else the one detected here).
+        runs: the folder of runs.
+        timeout: seconds each program of Slurm may take.
+        tell: hears which collections are left out.
+    """
+    checks = Checks(attempt("hpckit's own packages", own_checks))
+    answers = login_node.ask_slurm(timeout, more_questions(login_node.user_name()))
+    found = None
+    if all(row.text is None for row in answers.values()):
+        checks.append(unknown("Slurm", f"{answers['sbatch'].why} hpckit runs jobs here instead"))
+    else:
+        now = time.time()
+        found = read_answers(answers, login_node.describe_machine())
+        checks += scheduler_checks(answers, found, now)
+    checks += attempt("collections", collection_checks)
+    executor = "slurm" if answers["sbatch"].text is not None else "local"
+    root = None if runs is None else typed_path(runs)
+    checks += attempt(
+        "the site's file", lambda: _of_site(site, root, found, executor, timeout, tell)
+    )
+    return checks
+
+
+def _of_site(
+    name: str | None,
+    runs: Path | None,
+    found: Detected | None,
+    executor: str,
+    timeout: float,
+    tell: Tell,
+) -> Iterator[Check]:
+    collections = survey().collections
+    site = find_site(name, collections)
+    root = runs_root(runs, site.runs, os.environ)
+    yield from site_checks(site, str(site.path), found)
+    yield from environment_checks(site, timeout, collections)
+    yield from folder_checks(root, index_path().parent, on_cluster=found is not None)
+    spec = JobSpec(
+        target="serial", program=str(JOBS / "gpu_hello.py"), site=site.name, gpus=0,
+        executor=executor, time_min=_TIME_MIN, sample_interval_s=0,
+    )  # fmt: skip
+    yield from attempt("a small job", lambda: script_checks(prepare(spec, root, tell=tell)))
+
+
+def doctor_mpi(
+    *,
+    site: str | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    env: str | None = None,
+    nodes: int | None = None,
+    runs: Path | str | None = None,
+    within: int | str = "10m",
+    tell: Tell = log,
+) -> Checks:
+    """Submit two-rank jobs through srun, by each kind of MPI it knows, and through mpirun.
+
+    Args:
+        site: a site's name (else the one detected here).
+        partition: Slurm's partition.
+        account: Slurm's account.
+        env: the environment, as for `submit`.
+        nodes: for the two ranks, 1 or 2 (else 2 where the partition has them).
+        runs: the folder of runs.
+        within: how long to wait for the jobs: minutes, "1h30m".
+        tell: hears which collections are left out.
+    """
+    from hpckit.doctor import trials  # noqa: PLC0415  # all of submission/, which --help needs not
+
+    here = find_site(site, survey().collections)
+    found = None
+    if sbatch_answers():
+        found = read_answers(login_node.ask_slurm(10.0), login_node.describe_machine())
+    many, per_node = trials.shape(found, partition or here.partition) if found else (1, 2)
+    if nodes is not None:
+        many, per_node = nodes, trials.RANKS // nodes
+    spec = JobSpec(
+        target="mpi", program=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
+        nodes=many, tasks_per_node=per_node, launcher="mpirun", site=site, partition=partition,
+        account=account, env=env, time_min=_TIME_MIN, sample_interval_s=0,
+    )  # fmt: skip
+    jobs = {
+        trials.srun_label(kind): trials.through_srun(_named(spec, runs, kind, tell), kind)
+        for kind in (trials.srun_kinds(here, found) if found else ())
+    }
+    jobs[trials.MPIRUN] = _named(spec, runs, trials.MPIRUN, tell)
+    used = trials.used_label(here, found) if found else trials.MPIRUN
+    ended = trials.run_trials(jobs, _seconds(within))
+    checks = Checks(trials.mpi_checks(ended, used, str(here.path)))
+    if found and found.mpi.kinds is None:
+        checks.append(unknown("srun's kinds of MPI", "srun --mpi=list did not answer"))
+    return checks
+
+
+def doctor_gpu(
+    *,
+    gpus: int | str = 1,
+    nodes: int | None = None,
+    site: str | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    env: str | None = None,
+    runs: Path | str | None = None,
+    within: int | str = "10m",
+    tell: Tell = log,
+) -> Checks:
+    """Submit a short job that touches each GPU it gets: name, memory, a product by torch.
+
+    Args:
+        gpus: per node, as for `submit`.
+        nodes: how many nodes.
+        site: a site's name (else the one detected here).
+        partition: Slurm's partition.
+        account: Slurm's account.
+        env: the environment, as for `submit`.
+        runs: the folder of runs.
+        within: how long to wait for the job: minutes, "1h30m".
+        tell: hears which collections are left out.
+    """
+    from hpckit.doctor import trials  # noqa: PLC0415  # see doctor_mpi
+
+    asked = spec_values({"gpus": gpus})
+    if not asked["gpus"]:
+        raise RequestError(f"--gpus {gpus}: this check needs at least one GPU.")
+    spec = JobSpec(
+        target="ddp", program=str(JOBS / "gpu_hello.py"), **asked,
+        nodes=nodes, site=site, partition=partition, account=account, env=env,
+        time_min=_TIME_MIN, sample_interval_s=0,
+    )  # fmt: skip
+    submission = _named(spec, runs, "gpu", tell)
+    [trial] = trials.run_trials({"gpu": submission}, _seconds(within))
+    return Checks(trials.gpu_checks(trial, submission.job.ranks))
+
+
+def _named(spec: JobSpec, runs: Path | str | None, word: str, tell: Tell) -> Submission:
+    root = None if runs is None else typed_path(runs)
+    return prepare(replace(spec, name=f"doctor-{word}"), root, tell=tell)
+
+
+def _seconds(within: int | str) -> int:
+    return parse_minutes(str(within)) * 60

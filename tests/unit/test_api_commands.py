@@ -1,0 +1,172 @@
+"""What commands about the installation print, as values in Python."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hpckit
+from tests.conftest import Answer, write_files
+from tests.unit.detected import Cluster
+
+Cli = Callable[..., Answer]
+
+
+def test_lists_are_those_of_the_command_line(here: Path, cli: Cli) -> None:
+    for word, rows in (
+        ("sites", hpckit.sites()),
+        ("workloads", hpckit.workloads()),
+        ("templates", hpckit.templates()),
+    ):
+        printed = json.loads(cli(word, "list", "--json").out)
+        assert printed
+        assert [row["name"] for row in printed] == [row.name for row in rows]
+    assert hpckit.template_variables() == json.loads(cli("templates", "vars", "--json").out)
+
+
+def test_one_of_each_says_where_it_comes_from(here: Path) -> None:
+    write_files(here, {"templates/sites/alvis.yaml": "description: mine\n"})
+    site, workload = hpckit.site("alvis"), hpckit.workload("from-scratch")
+    assert site.path == here / "templates/sites/alvis.yaml"
+    assert site.found is not None
+    assert [row.name for row in site.found.shadows] == ["built-in"]
+    assert workload.found is not None
+    assert workload.found.collection.origin == "built-in"
+    assert hpckit.site().name == "generic"
+    with pytest.raises(hpckit.RequestError, match="Unknown site 'alvsi'"):
+        hpckit.site("alvsi")
+
+
+def test_a_template_is_compared_with_the_one_it_shadows(here: Path) -> None:
+    theirs = hpckit.template("base")
+    with pytest.raises(hpckit.RequestError, match="does not shadow"):
+        theirs.diff()
+    write_files(here, {"templates/slurm/base.sh.j2": theirs.text() + "echo more\n"})
+    mine = hpckit.template("base")
+    assert [line for line in mine.diff().splitlines()[2:] if line[0] in "+-"] == ["+echo more"]
+    assert mine.hash() != theirs.hash()
+    assert mine.text() == theirs.text() + "echo more\n"
+
+
+def test_lint_yields_findings_with_their_places(here: Path) -> None:
+    write_files(here, {"templates/slurm/bad.sh.j2": "#!/bin/bash\nif\n", "hpckit.yaml": "nam: x\n"})
+    [row] = hpckit.lint("bad")
+    assert row.subject == "slurm/bad.sh.j2 (project)"
+    assert row.findings
+    assert all(str(here / "templates/slurm/bad.sh.j2") in line for line in row.findings)
+    found = {row.subject: row.findings for row in hpckit.lint()}
+    assert any("'nam'" in line for line in found["collections"])
+    assert found["advice"] == ()
+
+
+def test_what_is_left_out_goes_to_the_logger(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_files(here, {"hpckit.lock": "nonsense"})
+    with caplog.at_level(logging.INFO, "hpckit"):
+        hpckit.workloads()
+    assert "collection 'hpckit.lock' is left out" in caplog.text
+
+
+def test_the_script_of_a_job_is_the_one_of_a_dry_run(here: Path, cli: Cli) -> None:
+    words = ("submit", "ddp", "--nodes", "2", "--dry-run", "--executor", "slurm")
+    script = hpckit.script("ddp", nodes=2, executor="slurm")
+
+    def settled(text: str) -> list[str]:
+        return [line for line in text.splitlines() if "ddp-" not in line]  # the run's own id
+
+    assert settled(script) == settled(cli(*words).out)
+    assert "#SBATCH --nodes=2" in script
+    assert not (here / "runs").exists()
+    with pytest.raises(hpckit.RequestError, match="--check asks Slurm"):
+        hpckit.check("ddp")
+
+
+def test_what_slurm_says_of_a_job_before_it_is_submitted(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    words = ("submit", "ddp", "--nodes", "2", "--check")
+    for said in (hpckit.check("ddp", nodes=2), cli(*words).out):
+        assert said.startswith("Slurm would accept this job: ")
+
+
+@pytest.fixture
+def cluster(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr("hpckit.detect.login_node.user_name", lambda: "root")
+    return Cluster(here.parent / "bin", "25.05")
+
+
+def test_a_cluster_is_detected_and_its_site_file_written(cluster: Cluster, cli: Cli) -> None:
+    found = hpckit.detect_cluster()
+    assert found.document() == json.loads(cli("sites", "detect", "--json").out)
+    assert hpckit.site_page(found) == cli("init", "--dry-run").out
+    first, again = hpckit.init(), hpckit.init(found=found)
+    assert (first.outcome, again.outcome) == ("written", "nothing to change")
+    assert hpckit.site("newest").path == first.path
+    first.path.write_text("description: mine\n")
+    kept = hpckit.init(found=found)
+    assert (kept.outcome, first.path.read_text()) == ("kept", "description: mine\n")
+    assert "-description: mine" in kept.diff
+    assert hpckit.init(found=found, force=True).outcome == "updated"
+    with pytest.raises(hpckit.RequestError, match="not a valid site name"):
+        hpckit.init("generic", found=found)
+
+
+def test_without_slurm_there_is_no_cluster_to_detect(here: Path) -> None:
+    with pytest.raises(hpckit.OutsideError, match="No program of Slurm answers here"):
+        hpckit.detect_cluster()
+
+
+def test_doctor_returns_what_the_command_prints(cluster: Cluster, cli: Cli) -> None:
+    found = hpckit.doctor()
+    printed = cli("doctor", "--json")
+    said = json.loads(printed.out)
+    assert len(said["checks"]) == len(found) > 5
+    assert said["good"] is found.good is (printed.status == 0)
+    assert {row["level"] for row in said["checks"]} <= {"ok", "bad", "unknown"}
+    assert [row["level"] for row in said["checks"]] == [
+        row["level"] for row in found.document()["checks"]
+    ]
+    assert all(str(row) in str(found) for row in found)
+    with pytest.raises(hpckit.RequestError, match="at least one GPU"):
+        hpckit.doctor_gpu(gpus=0)
+
+
+def test_the_status_of_a_sampled_command_is_its_own(here: Path) -> None:
+    assert hpckit.sample(["sh", "-c", "exit 3"], interval=0) == 3
+    assert hpckit.sample(["sh", "-c", "kill -9 $$"], interval=0) == 137
+    with pytest.raises(hpckit.CommandError, match="no-such-program"):
+        hpckit.sample(["no-such-program"], interval=0)
+    with pytest.raises(hpckit.RequestError, match="Write the command"):
+        hpckit.sample([])
+    assert not (here / "hpckit-samples").exists()
+
+
+def test_a_collection_is_made_added_checked_and_removed(here: Path, cli: Cli) -> None:
+    assert here / "lab/hpckit.yaml" in [path.absolute() for path in hpckit.new_collection("lab")]
+    added = hpckit.add_collection("lab", project=True)
+    assert (added.name, added.lock) == ("lab", here / "hpckit.lock")
+    assert added.collection == hpckit.collections()[0]
+    assert [(name, row.name) for name, row in added.shadows()] == [
+        ("templates/slurm/base.sh.j2", "built-in")
+    ]
+    assert "+ hpckit.yaml" in added.files
+    [again] = hpckit.added_collections()
+    assert (again.name, again.revision, again.verify()) == ("lab", added.revision, [])
+    with (here / "lab/hpckit.yaml").open("a") as manifest:
+        manifest.write("# more\n")
+    assert again.verify() == again.update(dry_run=True).files == ["~ hpckit.yaml"]
+    assert hpckit.added_collections("lab")[0].verify() == ["~ hpckit.yaml"]
+    assert again.update().diff() == ""
+    assert hpckit.added_collections("lab")[0].verify() == []
+    with pytest.raises(hpckit.RequestError, match="folder used in place"):
+        again.diff()
+    again.remove()
+    assert hpckit.added_collections() == []
+    assert json.loads(cli("collections", "list", "--json").out)[0]["name"] == "built-in"
+
+
+def test_a_folder_is_trusted_and_no_longer(here: Path) -> None:
+    assert hpckit.trust_folder(here) == hpckit.trust_folder(str(here), trusted=False) == str(here)
+    with pytest.raises(hpckit.RequestError, match="not a folder"):
+        hpckit.trust_folder("nowhere")
