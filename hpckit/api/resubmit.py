@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.api.lookup import runs_folder
-from hpckit.api.prepare import prepare
+from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import refuse_doubtful
@@ -18,7 +18,6 @@ from hpckit.paths import standing_in
 from hpckit.render import Rendered
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
-from hpckit.submission.model import Submission
 from hpckit.submission.record import differences, make_record
 
 
@@ -34,6 +33,19 @@ class Again:
     submission: Submission
     differences: tuple[str, ...]
     whose: str = ""
+
+    @property
+    def script(self) -> str:
+        """The job script."""
+        return self.submission.rendered.text
+
+    def check(self) -> str:
+        """Ask Slurm whether and when it would start; return what it says.
+
+        Raises:
+            OutsideError: Slurm would refuse it, or does not answer.
+        """
+        return preflight(self.submission)
 
 
 def asked_again(

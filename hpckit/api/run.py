@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from hpckit.api.options import Options
+    from hpckit.api.resubmit import Again
     from hpckit.api.stats import JobStats, StatsList
 
 _ESTIMATE_S = 3.0  # what an estimate is worth waiting for
@@ -211,6 +212,24 @@ class Run:
         from hpckit.api.submit import resubmit  # noqa: PLC0415  # it imports this module
 
         return resubmit(self, wait=wait, runs=runs, unset=unset, **changes)
+
+    def preview(
+        self,
+        *,
+        runs: Path | str | None = None,
+        unset: Sequence[str] = (),
+        **changes: Unpack[Options],
+    ) -> Again:
+        """Return what `resubmit` would submit: its `script`, and its `differences` from this run.
+
+        It needs no Slurm; the `check` of what it returns asks one.
+
+        Raises:
+            RequestError: the request is wrong.
+        """
+        from hpckit.api.submit import preview  # noqa: PLC0415  # it imports this module
+
+        return preview(self, runs=runs, unset=unset, **changes)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.dir == other.dir

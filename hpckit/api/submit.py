@@ -11,7 +11,7 @@ from hpckit.api import log
 from hpckit.api.lookup import settle_cut_short
 from hpckit.api.options import JobSpec, Options, job_spec, spec_values
 from hpckit.api.prepare import Submission, preflight, prepare
-from hpckit.api.resubmit import asked_again
+from hpckit.api.resubmit import Again, asked_again
 from hpckit.api.run import Run, RunList, handle
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
@@ -142,17 +142,39 @@ def resubmit(
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
     """
-    if "array" in changes:
-        raise RequestError("resubmit makes one job; for an array: hpckit.submit(..., array=...).")
-    again = asked_again(
-        old, spec_values(dict(changes)), _folder(runs), alone=True, unset=unset, tell=log
-    )
+    again = _again(old, runs, unset, changes, preview=False)
     if again.whose:
         log(again.whose)
     for line in again.differences:
         log(f"resubmitting {old.run_id}: {line}")
     found = send(again.submission)[0]
     return found.wait() if wait else found
+
+
+def preview(
+    old: Run,
+    *,
+    runs: Path | str | None = None,
+    unset: Sequence[str] = (),
+    **changes: Unpack[Options],
+) -> Again:
+    """Return what `resubmit` would submit, and what differs from the run; it needs no Slurm.
+
+    Raises:
+        RequestError: the request is wrong.
+    """
+    return _again(old, runs, unset, changes, preview=True)
+
+
+def _again(
+    old: Run, runs: Path | str | None, unset: Sequence[str], changes: Options, *, preview: bool
+) -> Again:
+    if "array" in changes:
+        raise RequestError("resubmit makes one job; for an array: hpckit.submit(..., array=...).")
+    values = spec_values(dict(changes))
+    return asked_again(
+        old, values, _folder(runs), alone=True, unset=unset, preview=preview, tell=log
+    )
 
 
 def _spec(

@@ -1,4 +1,4 @@
-"""The command line: one small file per command; `main()` ends what an HpckitError reaches.
+"""The command line: a file per command or group; `main()` ends what an HpckitError reaches.
 
 Only the module of the command that was called is imported: the others are lines in a table, so
 that `hpckit --help` starts in a tenth of a second.
@@ -18,7 +18,8 @@ from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.interrupts import interrupts
 from hpckit.version import __version__
 
-# Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`.
+# Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`; those of
+# _OF_RUNS are functions of `hpckit.cli.runs`.
 COMMANDS = {
     "submit": "Submit a workload, or your own script, as one job or an array; return at once.",
     "jobs": "List your runs, newest first, with their states.",
@@ -37,6 +38,7 @@ COMMANDS = {
     "init": "Detect the properties of this cluster and write a site file; submits nothing.",
     "doctor": "Check what a submission needs; say what to do.",
 }
+_OF_RUNS = ("jobs", "status", "logs", "wait", "cancel")
 # Commands that take the user's own words after `--`.
 _TAKE_REST = ("submit", "sample")
 
@@ -54,10 +56,12 @@ def make_app(words: list[str]) -> typer.Typer:
     app.callback()(_options)
     everything = any(name.endswith("_COMPLETE") for name in os.environ)  # the shell's completion
     for name, line in COMMANDS.items():
-        if everything or words[:1] == [name]:
-            importlib.import_module(f"hpckit.cli.{name}").add_to(app)
-        else:
+        if not everything and words[:1] != [name]:
             app.command(name, help=line)(_not_loaded)
+        elif name in _OF_RUNS:
+            app.command()(getattr(importlib.import_module("hpckit.cli.runs"), name))
+        else:
+            importlib.import_module(f"hpckit.cli.{name}").add_to(app)
     return app
 
 

@@ -8,10 +8,9 @@ from hpckit import RunList, RunStatus
 from hpckit import wait as wait_for
 from hpckit.api.prepare import Submission
 from hpckit.api.submit import send
-from hpckit.cli.announce import say_job
-from hpckit.cli.follow import LiveView, NeverStarting, say_notes
 from hpckit.cli.output import note, print_json, say
-from hpckit.cli.view import status_line, submit_record
+from hpckit.cli.submit import say_job
+from hpckit.cli.view import LiveView, NeverStarting, say_notes, status_line, submit_record
 
 
 def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -> None:

@@ -8,9 +8,7 @@ import typer
 from hpckit import Run
 from hpckit.api.lookup import believed, runs_folder
 from hpckit.api.options import spec_values
-from hpckit.api.prepare import preflight
 from hpckit.api.resubmit import asked_again
-from hpckit.cli.announce import show_script
 from hpckit.cli.arguments import (
     CheckOption,
     DryRunOption,
@@ -25,6 +23,7 @@ from hpckit.cli.arguments import (
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, say
+from hpckit.cli.submit import show_script
 
 
 def add_to(app: typer.Typer) -> None:
@@ -71,7 +70,7 @@ def resubmit(
     if dry_run:
         show_script(again.submission, json=json)
     elif check:
-        say(preflight(again.submission))
+        say(again.check())
     else:
         carry_out(again.submission, wait=wait, follow=follow, json=json)
 

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hpckit.api.options import job_spec
-from hpckit.api.prepare import Submission, preflight, prepare
-from hpckit.cli.announce import say_job, say_which_script, show_script
+from hpckit.api.prepare import Submission, chosen_otherwise, preflight, prepare
 from hpckit.cli.arguments import (
     CheckOption,
     DryRunOption,
@@ -19,7 +18,8 @@ from hpckit.cli.arguments import (
 )
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
-from hpckit.cli.output import note, say
+from hpckit.cli.output import by, note, print_json, say, show_text
+from hpckit.text import format_minutes
 
 # Few scripts have options of these names.
 _HPCKITS = frozenset(
@@ -93,3 +93,42 @@ def _preview(submission: Submission, *, json: bool) -> None:
     say_job(submission)
     say_which_script(submission)
     show_script(submission, json=json)
+
+
+def say_job(submission: Submission) -> None:
+    """Say on stderr what a submission comes to."""
+    job = submission.job
+    count = f"{len(job.tasks)} x " if job.is_array else ""
+    shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
+    if not job.gpus_per_node:
+        shape = f"{job.nodes} node(s), no GPU"
+    note(
+        f"{job.name}: {count}{shape}, {job.ranks} rank(s){by(submission.launched_by)}, "
+        f"limit {format_minutes(job.time_min)}, on {job.scheduler.where(job)}"
+    )
+    found = job.workload.found if job.workload else None
+    if found and found.collection.origin != "built-in":
+        at = found.collection.revision and f" at {found.collection.revision}"
+        note(f"workload {found.path.parent} of collection {found.collection.label()}{at}")
+    for row in submission.collections:
+        if row.changed:
+            note(f"note: {row.name} has changed since it was pinned: hpckit collections verify")
+    for line in job.notes:
+        note(f"note: {line}")
+
+
+def say_which_script(submission: Submission) -> None:
+    """Say on stderr whose script a dry run prints, where a submission would not use it."""
+    if chosen_otherwise(submission):
+        note(
+            "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
+            "would run on this machine: --executor local prints that script"
+        )
+
+
+def show_script(submission: Submission, *, json: bool) -> None:
+    """Print the script of a dry run."""
+    if json:
+        print_json({"run_id": submission.place.run_id, "script": submission.rendered.text})
+    else:
+        show_text(submission.rendered.text)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpckit.report import targets
 from hpckit.report.gather import gather
 from hpckit.report.targets import find_targets
 from hpckit.slurm import usage
@@ -67,7 +68,7 @@ def figures(job: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def account(here: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function from accounting's rows to the jobs that `hpckit stats` finds in them."""
-    monkeypatch.setattr("hpckit.report.targets._squeue", lambda _: {})
+    monkeypatch.setattr(targets, "_squeue", lambda _: {})
     monkeypatch.setattr(usage, "_config", lambda: {"JobAcctGatherFrequency": "30"})
 
     def call(rows: Sequence[Row], word: str = "7") -> list[dict[str, Any]]:

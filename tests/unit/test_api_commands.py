@@ -90,6 +90,22 @@ def test_what_slurm_says_of_a_job_before_it_is_submitted(
         assert said.startswith("Slurm would accept this job: ")
 
 
+@pytest.mark.long
+def test_the_preview_of_a_resubmission_is_the_one_of_a_dry_run(here: Path, cli: Cli) -> None:
+    (here / "train.py").touch()
+    submitted = json.loads(
+        cli("submit", "serial", "train.py", "--gpus=0", "--executor=local", "--wait", "--json").out
+    )
+    words = {"time": "20m", "executor": "slurm"}
+    again = hpckit.find(submitted["job_id"]).preview(**words)
+    printed = cli("resubmit", submitted["job_id"], "--dry-run", "--time=20m", "--executor=slurm")
+    [limit] = [line for line in again.script.splitlines() if line.startswith("#SBATCH --time=")]
+    assert limit in printed.out.splitlines()
+    assert again.differences
+    assert {f"  {line}" for line in again.differences} <= {*printed.err.splitlines()}
+    assert len(hpckit.runs()) == 1
+
+
 @pytest.fixture
 def cluster(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr("hpckit.detect.login_node.user_name", lambda: "root")

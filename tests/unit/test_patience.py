@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hpckit import shell
-from hpckit.cli.follow import LiveView
+from hpckit.cli.view import LiveView
 from hpckit.errors import CommandError, OutsideError, RequestError
 from hpckit.schedulers.slurm import ending
 from hpckit.slurm import client

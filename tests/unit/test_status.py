@@ -6,8 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from hpckit.api.resubmit import single_task
-from hpckit.cli.follow import LiveView, NeverStarting
-from hpckit.cli.view import status_line, status_lines, status_page, status_pages
+from hpckit.cli.view import (
+    LiveView,
+    NeverStarting,
+    status_line,
+    status_lines,
+    status_page,
+    status_pages,
+)
 from hpckit.errors import OutsideError, RequestError
 from hpckit.ranks import write_rank
 from hpckit.runs import Run
