@@ -36,8 +36,6 @@ def declared(name: str) -> Any:  # noqa: ANN401
 PartitionOption = Annotated[str | None, declared("partition")]
 AccountOption = Annotated[str | None, declared("account")]
 NodesOption = Annotated[int | None, declared("nodes")]
-GpusOption = Annotated[str | None, declared("gpus")]
-TimeOption = Annotated[str | None, declared("time_min")]
 JobArgument = Annotated[
     str,
     typer.Argument(metavar="JOBID", help="Slurm's job id, a local run's id, a run id, or latest."),
