@@ -117,7 +117,7 @@ def doctor_mpi(
     within: int | str = "10m",
     tell: Tell = log,
 ) -> Checks:
-    """Submit two-rank jobs through srun, by each kind of MPI it knows, and through mpirun.
+    """Submit two-rank jobs by each launcher that can start MPI ranks, and each kind of MPI.
 
     Args:
         site: a site's name (else the one detected here).
@@ -140,15 +140,12 @@ def doctor_mpi(
         many, per_node = nodes, trials.RANKS // nodes
     spec = JobSpec(
         target="mpi", program=str(JOBS / "mpi_hello.py"), args=(str(many * per_node),),
-        nodes=many, tasks_per_node=per_node, launcher="mpirun", site=site, partition=partition,
+        nodes=many, tasks_per_node=per_node, site=site, partition=partition,
         account=account, env=env, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
-    jobs = {
-        trials.srun_label(kind): trials.through_srun(_named(spec, runs, kind, tell), kind)
-        for kind in (trials.srun_kinds(here, found) if found else ())
-    }
-    jobs[trials.MPIRUN] = _named(spec, runs, trials.MPIRUN, tell)
-    used = trials.used_label(here, found) if found else trials.MPIRUN
+    jobs, used = trials.by_every_launcher(
+        lambda word: _named(spec, runs, word, tell), here, found
+    )
     ended = trials.run_trials(jobs, _seconds(within))
     checks = Checks(trials.mpi_checks(ended, used, str(here.path)))
     if found and found.mpi.kinds is None:

@@ -58,7 +58,7 @@ def mpi(
     within: WithinOption = "10m",
     json: JsonOption = False,
 ) -> None:
-    """Submit two-rank jobs through srun, by each kind of MPI it knows, and through mpirun.
+    """Submit two-rank jobs by each launcher that can start MPI ranks, and each kind of MPI.
 
     Exit status 1 when the one that `hpckit submit` uses does not work.
     """

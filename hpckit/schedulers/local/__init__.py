@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 from hpckit import shell
 from hpckit.environ import own_python
 from hpckit.files import sealed_file
-from hpckit.job.script import signal_delay_s
-from hpckit.launchers.srun import srun_wait_s
 from hpckit.runs import open_to_write
 from hpckit.schedulers.base import Answers, Order, Scheduler, Sent, this_machine
-from hpckit.schedulers.local.controller import ControllerSpec
 from hpckit.schedulers.local.state import (
     CONTROLLER,
     ask_cancel,
@@ -24,13 +21,13 @@ from hpckit.schedulers.local.state import (
     controller_name,
     read_local_state,
 )
-from hpckit.schedulers.pickles import hand_over, task_ids
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
     from hpckit.job import Job
     from hpckit.runs import Run
+    from hpckit.schedulers.local.controller import ControllerSpec
     from hpckit.slurm.states import JobRecord
 
 
@@ -90,6 +87,12 @@ LOCAL = Local()
 
 def start(order: Order) -> list[str]:
     """Start a controller for an order's tasks; return their ids."""
+    # Commands that only ask how a run is load none of it.
+    from hpckit.job.script import signal_delay_s
+    from hpckit.launchers.srun import srun_wait_s
+    from hpckit.schedulers.local.controller import ControllerSpec
+    from hpckit.schedulers.pickles import hand_over, task_ids
+
     job = order.job
     name = f"local-{secrets.token_hex(3)}"
     job_ids = task_ids(name, len(order.calls), array=order.array)
@@ -119,7 +122,7 @@ def start(order: Order) -> list[str]:
 _CONTROLLERS: "list[Popen[bytes]]" = []
 
 
-def _start(folder: Path, spec: ControllerSpec, environ: Mapping[str, str], cwd: Path) -> None:
+def _start(folder: Path, spec: "ControllerSpec", environ: Mapping[str, str], cwd: Path) -> None:
     """Start the controller, in a session of its own: it outlives the terminal.
 
     It reads what to run from its own memory: nobody can put another file in the place of that.
