@@ -143,9 +143,7 @@ def doctor_mpi(
         nodes=many, tasks_per_node=per_node, site=site, partition=partition,
         account=account, env=env, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
-    jobs, used = trials.by_every_launcher(
-        lambda word: _named(spec, runs, word, tell), here, found
-    )
+    jobs, used = trials.by_every_launcher(lambda word: _named(spec, runs, word, tell), here, found)
     ended = trials.run_trials(jobs, _seconds(within))
     checks = Checks(trials.mpi_checks(ended, used, str(here.path)))
     if found and found.mpi.kinds is None:
