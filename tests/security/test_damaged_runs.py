@@ -152,7 +152,7 @@ def every_command(root: Path, bad: Sequence[str]) -> Iterator[tuple[str, ...]]:
     for command in (["jobs", "-n0"], ["jobs", "--json", "--limit", "2"]):
         yield (*command, "--runs", str(root))
     words = (*bad, GOOD, "--runs", str(root))
-    for command in (["status"], ["status", "--json"], ["stats"], ["stats", "--json"]):
+    for command in (["status", "--all"], ["status", "--json"], ["stats"], ["stats", "--json"]):
         yield (*command, *words)
     yield "wait", "--timeout", "0", *words
     yield "cancel", *words
