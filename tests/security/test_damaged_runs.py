@@ -147,6 +147,9 @@ def plant(folder: Path, name: str, how: bytes | Callable[[Path], object]) -> Non
         how(path)
 
 
+_SHOWN = 11  # with the good one, so many runs have a line each
+
+
 def every_command(root: Path, bad: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield commands over all runs at once, and over each where they take one."""
     for command in (["jobs", "-n0"], ["jobs", "--json", "--limit", "2"]):
@@ -154,8 +157,9 @@ def every_command(root: Path, bad: Sequence[str]) -> Iterator[tuple[str, ...]]:
     words = (*bad, GOOD, "--runs", str(root))
     for command in (["status", "--all"], ["status", "--json"], ["stats"], ["stats", "--json"]):
         yield (*command, *words)
-    yield "wait", "--timeout", "0", *words
-    yield "cancel", *words
+    for few in (bad[:_SHOWN], bad[_SHOWN:]):
+        yield "wait", "--timeout", "0", *few, GOOD, "--runs", str(root)
+        yield "cancel", *few, GOOD, "--runs", str(root)
     for run_id in bad:
         yield "logs", run_id, "--runs", str(root)
         yield "logs", run_id, "--errors", "--runs", str(root)
