@@ -102,7 +102,7 @@ class Slurm(Scheduler):
 
     def preflight(self, job: "Job", script: str) -> str:
         """Ask sbatch --test-only."""
-        from hpckit.schedulers.slurm.asking import preflight
+        from hpckit.schedulers.slurm.sbatch import preflight
 
         return preflight(job, script)
 

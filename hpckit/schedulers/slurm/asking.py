@@ -1,27 +1,16 @@
-"""What Slurm says of jobs: squeue for all of them, then sacct for those that it does not know.
+"""What Slurm says of jobs: squeue for all of them, then sacct for those that it does not know."""
 
-And `--check`: what it says of a job that is not submitted.
-"""
-
-import os
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from hpckit.environ import scrubbed_environment
-from hpckit.errors import CommandError, SubmissionError
-from hpckit.job import Job
+from hpckit.errors import CommandError
 from hpckit.runs import Run
 from hpckit.schedulers.base import Answers
-from hpckit.schedulers.slurm.sbatch import refused
-from hpckit.slurm import cluster, control, jobs
+from hpckit.slurm import jobs
 from hpckit.slurm.client import patience
 from hpckit.slurm.jobs import scontrol_job
 from hpckit.slurm.reasons import NEVER, code_of
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_finished, is_good, is_waiting
-from hpckit.text import format_minutes
 
 # Between hpckit's clock at submission and Slurm's.
 _SAME_SUBMISSION_S = 3600
@@ -137,42 +126,3 @@ def _in_full(record: JobRecord) -> JobRecord:
     except CommandError:
         return record
     return replace(record, exit_code=full.exit_code, restarts=full.restarts) if full else record
-
-
-@patience()
-def preflight(job: Job, script: str) -> str:
-    """Return one line that says whether and when a job would start.
-
-    Raises:
-        SubmissionError: Slurm would refuse it.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "job.sh"
-        path.write_text(script, encoding="utf-8")
-        answer = control.test_only(path, scrubbed_environment(os.environ))
-    if not answer.accepted:
-        raise refused(answer.message)
-    _refuse_endless_wait(job)
-    if answer.start_time is None:
-        return f"Slurm would accept this job: {answer.message}"
-    seconds = answer.start_time - time.time()
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.start_time))
-    soon = "at once" if seconds < 60 else f"at {when} at the latest"
-    nodes = f" on {', '.join(answer.nodes)}" if answer.nodes else ""
-    return f"Slurm would accept this job and start it {soon}{nodes}."
-
-
-def _refuse_endless_wait(job: Job) -> None:
-    """Refuse a time over the partition's limit.
-
-    Slurm itself takes such a job, unless EnforcePartLimits is set, and lets it wait for ever.
-    """
-    known, partition = cluster.partitions(), job.options["partition"]
-    for row in known:
-        chosen = row.name == partition if partition else row.default
-        if chosen and row.max_time_min and job.time_min > row.max_time_min:
-            raise SubmissionError(
-                f"Slurm would accept this job, but it would never start: --time "
-                f"{format_minutes(job.time_min)} is over the limit "
-                f"{format_minutes(row.max_time_min)} of partition {row.name!r}."
-            )
