@@ -18,13 +18,13 @@ from hpckit.version import __version__
 
 ASSETS = Path(__file__).parent / "assets"
 _STYLES = ("uplot/uPlot.min.css", "page.css")
-_SCRIPTS = ("uplot/uPlot.iife.min.js", "page.js")
+_SCRIPTS = ("uplot/uPlot.iife.min.js", "common.js")
 
 
-def page(title: str, body: Content, data: Mapping[str, Any]) -> str:
-    """Return a page; its script finds each part of `data` as JSON, by its name."""
+def page(title: str, body: Content, data: Mapping[str, Any], own: str) -> str:
+    """Return a page; its `own` script finds each part of `data` as JSON, by its name."""
     style = _joined(_STYLES)
-    script = f"/*\n{read_text(ASSETS / 'uplot/LICENSE')}*/\n{_joined(_SCRIPTS)}"
+    script = f"/*\n{read_text(ASSETS / 'uplot/LICENSE')}*/\n{_joined((*_SCRIPTS, own))}"
     head = e(
         "head",
         e("meta", charset="utf-8"),

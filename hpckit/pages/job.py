@@ -90,7 +90,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
         _sources(job),
     )
     title = f"Job {job.job_id}" + (f" {job.name}" if job.name else "")
-    return page(title, body, {"page-data": data, "document": document})
+    return page(title, body, {"page-data": data, "document": document}, "job.js")
 
 
 def _range(job: JobUse, curves: Curves | None, times: Sequence[float]) -> list[float]:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpckit.errors import OutsideError, RequestError
+from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, reason, replace_file
 from hpckit.pages.job import job_page
+from hpckit.pages.jobs import bins_each, jobs_page
 from hpckit.pages.pictures import read_curves
 from hpckit.report.gather import Gathered
 from hpckit.stats.advice.engine import Advice
@@ -25,13 +26,9 @@ def write_page(jobs: Sequence[Shown], path: Path) -> Path:
     """Write the page of a job, or one of several; return its path.
 
     Raises:
-        RequestError: they are several. OutsideError: it cannot be written, or the samples can no
-        longer be read.
+        OutsideError: it cannot be written, or the samples can no longer be read.
     """
-    if len(jobs) != 1:
-        raise RequestError(f"--html shows one job, and these are {len(jobs)}. Give one of them.")
-    job = jobs[0]
-    text = job_page(job.found, job.advice, _curves(job.found, MOST_BINS))
+    text = _one(jobs[0]) if len(jobs) == 1 else _several(jobs)
     try:
         replace_file(path, text)
     except OSError as error:
@@ -39,6 +36,16 @@ def write_page(jobs: Sequence[Shown], path: Path) -> Path:
             f"The page {str(path)!r} cannot be written: {error.strerror}."
         ) from error
     return path
+
+
+def _one(job: Shown) -> str:
+    return job_page(job.found, job.advice, _curves(job.found, MOST_BINS))
+
+
+def _several(jobs: Sequence[Shown]) -> str:
+    most = bins_each(len(jobs))
+    curves = [_curves(job.found, most) for job in jobs]
+    return jobs_page([(job.found.job, job.advice) for job in jobs], curves)
 
 
 def _curves(found: Gathered, most: int) -> Curves | None:

@@ -183,6 +183,49 @@ def test_advice_knows_its_time_and_devices(here: Path, cli: Cli) -> None:
     assert marked[number]["stretches"][0]["device"] == "n1/GPU-n1-1"
 
 
+def several(here: Path) -> list[str]:
+    """Three jobs: one well used, one idle in the end and with a hostile name, one that failed."""
+    names = []
+    for number, used in enumerate(([BUSY * 361], [[*BUSY * 161, *IDLE * 200]], [IDLE * 361])):
+        state = "FAILED" if number == 2 else "COMPLETED"
+        folder = make_run(here / "runs", f"job{number}", job_id=f"local-{number:06d}", state=state)
+        write_samples(folder / "samples", used, power=True)
+        names.append(str(folder))
+    record = json.loads(Path(names[1], "run.json").read_text())
+    Path(names[1], "run.json").write_text(json.dumps(record | {"name": HOSTILE}))
+    return names
+
+
+def test_several_jobs_are_one_page_with_the_numbers_of_json(here: Path, cli: Cli) -> None:
+    jobs = several(here)
+    document = json.loads(cli("stats", *jobs, "--json").out)
+    answer = cli("stats", *jobs, "--html", "page.html")
+    assert answer.status == 0, answer.err
+    page = read_html(Path("page.html"))
+    found = figures(page)
+    assert {name: at(document, name) for name in found} == found
+    assert "jobs.2.summary.gpu_hours_idle" in found
+    said = page.one("section", id="verdict").text
+    assert "2 COMPLETED, 1 FAILED." in said
+    assert f"{document['distribution']['gpu_hours']:.1f} GPU-hours" in said
+    assert "1 of 3 jobs: Idle at the end. In local-000001" in page.text
+    small = data_of(page, "page-data")["jobs"]
+    assert [set(job["mean"]) for job in small] == [{90}, {90, 0, *small[1]["mean"]}, {0}]
+    assert all(len(job["times"]) <= 121 for job in small)
+    scripts = page.every("script")
+    assert allowed(page, "script-src") == {hash_of(scripts[-1].text)}
+    assert len(scripts) == 2
+    assert addresses(page) == []
+
+
+def test_a_job_without_samples_has_a_page_too(here: Path, cli: Cli) -> None:
+    one, other = (str(make_run(here / "runs", name, job_id=f"local-{name}")) for name in "ab")
+    for jobs in ([one], [one, other]):
+        answer = cli("stats", *jobs, "--html", "page.html")
+        assert answer.status == 0, answer.err
+        assert "no samples" in read_html(Path("page.html")).text
+
+
 def test_what_a_script_logged_is_drawn_as_far_as_it_is_numbers(here: Path) -> None:
     folder = make_run(here / "runs")
     rows: list[Any] = [
