@@ -9,7 +9,7 @@ from tests.pages import MARK, PAGES, ROOT, blocks, indented, to_type
 COMMAND = re.compile(
     r"(\$ |hpckit |python3? |pip |git |make |srun |sbatch |scancel |mpirun |eval |cd |cp |export )"
 )
-LANGUAGES = {"sh", "text", "yaml", "python", "jinja"}
+LANGUAGES = {"sh", "bash", "text", "yaml", "python", "jinja"}  # bash: of a script, not typed
 
 
 @pytest.mark.parametrize("page", PAGES)
