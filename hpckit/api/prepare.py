@@ -31,7 +31,6 @@ from hpckit.slurm.cluster import (
 )
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
-from hpckit.submission.after import dependency, refuse_hopeless
 from hpckit.submission.model import Submission, preflight, refuse_unusable
 from hpckit.workloads import Workload, list_workloads, load_workload
 
@@ -78,9 +77,7 @@ def prepare(
     job = replace(job, notes=(*job.notes, *account_note(job, spec)))
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(job.name)
-    if not preview and "after" not in spec.skip_checks:
-        refuse_hopeless(spec.after, root)
-    dependencies = [dependency(word, scheduler.name, root) for word in spec.after]
+    dependencies = _dependencies(spec, scheduler, root, preview=preview)
     site_file = list_sites(collections).get(site.name)
     return Submission(
         spec=spec,
@@ -179,6 +176,19 @@ def chosen_otherwise(submission: Submission) -> bool:
     """Say whether a submission would go to another scheduler than the one of this preview."""
     named = submission.spec.executor in SCHEDULERS
     return not named and automatic() is not submission.job.scheduler
+
+
+def _dependencies(
+    spec: JobSpec, scheduler: Scheduler, root: Path, *, preview: bool
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what `--after` means, once what can never come is refused."""
+    if not spec.after:
+        return []  # and nothing is loaded that asks for runs
+    from hpckit.submission.after import dependency, refuse_hopeless  # noqa: PLC0415
+
+    if not preview and "after" not in spec.skip_checks:
+        refuse_hopeless(spec.after, root)
+    return [dependency(word, scheduler.name, root) for word in spec.after]
 
 
 def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:

@@ -86,3 +86,22 @@ def test_the_login_node_side_loads_nothing_heavy(line: str, here: Path) -> None:
     (found,) = loaded(line)
     assert found & HEAVY == set()
     assert "submitit" not in found  # only a real submission needs it
+
+
+# Rooms that only some commands need: a package's first module must not bring them to all.
+ASKING = {"hpckit.job.script", "hpckit.schedulers.pickles", "hpckit.schedulers.local.controller",
+          "hpckit.payload.sweep"}  # fmt: skip
+DRY_RUN = {"hpckit.failures", "hpckit.submission.states", "hpckit.schedulers.slurm.asking",
+           "hpckit.schedulers.slurm.sbatch", "hpckit.schedulers.pickles"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "rooms"), [("jobs", ASKING), ("submit ddp --dry-run", DRY_RUN)])
+def test_a_command_loads_no_room_it_does_not_enter(line: str, rooms: set[str], here: Path) -> None:
+    program = PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "sys.modules")
+    done = subprocess.run(
+        [sys.executable, "-c", program, line], capture_output=True, text=True, check=True
+    )
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("LOADED ")]
+    loaded_modules = set(told.split())
+    assert "hpckit.cli" in loaded_modules
+    assert loaded_modules & rooms == set()
