@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpckit.api import log
 from hpckit.api.lookup import settled_folder
-from hpckit.api.run import Run, RunList
+from hpckit.api.run import Run, RunList, handle
 from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, RequestError
 from hpckit.find import find_runs, refuse_doubtful
 from hpckit.run_record import is_slurm_id
@@ -19,18 +20,27 @@ from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
 
 
-def cancel(runs: Iterable[Run]) -> RunList:
+def cancel(runs: str | int | Iterable[Run | str | int]) -> RunList:
     """End runs, or remove them from the queue; those that are over stay as they were.
 
+    Args:
+        runs: runs, or ids; a job's id in Slurm is enough also where hpckit has no run of it.
+
     Raises:
-        RequestError: one is somebody else's. JobError: Slurm does not end one.
-        OutsideError: Slurm does not answer, or a run's machine is another.
+        RequestError: one is somebody else's, or an id means nothing. JobError: Slurm does not end
+            one. OutsideError: Slurm does not answer, or a run's machine is another.
     """
-    every = RunList(runs)
+    rows = [runs] if isinstance(runs, str | int) else list(runs)
+    every = RunList(row for row in rows if isinstance(row, Run))
     for run in every:
         refuse_doubtful(run._folder, run.run_id)
     found = cancel_runs([run._folder for run in every]) if every else []
-    for error in _troubles(found, {}):
+    errors = _troubles(found, {})
+    if words := [str(row) for row in rows if not isinstance(row, Run)]:
+        called = cancel_called(words, None, log)
+        errors += called.errors
+        every += [handle(status.run) for status in called.runs]
+    for error in errors:
         raise error
     return every
 

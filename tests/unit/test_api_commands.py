@@ -186,3 +186,13 @@ def test_a_folder_is_trusted_and_no_longer(here: Path) -> None:
     assert hpckit.trust_folder(here) == hpckit.trust_folder(str(here), trusted=False) == str(here)
     with pytest.raises(hpckit.RequestError, match="not a folder"):
         hpckit.trust_folder("nowhere")
+
+
+def test_runs_and_ids_are_cancelled(here: Path, fake_slurm: Path) -> None:
+    (here / "train.py").touch()
+    for ids in ([], [hpckit.submit("serial", "train.py", gpus=0)]):
+        run = hpckit.submit("serial", "train.py", gpus=0)
+        assert hpckit.cancel([*ids, run.job_id]) == [*ids, run]
+    with pytest.raises(hpckit.NotFoundError):
+        hpckit.cancel("no-such-run")
+    assert hpckit.cancel([]) == []
