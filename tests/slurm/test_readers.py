@@ -86,6 +86,7 @@ def test_a_name_forges_no_row(submit: Submit) -> None:
     """Neither squeue, sacct nor scontrol escapes what a name holds."""
     job_id = submit("exit 3", f"--job-name={FORGED}", f"--comment={FORGED}")
     other = "99999999"
+    wait(jobs.squeue, job_id, finished)  # accounting may know of the end before the controller
     wait(jobs.sacct, job_id, lambda record: finished(record) and record.name is not None)
     for reader in (jobs.squeue, jobs.sacct, usage.job_usage):
         assert reader([job_id, other]).keys() == {job_id}, reader
@@ -97,6 +98,7 @@ def test_a_name_forges_no_row(submit: Submit) -> None:
 
 def test_a_failed_job_has_its_exit_code(submit: Submit) -> None:
     job_id = submit("exit 3")
+    wait(jobs.squeue, job_id, finished)  # its epilog first: until then the job is COMPLETING
     kept = wait(jobs.sacct, job_id, finished)
     assert (kept.state, kept.exit_code, kept.signal) == (JobState.FAILED, 3, None)
     shown = jobs.scontrol_job(job_id, "wrap")[job_id]
