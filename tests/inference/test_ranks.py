@@ -25,9 +25,9 @@ def losses(out: Path) -> list[tuple[float, float]]:
 
 
 def fitted(out: Path, ranks: int, *words: object, **options: object) -> list[tuple[float, float]]:
-    status, said, complaints = ended(
-        start(ranks, WORKLOAD, *SMALL, *words, "--out", out, **options)
-    )
+    given = (*SMALL, *words, "--out", out)
+    process = alone(*given) if ranks == 1 else start(ranks, WORKLOAD, *given, **options)
+    status, said, complaints = ended(process)
     assert (status, complaints) == (0, "")
     assert f"{ranks} rank{'s' if ranks > 1 else ''} (cpu)" in said
     return losses(out)
