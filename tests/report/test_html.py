@@ -91,6 +91,30 @@ def test_what_others_wrote_stays_text(here: Path, cli: Cli) -> None:
         assert letters not in path.read_text()
 
 
+def test_a_failed_run_says_its_first_error_and_what_it_was(here: Path, cli: Cli) -> None:
+    versions = {"name": "base", "collection": "lab", "revision": "9f8e7d6c5b4a3928", "hash": "aa"}
+    folder = run_with_samples(
+        here,
+        state="FAILED",
+        parameters={"lr": 0.1},
+        templates=[versions],
+        code={"commit": "1f3d9a7c", "dirty": True},
+    )
+    rank = json.loads((folder / "ranks" / "2.json").read_text())
+    rank["attempts"][0] |= {"exit_code": 1, "error": f"ValueError: {HOSTILE}"}
+    (folder / "ranks" / "2.json").write_text(json.dumps(rank))
+    assert cli("stats", str(folder), "--html", "page.html").status == 0
+    page = read_html(Path("page.html"))
+    ended = page.one("section", **{"class": "ended"}).text
+    assert "rank 2" in ended
+    assert "ValueError: </script><script>alert(1)</script>" in ended
+    assert "FAILED with exit status 1" in page.one("section", id="verdict").text
+    submitted = page.one("section", **{"class": "submitted"}).text
+    for words in ("lr0.1", "1f3d9a7c, with changes that are in no commit", "9f8e7d6c5b4a"):
+        assert words in submitted
+    assert len(page.every("script")) == 3
+
+
 def test_a_page_is_written_whole_or_not_at_all(here: Path, cli: Cli) -> None:
     folder = run_with_samples(here)
     Path("precious").write_text("mine")
