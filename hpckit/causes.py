@@ -63,7 +63,7 @@ class Evidence:
     """All that is known of an attempt.
 
     Attributes:
-        ranks: records of this attempt's ranks; see `current`.
+        ranks: records of this attempt's ranks; see `hpckit.ranks.current`.
         planned: how many ranks there should be.
         state: Slurm's word for the job.
         facts: what the job's log says of this attempt.
@@ -111,14 +111,6 @@ _TAKEN: tuple[tuple[JobState, str, Kind, str], ...] = (
     (JobState.REQUEUED, "JOB REQUEUE", Kind.PREEMPTED, "the job was put back into the queue"),
     (JobState.CANCELLED, "", Kind.CANCELLED, "the job was cancelled"),
 )
-
-
-def current(ranks: Sequence[RankRecord], restarts: int | None) -> tuple[RankRecord, ...]:
-    """Return the records of the attempt that Slurm counts `restarts` before, None: of the newest.
-
-    An attempt that ends before its ranks begin leaves none.
-    """
-    return tuple(row for row in ranks if restarts is None or row.restart >= restarts)
 
 
 def find_cause(known: Evidence) -> Cause | None:

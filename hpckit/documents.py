@@ -5,7 +5,6 @@ error can name the file and the line, and no tag can build an object.
 """
 
 import contextlib
-import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -28,6 +27,8 @@ _LEFT_OUT: ContextVar[frozenset[int]] = ContextVar("left_out", default=frozenset
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `Did you mean 'x'?` or the list of what is known, as the end of an error message."""
     names = sorted(known)
+    import difflib  # noqa: PLC0415  # only errors need it
+
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"

@@ -10,7 +10,6 @@ import fcntl
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,7 +213,7 @@ def replace_file(
     """
     target = Path(path)
     # A name that can be guessed could be a link, put there before, to any file of the user's.
-    beside = target.with_name(f".{target.name[:80]}.{secrets.token_hex(8)}")
+    beside = target.with_name(f".{target.name[:80]}.{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(beside, flags, mode, dir_fd=dir_fd)
     try:

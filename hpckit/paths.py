@@ -4,7 +4,6 @@ What cannot be a path is simply not there. Of who may change a folder, or put an
 owners, modes and the kernel's access lists are looked at; those of NFSv4 show nowhere and are not.
 """
 
-import difflib
 import grp
 import os
 import pwd
@@ -73,6 +72,8 @@ def nearest_name(path: Path) -> str | None:
         names = {name.casefold(): name for name in sorted(os.listdir(path.parent))[:10_000]}  # noqa: PTH208
     except OSError:
         return None
+    import difflib  # noqa: PLC0415  # only errors need it
+
     close = difflib.get_close_matches(path.name.casefold(), names, n=1, cutoff=0.75)
     close = [name for name in (f"{path.name.casefold()}.py",) if name in names] or close
     near = names[close[0]] if close else path.name

@@ -205,3 +205,11 @@ def never_met(strategy: str, planned: int, ranks: Sequence[RankRecord]) -> str |
         f"the {planned} ranks never met: {how}. Each may have done the whole work by itself. What "
         "to set for Lightning, Transformers and others: docs/frameworks.md"
     )
+
+
+def current(ranks: Sequence[RankRecord], restarts: int | None) -> tuple[RankRecord, ...]:
+    """Return the records of the attempt that Slurm counts `restarts` before, None: of the newest.
+
+    An attempt that ends before its ranks begin leaves none.
+    """
+    return tuple(row for row in ranks if restarts is None or row.restart >= restarts)

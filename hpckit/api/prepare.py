@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.collections import Collection, survey
-from hpckit.detect.answers import choose_mpi, own_default
-from hpckit.detect.login_node import user_name
 from hpckit.environ import own_python
 from hpckit.errors import CommandError, OutsideError, PlanError, RequestError
 from hpckit.job import Job
@@ -22,13 +20,6 @@ from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
 from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.client import ask, patience, sbatch_answers
-from hpckit.slurm.cluster import (
-    associations_argv,
-    config,
-    default_account_argv,
-    mpi_types,
-    parse_associations,
-)
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.model import Submission, preflight, refuse_unusable
@@ -115,6 +106,10 @@ def _with_mpi(
     tells = strategy.mpi and launcher.takes_mpi_kind and not scheduler.one_machine
     if not tells or site.mpi is not None or not sbatch_answers():
         return site, ()
+    # Few submissions need it.
+    from hpckit.detect.answers import choose_mpi, own_default  # noqa: PLC0415
+    from hpckit.slurm.cluster import config, mpi_types  # noqa: PLC0415
+
     if default := own_default(config().get("MpiDefault", "")):
         return site, (f"MPI: srun's own default, {default}",)
     kinds = mpi_types()
@@ -205,6 +200,14 @@ def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:
     needed = job.scheduler.accounting and job.site.account_required
     if given or not needed or "account" in spec.skip_checks:
         return ()
+    # Few submissions need it.
+    from hpckit.detect.login_node import user_name  # noqa: PLC0415
+    from hpckit.slurm.cluster import (  # noqa: PLC0415
+        associations_argv,
+        default_account_argv,
+        parse_associations,
+    )
+
     user = user_name()
     try:
         default = ask(default_account_argv(user)).stdout.strip().partition("\n")[0]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
 
 from hpckit.errors import DamagedRunError
-from hpckit.failures import error_report
 from hpckit.logs import follow as follow_logs
 from hpckit.logs import log_files, read_all
 from hpckit.metrics import METRICS, Progress, all_rows, progress_of
@@ -155,7 +153,11 @@ class Run:
         `status` is for who has asked for it just now.
         """
         status = status or self.status()
-        return "" if status.good else error_report(self._folder, status.ranks, status.state)
+        if status.good:
+            return ""
+        from hpckit.failures import error_report  # noqa: PLC0415  # lists of runs ask no reasons
+
+        return error_report(self._folder, status.ranks, status.state)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return what the script logged, a row per step: step, epoch, loss, samples_per_s...
@@ -367,5 +369,7 @@ def _cells(status: RunStatus) -> tuple[str, ...]:
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:
+    import html  # noqa: PLC0415  # for notebooks
+
     said = (html.escape(in_line(cell)) for cell in cells)
     return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in said) + "</tr>"

@@ -1,6 +1,5 @@
 """`hpckit.stats`: what a job did with its GPUs, cores and memory, and what to change."""
 
-import html
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -183,6 +182,8 @@ def _style(stream: TextIO | None) -> Style:
 
 
 def _cells(*words: str) -> str:
+    import html  # noqa: PLC0415  # for notebooks
+
     return "".join(f"<td>{html.escape(in_line(word))}</td>" for word in words)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import secrets
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_BLOCKS = "_.:-=+*#"
 _CODES = {"red": "31", "yellow": "33", "green": "32", "bold": "1", "dim": "2"}
 # A colour in a line being made has a mark that no name can hold: `readable` takes it out.
-_MARK = f"\x1b{secrets.token_hex(4)}"
+_MARK = f"\x1b{os.urandom(4).hex()}"
 _PAINTED = re.compile(rf"{_MARK}(\[\d+m)")
 
 

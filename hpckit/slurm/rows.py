@@ -5,8 +5,8 @@ plain number is None: an amount that is not known must not become 0.
 """
 
 import math
+import os
 import re
-import secrets
 from collections.abc import Iterator
 
 from hpckit.slurm.hostlist import nodes_or_none
@@ -112,7 +112,7 @@ def gpu_type(tres: dict[str, str]) -> str | None:
 
 def new_mark() -> str:
     """Return a text that nobody can have put into a job's name."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def squeue_format(mark: str) -> str:

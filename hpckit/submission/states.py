@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpckit.failures import cause_rows
 from hpckit.launchers import launched_by
 from hpckit.metrics import Progress, progress_of
 from hpckit.ranks import RankRecord, first_failure, never_met, read_ranks
@@ -93,6 +92,8 @@ class RunStatus:
 
         Empty while it lasts, and when it ended well. `Run.errors` has the traceback.
         """
+        from hpckit.failures import cause_rows  # noqa: PLC0415  # lists of runs ask no reasons
+
         return cause_rows(self.run, self.ranks, self.state)
 
     def progress(self) -> Progress | None:

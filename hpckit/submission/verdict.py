@@ -7,8 +7,7 @@ of the attempt that Slurm starts next.
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.causes import current
-from hpckit.ranks import RankRecord, first_failure, not_ended
+from hpckit.ranks import RankRecord, current, first_failure, not_ended
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.text import format_minutes

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.causes import Cause, Evidence, Kind, current, find_cause
+from hpckit.causes import Cause, Evidence, Kind, find_cause
 from hpckit.failures import error_report, why
 from hpckit.joblog import JobFacts, TaskEnd, job_facts
-from hpckit.ranks import RankRecord, first_failure, write_rank
+from hpckit.ranks import RankRecord, current, first_failure, write_rank
 from hpckit.slurm.states import JobState
 from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START
 from tests.unit.made import make_run, rank

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -94,7 +93,7 @@ def start(order: Order) -> list[str]:
     from hpckit.schedulers.pickles import hand_over, task_ids
 
     job = order.job
-    name = f"local-{secrets.token_hex(3)}"
+    name = f"local-{os.urandom(3).hex()}"
     job_ids = task_ids(name, len(order.calls), array=order.array)
     spec = ControllerSpec(
         script=order.script,
