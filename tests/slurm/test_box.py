@@ -1,6 +1,7 @@
 """Proves that the box is what the other tests take it for: a Slurm with two nodes of four GPUs."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -124,8 +125,12 @@ def test_mpi_reaches_both_nodes(slurm: Slurm, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     program = tmp_path / "ranks.py"
     program.write_text(RANKS)
-    done = slurm.run("srun", "--mpi=pmix", "-N2", "--ntasks-per-node=2", sys.executable, program)
-    assert done.stdout == "4 c1 c1 c2 c2\n"
+    ranks = ("srun", "--mpi=pmix", "-N2", "--ntasks-per-node=2", sys.executable, program)
+    done = slurm.run(*ranks, check=False)
+    # Debian's Open MPI 4.1.4 has crashed by itself in MPI_Init, once in some hundred starts.
+    if done.returncode == 128 + signal.SIGSEGV:
+        done = slurm.run(*ranks, check=False)
+    assert done.stdout == "4 c1 c1 c2 c2\n", done.stderr
 
 
 def test_a_more_urgent_job_preempts_and_requeues(slurm: Slurm) -> None:

@@ -40,7 +40,8 @@ PropagateResourceLimits=NONE
 ReturnToService=2
 SlurmctldTimeout=30
 SlurmdTimeout=15
-KillWait=5
+# Longer than what hpckit gives deaf ranks, as on any site (30 s by default).
+KillWait=10
 MinJobAge=300
 JobRequeue=1
 MaxArraySize=1001
