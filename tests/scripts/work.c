@@ -18,6 +18,7 @@ int main(int argc, char **argv) {
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     printf("rank %d of %d, how %s\n", rank, sum, how);
     fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD); /* all have said that: the last one's end ends the others */
     if (strcmp(how, "0") && rank == size - 1) {
         fprintf(stderr, "no luck on rank %d\n", rank);
         if (!strcmp(how, "segv")) raise(SIGSEGV);

@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import hpckit.cli
-import hpckit.report
-import hpckit.submission
 from hpckit.cli import main
 from hpckit.find import find_runs
 from hpckit.runs import list_runs, read_run
@@ -66,10 +63,20 @@ def submit(lab: Path, *arguments: str) -> Path:
 
 def as_colleague(lab: Path, *argv: str) -> Answer:
     """Run hpckit in a child that becomes another user: Python itself may be open to root alone."""
-    for package in (hpckit.cli, hpckit.report, hpckit.submission):
+    for name in ("cli", "api", "report", "submission"):
+        package = importlib.import_module(f"hpckit.{name}")
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
-    for name in ("submitit", "jinja2.sandbox", "encodings.idna", "yaml", "pwd", "difflib"):
+    for name in (
+        "hpckit.failures",
+        "html",
+        "submitit",
+        "jinja2.sandbox",
+        "encodings.idna",
+        "yaml",
+        "pwd",
+        "difflib",
+    ):
         importlib.import_module(name)
     out, err = lab / "out", lab / "err"
     child = os.fork()

@@ -16,19 +16,23 @@ HOWS = ("0", "3", "segv")
 SHAPE = ("--nodes", "2", "--gpus", "0", "--sample-interval", "1")
 # A program of a few lines would be done before the sampler has begun.
 SAMPLED = 'until ls "$HPCKIT_RUN_DIR/samples/$(uname -n)".*; do sleep 0.1; done >/dev/null 2>&1'
+# The one that fails waits for the other's words: it would be ended before it has any.
+BOTH = 'until [ -e "$HPCKIT_RUN_DIR/began-0" ]; do sleep 0.1; done'
 BASH = f"""\
 #!/bin/bash
 {SAMPLED}
 """
 BASH += """\
 echo "rank $RANK of $WORLD_SIZE, how $2"
+: > "$HPCKIT_RUN_DIR/began-$RANK"
 if [ "$2" != 0 ] && [ "$RANK" = 1 ]; then
+    BOTH
     echo "no luck on rank $RANK" >&2
     if [ "$2" = segv ]; then kill -SEGV $$; fi
     exit "$2"
 fi
 if [ "$2" != 0 ]; then exec sleep 600; fi
-"""
+""".replace("BOTH", BOTH)
 PERL = f"""\
 system('{SAMPLED}');
 """
@@ -36,13 +40,15 @@ PERL += """\
 $| = 1;
 my ($rank, $how) = ($ENV{RANK}, $ARGV[1]);
 print "rank $rank of $ENV{WORLD_SIZE}, how $how\\n";
+open(my $began, ">", "$ENV{HPCKIT_RUN_DIR}/began-$rank");
 if ($how ne "0" and $rank == 1) {
+    system('BOTH');
     print STDERR "no luck on rank $rank\\n";
     kill "SEGV", $$ if $how eq "segv";
     exit $how;
 }
 sleep 600 if $how ne "0";
-"""
+""".replace("BOTH", BOTH)
 MODULE = f"""\
 import os, signal, sys, time
 from . import HERE
@@ -51,14 +57,16 @@ os.system('{SAMPLED}')
 MODULE += """\
 rank, how = os.environ["RANK"], sys.argv[2]
 print(f"rank {rank} of {os.environ['WORLD_SIZE']}, how {how}", flush=True)
+open(f"{os.environ['HPCKIT_RUN_DIR']}/began-{rank}", "w").close()
 if how != "0" and rank == "1":
+    os.system('BOTH')
     print(f"no luck on rank {rank}", file=sys.stderr, flush=True)
     if how == "segv":
         os.kill(os.getpid(), signal.SIGSEGV)
     sys.exit(int(how))
 if how != "0":
     time.sleep(600)
-"""
+""".replace("BOTH", BOTH)
 
 
 def compiled(folder: Path) -> str:

@@ -29,7 +29,7 @@ class Script:
     def forward(self, signum: int) -> None:
         self.heard.append(signal.Signals(signum).name)
 
-    def settle(self, seconds: float) -> None:
+    def wait_for_end(self, seconds: float) -> None:
         self.heard.append(seconds)
 
 
