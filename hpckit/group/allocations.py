@@ -5,7 +5,7 @@ sacct shows other users' jobs only where the site allows it (PrivateData in slur
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -127,8 +127,8 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
 
 @cache
 def _given(text: str) -> tuple[int | None, str | None]:
-    tres: Mapping[str, str] = parse_tres(text)
-    return count_gpus(dict(tres)), gpu_type(dict(tres))
+    tres = parse_tres(text)
+    return count_gpus(tres), gpu_type(tres)
 
 
 _state = cache(parse_state)

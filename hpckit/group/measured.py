@@ -13,7 +13,7 @@ from hpckit.find import newest_runs
 from hpckit.group.allocations import Allocation
 from hpckit.report.at_end import SUMMARY
 from hpckit.runs import Run
-from hpckit.stats.js1 import decode
+from hpckit.stats.js1 import as_number, decode
 from hpckit.stats.summary.coverage import enough
 
 # A run is written down some moments before Slurm says when it was submitted; its clock may be late.
@@ -73,13 +73,13 @@ class Figures:
         attempt = _attempt(document, row)
         used = attempt.get("gpu_utilization_percent")
         covered = _percent(attempt.get("gpu_coverage_percent"))
-        hours = (_number(attempt.get("elapsed_s")) or 0.0) / 3600 * (covered or 0.0) / 100
+        hours = (as_number(attempt.get("elapsed_s")) or 0.0) / 3600 * (covered or 0.0) / 100
         plan, workload = run.record["plan"], run.record.get("workload")
         advice: Mapping[str, Any] = next(iter(document.get("advice") or ()), {})
         known = _percent(used) is not None and enough(covered, hours)
         return Measured(
             utilization_percent=_percent(used) if known else None,
-            energy_joules=_number(attempt.get("energy_joules")) if known else None,
+            energy_joules=as_number(attempt.get("energy_joules")) if known else None,
             source="samples" if known else None,
             workload=str(workload["name"]) if isinstance(workload, dict) else None,
             template=str(plan.get("template") or "") or None,
@@ -113,7 +113,7 @@ def _read(run: Run) -> Mapping[str, Any]:
 def _attempt(document: Mapping[str, Any], row: Allocation) -> Mapping[str, Any]:
     """Return the part of a summary that is of this attempt: the one that began with it."""
     rows = [part for part in document.get("attempts") or () if isinstance(part, dict)]
-    starts = [_number(part.get("start")) for part in rows]
+    starts = [as_number(part.get("start")) for part in rows]
     near = [abs(start - row.start) if start is not None else None for start in starts]
     known = [(gap, at) for at, gap in enumerate(near) if gap is not None]
     if not known:
@@ -145,11 +145,6 @@ def _from_record(row: Allocation, mine: Measured) -> Measured:
     )
 
 
-def _number(value: object) -> float | None:
-    ok = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if ok and 0 <= value < 2**63 else None  # type: ignore[operator,arg-type]
-
-
 def _percent(value: object) -> float | None:
-    number = _number(value)
+    number = as_number(value)
     return number if number is not None and number <= _HUNDRED else None

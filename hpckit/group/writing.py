@@ -9,6 +9,7 @@ from typing import Any
 
 from hpckit.group.totals import CLASSES, Totals, Use
 from hpckit.sites import Costs
+from hpckit.stats.document import rounded
 from hpckit.text import format_seconds, in_line
 
 SCHEMA = 1
@@ -88,10 +89,10 @@ class Report:
             "by": self.by,
             "total": _figures(self.total),
             "groups": [{"name": name, **_figures(totals)} for name, totals in self.groups.items()],
-            "wasteful": [_rounded(asdict(job)) for job in self.wasteful],
-            "money": _rounded(self.money),
+            "wasteful": [rounded(asdict(job)) for job in self.wasteful],
+            "money": rounded(self.money),
             "currency": self.costs.currency,
-            "co2_kg": _rounded(self.co2_kg),
+            "co2_kg": rounded(self.co2_kg),
             "notes": list(self.notes),
         }
 
@@ -136,15 +137,8 @@ def wasteful_job(use: Use, hours: float, wasted: float) -> WastefulJob:
 
 
 def _figures(totals: Totals) -> dict[str, Any]:
-    return {name: _rounded(value) for name, value in asdict(totals).items()}
-
-
-def _rounded(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, float):
-        return round(value, 6)
-    if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, tuple) else value
+    figures: dict[str, Any] = rounded(asdict(totals))
+    return figures
 
 
 def _cell(text: str) -> str:

@@ -23,7 +23,7 @@ _FIRST = ("job_id", "run_id", "user", "account", "partition", "state")
 
 def job_document(job: JobUse, advice: Sequence[Advice]) -> dict[str, Any]:
     """Return one job's document."""
-    fields = _rounded(asdict(job))
+    fields = rounded(asdict(job))
     first = {name: fields.pop(name) for name in _FIRST}
     return {
         "schema": SCHEMA,
@@ -42,23 +42,23 @@ def job_document(job: JobUse, advice: Sequence[Advice]) -> dict[str, Any]:
 
 def timeline_document(job_id: str, timelines: Sequence[Timeline]) -> dict[str, Any]:
     """Return the timelines, for pictures: see `docs/stats.md`."""
-    attempts = _rounded([asdict(timeline) for timeline in timelines])
+    attempts = rounded([asdict(timeline) for timeline in timelines])
     return {"schema": SCHEMA, "job_id": job_id, "attempts": attempts}
 
 
 def _advice(item: Advice) -> dict[str, Any]:
-    fields: dict[str, Any] = _rounded(asdict(item))
+    fields: dict[str, Any] = rounded(asdict(item))
     return fields | {"severity": str(item.severity)}
 
 
-def _rounded(value: Any) -> Any:  # noqa: ANN401
+def rounded(value: Any) -> Any:  # noqa: ANN401
     """Round to microseconds; of a short job's GPU-hours, three digits would leave nothing."""
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, dict):
-        return {str(key): _rounded(item) for key, item in value.items()}
+        return {str(key): rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
+        return [rounded(item) for item in value]
     return value
 
 

@@ -134,7 +134,7 @@ def from_record(
     that lacks some stand in its rows alone, and a note says what it lacks. `nodes` and `gpus` are
     how many Slurm gave the job.
     """
-    elapsed, counted = elapsed_of(record), _number(record.get("gpus"))
+    elapsed, counted = elapsed_of(record), as_number(record.get("gpus"))
     said = {str(host): row for host, row in record["nodes"].items()}
     rows = {host: row for host, row in said.items() if isinstance(row, dict)}
     of_nodes = {host: _gpu_uses(host, row, elapsed) for host, row in rows.items()}
@@ -156,7 +156,7 @@ def from_record(
 
 def elapsed_of(record: Mapping[str, Any]) -> float | None:
     """Return for how long the job of a record had run, in seconds."""
-    return _number(record.get("total_time"))
+    return as_number(record.get("total_time"))
 
 
 def _lacking(wanted: float | None, rows: Collection[object]) -> int:
@@ -216,7 +216,7 @@ def _lacks(gpus: Sequence[GpuUse], nodes: Sequence[NodeUse]) -> Iterator[Remark]
 def _node_use(
     host: str, row: Mapping[str, Any], elapsed: float | None, gpus: Sequence[GpuUse]
 ) -> NodeUse:
-    cores, cpu_s = _number(row.get("cpus")), _number(row.get("total_time"))
+    cores, cpu_s = as_number(row.get("cpus")), as_number(row.get("total_time"))
     used, limit = _bytes(row.get("used_memory")), _bytes(row.get("total_memory"))
     core_s = cores * elapsed if cores and elapsed else None
     return NodeUse(
@@ -243,7 +243,7 @@ def _gpu_uses(host: str, row: Mapping[str, Any], elapsed: float | None) -> tuple
         GpuUse(
             host=host,
             index=_index(index),
-            utilization_percent=_number(utilization.get(index)),
+            utilization_percent=as_number(utilization.get(index)),
             memory_peak_bytes=(peak := _bytes(used.get(index))),
             memory_total_bytes=(most := _bytes(limit.get(index))),
             memory_used_percent=share([peak], [most]),
@@ -253,7 +253,7 @@ def _gpu_uses(host: str, row: Mapping[str, Any], elapsed: float | None) -> tuple
     )
 
 
-def _number(value: object) -> float | None:
+def as_number(value: object) -> float | None:
     """Return a number that is one; jobstats writes sizes and times as either kind."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -266,5 +266,5 @@ def _index(key: str) -> int | None:
 
 
 def _bytes(value: object) -> int | None:
-    number = _number(value)
+    number = as_number(value)
     return None if number is None else round(number)
