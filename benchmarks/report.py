@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hpckit.group.allocations import _COLUMNS
+from hpckit.group_report.allocations import _COLUMNS
 from hpckit.stats.js1 import encode
 
 _SACCT = """#!{python}

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         TemplateError,
         UnknownOutcomeError,
     )
-    from hpckit.group.writing import Report
+    from hpckit.group_report.writing import Report
     from hpckit.metrics import Progress
     from hpckit.slurm.states import JobState
     from hpckit.submission.states import RunStatus
@@ -159,7 +159,7 @@ if not TYPE_CHECKING:
         "hpckit.api.workloads": ("Workload", "workload", "workloads"),
         "hpckit.collections": ("Collection",),
         "hpckit.metrics": ("Progress",),
-        "hpckit.group.writing": ("Report",),
+        "hpckit.group_report.writing": ("Report",),
         "hpckit.slurm.states": ("JobState",),
         "hpckit.submission.states": ("RunStatus",),
     }

@@ -11,10 +11,10 @@ from hpckit.api.lookup import runs_folder
 from hpckit.collections import search_path
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
-from hpckit.group.allocations import Allocation, ask_allocations
-from hpckit.group.measured import Measured, figures_of
-from hpckit.group.totals import KINDS, Use, grouped, most_wasteful, total
-from hpckit.group.writing import Report, wasteful_job
+from hpckit.group_report.allocations import Allocation, ask_allocations
+from hpckit.group_report.measured import Measured, figures_of
+from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
+from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.sites import find_site
 from hpckit.slurm.client import patience
 

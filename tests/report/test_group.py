@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 import hpckit
-from hpckit.group.allocations import Allocation, parse_allocations
-from hpckit.group.measured import Measured
-from hpckit.group.totals import Use, grouped, most_wasteful, total
+from hpckit.group_report.allocations import Allocation, parse_allocations
+from hpckit.group_report.measured import Measured
+from hpckit.group_report.totals import Use, grouped, most_wasteful, total
 from hpckit.slurm.states import JobState
 from hpckit.stats.js1 import encode
 from tests.conftest import Answer, add_program

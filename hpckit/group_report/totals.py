@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from hpckit.group.allocations import Allocation
-from hpckit.group.measured import Measured
+from hpckit.group_report.allocations import Allocation
+from hpckit.group_report.measured import Measured
 from hpckit.slurm.states import JobState
 
 # Ends at which all that an attempt has done may be lost. TIMEOUT among them: without a checkpoint.

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpckit.files import DamagedFileError, read_json
 from hpckit.find import newest_runs
-from hpckit.group.allocations import Allocation
+from hpckit.group_report.allocations import Allocation
 from hpckit.report.at_end import SUMMARY
 from hpckit.runs import Run
 from hpckit.stats.js1 import as_number, decode

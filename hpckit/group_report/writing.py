@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from hpckit.group.totals import CLASSES, Totals, Use
+from hpckit.group_report.totals import CLASSES, Totals, Use
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
 from hpckit.text import format_seconds, in_line
