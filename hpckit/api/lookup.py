@@ -56,6 +56,8 @@ def runs(
 ) -> RunList:
     """Return your runs, newest first; those of others in the same folder come after yours.
 
+    What cannot be read of them is in the list's `damaged`.
+
     Args:
         job: only the tasks of this array, in order.
         state: only runs that are in this state now, in Slurm's words: `FAILED`.
@@ -68,7 +70,8 @@ def runs(
         RequestError: a state or duration is not one.
     """
     root = settled_folder(_folder(runs), () if job is None else (str(job),))
-    found = newest_runs(root, None) if job is None else find_runs(str(job), root)
+    bad: list[DamagedRun] = []
+    found = newest_runs(root, None, bad) if job is None else find_runs(str(job), root, bad)
     oldest = _moment(since)
     found = [
         run
@@ -78,7 +81,7 @@ def runs(
     if state is not None:
         wanted = _state(state)
         found = [status.run for status in statuses(found) if status.state is wanted]
-    return RunList(handle(run) for run in found[:limit])
+    return RunList((handle(run) for run in found[:limit]), bad)
 
 
 def _folder(runs: Path | str | None) -> Path | None:
@@ -135,10 +138,10 @@ def settle_cut_short(
             tell(line)
 
 
-def newest(root: Path, limit: int | None) -> tuple[RunList, list[DamagedRun]]:
-    """Return the newest runs, and folders that cannot be read."""
-    damaged: list[DamagedRun] = []
-    return RunList(handle(run) for run in newest_runs(root, limit, damaged)), damaged
+def newest(root: Path, limit: int | None) -> RunList:
+    """Return the newest runs; what cannot be read is in the list's `damaged`."""
+    bad: list[DamagedRun] = []
+    return RunList((handle(run) for run in newest_runs(root, limit, bad)), bad)
 
 
 def runs_called(

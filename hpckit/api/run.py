@@ -13,6 +13,7 @@ from hpckit.logs import log_files, read_all
 from hpckit.metrics import METRICS, Progress, all_rows, progress_of
 from hpckit.ranks import RankRecord
 from hpckit.run_record import is_function_call
+from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.slurm.states import JobState
@@ -250,7 +251,15 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 class RunList(list[Run]):
-    """Several runs; all of them are asked for at once."""
+    """Several runs; all of them are asked for at once.
+
+    Attributes:
+        damaged: folders that were met on the way and cannot be read, each with its `error`.
+    """
+
+    def __init__(self, runs: Iterable[Run] = (), damaged: Sequence[DamagedRun] = ()) -> None:
+        super().__init__(runs)
+        self.damaged = tuple(damaged)
 
     def status(self) -> list[RunStatus]:
         """Return what became of each."""

@@ -22,8 +22,8 @@ from hpckit.cli.arguments import (
 )
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.options import with_options
-from hpckit.cli.output import note, say
-from hpckit.cli.submit import show_script
+from hpckit.cli.output import note
+from hpckit.cli.submit import say_check, show_script
 
 
 def add_to(app: typer.Typer) -> None:
@@ -70,7 +70,7 @@ def resubmit(
     if dry_run:
         show_script(again.submission, json=json)
     elif check:
-        say(again.check())
+        say_check(again.submission.place.run_id, again.check(), json=json)
     else:
         carry_out(again.submission, wait=wait, follow=follow, json=json)
 

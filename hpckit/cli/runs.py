@@ -42,16 +42,16 @@ def jobs(
     json: JsonOption = False,
 ) -> None:
     """List your runs, newest first, with their states."""
-    shown, damaged = newest(settled_root(runs), limit or None)
+    shown = newest(settled_root(runs), limit or None)
     found = [status for status in shown.status() if not (active and status.finished)]
     if json:
-        said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in damaged]
+        said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in shown.damaged]
         print_json({"jobs": [status.document() for status in found], "damaged": said})
         return
     if shown:
         heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")
         say(table(heads, [_row(status) for status in found]))
-    _say_damaged([str(row.error) for row in damaged])
+    _say_damaged([str(row.error) for row in shown.damaged])
     _say_damaged([f"{row.run.run_id}: {text}" for row in found for text in row.damaged[:1]])
     if not shown:
         note("No runs yet. Start one: hpckit submit ddp")

@@ -70,7 +70,7 @@ def submit(
     if dry_run:
         _preview(submission, json=json)
     elif check:
-        say(preflight(submission))
+        say_check(submission.place.run_id, preflight(submission), json=json)
     else:
         # A dry run needs none of it, and would take a tenth longer.
         from hpckit.cli.carry_out import carry_out  # noqa: PLC0415
@@ -124,6 +124,14 @@ def say_which_script(submission: Submission) -> None:
             "note: this is the script for Slurm. No Slurm answers here, so without --dry-run it "
             "would run on this machine: --executor local prints that script"
         )
+
+
+def say_check(run_id: str, answer: str, *, json: bool) -> None:
+    """Print what Slurm says of a job that it would take."""
+    if json:
+        print_json({"run_id": run_id, "accepted": True, "answer": answer})
+    else:
+        say(answer)
 
 
 def show_script(submission: Submission, *, json: bool) -> None:

@@ -14,7 +14,7 @@ from hpckit import shell
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError, open_regular, reason
-from hpckit.paths import here, is_file, is_folder, is_program, nearest_name, typed_path
+from hpckit.paths import here, is_file, is_folder, is_program, is_there, nearest_name, typed_path
 
 _PYTHON_NAMES = frozenset((".py", ".pyw", ".pyz", ".pyc"))
 # What starts a file of such a name that may not be started by itself.
@@ -144,6 +144,8 @@ def find_program(text: str, environment: Environment) -> Program:
         raise RequestError(f"Program {word!r} is a folder. Give the path of your program.")
     if is_file(path):
         return read_program(path)
+    if is_there(path):
+        raise RequestError(f"Program {word!r} is not a file. Give the path of your program.")
     near = nearest_name(path)
     hint = f"Did you mean {near!r}?" if near else "Give the path of your program."
     python = path.suffix.lower() in _PYTHON_NAMES

@@ -24,6 +24,7 @@ from hpckit.schedulers.base import find_scheduler
 from hpckit.schedulers.local.state import my_start_ticks, start_ticks
 from hpckit.schedulers.pickles import name_pickles, task_ids
 from hpckit.slurm.client import patience
+from hpckit.submission.folders import remove_run
 from hpckit.values import rebuild
 
 HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"
@@ -233,6 +234,8 @@ def _find_lost_job(handover: Handover) -> list[str]:
         ) from error
     forget(handover.run_id)
     if len(found) < len(handover.records):
+        for record in handover.records[len(found) :]:
+            remove_run(handover.base.with_name(record["run_id"]))
         return [
             f"Slurm has taken only tasks 0 to {len(found) - 1} of run {handover.run_id}, as job "
             f"{jobs}: hpckit was ended before it submitted the other "

@@ -179,11 +179,19 @@ def _used(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before, now = old["parameters"], new["parameters"]
+    # The record of a task holds its own values of what the array varies; that of an array does not.
+    varied = _varied(new) | (_varied(old) - now.keys())
     return [
         f"parameter {key}: {before.get(key)} -> {now.get(key)}"
-        for key in sorted({*before, *now})
+        for key in sorted({*before, *now} - varied)
         if before.get(key) != now.get(key)
     ]
+
+
+def _varied(record: Mapping[str, Any]) -> set[str]:
+    """Return the parameters whose values an array's tasks do not share."""
+    names = {text.partition("=")[0] for text in record["request"].get("array") or ()}
+    return names | {name.replace("_", "-") for name in names}
 
 
 def _code_of(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

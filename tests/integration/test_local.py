@@ -257,6 +257,10 @@ def test_resubmitting_one_task_runs_that_task_alone(here: Path) -> None:
     done = hpckit("resubmit", found[1]["job_id"], "--wait", "--json")
     again = json.loads(done.stdout)
     assert seen(again, 0)["argv"] == ["--common", "a b", "--x", "2"]
+    whole = hpckit("resubmit", found[1]["job_id"].rpartition("_")[0], "--dry-run")
+    assert "parameter" not in done.stderr + whole.stderr
+    fewer = hpckit("resubmit", found[1]["job_id"], "--dry-run", "--array", "x=3")
+    assert "array: none -> x=3" in fewer.stderr
     assert again["run_id"] != found[1]["run_id"]
     assert f"Resubmitting {found[1]['run_id']}" in done.stderr
 

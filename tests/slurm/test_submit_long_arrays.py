@@ -1,6 +1,8 @@
 """More tasks than Slurm takes in one array: several arrays, one run. Here MaxArraySize is 1001."""
 
 import json
+import re
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -11,11 +13,14 @@ from tests.slurm.conftest import SCRIPTS, Desk, eventually, rank_files
 pytestmark = pytest.mark.slurm
 SEEN = SCRIPTS / "seen.py"
 TASKS = 2500
-REFUSES_LATER = """\
+REFUSES = (
+    "echo 'sbatch: error: Batch job submission failed: Job violates accounting/QOS policy' >&2"
+)
+AT_THE_SECOND = """\
 #!/bin/bash
 [[ $1 = --version ]] || echo x >>{folder}/calls
 if [[ $1 != --version && $(wc -l <{folder}/calls) -gt 1 ]]; then
-  echo 'sbatch: error: Batch job submission failed: Job violates accounting/QOS policy' >&2
+  {then}
   exit 1
 fi
 exec {real} "$@"
@@ -29,6 +34,16 @@ def long_array(folder: Path) -> tuple[str | Path, ...]:
         "serial", SEEN, "--gpus", "0", "--sample-interval", "0", "--array", f"seed=@{values}",
         "--parallel", "2",
     )  # fmt: skip
+
+
+def second_sbatch(desk: Desk, tmp_path: Path, then: str) -> dict[str, str]:
+    """Return the environment in which the second sbatch does something else."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    real = desk.slurm.run("which", "sbatch").stdout.strip()
+    (folder / "sbatch").write_text(AT_THE_SECOND.format(folder=folder, real=real, then=then))
+    (folder / "sbatch").chmod(0o755)
+    return {"PATH": f"{folder}:{desk.env['PATH']}"}
 
 
 def test_2500_tasks_are_one_array_to_its_user(desk: Desk, tmp_path: Path) -> None:
@@ -77,17 +92,21 @@ def test_2500_tasks_are_one_array_to_its_user(desk: Desk, tmp_path: Path) -> Non
 
 
 def test_of_several_arrays_all_are_taken_or_none(desk: Desk, tmp_path: Path) -> None:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    real = desk.slurm.run("which", "sbatch").stdout.strip()
-    (folder / "sbatch").write_text(REFUSES_LATER.format(folder=folder, real=real))
-    (folder / "sbatch").chmod(0o755)
     before = desk.slurm.run("squeue", "--noheader", "--array", "--format=%F").stdout
-    said = desk.call(
-        "submit", *long_array(tmp_path), expect=None, env={"PATH": f"{folder}:{desk.env['PATH']}"}
-    )
+    environ = second_sbatch(desk, tmp_path, REFUSES)
+    said = desk.call("submit", *long_array(tmp_path), expect=None, env=environ)
     assert "sbatch refused the job: Job violates accounting/QOS policy" in said.err
     assert "of tasks 1000 to 1999; none of them is left" in said.err
     assert not desk.runs.exists()
     after = desk.slurm.run("squeue", "--noheader", "--array", "--format=%F").stdout
     assert set(after.split()) <= set(before.split())
+
+
+def test_tasks_that_were_never_submitted_leave_no_folders(desk: Desk, tmp_path: Path) -> None:
+    environ = second_sbatch(desk, tmp_path, "kill -9 $PPID")
+    desk.call("submit", *long_array(tmp_path), expect=-signal.SIGKILL, env=environ)
+    said = desk.call("jobs", "--limit", "1")
+    assert "taken only tasks 0 to 999" in said.err
+    run_id = re.search(r"hpckit cancel (\S+)", said.err)[1]
+    desk.call("cancel", run_id)
+    assert len([*desk.runs.glob(f"{run_id}_*")]) == 1000

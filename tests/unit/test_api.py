@@ -354,6 +354,17 @@ def test_runs_are_chosen_by_name_time_and_state(here: Path) -> None:
         hpckit.runs(state="BROKEN")
 
 
+def test_folders_that_cannot_be_read_are_told(here: Path) -> None:
+    make_run(here / "runs", "a-1", job_id="local-1", executor="local")
+    broken = make_run(here / "runs", "b-1", job_id="local-2", executor="local").dir
+    (broken / "run.json").write_text("{")
+    found = hpckit.runs()
+    assert [run.run_id for run in found] == ["a-1"]
+    assert [(row.dir, type(row.error)) for row in found.damaged] == [
+        (broken, hpckit.DamagedRunError)
+    ]
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

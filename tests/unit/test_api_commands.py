@@ -88,6 +88,9 @@ def test_what_slurm_says_of_a_job_before_it_is_submitted(
     words = ("submit", "ddp", "--nodes", "2", "--check")
     for said in (hpckit.check("ddp", nodes=2), cli(*words).out):
         assert said.startswith("Slurm would accept this job: ")
+    answer = json.loads(cli(*words, "--json").out)
+    assert answer["accepted"] is True
+    assert answer["answer"].startswith("Slurm would accept this job: ")
 
 
 @pytest.mark.long

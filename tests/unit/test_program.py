@@ -142,6 +142,8 @@ def test_a_file_misspelt_is_refused_unless_it_is_a_program(here: Path) -> None:
     for word in ("trian.py", "train", "tarin.py"):
         assert "Did you mean 'train.py'?" in (find_program(word, BARE).fault or "")
     assert "nowhere.sh' does not exist" in (find_program("nowhere.sh", BARE).fault or "")
+    with pytest.raises(RequestError, match="'/dev/null' is not a file"):
+        find_program("/dev/null", BARE)
     assert "Did you mean 'train.py'?" in (find_program("./trian.py", BARE).fault or "")
     add_program(here.parent / "bin" / "train", "#!/bin/sh\n")
     assert find_program("train", BARE).fault is None
