@@ -47,7 +47,8 @@ TEXT, DIM, GRID, BETWEEN, MARK = "#1b1f24", "#57606a", "#e4e8ec", "#6e7681", "#d
 WIDTH_IN = 7.2  # two columns of most journals
 BAND_ALPHA = 0.2
 _DPI = 200
-_LETTER_IN = 0.08  # how wide most letters of a legend are
+# Of a legend: how wide a line's sample with its margins is, and most letters.
+_SAMPLE_IN, _LETTER_IN, _LONGEST_NAME = 0.55, 0.068, 40
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": DIM,
@@ -212,7 +213,7 @@ def plain_ticks(axis: "Axis", values: Sequence[float]) -> None:
 
 
 def place_legend(
-    place: "Axes | Figure", lines: Sequence[Any], names: Sequence[str], *, columns: int, where: str
+    place: "Axes | Figure", lines: Sequence[Any], names: Sequence[str], *, where: str
 ) -> None:
     """Name lines; names that are long are cut, so that the picture keeps its room.
 
@@ -220,12 +221,18 @@ def place_legend(
         place: the axes, or the figure for one legend of all its axes.
         lines: what is named.
         names: their names, which may be anybody's words.
-        columns: of the legend.
-        where: matplotlib's `loc`, such as `upper left`, or `outside upper right` of a figure.
+        where: `above` the axes and their title, in as many columns as there is room for; or
+            matplotlib's `loc`: `upper left`, or of a figure `outside upper right`.
     """
-    figure = place.get_figure(root=True)
-    width_in = figure.get_size_inches()[0] if figure else WIDTH_IN
-    most = max(int(width_in / columns / _LETTER_IN) - 6, 8)
-    place.legend(
-        list(lines), [_short(name, most) for name in names], loc=cast("Any", where), ncols=columns
-    )
+    short = [_short(name, _LONGEST_NAME) for name in names]
+    if where == "above":
+        above: dict[str, Any] = {"bbox_to_anchor": (0, 1), "borderaxespad": 2.3, "borderpad": 0.2}
+        place.legend(list(lines), short, loc="lower left", ncols=columns_of(names), **above)
+    else:
+        place.legend(list(lines), short, loc=cast("Any", where))
+
+
+def columns_of(names: Sequence[str]) -> int:
+    """Return how many columns a legend above a picture of `WIDTH_IN` has."""
+    longest = max((len(_short(name, _LONGEST_NAME)) for name in names), default=0)
+    return max(int((WIDTH_IN - 0.8) / (_SAMPLE_IN + longest * _LETTER_IN)), 1)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
@@ -84,6 +84,24 @@ class JobStats:
             OutsideError: it cannot be written.
         """
         return _write_html([self], path)
+
+    def png(self, path: Path | str) -> Path:
+        """Write what `hpckit stats --png` writes: the job's main picture, for papers and slides.
+
+        Raises:
+            RequestError: nothing of it is known over time. OutsideError: it cannot be written, or
+                matplotlib is not installed.
+        """
+        return self._picture(path, "png")
+
+    def svg(self, path: Path | str) -> Path:
+        """Write the same as an SVG, in which text is text; see `png`."""
+        return self._picture(path, "svg")
+
+    def _picture(self, path: Path | str, kind: Literal["png", "svg"]) -> Path:
+        from hpckit.pages.write import write_picture_of  # noqa: PLC0415  # seldom
+
+        return write_picture_of(self.found or Gathered(job=self.job), typed_path(path), kind)
 
     def jobstats(self) -> dict[str, Any] | None:
         """Return the record of the Princeton jobstats tool; None: too little is known."""

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +51,13 @@ def stats(
         Path | None,
         typer.Option(metavar="FILE", help="Write a page with pictures, for a browser."),
     ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the main picture, for papers and slides."),
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the same picture as an SVG.")
+    ] = None,
     fail_under: Annotated[
         float | None,
         typer.Option(
@@ -81,19 +88,21 @@ def stats(
         return
     if not job_ids:
         raise RequestError("Give a job: hpckit stats JOBID, or hpckit stats latest.")
+    files = {"html": html, "png": png, "svg": svg}
+    shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "file": any(files.values())}
+    asked = {name for name, wanted in shapes.items() if wanted}
     if watch:
-        if json or jobstats or grafana or html or fail_under is not None:
+        if asked or fail_under is not None:
             raise RequestError("--watch shows pages only: leave out --json and the like.")
         _watch(job_ids, runs, samples, everything=everything)
         return
+    if len(asked) > 1:
+        raise RequestError("Give one of --json, --jobstats and --grafana, or files to write.")
     found, missing = _find(job_ids, runs, samples)
-    if found:
-        shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "html": html}
-        asked = {name for name, wanted in shapes.items() if wanted}
-        if asked == {"html"} and html:
-            _write(found, html)
-        else:
-            missing += _print(found, asked, everything=everything, many=len(job_ids) > 1)
+    if found and "file" in asked:
+        _write(found, files)
+    elif found:
+        missing += _print(found, asked, everything=everything, many=len(job_ids) > 1)
     for error in missing[:-1]:
         note(f"hpckit: error: {error}")
     if missing:
@@ -116,8 +125,6 @@ def _print(
     found: StatsList, shapes: set[str], *, everything: bool, many: bool
 ) -> list[HpckitError]:
     """Print jobs in one of the shapes; return what is wrong with some of them."""
-    if len(shapes) > 1:
-        raise RequestError("Give one of --json, --jobstats, --grafana and --html.")
     if "json" in shapes:
         print_json(found[0].document() if len(found) == 1 and not many else found.document())
     elif "jobstats" in shapes:
@@ -129,10 +136,20 @@ def _print(
     return []
 
 
-def _write(found: StatsList, path: Path) -> None:
-    """Write the page for a browser, and say where it is."""
-    written = found.html(path)
-    note(f"The page is in {written} ({written.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
+def _write(found: StatsList, files: Mapping[str, Path | None]) -> None:
+    """Write the files that were asked for, and say where they are."""
+    html, png, svg = (files[name] for name in ("html", "png", "svg"))
+    if (png or svg) and len(found) > 1:
+        raise RequestError(
+            f"A picture is of one job, and these are {len(found)}. Give one of them, such as "
+            f"{found[0].job.job_id}, or write a page of all: --html FILE."
+        )
+    if html:
+        page = found.html(html)
+        note(f"The page is in {page} ({page.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
+    for path in (found[0].png(png) if png else None, found[0].svg(svg) if svg else None):
+        if path:
+            note(f"The picture is in {path} ({path.stat().st_size / 1e3:.0f} kB).")
 
 
 def _print_jobstats(found: StatsList, *, many: bool) -> None:

@@ -14,6 +14,7 @@ from hpckit.pages.pictures import (
     picture_data,
     picture_element,
     pictures,
+    whole_span,
     zone,
 )
 from hpckit.pages.submitted import how_it_ended, what_was_submitted
@@ -70,7 +71,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
     data = {
         "kind": "job",
         "zone": zone(job.start),
-        "range": _range(job, curves, times),
+        "range": whole_span(job, curves, times),
         "width_s": curves.width_s if curves else 1,
         "moments": {"job": curves.times if curves else (), "training": times},
         "charts": [picture_data(picture, hosts) for picture in shown],
@@ -91,17 +92,6 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
     )
     title = f"Job {job.job_id}" + (f" {job.name}" if job.name else "")
     return page(title, body, {"page-data": data, "document": document}, "job.js")
-
-
-def _range(job: JobUse, curves: Curves | None, times: Sequence[float]) -> list[float]:
-    """Return the first and the last moment of all pictures."""
-    moments = [*(curves.times if curves else ()), *times]
-    starts = [job.start, *(row.start for row in job.attempts), *moments[:1]]
-    half = curves.width_s / 2 if curves else 0
-    ends = [row.end for row in job.attempts] + [moment + half for moment in moments]
-    known = [moment for moment in starts if moment is not None]
-    last = [moment for moment in ends if moment is not None]
-    return [min(known, default=0.0), max(last, default=1.0)]
 
 
 def _head(job: JobUse) -> Element:

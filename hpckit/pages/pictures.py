@@ -40,13 +40,19 @@ def read_curves(found: Gathered, most: int) -> Curves | None:
 def pictures(curves: Curves | None, training: Sequence[Chart]) -> list[Picture]:
     """Return the pictures of a page in their order: of GPUs, of training, of nodes."""
     charts = curves.charts if curves else ()
-    of_gpus = [chart for chart in charts if chart.curves[0].gpu is not None]
-    of_nodes = [chart for chart in charts if chart.curves[0].gpu is None]
+    known = [chart for chart in charts if _says_something(chart)]
+    of_gpus = [chart for chart in known if chart.curves[0].gpu is not None]
+    of_nodes = [chart for chart in known if chart.curves[0].gpu is None]
     return [
         *(_picture("gpu", f"GPU {chart.title}", "job", chart) for chart in of_gpus),
         *(_picture("run", chart.title, "training", chart) for chart in training),
         *(_picture("node", f"Node: {chart.title}", "job", chart) for chart in of_nodes),
     ]
+
+
+def _says_something(chart: Chart) -> bool:
+    """Say whether any value is known: the first sample stands for no time, and may be the last."""
+    return any(value is not None for curve in chart.curves for value in curve.mean)
 
 
 def _picture(kind: str, title: str, moments: str, chart: Chart) -> Picture:
@@ -138,6 +144,17 @@ def advice_data(advice: Sequence[Advice]) -> list[dict[str, Any]]:
         }
         for item in advice
     ]
+
+
+def whole_span(job: JobUse, curves: Curves | None, times: Sequence[float]) -> tuple[float, float]:
+    """Return the first and the last moment of all pictures."""
+    moments = [*(curves.times if curves else ()), *times]
+    starts = [job.start, *(row.start for row in job.attempts), *moments[:1]]
+    half = curves.width_s / 2 if curves else 0
+    ends = [row.end for row in job.attempts] + [moment + half for moment in moments]
+    known = [moment for moment in starts if moment is not None]
+    last = [moment for moment in ends if moment is not None]
+    return min(known, default=0.0), max(last, default=1.0)
 
 
 def zone(moment: float | None) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""Writes the page of a job, or of several, as one file: whole, or not at all."""
+"""Writes the page of a job, or of several, or a picture: as one file, whole or not at all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpckit.errors import OutsideError
+from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError, reason, replace_file
 from hpckit.pages.job import job_page
 from hpckit.pages.jobs import bins_each, jobs_page
-from hpckit.pages.pictures import read_curves
+from hpckit.pages.main_picture import POINTS, Drawing, main_picture
+from hpckit.pages.pictures import pictures, read_curves, whole_span
+from hpckit.pages.training import training
+from hpckit.plotting import Kind
 from hpckit.report.gather import Gathered
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.curves import MOST_BINS, Curves
@@ -28,14 +31,44 @@ def write_page(jobs: Sequence[Shown], path: Path) -> Path:
     Raises:
         OutsideError: it cannot be written, or the samples can no longer be read.
     """
-    text = _one(jobs[0]) if len(jobs) == 1 else _several(jobs)
+    _write(path, "page", _one(jobs[0]) if len(jobs) == 1 else _several(jobs))
+    return path
+
+
+def write_picture_of(found: Gathered, path: Path, kind: Kind) -> Path:
+    """Write a job's main picture; return its path.
+
+    Raises:
+        RequestError: nothing of the job is known over time.
+        OutsideError: it cannot be written, matplotlib is not installed, or the samples can no
+            longer be read.
+    """
+    curves = _curves(found, POINTS[kind])
+    times, charts = training(found.known.run)
+    shown = pictures(curves, charts)
+    if not shown:
+        raise RequestError(
+            f"Job {found.job.job_id}: it has no samples and logged nothing, so there is nothing to "
+            "draw over time."
+        )
+    drawing = Drawing(
+        job=found.job,
+        shown=shown,
+        moments={"job": curves.times if curves else (), "training": times},
+        width_s=curves.width_s if curves else 0,
+        span=whole_span(found.job, curves, times),
+    )
+    _write(path, "picture", main_picture(kind, drawing))
+    return path
+
+
+def _write(path: Path, what: str, content: str | bytes) -> None:
     try:
-        replace_file(path, text)
+        replace_file(path, content)
     except OSError as error:
         raise OutsideError(
-            f"The page {str(path)!r} cannot be written: {error.strerror}."
+            f"The {what} {str(path)!r} cannot be written: {error.strerror}."
         ) from error
-    return path
 
 
 def _one(job: Shown) -> str:

@@ -1,0 +1,280 @@
+"""A job's main picture for papers and slides: what its page shows over time, below one another."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from hpckit.pages.pictures import Picture, device_of, label
+from hpckit.plotting import (
+    BAND_ALPHA,
+    BETWEEN,
+    COLOURS,
+    DIM,
+    WIDTH_IN,
+    Kind,
+    columns_of,
+    line_style,
+    name_axes,
+    place_legend,
+    render,
+)
+from hpckit.report.terminal import duration
+from hpckit.stats.summary.curves import Curve
+from hpckit.stats.summary.figures import JobUse
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Values = Sequence[float | None]
+# Points over the width of a page; each has its band, so that nothing is lost between them.
+POINTS: Mapping[Kind, int] = {"png": 1200, "svg": 500}
+_HEAD_IN, _PANEL_IN, _LEGEND_IN, _LEGEND_ROW_IN = 0.8, 1.05, 0.1, 0.16
+# As on the page: bands of more lines than these hide one another. Of more than those: their mean.
+_FEW_BANDS, _MOST_LINES = 8, 16
+# Up to how many seconds time is counted in a unit, the unit's length, and its name.
+_UNITS = (
+    (600.0, 1.0, "s"),
+    (4 * 3600.0, 60.0, "min"),
+    (4 * 86400.0, 3600.0, "h"),
+    (math.inf, 86400.0, "days"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """What is drawn of a job.
+
+    Attributes:
+        shown: the pictures of its page, in their order.
+        moments: what they are drawn over: `job` and `training`, as on the page.
+        width_s: of a bin; 0: there are no samples.
+    """
+
+    job: JobUse
+    shown: Sequence[Picture]
+    moments: Mapping[str, Sequence[float]]
+    width_s: int
+    span: tuple[float, float]
+
+    @property
+    def hosts(self) -> int:
+        """How many nodes have lines."""
+        return len({curve.host for one in self.shown for curve in one.chart.curves if curve.host})
+
+    @property
+    def unit(self) -> tuple[float, str]:
+        """What time is counted in: seconds of the unit, and its name."""
+        elapsed = self.span[1] - self.span[0]
+        return next((length, name) for most, length, name in _UNITS if elapsed <= most)
+
+    def at(self, moment: float | None) -> float:
+        """Return where a moment stands on the axis."""
+        return math.nan if moment is None else (moment - self.span[0]) / self.unit[0]
+
+    def groups(self) -> Iterator[list[int]]:
+        """Yield the numbers of pictures that show the same devices, one after another."""
+        found: dict[bool, list[int]] = {}
+        for number, one in enumerate(self.shown):
+            curves = one.chart.curves
+            if one.moments == "job" and len(curves) > 1:
+                found.setdefault(curves[0].gpu is not None, []).append(number)
+        yield from found.values()
+
+
+def main_picture(kind: Kind, drawing: Drawing) -> bytes:
+    """Return the picture of a job as the bytes of a file.
+
+    Raises:
+        OutsideError: matplotlib is not installed.
+    """
+    rows = [_rows(_names(drawing, group)) for group in drawing.groups()]
+    height = _HEAD_IN + _PANEL_IN * len(drawing.shown)
+    height += sum(_LEGEND_IN + _LEGEND_ROW_IN * count for count in rows)
+    title = _title(drawing.job)
+
+    def draw(figure: "Figure") -> None:
+        grid = figure.subplots(len(drawing.shown), 1, sharex=True, squeeze=False)
+        panels: list[Axes] = list(grid[:, 0])
+        for axes, one in zip(panels, drawing.shown, strict=True):
+            _panel(axes, one, drawing)
+        for group in drawing.groups():
+            _legend(panels[group[0]], drawing, group)
+        _attempts(panels, drawing)
+        panels[-1].set_xlabel(f"time since the job's start ({drawing.unit[1]})")
+        panels[-1].set_xlim(0, drawing.at(drawing.span[1]))
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9)
+        figure.supxlabel(_note(drawing), x=0.01, ha="left", fontsize=6.5, color=DIM)
+
+    return render(kind, draw, size=(WIDTH_IN, height), title=f"{title}, over time")
+
+
+def _rows(names: Sequence[str]) -> int:
+    return -(-len(names) // columns_of(names))
+
+
+def _title(job: JobUse) -> str:
+    count = f"{job.nodes} node{'s' * (job.nodes > 1)}" if job.nodes else None
+    models = ", ".join(sorted({gpu.name for gpu in job.per_gpu if gpu.name}))
+    gpus = f"{job.gpus} GPU{'s' * (job.gpus > 1)}" if job.gpus else None
+    so_far = " so far" if job.running else ""
+    words = (
+        f"Job {job.job_id}" + (f" {job.name}" if job.name else ""),
+        job.state,
+        None if job.elapsed_s is None else f"{duration(job.elapsed_s)}{so_far}",
+        count,
+        f"{gpus} ({models})" if gpus and models else gpus,
+    )
+    return " · ".join(word for word in words if word)
+
+
+def _note(drawing: Drawing) -> str:
+    if not drawing.width_s:
+        return "Lines: what the script logged."
+    return (
+        f"Lines: means over {duration(drawing.width_s)}. Pale bands: from the lowest to the "
+        "highest sample."
+    )
+
+
+def _panel(axes: "Axes", one: Picture, drawing: Drawing) -> None:
+    """Draw one chart: a line and a band of each device, or what many devices have in common."""
+    chart = one.chart
+    name_axes(axes, one.title, y=chart.unit)
+    times = [drawing.at(moment) for moment in drawing.moments[one.moments]]
+    numbers = _numbers(drawing)
+    if len(chart.curves) > _MOST_LINES:
+        _many(axes, times, chart.curves)
+    else:
+        if len(chart.curves) > _FEW_BANDS:
+            _band(axes, times, *_edges(chart.curves), COLOURS[-1])
+        for curve in chart.curves:
+            style = line_style(numbers.get(_device(curve), 0))
+            if len(chart.curves) <= _FEW_BANDS:
+                _band(axes, times, curve.low, curve.high, style["color"])
+            _line(axes, times, curve.mean, style, gaps=one.moments == "job")
+    lows = [value for curve in chart.curves for value in curve.low if value is not None]
+    axes.set_ylim(bottom=min(*lows, 0) if lows else 0, top=chart.top)
+
+
+def _numbers(drawing: Drawing) -> dict[str, int]:
+    """Give each device a number, and so the same colour in all charts."""
+    found: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    for one in (one for one in drawing.shown if one.moments == "job"):
+        for curve in one.chart.curves:
+            known = found[curve.gpu is not None]
+            known.setdefault(_device(curve), len(known))
+    return found[True] | found[False]
+
+
+def _device(curve: Curve) -> str:
+    return device_of(curve.host, curve.gpu)
+
+
+def _many(axes: "Axes", times: Sequence[float], curves: Sequence[Curve]) -> None:
+    """Draw many devices: each of them thin, the band of all, and their mean."""
+    _band(axes, times, *_edges(curves), COLOURS[0])
+    for curve in curves:
+        _line(axes, times, curve.mean, {"color": DIM, "linewidth": 0.3, "alpha": 0.25}, gaps=True)
+    means = [_mean(row) for row in zip(*(curve.mean for curve in curves), strict=True)]
+    _line(axes, times, means, line_style(0) | {"linewidth": 1.6}, gaps=True)
+
+
+def _edges(curves: Sequence[Curve]) -> tuple[Values, Values]:
+    """Return the lowest and the highest sample of any device, at each moment."""
+    lows = zip(*(curve.low for curve in curves), strict=True)
+    highs = zip(*(curve.high for curve in curves), strict=True)
+    return (
+        [min(known, default=None) for known in map(_known, lows)],
+        [max(known, default=None) for known in map(_known, highs)],
+    )
+
+
+def _known(row: Values) -> list[float]:
+    return [value for value in row if value is not None]
+
+
+def _mean(row: Values) -> float | None:
+    known = _known(row)
+    return sum(known) / len(known) if known else None
+
+
+def _band(axes: "Axes", times: Sequence[float], low: Values, high: Values, colour: str) -> None:
+    if low != high:
+        edges = (_floats(low), _floats(high))
+        axes.fill_between(times, *edges, color=colour, alpha=BAND_ALPHA, linewidth=0)
+
+
+def _line(
+    axes: "Axes", times: Sequence[float], values: Values, style: Mapping[str, Any], *, gaps: bool
+) -> None:
+    """Draw a line; a value between two gaps, by which no line would be seen, is a point."""
+    pairs = [(moment, value) for moment, value in zip(times, values, strict=True)]
+    if not gaps:  # a script logs some figures at some steps only
+        pairs = [(moment, value) for moment, value in pairs if value is not None]
+    known = [None, *(value for _, value in pairs), None]
+    alone = [
+        at
+        for at, value in enumerate(known[1:-1])
+        if value is not None and known[at] is None and known[at + 2] is None
+    ]
+    where, what = [moment for moment, _ in pairs], _floats([value for _, value in pairs])
+    # Above the axes: a line at 0 is one.
+    axes.plot(
+        where, what, marker=".", markersize=4, markevery=alone, zorder=3, clip_on=False, **style
+    )
+
+
+def _floats(values: Values) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _names(drawing: Drawing, group: Sequence[int]) -> list[str]:
+    curves = _of_group(drawing, group)
+    if len(curves) > _MOST_LINES:
+        kind = "GPUs" if curves[0].gpu else "nodes"
+        return [f"mean of {len(curves)} {kind}", "each of them"]
+    return [label(curve, drawing.hosts) for curve in curves]
+
+
+def _of_group(drawing: Drawing, group: Sequence[int]) -> list[Curve]:
+    """Return a line of each device that any chart of a group has."""
+    every = [curve for number in group for curve in drawing.shown[number].chart.curves]
+    return list({_device(curve): curve for curve in reversed(every)}.values())[::-1]
+
+
+def _legend(axes: "Axes", drawing: Drawing, group: Sequence[int]) -> None:
+    """Name the devices of a group of charts, once."""
+    from matplotlib.lines import Line2D
+
+    curves, numbers = _of_group(drawing, group), _numbers(drawing)
+    if len(curves) > _MOST_LINES:
+        styles = [line_style(0) | {"linewidth": 1.6}, {"color": DIM, "linewidth": 0.4}]
+    else:
+        styles = [line_style(numbers[_device(curve)]) for curve in curves]
+    lines = [Line2D([], [], **style) for style in styles]
+    place_legend(axes, lines, _names(drawing, group), where="above")
+
+
+def _attempts(panels: Sequence["Axes"], drawing: Drawing) -> None:
+    """Mark where attempts began, and the time between them."""
+    for before, row in pairwise(drawing.job.attempts):
+        if row.start is None:
+            continue
+        start = drawing.at(row.start)
+        for axes in panels:
+            if before.end is not None:
+                axes.axvspan(drawing.at(before.end), start, color=BETWEEN, alpha=0.16, linewidth=0)
+            axes.axvline(start, color=DIM, linewidth=0.8, linestyle=(0, (4, 3)))
+        panels[0].annotate(
+            f"attempt {row.restart}",
+            (start, 1),
+            xytext=(3, 1),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            va="bottom",
+            fontsize=6.5,
+            color=DIM,
+        )
