@@ -18,7 +18,9 @@ _WHY = re.compile(r"DUE TO ([A-Z ]+)", re.IGNORECASE)
 _TASKS = re.compile(r"srun: (?:error|launch/slurm): ([\w.-]+): tasks? ([\d,\[\]-]+): (.+)")
 _NODE = re.compile(r"srun: error: Node failure on ([\w.,\[\]-]+)")
 _OUT_OF_MEMORY = re.compile(
-    r"slurmstepd(?:-\S+)?: error: .*\boom[-_ ]kill|Out Of Memory", re.IGNORECASE
+    r"slurmstepd(?:-\S+)?: error: .*(?:\boom[-_ ]kill|\bexceeded (?:job |step )?memory limit)"
+    r"|Out Of Memory",
+    re.IGNORECASE,
 )
 _MOST_TASKS = 100_000
 

@@ -6,7 +6,7 @@ The code is what the script's folder holds now.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpckit.api.lookup import runs_folder
 from hpckit.api.prepare import Submission, preflight, prepare
@@ -20,6 +20,12 @@ from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.record import differences, make_record
 
+if TYPE_CHECKING:
+    from hpckit.stats.right_size import Sizing
+
+# What a field of `JobSpec` is called in the plan, where it is called otherwise.
+_PLANNED = {"gpus": "gpus_per_node"}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Again:
@@ -28,11 +34,15 @@ class Again:
     Attributes:
         differences: a line for each thing that is not as it was.
         whose: what in a colleague's job would be whose; empty for one's own.
+        right_size: what each resource was, is and why, if that was asked for.
+        sized_by: the ids of the jobs that this rests on, newest first.
     """
 
     submission: Submission
     differences: tuple[str, ...]
     whose: str = ""
+    right_size: "tuple[Sizing, ...]" = ()
+    sized_by: tuple[str, ...] = ()
 
     @property
     def script(self) -> str:
@@ -55,13 +65,15 @@ def asked_again(
     *,
     alone: bool,
     unset: Sequence[str] = (),
+    right_size: bool = False,
     preview: bool = False,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> Again:
     """Work a run's request out again. `changes` are fields of `JobSpec`, `unset` words of options.
 
-    Relative paths in it start from where the run was submitted. `root` is the folder of runs, None
-    that of the run; `alone` makes a job of one task of an array.
+    `right_size` asks for what the last runs of the kind used. Relative paths start from where the
+    run was submitted. `root` is the folder of runs, None that of the run; `alone` makes a job of
+    one task of an array.
 
     Raises:
         RequestError: the request is wrong, or others could have written it. OutsideError: the
@@ -75,9 +87,18 @@ def asked_again(
     before, spec = spec, with_changes(without(spec, unset), changes)
     # A colleague's runs folder is no place for one's own.
     root = root or (old.dir.parent if old.mine else runs_folder(None))
+    rows: tuple[Sizing, ...] = ()
+    jobs: tuple[str, ...] = ()
     try:
         with standing_in(Path(old.record["cwd"])):
             submission = prepare(spec, root, preview=preview, tell=tell)
+            if right_size:
+                # Accounting and samples: seldom asked for.
+                from hpckit.api.evidence import sizings, with_sizes  # noqa: PLC0415
+
+                rows, jobs = sizings(old, submission, frozenset(changes))
+                spec = with_changes(spec, with_sizes(spec, submission.job, rows))
+                submission = prepare(spec, root, preview=preview)
             rendered = submission.rendered
     except OSError as error:
         raise OutsideError(
@@ -88,10 +109,19 @@ def asked_again(
         submission=submission,
         differences=(
             *_changed(before, spec),
-            *differences(old.record, make_record(submission, rendered)),
+            *_unsaid(differences(old.record, make_record(submission, rendered)), rows),
         ),
         whose="" if old.mine else _whose(old, rendered),
+        right_size=rows,
+        sized_by=jobs,
     )
+
+
+def _unsaid(lines: Sequence[str], rows: "Sequence[Sizing]") -> list[str]:
+    """Leave out the changes that `right_size` gives reasons for."""
+    names = (_PLANNED.get(row.field, row.field) for row in rows)
+    said = tuple(f"{name.replace('_', ' ')}: " for name in names)
+    return [line for line in lines if not line.startswith(said)]
 
 
 def _changed(before: JobSpec, spec: JobSpec) -> list[str]:

@@ -203,36 +203,40 @@ class Run:
         wait: bool = False,
         runs: Path | str | None = None,
         unset: Sequence[str] = (),
+        right_size: bool = False,
         **changes: Unpack[Options],
     ) -> Run:
         """Submit its request again, with options changed, from the folder it was submitted from.
 
-        `unset` are words of options of which what was asked is forgotten.
+        `unset` are words of options of which what was asked is forgotten. `right_size` asks for
+        the time, memory, cores and GPUs that the last runs of the kind used; `changes` win.
 
         Raises:
             RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
         """
         from hpckit.api.submit import resubmit  # noqa: PLC0415  # it imports this module
 
-        return resubmit(self, wait=wait, runs=runs, unset=unset, **changes)
+        return resubmit(self, wait=wait, runs=runs, unset=unset, right_size=right_size, **changes)
 
     def preview(
         self,
         *,
         runs: Path | str | None = None,
         unset: Sequence[str] = (),
+        right_size: bool = False,
         **changes: Unpack[Options],
     ) -> Again:
         """Return what `resubmit` would submit: its `script`, and its `differences` from this run.
 
-        It needs no Slurm; the `check` of what it returns asks one.
+        It needs no Slurm, but where accounting has what `right_size` asks for; the `check` of what
+        it returns asks one.
 
         Raises:
             RequestError: the request is wrong.
         """
         from hpckit.api.submit import preview  # noqa: PLC0415  # it imports this module
 
-        return preview(self, runs=runs, unset=unset, **changes)
+        return preview(self, runs=runs, unset=unset, right_size=right_size, **changes)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.dir == other.dir

@@ -133,19 +133,21 @@ def resubmit(
     wait: bool = False,
     runs: Path | str | None = None,
     unset: Sequence[str] = (),
+    right_size: bool = False,
     **changes: Unpack[Options],
 ) -> Run:
     """Submit a run's request again with options changed; what differs goes to the log.
 
-    `unset` are words of options of which what was asked is forgotten.
+    `unset` are words of options of which what was asked is forgotten; for `right_size` see
+    `Run.resubmit`.
 
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
     """
-    again = _again(old, runs, unset, changes, preview=False)
+    again = _again(old, runs, unset, changes, right_size=right_size)
     if again.whose:
         log(again.whose)
-    for line in again.differences:
+    for line in (*(row.line for row in again.right_size), *again.differences):
         log(f"resubmitting {old.run_id}: {line}")
     found = send(again.submission)[0]
     return found.wait() if wait else found
@@ -156,6 +158,7 @@ def preview(
     *,
     runs: Path | str | None = None,
     unset: Sequence[str] = (),
+    right_size: bool = False,
     **changes: Unpack[Options],
 ) -> Again:
     """Return what `resubmit` would submit, and what differs from the run; it needs no Slurm.
@@ -163,17 +166,30 @@ def preview(
     Raises:
         RequestError: the request is wrong.
     """
-    return _again(old, runs, unset, changes, preview=True)
+    return _again(old, runs, unset, changes, right_size=right_size, preview=True)
 
 
 def _again(
-    old: Run, runs: Path | str | None, unset: Sequence[str], changes: Options, *, preview: bool
+    old: Run,
+    runs: Path | str | None,
+    unset: Sequence[str],
+    changes: Options,
+    *,
+    right_size: bool,
+    preview: bool = False,
 ) -> Again:
     if "array" in changes:
         raise RequestError("resubmit makes one job; for an array: hpckit.submit(..., array=...).")
     values = spec_values(dict(changes))
     return asked_again(
-        old, values, _folder(runs), alone=True, unset=unset, preview=preview, tell=log
+        old,
+        values,
+        _folder(runs),
+        alone=True,
+        unset=unset,
+        right_size=right_size,
+        preview=preview,
+        tell=log,
     )
 
 

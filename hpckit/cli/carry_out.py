@@ -1,5 +1,6 @@
 """From a submission to a job: send it, say so, and stay with it to its end if asked to."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -13,8 +14,15 @@ from hpckit.cli.submit import say_job
 from hpckit.cli.view import LiveView, NeverStarting, say_notes, status_line, submit_record
 
 
-def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -> None:
-    """Submit, say so, and wait if asked to.
+def carry_out(
+    submission: Submission,
+    *,
+    wait: bool,
+    follow: bool,
+    json: bool,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Submit, say so, and wait if asked to; `more` is for the document.
 
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
@@ -27,7 +35,7 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
     _say_submitted(submission, found, json=json)
     if not (wait or follow):
         if json:
-            print_json(_document(submission, found.status()))
+            print_json({**_document(submission, found.status()), **(more or {})})
         return
     try:
         ended = wait_for(found, look=LiveView() if follow else NeverStarting()).status()
@@ -35,7 +43,7 @@ def carry_out(submission: Submission, *, wait: bool, follow: bool, json: bool) -
         note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
         raise
     if json:
-        print_json(_document(submission, ended))
+        print_json({**_document(submission, ended), **(more or {})})
     else:
         say("\n".join(status_line(status) for status in ended))
     say_notes(ended)

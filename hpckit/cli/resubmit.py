@@ -1,6 +1,7 @@
 """`hpckit resubmit JOBID [OPTIONS]`: the same request again, saying what differs since."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from hpckit import Run
 from hpckit.api.lookup import believed, runs_folder
 from hpckit.api.options import spec_values
-from hpckit.api.resubmit import asked_again
+from hpckit.api.resubmit import Again, asked_again
 from hpckit.cli.arguments import (
     CheckOption,
     DryRunOption,
@@ -42,6 +43,13 @@ def resubmit(
             help="Forget what was asked by an option, as in partition or sbatch:mail-type.",
         ),
     ] = None,
+    right_size: Annotated[
+        bool,
+        typer.Option(
+            "--right-size",
+            help="Ask for the time, memory, cores and GPUs that the last runs used, and say why.",
+        ),
+    ] = False,
     runs: RunsOption = None,
     dry_run: DryRunOption = False,
     check: CheckOption = False,
@@ -61,18 +69,34 @@ def resubmit(
         root,
         alone=job_id in old.names,
         unset=unset or (),
+        right_size=right_size,
         preview=dry_run,
         tell=say_note,
     )
     if again.whose:
         say_note(again.whose)
+    if right_size:
+        _say_sizes(again)
     _say_differences(old, again.differences)
+    more = _sizes(again) if right_size else {}
     if dry_run:
-        show_script(again.submission, json=json)
+        show_script(again.submission, json=json, more=more)
     elif check:
         say_check(again.submission.place.run_id, again.check(), json=json)
     else:
-        carry_out(again.submission, wait=wait, follow=follow, json=json)
+        carry_out(again.submission, wait=wait, follow=follow, json=json, more=more)
+
+
+def _say_sizes(again: Again) -> None:
+    jobs = again.sized_by
+    found = f"job(s) {', '.join(jobs)}" if jobs else "nothing: no finished run of this kind"
+    note(f"Right-sized by {found}")
+    for row in again.right_size:
+        note(f"  {row.line}")
+
+
+def _sizes(again: Again) -> dict[str, Any]:
+    return {"right_size": [asdict(row) for row in again.right_size], "sized_by": again.sized_by}
 
 
 def _say_differences(old: Run, lines: Sequence[str]) -> None:

@@ -134,9 +134,12 @@ def say_check(run_id: str, answer: str, *, json: bool) -> None:
         say(answer)
 
 
-def show_script(submission: Submission, *, json: bool) -> None:
-    """Print the script of a dry run."""
+def show_script(
+    submission: Submission, *, json: bool, more: Mapping[str, Any] | None = None
+) -> None:
+    """Print the script of a dry run; `more` is for its document."""
     if json:
-        print_json({"run_id": submission.place.run_id, "script": submission.rendered.text})
+        script = submission.rendered.text
+        print_json({"run_id": submission.place.run_id, "script": script, **(more or {})})
     else:
         show_text(submission.rendered.text)
