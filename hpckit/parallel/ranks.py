@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from hpckit.parallel.devices import device_of_rank
 from hpckit.parallel.errors import SetupError
@@ -105,6 +106,24 @@ def adding_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> Callable[[
         return [float(number) for number in total.tolist()]
 
     return read
+
+
+def order_gradients(parallel: nn.Module, inputs: torch.Tensor) -> None:
+    """Let DDP put the gradients into its final order before the first step.
+
+    DDP sends gradients in groups, and makes these groups anew after its first backward pass, in the
+    order in which the gradients came (torch.nn.parallel.DistributedDataParallel, `bucket_cap_mb`).
+    Where three or more ranks add up, the last bits of a sum depend on its place in its group. So
+    the first step after a checkpoint would differ from the same step of a run that went on.
+
+    Args:
+        parallel: the model in DistributedDataParallel. Its weights and statistics stay.
+        inputs: a batch as the model takes it; it may be of no samples.
+    """
+    parallel.eval()
+    parallel(inputs).sum().backward()
+    parallel.zero_grad()
+    parallel.train()
 
 
 def say(line: str) -> None:

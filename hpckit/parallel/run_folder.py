@@ -1,7 +1,12 @@
 """What a run leaves behind: metrics.jsonl and checkpoints/."""
 
 import json
+import math
+import os
+import pickle
 import time
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +17,14 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.ranks import say
+
+LAST, PREVIOUS = "last.pt", "previous.pt"
+# What torch and zipfile say of a file that is torn, empty, of zeros or of something else.
+_DAMAGED = (
+    OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 class Metrics:
@@ -40,9 +53,8 @@ class Metrics:
         self._constants = constants
         if self._path:
             lines = self._path.read_text().splitlines(keepends=True) if self._path.exists() else []
-            whole = [line for line in lines if line.endswith("\n")]
             beside = self._path.with_suffix(".part")
-            beside.write_text("".join(x for x in whole if json.loads(x)["step"] <= step))
+            beside.write_text("".join(line for line in lines if _step_of(line) <= step))
             beside.replace(self._path)
 
     def write(self, step: int, epoch: int, **figures: float | str) -> None:
@@ -53,6 +65,14 @@ class Metrics:
             record = {"step": step, "epoch": epoch, **figures, **self._constants}
             with self._path.open("a") as file:
                 file.write(json.dumps({**record, "time": time.time()}) + "\n")
+
+
+def _step_of(line: str) -> float:
+    """Return the step of a line; infinity for what is none, as a full disk may leave it."""
+    try:
+        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def event_writer(folder: Path | str | None, purge_step: int) -> "SummaryWriter":
@@ -93,23 +113,68 @@ def make_folder(folder: Path) -> Path:
 
 
 def save_checkpoint(folder: Path, checkpoint: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Write a checkpoint under each name, whole or not at all, also if the job dies meanwhile."""
+    """Write a checkpoint under each name; of last.pt, the one before is kept as previous.pt."""
     for name in names:
-        save_whole(folder / "checkpoints" / name, checkpoint)
+        save_whole(folder / "checkpoints" / name, checkpoint, keep=name == LAST)
 
 
-def save_whole(path: Path, state: Mapping[str, Any]) -> None:
-    """Write tensors and numbers, whole or not at all."""
+def save_whole(path: Path, state: Mapping[str, Any], *, keep: bool = False) -> None:
+    """Write tensors and numbers, whole or not at all, also if the machine dies meanwhile.
+
+    Args:
+        path: the file.
+        state: what `torch.load(weights_only=True)` reads.
+        keep: let what the file was be previous.pt beside it.
+    """
     beside = path.with_suffix(".part")
-    torch.save(state, beside)
+    with beside.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    if keep and path.exists():
+        path.replace(path.with_name(PREVIOUS))
     beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # or the new name may be lost, though the data are not
+    finally:
+        os.close(folder)
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """Return checkpoints/last.pt, or None if there is none."""
-    path = folder / "checkpoints" / "last.pt"
-    if not path.exists():
-        return None
+    """Return the newest checkpoint that can be read, or None if there is none.
+
+    It is checkpoints/last.pt, else previous.pt; that a file was passed over is printed.
+
+    Raises:
+        SetupError: there are checkpoints, and none of them can be read.
+    """
+    faults = []
+    for name in (LAST, PREVIOUS):
+        path = folder / "checkpoints" / name
+        if not path.exists():
+            continue
+        try:
+            checkpoint = _load(path)
+        except _DAMAGED as error:
+            # Torch's messages are of many lines.
+            faults.append(f"{path} cannot be read: {str(error).partition(chr(10))[0][:200]}")
+            continue
+        for fault in faults:
+            say(f"{fault}: going on from {name}, the one before")
+        return checkpoint
+    if faults:
+        raise SetupError(
+            f"{'; '.join(faults)}. To start anew, give --resume never, or move them away"
+        )
+    return None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Read a checkpoint, each byte of which is checked: torch itself does not look at the sums."""
+    with zipfile.ZipFile(path) as archive:
+        if bad := archive.testzip():
+            raise zipfile.BadZipFile(f"{bad} is not what was written")
     # weights_only: tensors, numbers and strings; a pickle could also carry code.
     checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return checkpoint

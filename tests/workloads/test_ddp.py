@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,9 @@ def test_by_hand_it_learns_the_digits_and_leaves_a_whole_record(tmp_path: Path) 
     }
     assert (step["step"], step["epoch"], step["total_steps"]) == (230, 10, 230)
     assert len(records(tmp_path, "test_accuracy")) == 10
-    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"last.pt", "best.pt"}
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {
+        "best.pt", "last.pt", "previous.pt",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])
@@ -170,6 +173,26 @@ def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(whole: Path, tmp_path:
     assert [r["train_accuracy"] for r in records(tmp_path, "train_accuracy")] == pytest.approx(
         [r["train_accuracy"] for r in records(whole, "train_accuracy")], abs=0.002
     )
+
+
+def weights(out: Path) -> dict[str, Any]:
+    import torch
+
+    return torch.load(out / "checkpoints" / "last.pt", weights_only=True)["model"]
+
+
+def test_three_ranks_that_were_stopped_end_with_the_same_bits(tmp_path: Path) -> None:
+    # With two, sums are the same in any order.
+    words = ("--epochs", 2, "--log-every", 1, "--checkpoint-every", 0)
+    finish(*start_ranks(3, *words, "--out", tmp_path / "whole"))
+    out = tmp_path / "cut"
+    for steps in (5, 25):
+        cut(lambda: start_ranks(3, *words, "--out", out), out, signal.SIGUSR2, after=steps, of=46)
+    finish(*start_ranks(3, *words, "--out", out))
+    assert losses(out) == losses(tmp_path / "whole")
+    one, other = (weights(folder) for folder in (out, tmp_path / "whole"))
+    assert {*one} == {*other}
+    assert all(bool((one[name] == other[name]).all()) for name in one)
 
 
 def test_no_thread_of_the_process_group_outlives_it(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from hpckit.parallel.ranks import (
     add_over_ranks,
     adding_over_ranks,
     find_rank,
+    order_gradients,
     say,
     share_cores,
 )
@@ -123,6 +124,8 @@ def train(args: Namespace, place: Rank, signals: list[int]) -> None:
     parallel: nn.Module = model
     if world_size > 1:
         parallel = DistributedDataParallel(model, [device] if device.type == "cuda" else None)
+        nothing = (tensor.to(device) for tensor in task.train.gather([]))
+        order_gradients(parallel, task.train.ready(*nothing)[0])
     if args.compile:
         parallel = torch.compile(parallel)  # type: ignore[assignment]  # it acts as a module
 
