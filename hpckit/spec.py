@@ -226,7 +226,8 @@ OPTIONS: Mapping[str, Option] = {
 }
 """The options by the names of their fields, in order."""
 _BY_WORD = {row.word: name for name, row in OPTIONS.items()} | {"set": "settings"}
-_TYPES = get_type_hints(JobSpec, include_extras=True)
+TYPES: Mapping[str, Any] = get_type_hints(JobSpec, include_extras=True)
+"""The fields' types, by their names."""
 
 
 def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
     values = found if isinstance(found, dict) else {name: found}
     for field_name, value in values.items():
         try:
-            check(_TYPES[field_name], value, row.flags[0])
+            check(TYPES[field_name], value, row.flags[0])
         except DamagedFileError as error:
             raise RequestError(f"{row.flags[0]} {given!r}: {error}.") from error
     return values

@@ -7,13 +7,11 @@ from pathlib import Path
 
 from hpckit.api import log
 from hpckit.api.run import Run, RunList, handle
-from hpckit.collections import search_path
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
 from hpckit.find import any_handed_over, find_believed, find_runs, newest_runs, refuse_doubtful
 from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
-from hpckit.sites import find_site
 from hpckit.slurm.states import JobState, parse_state
 from hpckit.submission.states import statuses
 from hpckit.text import parse_minutes
@@ -105,6 +103,10 @@ def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
     """Return the folder of runs for what looks at runs; reads a site only when it must."""
     if option is not None or os.environ.get("HPCKIT_RUNS"):
         return runs_root(option, None, os.environ)
+    # A third of what `hpckit jobs` would load.
+    from hpckit.collections import search_path  # noqa: PLC0415
+    from hpckit.sites import find_site  # noqa: PLC0415
+
     return runs_root(None, find_site(site_name, search_path()).runs, os.environ)
 
 

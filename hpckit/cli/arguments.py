@@ -1,11 +1,10 @@
 """Options and look-ups that several commands share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpckit.api.options import OPTIONS
 from hpckit.cli.output import note
 from hpckit.errors import HpckitError
 
@@ -27,15 +26,6 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Watch it until it is over.")]
 
 
-def declared(name: str) -> Any:  # noqa: ANN401
-    """Return a field of `JobSpec` as an option of a command that asks for few of them."""
-    row = OPTIONS[name]
-    return typer.Option(*row.flags, metavar=row.metavar, help=row.help)
-
-
-PartitionOption = Annotated[str | None, declared("partition")]
-AccountOption = Annotated[str | None, declared("account")]
-NodesOption = Annotated[int | None, declared("nodes")]
 JobArgument = Annotated[
     str,
     typer.Argument(metavar="JOBID", help="Slurm's job id, a local run's id, a run id, or latest."),

@@ -1,24 +1,29 @@
 """`hpckit doctor [mpi|gpu]`: what a submission needs, and what to do where it is missing."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hpckit.api import doctor as api
-from hpckit.cli.arguments import (
-    AccountOption,
-    JsonOption,
-    NodesOption,
-    PartitionOption,
-    RunsOption,
-    say_note,
-)
+from hpckit.api.options import OPTIONS
+from hpckit.cli.arguments import JsonOption, RunsOption, say_note
 from hpckit.cli.init import TimeoutOption
 from hpckit.cli.output import print_json, say
 
 commands = typer.Typer(
     help="Check what a submission needs; say what to do.", invoke_without_command=True
 )
+
+
+def _declared(name: str) -> Any:  # noqa: ANN401
+    """Return a field of `JobSpec` as an option of these commands, which have few of them."""
+    row = OPTIONS[name]
+    return typer.Option(*row.flags, metavar=row.metavar, help=row.help)
+
+
+PartitionOption = Annotated[str | None, _declared("partition")]
+AccountOption = Annotated[str | None, _declared("account")]
+NodesOption = Annotated[int | None, _declared("nodes")]
 SiteOption = Annotated[str | None, typer.Option("--site", help="Site file (else detected).")]
 EnvOption = Annotated[str | None, typer.Option("--env", help="Environment, as for submit.")]
 WithinOption = Annotated[

@@ -2,11 +2,11 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from hpckit.api.options import OPTIONS, JobSpec, Option, check_names
+from hpckit.api.options import OPTIONS, TYPES, Option, check_names
 
 # What a command gets of them all: what was typed, by the options' words.
 _TYPED = "typed"
@@ -53,7 +53,7 @@ def _keyword(word: str) -> str:
 
 def _parameter(name: str) -> inspect.Parameter:
     row = OPTIONS[name]
-    annotation = get_type_hints(JobSpec)[name]
+    annotation = TYPES[name]
     kind: Any = next((one for one in _PLAIN if annotation in (one, one | None)), str)
     if row.read is not None:
         kind = list[str] if annotation == tuple[str, ...] else str

@@ -5,7 +5,6 @@ out: it refuses a folder others could write, and ends with the script's own exit
 """
 
 import contextlib
-import logging
 import os
 import signal
 import stat
@@ -15,15 +14,15 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
-from hpckit.payload.children import REQUEUE_STATUS, handle_passed
-from hpckit.payload.environment import restart_count
-from hpckit.payload.supervisor import Supervised, supervised
 from hpckit.payload.task import Task, first_name, pickle_name, task_from_json
 
+# What only the job needs is imported in functions: to submit it, its class is enough.
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from submitit.helpers import DelayedSubmission
+
+    from hpckit.payload.supervisor import Supervised
 
 
 class ScriptFailedError(JobError):
@@ -51,6 +50,8 @@ class Payload:
         Raises:
             ScriptFailedError: the script did not end with 0.
         """
+        from hpckit.payload.supervisor import supervised  # noqa: PLC0415
+
         task = task_from_json(self.text)
         self._running = supervised(task)
         told: list[int] = []
@@ -80,10 +81,12 @@ class Payload:
 
 def last_attempt(task: Task) -> bool:
     """Say whether no requeue of hpckit's is left."""
+    from hpckit.payload.environment import restart_count  # noqa: PLC0415
+
     return restart_count() >= task.max_requeues
 
 
-def _handle_signals(task: Task, running: Supervised, told: list[int]) -> None:
+def _handle_signals(task: Task, running: "Supervised", told: list[int]) -> None:
     """Take SIGTERM over from submitit, which ignores it, and pass on what is meant for the script.
 
     Where the job may start again, SIGUSR2 is Slurm's warning. submitit's own handler requeues the
@@ -91,6 +94,8 @@ def _handle_signals(task: Task, running: Supervised, told: list[int]) -> None:
     kills it to save its state. In the last attempt nothing follows: only a script that saves its
     state hears of the end, which is added to `told`; any other has all of its time.
     """
+    from hpckit.payload.children import handle_passed  # noqa: PLC0415
+
     signal.signal(signal.SIGTERM, running.stop)
     signal.signal(signal.SIGINT, running.stop)
     requeue = signal.getsignal(signal.SIGUSR2)
@@ -170,6 +175,10 @@ def _import_submitit() -> "tuple[Callable[[Path], None], str]":
 
 def main() -> None:
     """Run submitit's part of the job with quiet logs; exit with the script's status."""
+    import logging  # noqa: PLC0415
+
+    from hpckit.payload.children import handle_passed  # noqa: PLC0415
+
     handle_passed(lambda _signum, _frame: None)  # until the script can have them
     folder = Path(sys.argv[1])
     try:
@@ -185,6 +194,8 @@ def main() -> None:
 
 def _exit_status(code: int) -> int:
     """Return a script's status, unless that would ask the local controller to start it again."""
+    from hpckit.payload.children import REQUEUE_STATUS  # noqa: PLC0415
+
     local = os.environ.get("SUBMITIT_EXECUTOR") == "local"
     return 1 if local and code == REQUEUE_STATUS else code
 

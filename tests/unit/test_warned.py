@@ -37,7 +37,7 @@ class Script:
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     """Give a script in place of a real one, and the signals back to pytest."""
     one = Script()
-    monkeypatch.setattr(in_job, "supervised", lambda _task: one)
+    monkeypatch.setattr(supervisor, "supervised", lambda _task: one)
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     signal.signal(signal.SIGUSR2, lambda *_: one.heard.append("requeue"))
     yield one
