@@ -35,23 +35,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"Known: {', '.join(names)}." if names else "No names are known."
 
 
-@dataclass(frozen=True, slots=True)
-class Mark(Location):
-    """Where a value stands, for error messages.
-
-    `written` is a single value's text as it stands there: YAML reads `3.10` as 3.1 and `12:00:00`
-    as 43200 (base 60), which is not what someone who wants a text has written.
-    """
-
-    written: str = ""
-
-
 @dataclass(slots=True)
 class Fields:
     """One mapping of a document: take each known key once, then `refuse_unknown()`."""
 
-    mark: Mark
-    values: Mapping[str, tuple[Any, Mark]]
+    mark: Location
+    values: Mapping[str, tuple[Any, Location]]
     what: str
     asked: set[str] = field(default_factory=set)
 
@@ -136,7 +125,7 @@ class Fields:
             )
         return value
 
-    def at(self, key: str) -> Mark:
+    def at(self, key: str) -> Location:
         """Return where `key` stands, or the mapping itself when it is absent."""
         return self.values[key][1] if key in self.values else self.mark
 
@@ -168,7 +157,7 @@ def read_document(path: Path, what: str) -> Fields:
 
     try:
         node = _compose(read_text(path, most=_MOST_BYTES))
-        values = _build(node, path, set()) if node else ({}, Mark(path, 1))
+        values = _build(node, path, set()) if node else ({}, Location(path, 1))
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}.", at=path) from error
     except DamagedFileError as error:
@@ -228,10 +217,10 @@ def _compose(text: str) -> Any:  # noqa: ANN401
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
-def _build(node: Any, path: Path, seen: set[int]) -> tuple[Any, Mark]:  # noqa: ANN401
+def _build(node: Any, path: Path, seen: set[int]) -> tuple[Any, Location]:  # noqa: ANN401
     import yaml
 
-    mark = Mark(path, node.start_mark.line + 1)
+    mark = Location(path, node.start_mark.line + 1)
     if id(node) in seen:  # an alias: a few lines of them can stand for gigabytes, or for a loop
         raise ConfigError("YAML aliases (&name, *name) are not supported; write it out.", at=mark)
     seen.add(id(node))
@@ -239,10 +228,10 @@ def _build(node: Any, path: Path, seen: set[int]) -> tuple[Any, Mark]:  # noqa: 
         return _build_mapping(node, path, seen), mark
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, path, seen) for item in node.value], mark
-    return _scalar(node, mark), Mark(path, mark.line, node.value)
+    return _scalar(node, mark), Location(path, mark.line, node.value)
 
 
-def _scalar(node: Any, mark: Mark) -> Scalar:  # noqa: ANN401
+def _scalar(node: Any, mark: Location) -> Scalar:  # noqa: ANN401
     import yaml
 
     if node.tag.endswith(":timestamp"):  # a date is a text here
@@ -257,8 +246,8 @@ def _scalar(node: Any, mark: Mark) -> Scalar:  # noqa: ANN401
     return value
 
 
-def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any, Mark]]:  # noqa: ANN401
-    built: dict[str, tuple[Any, Mark]] = {}
+def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any, Location]]:  # noqa: ANN401
+    built: dict[str, tuple[Any, Location]] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         key = str(key_node.value)
@@ -267,11 +256,11 @@ def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any
         if key in built:
             raise ConfigError(f"key {key!r} is given twice.", at=Location(path, line))
         value, mark = _build(value_node, path, seen)
-        built[key] = (value, Mark(path, line, mark.written))
+        built[key] = (value, Location(path, line, mark.written))
     return built
 
 
-def _text(value: str | int | float, mark: Mark) -> str:
+def _text(value: str | int | float, mark: Location) -> str:
     return value if isinstance(value, str) else mark.written
 
 

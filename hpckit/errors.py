@@ -20,8 +20,10 @@ A message is one or two sentences: what is wrong, with the value in it, then wha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class HpckitError(Exception):
@@ -36,12 +38,16 @@ class RequestError(HpckitError):
     exit_code = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
-    """A file and a line of it, counted from 1; 0 is the file as a whole."""
+class Location(NamedTuple):  # `hpckit --help` starts without dataclasses
+    """A file and a line of it, counted from 1; 0 is the file as a whole.
 
-    path: Path | str
+    `written` is the text of a single value of a document as it stands there: YAML reads `3.10` as
+    3.1 and `12:00:00` as 43200 (base 60), which is not what someone who wants a text has written.
+    """
+
+    path: "Path | str"
     line: int = 0
+    written: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}" if self.line else str(self.path)
@@ -50,7 +56,7 @@ class Location:
 class FileError(RequestError):
     """A file is wrong: `why`, and where (None: it has no file); the message is both."""
 
-    def __init__(self, why: str, *, at: Location | Path | str | None = None) -> None:
+    def __init__(self, why: str, *, at: "Location | Path | str | None" = None) -> None:
         super().__init__(why if at is None else f"{at}: {why}")
         self.why = why
         self.at = at if isinstance(at, Location) or at is None else Location(at)

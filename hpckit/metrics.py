@@ -1,6 +1,7 @@
 """Progress of a running script, read from the end of its `metrics.jsonl`."""
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -34,8 +35,12 @@ class Progress:
 
 
 # What a row says of these is taken from the newest row that says it, in its own type.
-_HINTS = get_type_hints(Progress, include_extras=True) | {"time": Moment}
 _NEWEST = ("total_steps", "epoch", "epochs", "loss", "samples_per_s", "test_accuracy")
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Progress, include_extras=True) | {"time": Moment}
 
 
 def read_progress(run_dir: Path) -> Progress | None:
@@ -103,7 +108,7 @@ def _is(row: dict[str, Any], name: str) -> bool:
     if name == "loss" and isinstance(value, float):  # also one that has become NaN
         return True
     try:
-        return check(_HINTS[name], value, name) is not None
+        return check(_hints()[name], value, name) is not None
     except DamagedFileError:
         return False
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from hpckit.errors import RequestError
-from hpckit.spec import OPTIONS, JobSpec, Option, option_values
+from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
 
 if TYPE_CHECKING:
     from hpckit.api.run import Run
 
-__all__ = ["OPTIONS", "JobSpec", "Option", "Options", "job_spec", "spec_values"]
+__all__ = ["OPTIONS", "TYPES", "JobSpec", "Option", "Options", "job_spec", "spec_values"]
 
 
 class Options(TypedDict, total=False):

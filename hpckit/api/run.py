@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
 from hpckit.errors import DamagedRunError
 from hpckit.logs import follow as follow_logs
 from hpckit.logs import log_files, read_all
-from hpckit.metrics import METRICS, Progress, all_rows, progress_of
-from hpckit.ranks import RankRecord
 from hpckit.run_record import is_function_call
 from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.slurm.states import JobState
-from hpckit.submission.states import RunStatus, by_scheduler, statuses
-from hpckit.submission.waiting import over_by_and_by
-from hpckit.submission.waiting import wait as wait_for
 from hpckit.text import format_seconds, in_line
 
 if TYPE_CHECKING:
@@ -28,6 +23,11 @@ if TYPE_CHECKING:
     from hpckit.api.options import Options
     from hpckit.api.resubmit import Again
     from hpckit.api.stats import JobStats, StatsList
+    from hpckit.metrics import Progress
+    from hpckit.ranks import RankRecord
+    from hpckit.submission.states import RunStatus
+
+# What became of runs is not loaded to submit one: it is imported where it is asked for.
 
 _ESTIMATE_S = 3.0  # what an estimate is worth waiting for
 _HEADS = ("job", "name", "state", "nodes", "GPUs", "elapsed", "folder")
@@ -127,6 +127,8 @@ class Run:
         Raises:
             NotFoundError: there is no such rank. DamagedRunError: at the end: a log cannot be read.
         """
+        from hpckit.submission.waiting import over_by_and_by  # noqa: PLC0415
+
         damaged: list[str] = []
         files = partial(log_files, self._folder, rank, every=every)
         if follow:
@@ -166,6 +168,8 @@ class Run:
         Raises:
             DamagedRunError: the file is not one.
         """
+        from hpckit.metrics import METRICS, all_rows  # noqa: PLC0415
+
         return all_rows(self.dir / METRICS)
 
     def progress(self) -> Progress | None:
@@ -174,6 +178,8 @@ class Run:
         Raises:
             DamagedRunError: the file is not one.
         """
+        from hpckit.metrics import progress_of  # noqa: PLC0415
+
         return progress_of(self.dir)
 
     def stats(self) -> JobStats:
@@ -311,6 +317,8 @@ def handle(folder: RunFolder) -> Run:
 
 def status_of(runs: Sequence[Run]) -> list[RunStatus]:
     """Return what became of runs; Slurm is asked once for all, and not for those that are over."""
+    from hpckit.submission.states import statuses  # noqa: PLC0415
+
     asked = [run for run in runs if run._ended is None]
     found = statuses([run._folder for run in asked]) if asked else []
     for run, status in zip(asked, found, strict=True):
@@ -325,6 +333,8 @@ def expected_starts(found: Iterable[RunStatus]) -> dict[str, float]:
 
     Epoch seconds. Each scheduler is asked once; what takes it long is left out.
     """
+    from hpckit.submission.states import by_scheduler  # noqa: PLC0415
+
     pending = [
         status.run
         for status in found
@@ -350,6 +360,8 @@ def wait(
     Raises:
         StillRunningError: `timeout` seconds have passed; the jobs go on.
     """
+    from hpckit.submission.waiting import wait as wait_for  # noqa: PLC0415
+
     every = RunList(runs)
     if rest := [run for run in every if run._ended is None]:
         found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look)

@@ -8,15 +8,16 @@ import gc
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hpckit.cli.mistakes import Commands
+from hpckit.cli.front import HELP, VERSION_HELP, front_page
 from hpckit.cli.output import note, say, spelling
 from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.interrupts import interrupts
 from hpckit.version import __version__
+
+if TYPE_CHECKING:
+    import typer
 
 # Command -> first line of its help. `hpckit.cli.NAME` is its module, with `add_to(app)`; those of
 # _OF_RUNS are functions of `hpckit.cli.runs`.
@@ -43,8 +44,12 @@ _OF_RUNS = ("jobs", "status", "logs", "wait", "cancel")
 _TAKE_REST = ("submit", "sample")
 
 
-def make_app(words: list[str]) -> typer.Typer:
+def make_app(words: list[str]) -> "typer.Typer":
     """Return the app with the command that `words` calls; the rest as names with a line of help."""
+    import typer  # noqa: PLC0415  # the first page and the version start without it
+
+    from hpckit.cli.mistakes import Commands  # noqa: PLC0415
+
     app = typer.Typer(
         name="hpckit",
         cls=Commands,
@@ -53,7 +58,13 @@ def make_app(words: list[str]) -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_options)
+    version = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help=VERSION_HELP
+    )
+
+    def options(version: bool = version) -> None: ...
+
+    app.callback(help=HELP)(options)
     everything = any(name.endswith("_COMPLETE") for name in os.environ)  # the shell's completion
     for name, line in COMMANDS.items():
         if not everything and words[:1] != [name]:
@@ -73,15 +84,7 @@ def _not_loaded() -> None:
 def _show_version(asked: bool) -> None:
     if asked:
         say(f"hpckit {__version__}")
-        raise typer.Exit
-
-
-def _options(
-    version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Print the version."
-    ),
-) -> None:
-    """Submit multi-GPU work to Slurm with one line, and see what became of it."""
+        sys.exit(0)
 
 
 def split_dashes(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -127,6 +130,10 @@ def _stand_somewhere() -> None:
 
 
 def _run(words: list[str], rest: tuple[str, ...]) -> None:
+    if words in (["--help"], ["-h"]):
+        say(front_page(COMMANDS))
+        sys.exit(0)
+    _show_version(words == ["--version"])
     if words[:1] and words[0] in COMMANDS and words[0] != "sample":  # whose command runs anyway
         _stand_somewhere()
     with interrupts(note):  # what was started for an answer ends with us

@@ -1,17 +1,21 @@
 """From a submission to a job: send it, say so, and stay with it to its end if asked to."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hpckit import RunList, RunStatus
-from hpckit import wait as wait_for
 from hpckit.api.prepare import Submission
 from hpckit.api.submit import send
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.submit import say_job
-from hpckit.cli.view import LiveView, NeverStarting, say_notes, status_line, submit_record
+from hpckit.put_off import put_off
+
+if TYPE_CHECKING:
+    from hpckit import RunList, RunStatus
+
+# What submitit imports for its users' own loops and plugins: a quarter of its start.
+_SUBMITITS = ("asyncio", "importlib.metadata", "tarfile")
 
 
 def carry_out(
@@ -27,6 +31,7 @@ def carry_out(
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
+    put_off(*_SUBMITITS)
     if submission.job.scheduler.starts_at_once:  # it starts at once, and there may be a warning
         found = send(submission, tell=note, ready=lambda: say_job(submission))
     else:
@@ -37,13 +42,29 @@ def carry_out(
         if json:
             print_json({**_document(submission, found.status()), **(more or {})})
         return
+    _stay(submission, found, follow=follow, json=json, more=more or {})
+
+
+def _stay(
+    submission: Submission,
+    found: "RunList",
+    *,
+    follow: bool,
+    json: bool,
+    more: Mapping[str, Any],
+) -> None:
+    """Wait for the end of what was submitted, and say how it ended."""
+    # As all of `view`: only who waits needs it.
+    from hpckit import wait as wait_for  # noqa: PLC0415
+    from hpckit.cli.view import LiveView, NeverStarting, say_notes, status_line  # noqa: PLC0415
+
     try:
         ended = wait_for(found, look=LiveView() if follow else NeverStarting()).status()
     except KeyboardInterrupt:
         note(f"No longer waiting; the job goes on. Stop it: hpckit cancel {found[0].job_id}")
         raise
     if json:
-        print_json({**_document(submission, ended), **(more or {})})
+        print_json({**_document(submission, ended), **more})
     else:
         say("\n".join(status_line(status) for status in ended))
     say_notes(ended)
@@ -53,16 +74,18 @@ def carry_out(
         raise typer.Exit(1)
 
 
-def _first_bad(ended: list[RunStatus]) -> RunStatus:
+def _first_bad(ended: "list[RunStatus]") -> "RunStatus":
     return next(status for status in ended if not status.good)
 
 
-def _document(submission: Submission, found: list[RunStatus]) -> dict[str, Any]:
+def _document(submission: Submission, found: "list[RunStatus]") -> dict[str, Any]:
+    from hpckit.cli.view import submit_record  # noqa: PLC0415
+
     records = [submit_record(status) for status in found]
     return {"jobs": records} if submission.job.is_array else records[0]
 
 
-def _say_submitted(submission: Submission, found: RunList, *, json: bool) -> None:
+def _say_submitted(submission: Submission, found: "RunList", *, json: bool) -> None:
     first = found[0]
     if submission.job.is_array:
         ids = list(dict.fromkeys(str(run.array_job_id) for run in found))

@@ -11,6 +11,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from hpckit.cli.front import front_page
 from hpckit.errors import RequestError
 
 _TYPED = "hpckit.typed"
@@ -59,6 +60,13 @@ class Commands(TyperGroup):
             context = super().make_context(info_name, args, **more)
         context.meta[_TYPED] = typed
         return context
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the first page, the same as without typer."""
+        from hpckit.cli import COMMANDS  # noqa: PLC0415  # it imports this module
+
+        del ctx
+        formatter.write(front_page(COMMANDS))
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
         """Read the command's options and run it."""

@@ -6,9 +6,7 @@ are here: colours and movements of our own, a user's own log, a file into a pipe
 """
 
 import contextlib
-import json
 import os
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -98,6 +96,8 @@ def spelling() -> Iterator[None]:
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
+    import json  # noqa: PLC0415  # the first page prints none
+
     say(json.dumps(value, indent=2))
 
 
@@ -168,6 +168,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def _room() -> int | None:
     """Return the columns there are; None: as many as it takes, for files and programs."""
     if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
+        import shutil  # noqa: PLC0415  # likewise
+
         return shutil.get_terminal_size().columns
     return None
 

@@ -2,9 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from hpckit.cli import COMMANDS
+from tests.conftest import Answer
 
 HEAVY = {"torch", "numpy", "mpi4py", "pandas", "sklearn", "scipy", "matplotlib"}
 # What only some commands need, and --help never.
@@ -79,6 +83,27 @@ def test_help_loads_nothing_heavy_and_nothing_it_does_not_print_with(here: Path)
     assert len(found) == len(HELP)
     for line, modules in zip(HELP, found, strict=True):
         assert modules & (HEAVY | LAZY) == set(), line
+
+
+def test_the_first_page_and_the_version_start_without_typer(here: Path) -> None:
+    for line in ("--help", "-h", "--version"):
+        (modules,) = loaded(line)
+        assert modules & {"typer", "dataclasses", "inspect", "pathlib", "shutil", "json"} == set()
+
+
+def test_the_first_page_is_one_however_it_is_asked_for(
+    cli: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for width in ("20", "60", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        page = cli("--help").out
+        assert cli("--help", "jobs").out == cli("-h").out == page
+        assert cli().err == page
+        assert max(map(len, page.splitlines())) <= min(max(int(width) - 2, 50), 78)
+        words = page.split()
+        for name, line in COMMANDS.items():
+            at = words.index(name, words.index("Commands:"))
+            assert words[at + 1 : at + 1 + len(line.split())] == line.split()
 
 
 @pytest.mark.parametrize("line", WORK)

@@ -8,8 +8,8 @@ import pytest
 
 from hpckit.errors import JobError
 from hpckit.job.script import signal_delay_s
+from hpckit.payload import supervisor
 from hpckit.payload.task import Task
-from hpckit.submission import in_job
 from hpckit.submission.in_job import Payload
 
 
