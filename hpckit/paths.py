@@ -48,6 +48,11 @@ def typed_path(text: str | Path) -> Path:
     return path if path.is_absolute() else here() / path
 
 
+def whole_path(text: str) -> str:
+    """Return a path of a site's file, with the `~` and `$VARIABLES` of this user."""
+    return str(typed_path(os.path.expandvars(text)))
+
+
 def is_file(path: Path) -> bool:
     """Say whether there is such a file; not so where it may not be looked at, or is too long."""
     return os.path.isfile(path)  # noqa: PTH113  # Path's own raises PermissionError and the like

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.collections import Collection, Found, find_all
+from hpckit.collections.collection import ledger_folder
 from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.environments import (
     BARE,
@@ -89,6 +90,7 @@ class Site:
     pass_env: tuple[str, ...] | None = None
     setup: tuple[str, ...] = ()
     runs: str | None = None
+    ledger: str | None = None
     grafana: str | None = None
     prometheus: str | None = None  # site files may say it; no command uses it
     advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
@@ -217,6 +219,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         pass_env=fields.texts("pass_env") if "pass_env" in fields.values else None,
         setup=fields.texts("setup"),
         runs=fields.text("runs"),
+        ledger=ledger_folder(fields),
         grafana=fields.text("grafana"),
         prometheus=fields.text("prometheus"),
         advice=_advice(fields),

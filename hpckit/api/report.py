@@ -11,12 +11,15 @@ from hpckit.api.lookup import runs_folder
 from hpckit.collections import search_path
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
-from hpckit.group_report.allocations import Allocation, ask_allocations
+from hpckit.group_report.allocations import SOURCES, Allocation, ask_allocations
+from hpckit.group_report.ledgers import Asked, from_ledgers
 from hpckit.group_report.measured import Measured, figures_of
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.group_report.writing import Report, wasteful_job
-from hpckit.sites import find_site
+from hpckit.paths import whole_path
+from hpckit.sites import Site, find_site
 from hpckit.slurm.client import patience
+from hpckit.slurm.cluster import cluster_name
 
 # sacct may take long over a year of a large cluster, and nobody waits for anything else.
 _PATIENCE_S = 900.0
@@ -70,8 +73,10 @@ def report(
     if kind not in KINDS:
         raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
     whom = (getpass.getuser(),) if mine else tuple(users)
-    costs = find_site(site, search_path()).costs
-    uses, notes = _uses(begin, end, whom, accounts, None if runs is None else Path(runs))
+    chosen = find_site(site, search_path())
+    asked = Asked(since=begin, until=end, users=whom, accounts=accounts)
+    folder = runs_folder(None if runs is None else Path(runs))
+    uses, notes = _uses(asked, folder, _ledgers(chosen), hide_names=hide_names)
     named = list(_hidden(uses)) if hide_names else uses
     return Report(
         who=_who(whom, accounts, hide_names=hide_names),
@@ -81,18 +86,31 @@ def report(
         groups=grouped(named, kind),
         total=total(named),
         wasteful=tuple(wasteful_job(*row) for row in most_wasteful(named, wasteful)),
-        costs=costs,
+        costs=chosen.costs,
+        sources={name: sum(use.row.known_by == name for use in uses) for name in SOURCES},
         notes=tuple(notes),
     )
 
 
 def _uses(
-    begin: float, end: float, users: Sequence[str], accounts: Sequence[str], runs: Path | None
+    asked: Asked, runs: Path, ledgers: Sequence[Path], *, hide_names: bool
 ) -> tuple[list[Use], list[str]]:
     with patience(_PATIENCE_S, anew=True):
-        rows = ask_allocations(begin, end, users=users, accounts=accounts)
-    figures = figures_of(rows, runs_folder(runs))
-    return [_use(row, figures.of(row), begin, end) for row in rows], list(_notes(rows))
+        rows = ask_allocations(
+            asked.since, asked.until, users=tuple(asked.users), accounts=tuple(asked.accounts)
+        )
+        cluster = cluster_name() if ledgers else None
+    more = from_ledgers(ledgers, asked, rows, cluster, hide_names=hide_names)
+    rows += more.rows
+    figures = figures_of(rows, runs, more.measured)
+    uses = [_use(row, figures.of(row), asked.since, asked.until) for row in rows]
+    return uses, [*_notes(rows), *more.notes]
+
+
+def _ledgers(site: Site) -> list[Path]:
+    """Return the ledgers of a site, and of the collections on the search path."""
+    named = [site.ledger, *(row.ledger for row in search_path())]
+    return [Path(word) for word in dict.fromkeys(whole_path(word) for word in named if word)]
 
 
 def _use(row: Allocation, measured: Measured, since: float, until: float) -> Use:

@@ -117,6 +117,7 @@ def _page(site: Site) -> str:
         "environment": site.environment,
         "MPI": site.mpi and f"srun --mpi={site.mpi}",
         "runs": site.runs,
+        "ledger": site.ledger,
     }
     lines += [f"  {key:<13} {value}" for key, value in facts.items() if value]
     for row in site.partitions.values():

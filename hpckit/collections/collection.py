@@ -41,6 +41,7 @@ class Collection:
     rev: str = ""
     revision: str = ""
     changed: bool = False
+    ledger: str | None = None
 
     def label(self) -> str:
         """Name the collection for a listing: `lab (group)`, or `built-in` once."""
@@ -127,11 +128,27 @@ def describe(folder: Path, origin: str) -> Collection:
         description=fields.text("description") or "",
         contact=fields.text("contact") or "",
         url=fields.text("url") or "",
+        ledger=ledger_folder(fields),
     )
     _refuse_reserved(fields, collection)
     _refuse_newer(fields)
     fields.refuse_unknown()
     return collection
+
+
+def ledger_folder(fields: Fields) -> str | None:
+    """Return what a site or a collection says under `ledger:`, a folder's path.
+
+    Raises:
+        ConfigError: it is relative: to what, nobody knows.
+    """
+    found = fields.text("ledger")
+    if found is not None and found[:1] not in ("/", "$", "~"):
+        raise ConfigError(
+            f"'ledger' is {found!r}, must be a folder's whole path: /proj/lab/ledger.",
+            at=fields.at("ledger"),
+        )
+    return found
 
 
 def describe_shared(folder: Path, origin: str) -> Collection:

@@ -30,6 +30,8 @@ _COLUMNS = (
 )
 # What sacct takes as one name; a comma would part two.
 _NAME = re.compile(r"[\w.@+-]{1,256}", re.ASCII)
+# Who may know of an attempt.
+SOURCES = ("accounting", "ledger")
 # A hundred thousand jobs take sacct some seconds; a slow database takes more.
 _LIMIT_S = 600.0
 
@@ -44,6 +46,7 @@ class Allocation:
         gpus: None where its list of resources does not say.
         limit_s: its time limit; None: none, or not known.
         comment: AdminComment, where sites keep the record of Princeton's jobstats.
+        known_by: `accounting`, or `ledger` where Slurm does not show it.
     """
 
     job_id: str
@@ -61,6 +64,7 @@ class Allocation:
     gpu_type: str | None
     limit_s: int | None
     comment: str = ""
+    known_by: str = "accounting"
 
     def held(self, since: float, until: float) -> tuple[float, float]:
         """Return the part of a time in which it held its nodes; empty where there is none."""

@@ -1,6 +1,7 @@
-"""What is known of how jobs used their GPUs: from hpckit's own summaries, else the site's record.
+"""What is known of how jobs used their GPUs: hpckit's own summaries, the site's record, ledgers.
 
-A summary of hpckit's is believed in the user's own runs alone: others could have written any.
+A summary of hpckit's is believed in the user's own runs alone: others could have written any. The
+site's record comes before what a colleague's job wrote of itself into a ledger.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from hpckit.find import newest_runs
 from hpckit.group_report.allocations import Allocation
 from hpckit.report.at_end import SUMMARY
 from hpckit.runs import Run
-from hpckit.stats.js1 import as_number, decode
+from hpckit.stats.js1 import as_number, covers_attempt, decode
 from hpckit.stats.summary.coverage import enough
 
 # A run is written down some moments before Slurm says when it was submitted; its clock may be late.
@@ -28,8 +29,8 @@ class Measured:
     Attributes:
         utilization_percent: the mean over its GPUs and its time.
         energy_joules: of all its GPUs.
-        source: `samples` of hpckit, or `js1`, the record of Princeton's jobstats.
-        workload, template: of a run of the user's own.
+        source: `samples` of hpckit, `js1`, the record of Princeton's jobstats, or `ledger`.
+        workload, template: of a run of hpckit's: the user's own, or one that a ledger knows.
         advice: the first advice on it, in a sentence.
     """
 
@@ -50,18 +51,21 @@ class Figures:
 
     Attributes:
         runs: the user's own runs, by the ids of their jobs, newest first.
+        ledger: what ledgers say, by job and attempt.
     """
 
     runs: Mapping[str, Sequence[Run]]
+    ledger: Mapping[tuple[str, float], Measured] = field(default_factory=dict)
     _summaries: dict[Path, Mapping[str, Any]] = field(default_factory=dict)
 
     def of(self, row: Allocation) -> Measured:
         """Return what is known of an attempt."""
         run = self._run(row)
         mine = self._from_run(run, row) if run else NOTHING
-        if mine.utilization_percent is not None or "JS1:" not in row.comment.upper():
-            return mine
-        return _from_record(row, mine)
+        if mine.utilization_percent is None and "JS1:" in row.comment.upper():
+            mine = _from_record(row, mine)
+        theirs = self.ledger.get((row.job_id, row.start))
+        return mine if theirs is None else _both(mine, theirs)
 
     def _run(self, row: Allocation) -> Run | None:
         begun = row.submit if row.submit is not None else row.start
@@ -92,14 +96,31 @@ class Figures:
         return self._summaries[run.dir]
 
 
-def figures_of(rows: Iterable[Allocation], root: Path) -> Figures:
+def figures_of(
+    rows: Iterable[Allocation],
+    root: Path,
+    ledger: Mapping[tuple[str, float], Measured] | None = None,
+) -> Figures:
     """Return the figures of what is in the user's own runs, below `root` and in the index."""
     wanted = {row.job_id for row in rows}
     found: dict[str, list[Run]] = {}
     for run in newest_runs(root, None):
         if run.mine and run.job_id in wanted and run.scheduler.accounting:
             found.setdefault(run.job_id, []).append(run)
-    return Figures(found)
+    return Figures(found, ledger or {})
+
+
+def _both(mine: Measured, theirs: Measured) -> Measured:
+    """Return what is known of an attempt that stands in a ledger as well, nothing of it twice."""
+    figures = theirs if mine.utilization_percent is None else mine
+    return Measured(
+        utilization_percent=figures.utilization_percent,
+        energy_joules=figures.energy_joules,
+        source=figures.source,
+        workload=mine.workload or theirs.workload,
+        template=mine.template or theirs.template,
+        advice=mine.advice or theirs.advice,
+    )
 
 
 def _read(run: Run) -> Mapping[str, Any]:
@@ -125,6 +146,8 @@ def _attempt(document: Mapping[str, Any], row: Allocation) -> Mapping[str, Any]:
 
 def _from_record(row: Allocation, mine: Measured) -> Measured:
     record = decode(row.comment).record
+    if record and not _is_of(record, row):
+        return mine
     nodes = record["nodes"].values() if record else ()
     values = [
         _percent(value)
@@ -143,6 +166,13 @@ def _from_record(row: Allocation, mine: Measured) -> Measured:
         template=mine.template,
         advice=mine.advice,
     )
+
+
+def _is_of(record: Mapping[str, Any], row: Allocation) -> bool:
+    """Say whether a record is of this attempt: one of another stays until it is replaced."""
+    if row.nodes is not None and len(record["nodes"]) > row.nodes:
+        return False
+    return row.end is None or covers_attempt(record, row.end - row.start)
 
 
 def _percent(value: object) -> float | None:

@@ -54,6 +54,7 @@ class Report:
         total: of all together.
         wasteful: the jobs that wasted most, the worst first.
         costs: the site's factors for money and CO2.
+        sources: how many attempts accounting knows, and how many a ledger alone.
         notes: what a reader should know of the figures.
     """
 
@@ -65,6 +66,7 @@ class Report:
     total: Totals
     wasteful: tuple[WastefulJob, ...] = ()
     costs: Costs = field(default_factory=Costs)
+    sources: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -93,6 +95,7 @@ class Report:
             "money": rounded(self.money),
             "currency": self.costs.currency,
             "co2_kg": rounded(self.co2_kg),
+            "sources": dict(self.sources),
             "notes": list(self.notes),
         }
 

@@ -82,8 +82,8 @@ class RankProcess:
             self._finish(code)
         if self._recorder.alone:
             end_job(self.task)
-        if self.place.rank == 0 and self.task.sample_interval_s > 0:
-            write_summary(self.task.folder)
+        if self.place.rank == 0 and (self.task.sample_interval_s > 0 or self.task.ledgers):
+            write_summary(self.task.folder, self.task.ledgers)
         return self._status(code)
 
     def _run_sampled(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:

@@ -29,6 +29,7 @@ class Task:
         replicas: GPUs that one process was to use; on the CPU, it makes as many logical replicas.
         cpus_per_task: as asked for; None: nobody said.
         simulated: whether one machine plays all nodes; None: the scheduler's name says it.
+        ledgers: folders that get a line of each attempt, at its end.
         sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
     """
@@ -53,6 +54,7 @@ class Task:
     cpus_per_task: int | None = None
     by_python: bool = True
     simulated: bool | None = None
+    ledgers: tuple[str, ...] = ()
 
     @property
     def one_machine(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hpckit.report.terminal import duration, size
 from hpckit.slurm.states import JobRecord, is_finished, parse_state
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
-from hpckit.stats.js1 import Js1, decode, elapsed_of, from_record
+from hpckit.stats.js1 import Js1, covers_attempt, decode, elapsed_of, from_record
 from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.coverage import total
 from hpckit.stats.summary.figures import SACCT, SSTAT, SourceNote
@@ -224,8 +224,6 @@ def slurm_notes(attempts: Sequence[JobUsage]) -> Iterator[SourceNote]:
         yield SourceNote(code="js1", text=trouble)
 
 
-# Epilogs take the time some seconds after Slurm does.
-_JS1_APART_S, _JS1_APART = 60, 0.05
 _MOST_NAMES = 3
 _MEMORY = ("memory_peak_bytes", "memory_efficiency_percent")
 _GPU_PEAKS = ("gpu_utilization_peak_percent", "gpu_memory_peak_bytes")
@@ -244,9 +242,7 @@ def _js1(usage: JobUsage) -> Js1:
             f"{listed} nodes, the job had {usage.alloc_nodes}."
         )
     theirs, ours = elapsed_of(found.record), usage.record.elapsed_s
-    if ours is None or theirs is None:
-        return found
-    if abs(theirs - ours) <= max(_JS1_APART_S, _JS1_APART * ours):
+    if ours is None or theirs is None or covers_attempt(found.record, ours):
         return found
     return Js1(
         trouble="The site's jobstats record covers another attempt, or a part of this one: "

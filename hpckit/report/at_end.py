@@ -1,25 +1,30 @@
 """`summary.json` and `timeseries.json` of a run: written at its end, and again by `stats`.
 
-`python -m hpckit.report.at_end FOLDER`, which the job's rank zero starts, writes them from the
-folder alone: no Slurm is asked. It is a process of its own: what goes wrong here cannot
-change how the job ends.
+`python -m hpckit.report.at_end FOLDER [LEDGER ...]`, which the job's rank zero starts, writes them
+from the folder alone, and a line into each ledger: no Slurm is asked. It is a process of its own:
+what goes wrong here cannot change how the job ends. What it says on stderr is for the job's log.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hpckit.ledger import Entry, append
 from hpckit.paths import is_mine_alone
+from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.report.gather import Gathered, gather_one
 from hpckit.report.identity import KnownJob
 from hpckit.report.targets import Target
-from hpckit.runs import read_run, write_json
+from hpckit.runs import Run, read_run, write_json
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.loading import advised
 from hpckit.stats.document import job_document, timeline_document
-from hpckit.stats.summary.figures import SourceNote
+from hpckit.stats.summary.coverage import enough
+from hpckit.stats.summary.figures import JobUse, SourceNote
+from hpckit.text import parse_moment
 
 SUMMARY, TIMESERIES = "summary.json", "timeseries.json"
 
@@ -56,11 +61,59 @@ def _is_mine(folder: Path) -> bool:
 
 
 def main() -> None:
-    """Write the summary of the run in a folder."""
+    """Write the summary of the run in a folder, and the newest attempt's line into ledgers."""
     run = read_run(Path(sys.argv[1]))
     found = gather_one(Target(job_id=run.job_id, known=KnownJob(run=run)))
     job, advice = advised(found.job)
     save(replace(found, job=job), advice)
+    for folder in sys.argv[2:]:
+        try:
+            append(Path(folder), entry_of(run, job, advice, os.environ))
+        except (OSError, KeyError) as error:
+            why = error.strerror if isinstance(error, OSError) else "this user has no name here"
+            sys.stderr.write(f"The ledger {folder} has no line of this job: {why}.\n")
+
+
+def entry_of(run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[str, str]) -> Entry:
+    """Return what a ledger says of a run's newest attempt, inside the job and at its end."""
+    now = time.time()
+    restart = int(environ.get("SLURM_RESTART_COUNT") or 0)
+    ranks = [row for row in read_all_attempts(run.dir) if row.restart == restart]
+    begun = min((row.started for row in ranks), default=now)
+    start = parse_moment(environ.get("SLURM_JOB_START_TIME", "")) or begun
+    used = next((row for row in job.attempts if row.restart == restart), None)
+    covered = used.gpu_coverage_percent if used else None
+    known = used and enough(covered, (covered or 0.0) / 100 * (used.elapsed_s or 0.0) / 3600)
+    workload = run.record.get("workload")
+    return Entry(
+        user="",
+        job_id=run.job_id,
+        start=min(start, begun),
+        end=max(now, begun),
+        restart=restart,
+        cluster=environ.get("SLURM_CLUSTER_NAME"),
+        account=environ.get("SLURM_JOB_ACCOUNT") or job.account,
+        partition=environ.get("SLURM_JOB_PARTITION") or job.partition,
+        name=job.name,
+        state=_state(ranks),
+        submit=run.submitted_at,
+        nodes=job.requested.nodes,
+        gpus=job.requested.gpus,
+        gpu_type=job.requested.gpu_type or next((gpu.name for gpu in job.per_gpu), None),
+        limit_s=job.requested.time_limit_s,
+        utilization_percent=used.gpu_utilization_percent if used and known else None,
+        energy_joules=used.energy_joules if used and known else None,
+        workload=str(workload["name"]) if isinstance(workload, dict) else None,
+        template=str(run.record["plan"].get("template") or "") or None,
+        advice=advice[0].message if advice else None,
+    )
+
+
+def _state(ranks: Sequence[RankRecord]) -> str:
+    """Return how an attempt has ended, as far as its ranks know: a signal has many causes."""
+    if any(row.exit_code and not row.consequence for row in ranks):
+        return "FAILED"
+    return "UNKNOWN" if any(row.exit_code for row in ranks) else "COMPLETED"
 
 
 if __name__ == "__main__":

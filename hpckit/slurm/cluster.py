@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from hpckit.errors import CommandError
 from hpckit.slurm.client import ask
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.text import parse_limit_min, whole_number
@@ -101,6 +102,17 @@ def config() -> dict[str, str]:
         CommandError: The controller does not answer, or there is no scontrol.
     """
     return parse_scontrol_config(ask(["scontrol", "show", "config"]).stdout)
+
+
+def cluster_name() -> str | None:
+    """Ask for the cluster's name, by which jobs of another one with the same ids are told apart.
+
+    None: nobody says it.
+    """
+    try:
+        return config().get("ClusterName") or None
+    except CommandError:
+        return None
 
 
 def version() -> tuple[int, int, int] | None:

@@ -159,6 +159,18 @@ def elapsed_of(record: Mapping[str, Any]) -> float | None:
     return as_number(record.get("total_time"))
 
 
+# Epilogs take the time some seconds after Slurm does.
+_APART_S, _APART = 60, 0.05
+
+
+def covers_attempt(record: Mapping[str, Any], elapsed_s: float | None) -> bool:
+    """Say whether a record's time is an attempt's; not known to differ is enough."""
+    theirs = elapsed_of(record)
+    if theirs is None or elapsed_s is None:
+        return True
+    return abs(theirs - elapsed_s) <= max(_APART_S, _APART * elapsed_s)
+
+
 def _lacking(wanted: float | None, rows: Collection[object]) -> int:
     """Return 1 if a job has more of something than rows: how many more changes no figure."""
     return int(wanted is not None and wanted > len(rows))

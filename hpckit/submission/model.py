@@ -9,6 +9,7 @@ from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.launchers import launched_by
+from hpckit.paths import whole_path
 from hpckit.render import Rendered
 from hpckit.schedulers.base import SCHEDULERS
 from hpckit.slurm.client import patience, why_silent
@@ -34,6 +35,16 @@ class Submission:
     def launched_by(self) -> str | None:
         """The launcher's name; None where another stands in for it on one machine."""
         return launched_by(self.job.launcher.name, one_machine=self.job.scheduler.one_machine)
+
+    @cached_property
+    def ledgers(self) -> tuple[str, ...]:
+        """The folders that get a line of each attempt: of the site and of collections in use."""
+        if not self.job.scheduler.accounting:
+            return ()
+        workload = self.job.workload
+        used = [self.site, workload.found if workload else None, *self.rendered.templates]
+        named = [self.job.site.ledger, *(found.collection.ledger for found in used if found)]
+        return tuple(dict.fromkeys(whole_path(word) for word in named if word))
 
     @cached_property
     def rendered(self) -> Rendered:

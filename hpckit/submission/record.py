@@ -50,6 +50,7 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "workload": _workload_record(job),
         "templates": [template_record(found) for found in rendered.templates],
         "collections": [collection_record(row) for row in submission.collections],
+        "ledgers": list(submission.ledgers),
         "code": _code(job, submission.place.cwd),
         "program": {"kind": str(job.program.kind), "word": job.program.word},
         "script_hash": _hash(job.program.file),

@@ -210,6 +210,7 @@ def _task(submission: Submission, index: int) -> Task:
         replicas=1 if job.strategy.rank_per_gpu else max(1, job.gpus_per_node),
         sources_only=_sources_only(job),
         cpus_per_task=job.cpus_per_task,
+        ledgers=submission.ledgers,
     )
 
 

@@ -63,9 +63,10 @@ def accounts(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Calla
     return keep
 
 
-def js1(*values: float) -> str:
-    used = {str(at): value for at, value in enumerate(values)}
-    return encode({"nodes": {"n1": {"gpu_utilization": used}}, "total_time": 1, "gpus": 2})
+def js1(*values: float, hours: float = 1, nodes: int = 1) -> str:
+    used = {"gpu_utilization": {str(at): value for at, value in enumerate(values)}}
+    rows = {f"n{at}": used if at == 1 else {} for at in range(1, nodes + 1)}
+    return encode({"nodes": rows, "total_time": hours * HOUR, "gpus": 2})
 
 
 def test_hours_are_those_inside_the_time_of_the_report(accounts, cli: Cli) -> None:
@@ -164,7 +165,7 @@ def test_no_name_is_a_formula_in_a_spreadsheet(accounts, cli: Cli) -> None:
 
 def test_the_sites_own_record_says_what_was_used(accounts, cli: Cli) -> None:
     accounts(
-        row("1", NOW - 5 * HOUR, 4, AdminComment=js1(10, 30)),
+        row("1", NOW - 5 * HOUR, 4, AdminComment=js1(10, 30, hours=4)),
         row("2", NOW - 5 * HOUR, 1, AdminComment=js1(90)),  # one of two GPUs: unknown
         row("3", NOW - 5 * HOUR, 1, AdminComment="JS1:None"),
         row("4", NOW - 5 * HOUR, 1, AdminComment=js1(100, 100), User="bob"),
@@ -182,6 +183,17 @@ def test_the_sites_own_record_says_what_was_used(accounts, cli: Cli) -> None:
     assert [(job["job_id"], job["gpu_hours_wasted"]) for job in said["wasteful"]] == [
         ("1", pytest.approx(6.4))
     ]
+
+
+def test_a_record_of_another_attempt_says_nothing_of_this_one(accounts, cli: Cli) -> None:
+    """Slurm keeps AdminComment when a job is requeued; the epilog replaces it at the next end."""
+    accounts(
+        row("1", NOW - 9 * HOUR, 1, State="NODE_FAIL", AdminComment=js1(90, 90, hours=4)),
+        row("1", NOW - 7 * HOUR, 4, AdminComment=js1(90, 90, hours=4)),
+        row("2", NOW - 7 * HOUR, 1, AdminComment=js1(90, 90, nodes=2)),
+    )
+    whole = json.loads(cli("report", "--all", "--json").out)["total"]
+    assert (whole["gpu_hours"], whole["gpu_hours_measured"]) == (12, 8)
 
 
 def summary(start: float, used: float, covered: float = 95.0) -> dict[str, Any]:

@@ -101,21 +101,24 @@ def stop_sampler(process: "Popen[bytes] | None") -> None:
     _log.warning("The GPU sampler did not end within %g s and was killed.", _STOP_S)
 
 
-def write_summary(run_dir: Path) -> None:
-    """Write a run's summary.json from what its folder says, at the end of the job.
+def write_summary(run_dir: Path, ledgers: Sequence[str] = ()) -> None:
+    """Write a run's summary.json from what its folder says, and ledgers' lines, at the job's end.
 
     A process of its own, given some seconds: what goes wrong in it cannot change how the job ends.
     `hpckit stats` writes the summary again, with Slurm's word on the state.
     """
-    argv = [*own_python(), "-m", "hpckit.report.at_end", str(run_dir)]
+    argv = [*own_python(), "-m", "hpckit.report.at_end", str(run_dir), *ledgers]
+    lacks = "No summary.json" + (", or no line in the ledger" if ledgers else "")
     try:
         result = shell.run(argv, check=False, timeout_s=_SUMMARY_S, prepare=_outlast)
     except CommandError as error:
-        _log.warning("No summary.json: %s", error)
+        _log.warning("%s: %s", lacks, error)
         return
+    said = result.stderr.strip()[-500:]
     if result.returncode != 0:
-        said = result.stderr.strip()[-500:] or f"its process {_how(result.returncode)}"
-        _log.warning("No summary.json: %s", said)
+        _log.warning("%s: %s", lacks, said or f"its process {_how(result.returncode)}")
+    elif said:
+        _log.warning("%s", said)
 
 
 def _outlast() -> None:

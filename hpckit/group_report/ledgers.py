@@ -1,0 +1,152 @@
+"""What ledgers know of jobs: figures of those that accounting shows, and jobs it does not show."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpckit.errors import OutsideError
+from hpckit.group_report.allocations import Allocation
+from hpckit.group_report.measured import Measured
+from hpckit.ledger import Entry, of_cluster, read_ledger
+from hpckit.slurm.states import parse_state
+
+# A job's first rank may begin so long after Slurm gave it its nodes, and clocks differ.
+_APART_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """Whose jobs a report is of, and of which time. Moments are epoch seconds."""
+
+    since: float
+    until: float
+    users: Collection[str] = ()
+    accounts: Collection[str] = ()
+
+    def wants(self, entry: Entry) -> bool:
+        """Say whether a report is of this attempt."""
+        return (
+            (not self.users or entry.user in self.users)
+            and (not self.accounts or entry.account in self.accounts)
+            and entry.start < self.until
+            and entry.end > self.since
+        )
+
+
+@dataclass
+class FromLedgers:
+    """What ledgers add to accounting.
+
+    Attributes:
+        rows: attempts that accounting does not show.
+        measured: figures of these and of others, by job and start.
+        notes: what a reader should know of them.
+    """
+
+    rows: list[Allocation] = field(default_factory=list)
+    measured: dict[tuple[str, float], Measured] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def from_ledgers(
+    folders: Sequence[Path],
+    asked: Asked,
+    rows: Sequence[Allocation],
+    cluster: str | None,
+    *,
+    hide_names: bool = False,
+) -> FromLedgers:
+    """Read ledgers; an attempt that accounting has as well is not counted again.
+
+    Args:
+        folders: of ledgers.
+        asked: whose attempts, and when.
+        rows: what accounting shows of them.
+        cluster: the name of the one that `rows` are of; None: not known.
+        hide_names: name no users, folders and files in notes.
+    """
+    found, known = FromLedgers(), _by_job(rows)
+    entries: dict[tuple[str, int, str], Entry] = {}
+    for folder in folders:
+        try:
+            read = read_ledger(folder, asked.since)
+        except OutsideError as error:
+            found.notes.append("a ledger cannot be read" if hide_names else str(error).rstrip("."))
+            continue
+        found.notes += read.notes(hide_names=hide_names)
+        mine = of_cluster(read.entries, cluster)
+        entries |= {(row.job_id, row.restart, row.user): row for row in mine if asked.wants(row)}
+    wrong = 0
+    for entry in entries.values():
+        same = known.get(entry.job_id, ())
+        if any(row.user != entry.user for row in same):
+            wrong += 1
+        elif row := _same_attempt(entry, same):
+            found.measured[row.job_id, row.start] = _measured(entry)
+        else:
+            found.rows.append(made := _row(entry))
+            found.measured[made.job_id, made.start] = _measured(entry)
+    found.notes += _notes(found.rows, wrong, hide_names=hide_names)
+    return found
+
+
+def _by_job(rows: Iterable[Allocation]) -> Mapping[str, list[Allocation]]:
+    known: dict[str, list[Allocation]] = {}
+    for row in rows:
+        known.setdefault(row.job_id, []).append(row)
+    return known
+
+
+def _same_attempt(entry: Entry, rows: Iterable[Allocation]) -> Allocation | None:
+    """Return the attempt in which a line was written: Slurm counts anew some day."""
+    for row in rows:
+        if row.start - _APART_S <= entry.start and (row.end is None or entry.start <= row.end):
+            return row
+    return None
+
+
+def _measured(entry: Entry) -> Measured:
+    return Measured(
+        utilization_percent=entry.utilization_percent,
+        energy_joules=entry.energy_joules,
+        source=None if entry.utilization_percent is None else "ledger",
+        workload=entry.workload,
+        template=entry.template,
+        advice=entry.advice,
+    )
+
+
+def _row(entry: Entry) -> Allocation:
+    return Allocation(
+        job_id=entry.job_id,
+        user=entry.user,
+        account=entry.account or "",
+        partition=entry.partition or "",
+        name=entry.name or "",
+        state=parse_state(entry.state),
+        submit=entry.submit,
+        start=entry.start,
+        end=entry.end,
+        wait_s=None,  # it does not know what it waited for
+        nodes=entry.nodes,
+        gpus=entry.gpus,
+        gpu_type=entry.gpu_type,
+        limit_s=entry.limit_s,
+        known_by="ledger",
+    )
+
+
+def _notes(rows: Sequence[Allocation], wrong: int, *, hide_names: bool) -> Iterator[str]:
+    counts = Counter(row.user for row in rows)
+    if counts:
+        names = ", ".join(f"{name} ({count})" for name, count in counts.most_common(5))
+        more = f" and {len(counts) - 5} more users" if len(counts) > 5 else ""
+        whose = f"{len(counts)} user(s)" if hide_names else f"{names}{more}"
+        yield (
+            f"{len(rows)} attempts are known from the ledger alone, Slurm shows none of them here: "
+            f"of {whose}"
+        )
+    if wrong:
+        lines, whose = ("line", "its job is") if wrong == 1 else ("lines", "their jobs are")
+        yield f"ledger: {wrong} {lines} left out: Slurm says that {whose} another user's"

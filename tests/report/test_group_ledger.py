@@ -1,0 +1,163 @@
+"""`hpckit report` with a ledger: what others' jobs wrote of themselves, each job once."""
+
+import json
+import os
+import pwd
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import hpckit
+from tests.conftest import Answer, add_program, write_files
+from tests.report.test_group import HOUR, NOW, accounts, row, summary
+from tests.unit.lab import make_lab
+from tests.unit.made import make_run
+
+pytestmark = pytest.mark.long
+__all__ = ["accounts"]
+Cli = Callable[..., Answer]
+ME = pwd.getpwuid(os.getuid()).pw_name
+OTHER = pwd.getpwuid(1).pw_name
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root")
+_SCONTROL = """#!{python}
+print("Configuration data as of now")
+print("ClusterName             = test")
+"""
+
+
+@pytest.fixture
+def ledger(here: Path) -> Path:
+    """A ledger that the site names, on the cluster `test`."""
+    add_program(here.parent / "bin" / "scontrol", _SCONTROL.format(python=sys.executable))
+    folder = here.parent / "ledger"
+    folder.mkdir()
+    text = yaml.safe_dump({"description": "ours", "ledger": str(folder)})
+    write_files(here, {"templates/sites/ours.yaml": text})
+    return folder
+
+
+def line(user: str, job_id: str, start: float, hours: float, **changes: Any) -> dict[str, Any]:
+    usual = {
+        "user": user, "job_id": job_id, "cluster": "test", "account": "lab", "state": "COMPLETED",
+        "start": start, "end": start + hours * HOUR - 2, "nodes": 1, "gpus": 2, "name": "train",
+        "utilization_percent": 50.0, "workload": "ddp", "template": "base", "partition": "gpu",
+    }  # fmt: skip
+    return usual | changes
+
+
+def put(ledger: Path, user: str, *rows: dict[str, Any]) -> Path:
+    path = ledger / f"{user}-2026-09.n1.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    os.chown(path, pwd.getpwnam(user).pw_uid, -1)
+    return path
+
+
+def report(cli: Cli, *words: str) -> dict[str, Any]:
+    answer = cli("report", "--site", "ours", "--since", "2d", "--json", *words)
+    assert answer.status == 0, answer.err
+    said: dict[str, Any] = json.loads(answer.out)
+    return said
+
+
+@as_root
+def test_jobs_that_slurm_hides_count_and_all_others_once(
+    accounts, cli: Cli, here: Path, ledger: Path
+) -> None:
+    start = NOW - 20 * HOUR
+    accounts(
+        row("1", start, 2, User=ME),  # in the user's own summaries too
+        row("2", start, 2, User=ME),
+        row("3", start, 2, User=ME, State="RUNNING", End="Unknown"),
+    )
+    run = make_run(here / "runs", job_id="1", submitted_at=start - 61)
+    (run.dir / "summary.json").write_text(json.dumps(summary(start, 25)))
+    put(ledger, ME, line(ME, "1", start + 5, 2), line(ME, "2", start + 5, 2))
+    put(
+        ledger,
+        OTHER,
+        line(OTHER, "4", start, 1, utilization_percent=10.0),
+        line(OTHER, "4", start + 2 * HOUR, 1, restart=1, utilization_percent=30.0),
+        line(OTHER, "5", start, 1, cluster="another"),
+        line(OTHER, "6", start - 90 * HOUR, 1),
+        line(OTHER, "2", start, 2),  # that is not theirs
+    )
+    said = report(cli, "--all", "--by", "user")
+    groups = {one["name"]: one for one in said["groups"]}
+    mine, theirs = groups[ME], groups[OTHER]
+    assert (mine["jobs"], mine["gpu_hours"]) == (3, 4 + 4 + 40)
+    assert mine["gpu_hours_measured"] == 8
+    assert mine["gpu_hours_used"] == pytest.approx(4 * 0.25 + 4 * 0.5)
+    held = 2 * (1 - 2 / HOUR)
+    assert (theirs["jobs"], theirs["gpu_hours"]) == (1, pytest.approx(2 * held, abs=1e-5))
+    assert theirs["utilization_percent"] == pytest.approx(20)
+    assert said["sources"] == {"accounting": 3, "ledger": 2}
+    alone = "2 attempts are known from the ledger alone, Slurm shows none of them here: of"
+    assert f"{alone} {OTHER} (2)" in said["notes"]
+    assert "ledger: 1 line left out: Slurm says that its job is another user's" in said["notes"]
+    assert report(cli, "-A", "nobodys")["sources"]["ledger"] == 0
+
+
+@as_root
+def test_what_colleagues_run_is_known_from_the_ledger(accounts, cli: Cli, ledger: Path) -> None:
+    start = NOW - 20 * HOUR
+    accounts(row("4", start, 2, User=OTHER))
+    put(ledger, OTHER, line(OTHER, "4", start, 2, advice="Ask for one GPU.", energy_joules=7.2e6))
+    said = report(cli, "--all", "--by", "workload")
+    assert [(one["name"], one["gpu_hours"]) for one in said["groups"]] == [("ddp", 4)]
+    assert said["total"]["energy_kwh"] == 2
+    assert said["wasteful"][0]["advice"] == "Ask for one GPU."
+    assert report(cli, "--all", "--by", "template")["groups"][0]["name"] == "base"
+
+
+@as_root
+def test_names_are_hidden_in_what_is_said_of_ledgers(accounts, cli: Cli, ledger: Path) -> None:
+    start = NOW - 20 * HOUR
+    accounts()
+    put(ledger, OTHER, line(OTHER, "4444", start, 2), {"user": "mallory"})
+    for shape in ((), ("--json",), ("--csv",), ("--markdown",)):
+        said = cli("report", "--site", "ours", "--since", "2d", "--all", "--hide-names", *shape)
+        assert said.status == 0
+        assert not any(word in said.out for word in (OTHER, "mallory", "4444", "train"))
+        if shape != ("--csv",):
+            assert "of the ledger 1 lines and 0 whole files are left out" in said.out
+
+
+def test_a_ledger_that_cannot_be_read_is_said_and_the_report_goes_on(
+    accounts, cli: Cli, ledger: Path
+) -> None:
+    accounts(row("1", NOW - 5 * HOUR, 2, User=ME))
+    ledger.rmdir()
+    said = report(cli, "--all")
+    assert said["total"]["jobs"] == 1
+    assert said["notes"] == [f"The ledger '{ledger}' cannot be read: No such file or directory"]
+
+
+def test_a_collection_may_name_a_ledger(
+    accounts, cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, folder = NOW - 20 * HOUR, here.parent / "labs"
+    folder.mkdir()
+    put(folder, ME, line(ME, "4", start, 2, cluster=None))
+    lab = make_lab(here.parent / "lab", **{"hpckit.yaml": "name: lab\nledger: $LABS/labs\n"})
+    monkeypatch.setenv("HPCKIT_COLLECTIONS", str(lab))
+    monkeypatch.setenv("LABS", str(here.parent))
+    accounts()
+    assert hpckit.report(users=[ME], since="2d").total.jobs == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("templates/sites/ours.yaml", "description: ours\nledger: proj/ledger\n"),
+        ("hpckit.yaml", "name: ours\nledger: proj/ledger\n"),
+    ],
+)
+def test_a_relative_ledger_is_one_error(cli: Cli, here: Path, file: str, text: str) -> None:
+    write_files(here, {file: text})
+    answer = cli("report", "--site", "ours")
+    assert answer.status == 2
+    assert f"{file}:2: 'ledger' is 'proj/ledger', must be a folder's whole path" in answer.err
