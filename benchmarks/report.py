@@ -30,13 +30,17 @@ def write_rows(path: Path, jobs: int) -> None:
     """Write what sacct would print, with a mark to be replaced."""
     chance, now = random.Random(1), int(time.time())
     records = [
-        encode({"nodes": {"n1": {"gpu_utilization": {"0": used, "1": used}}}, "total_time": 9})
+        encode(
+            {"nodes": {"n1": {"gpu_utilization": {"0": used, "1": used}}}, "total_time": 9 * 3600}
+        )
         for used in range(0, 100, 5)
     ]
     with path.open("w") as stream:
         for number in range(jobs):
-            start = now - chance.randrange(29 * 86400)
+            start = now - chance.randrange(36_000, 29 * 86400)
             end = min(start + chance.randrange(1, 86400), now)
+            if number % 10 == 0:  # as long as its record says
+                end = start + 9 * 3600
             gpus = 2 if number % 10 == 0 else chance.choice((0, 1, 4))
             row = {
                 "JobID": str(number + 1), "User": f"user{chance.randrange(200)}",

@@ -13,6 +13,7 @@ _ODD = re.compile(r"[^\x20-\x7e\n\t]+")
 _LETTERS = re.compile(
     r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.IGNORECASE
 )
+_WEEKS = re.compile(r"(\d{1,6})w", re.IGNORECASE | re.ASCII)
 # What users type has at most nine digits.
 _LONG = re.compile(r"\d{10}")
 _DURATION = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?")
@@ -64,6 +65,28 @@ def parse_minutes(text: str | int) -> int:
             f"Time {word!r} is not a duration: write minutes (90), 1h30m, HH:MM:SS or D-HH:MM:SS."
         )
     return -(-seconds // 60)
+
+
+def parse_past(text: str, now: float, option: str = "since") -> float:
+    """Read an age (`12h`, `30d`, `4w`, any duration) or a day (`2026-11-01`) as epoch seconds.
+
+    A day begins at midnight of this machine's time. `option` is what an error calls it.
+
+    Raises:
+        RequestError: the text is neither.
+    """
+    word = text.strip()
+    if match := _WEEKS.fullmatch(word):
+        return max(now - int(match[1]) * 7 * 86400, 0.0)
+    # A bare number may mean days as well as minutes.
+    if not word.isdecimal() and (seconds := _seconds(word)):
+        return max(now - seconds, 0.0)
+    try:
+        return time.mktime(time.strptime(word, "%Y-%m-%d"))
+    except (ValueError, OverflowError):
+        raise RequestError(
+            f"{option} {text!r} is neither an age (12h, 30d, 4w) nor a day (2026-11-01)."
+        ) from None
 
 
 def _seconds(word: str) -> int | None:

@@ -14,7 +14,7 @@ from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState, parse_state
 from hpckit.submission.states import statuses
-from hpckit.text import parse_minutes
+from hpckit.text import parse_past
 
 
 def find(job: str | int, *, runs: Path | str | None = None) -> Run:
@@ -59,13 +59,14 @@ def runs(
     Args:
         job: only the tasks of this array, in order.
         state: only runs that are in this state now, in Slurm's words: `FAILED`.
-        since: only what was submitted since then: a duration as in `7d`, or epoch seconds.
+        since: only what was submitted since then: an age (`7d`), a day (`2026-11-01`), or epoch
+            seconds.
         name: only runs of this name.
         limit: so many at most, the newest.
         runs: the folder of runs.
 
     Raises:
-        RequestError: a state or duration is not one.
+        RequestError: a state, age or day is not one.
     """
     root = settled_folder(_folder(runs), () if job is None else (str(job),))
     bad: list[DamagedRun] = []
@@ -96,7 +97,7 @@ def _state(word: str) -> JobState:
 def _moment(since: str | float | None) -> float:
     if since is None:
         return 0.0
-    return time.time() - parse_minutes(since) * 60 if isinstance(since, str) else float(since)
+    return parse_past(since, time.time()) if isinstance(since, str) else float(since)
 
 
 def runs_folder(option: Path | None, site_name: str | None = None) -> Path:

@@ -1,7 +1,6 @@
 """`hpckit.report`: what the GPUs of a user, an account or a whole cluster did over some time."""
 
 import getpass
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +10,8 @@ from hpckit.api.lookup import runs_folder
 from hpckit.collections import search_path
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
-from hpckit.group_report.allocations import SOURCES, Allocation, ask_allocations
+from hpckit.group_report.allocations import SOURCES, Allocation
+from hpckit.group_report.cache import allocations
 from hpckit.group_report.ledgers import Asked, from_ledgers
 from hpckit.group_report.measured import Measured, figures_of
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
@@ -20,11 +20,10 @@ from hpckit.paths import whole_path
 from hpckit.sites import Site, find_site
 from hpckit.slurm.client import patience
 from hpckit.slurm.cluster import cluster_name
+from hpckit.text import parse_past
 
 # sacct may take long over a year of a large cluster, and nobody waits for anything else.
 _PATIENCE_S = 900.0
-_AGE = re.compile(r"(\d{1,6})([hdw])", re.ASCII)
-_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def report(
@@ -61,27 +60,18 @@ def report(
     Raises:
         RequestError: a word is wrong. CommandError: there is no accounting, or it does not answer.
     """
-    now = time.time()
-    begin = _moment(since, now, "--since")
-    end = now if until is None else min(_moment(until, now, "--until"), now)
-    if begin >= end:
-        raise RequestError(f"--since {since} is not before --until {until or 'now'}.")
-    if everyone and users:
-        raise RequestError("Give --user or --all, not both.")
-    mine = not (users or accounts or everyone)
-    kind = by or ("week" if mine or len(users) == 1 else "user")
+    asked = _asked(users, accounts, since, until, everyone=everyone)
+    kind = by or ("week" if len(asked.users) == 1 else "user")
     if kind not in KINDS:
         raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
-    whom = (getpass.getuser(),) if mine else tuple(users)
     chosen = find_site(site, search_path())
-    asked = Asked(since=begin, until=end, users=whom, accounts=accounts)
     folder = runs_folder(None if runs is None else Path(runs))
     uses, notes = _uses(asked, folder, _ledgers(chosen), hide_names=hide_names)
     named = list(_hidden(uses)) if hide_names else uses
     return Report(
-        who=_who(whom, accounts, hide_names=hide_names),
-        since=begin,
-        until=end,
+        who=_who(asked, hide_names=hide_names),
+        since=asked.since,
+        until=asked.until,
         by=kind,
         groups=grouped(named, kind),
         total=total(named),
@@ -92,19 +82,42 @@ def report(
     )
 
 
+def _asked(
+    users: Sequence[str],
+    accounts: Sequence[str],
+    since: str,
+    until: str | None,
+    *,
+    everyone: bool,
+) -> Asked:
+    """Return whose jobs of which time are meant: the user's own, unless another is named.
+
+    Raises:
+        RequestError: a word is wrong.
+    """
+    now = time.time()
+    begin = parse_past(since, now, "--since")
+    end = now if until is None else min(parse_past(until, now, "--until"), now)
+    if begin >= end:
+        raise RequestError(f"--since {since} is not before --until {until or 'now'}.")
+    if everyone and users:
+        raise RequestError("Give --user or --all, not both.")
+    mine = not (users or accounts or everyone)
+    whom = (getpass.getuser(),) if mine else tuple(users)
+    return Asked(since=begin, until=end, users=whom, accounts=tuple(accounts))
+
+
 def _uses(
     asked: Asked, runs: Path, ledgers: Sequence[Path], *, hide_names: bool
 ) -> tuple[list[Use], list[str]]:
     with patience(_PATIENCE_S, anew=True):
-        rows = ask_allocations(
-            asked.since, asked.until, users=tuple(asked.users), accounts=tuple(asked.accounts)
-        )
-        cluster = cluster_name() if ledgers else None
+        cluster = cluster_name()
+        rows, kept = allocations(asked, cluster, time.time())
     more = from_ledgers(ledgers, asked, rows, cluster, hide_names=hide_names)
     rows += more.rows
     figures = figures_of(rows, runs, more.measured)
     uses = [_use(row, figures.of(row), asked.since, asked.until) for row in rows]
-    return uses, [*_notes(rows), *more.notes]
+    return uses, [*_notes(rows), *kept, *more.notes]
 
 
 def _ledgers(site: Site) -> list[Path]:
@@ -118,24 +131,8 @@ def _use(row: Allocation, measured: Measured, since: float, until: float) -> Use
     return Use(row=row, measured=measured, begin=begin, end=end)
 
 
-def _moment(text: str, now: float, option: str) -> float:
-    """Read an age or a day as epoch seconds; a day begins at midnight of this machine's time.
-
-    Raises:
-        RequestError: it is neither.
-    """
-    word = text.strip()
-    if match := _AGE.fullmatch(word):
-        return max(now - int(match[1]) * _SECONDS[match[2]], 0.0)
-    try:
-        return time.mktime(time.strptime(word, "%Y-%m-%d"))
-    except (ValueError, OverflowError):
-        raise RequestError(
-            f"{option} {text!r} is neither an age (12h, 30d, 4w) nor a day (2026-11-01)."
-        ) from None
-
-
-def _who(users: Sequence[str], accounts: Sequence[str], *, hide_names: bool) -> str:
+def _who(asked: Asked, *, hide_names: bool) -> str:
+    users, accounts = asked.users, asked.accounts
     several = f"{len(users)} user(s)" if hide_names else ", ".join(users)
     of = [several] if users else []
     of += [f"account {', '.join(accounts)}"] if accounts else []

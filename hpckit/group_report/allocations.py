@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from hpckit.errors import RequestError
-from hpckit.slurm.client import ask, is_answer, refusal
+from hpckit.slurm.client import ask, id_lists, is_answer, refusal
 from hpckit.slurm.rows import (
     COLUMN,
     count_gpus,
@@ -66,6 +66,11 @@ class Allocation:
     comment: str = ""
     known_by: str = "accounting"
 
+    def overlaps(self, since: float, until: float) -> bool:
+        """Say whether it held nodes in a time."""
+        begin, end = self.held(since, until)
+        return end > begin or (begin == end == self.start and since <= self.start < until)
+
     def held(self, since: float, until: float) -> tuple[float, float]:
         """Return the part of a time in which it held its nodes; empty where there is none."""
         begin, end = max(self.start, since), min(until if self.end is None else self.end, until)
@@ -73,7 +78,7 @@ class Allocation:
 
 
 def ask_allocations(
-    since: float, until: float, *, users: Sequence[str] = (), accounts: Sequence[str] = ()
+    since: float, until: float, users: Sequence[str] = (), accounts: Sequence[str] = ()
 ) -> list[Allocation]:
     """Ask accounting for every attempt that held nodes between two moments.
 
@@ -87,17 +92,34 @@ def ask_allocations(
         RequestError: a name is none.
         CommandError: there is no accounting, or it does not answer.
     """
+    words = [f"--starttime={_moment(since)}", f"--endtime={_moment(until)}"]
+    return [row for row in _ask(words, users, accounts) if row.overlaps(since, until)]
+
+
+def ask_jobs(
+    rows: Sequence[Allocation], users: Sequence[str], accounts: Sequence[str]
+) -> list[Allocation]:
+    """Ask accounting for the attempts of the jobs that some rows are of.
+
+    Raises:
+        RequestError, CommandError: as `ask_allocations`.
+    """
+    oldest = min(row.start if row.submit is None else row.submit for row in rows)
+    ids = next(id_lists([row.job_id for row in rows]))
+    return list(_ask([f"--starttime={_moment(oldest)}", f"--jobs={ids}"], users, accounts))
+
+
+def _ask(words: Sequence[str], users: Sequence[str], accounts: Sequence[str]) -> list[Allocation]:
     mark = COLUMN + new_mark()
     argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2"]
-    argv += [f"--delimiter={mark}", f"--format={','.join(_COLUMNS)}"]
-    argv += [f"--starttime={_moment(since)}", f"--endtime={_moment(until)}"]
+    argv += [f"--delimiter={mark}", f"--format={','.join(_COLUMNS)}", *words]
     argv.append(f"--user={_names(users)}" if users else "--allusers")
     argv += [f"--accounts={_names(accounts)}"] if accounts else []
     result = ask(argv, timeout_s=_LIMIT_S)
     found = list(parse_allocations(result.stdout, mark))
     if not (found or is_answer(result, rows=False) or _has_rows(result.stdout, mark)):
         raise refusal(result)
-    return [row for row in found if _overlaps(row, since, until)]
+    return found
 
 
 def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
@@ -125,7 +147,7 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
             gpus=given[0],
             gpu_type=given[1],
             limit_s=None if limit_min is None else limit_min * 60,
-            comment=row["AdminComment"],
+            comment=row["AdminComment"] if "JS1:" in row["AdminComment"].upper() else "",
         )
 
 
@@ -136,11 +158,6 @@ def _given(text: str) -> tuple[int | None, str | None]:
 
 
 _state = cache(parse_state)
-
-
-def _overlaps(row: Allocation, since: float, until: float) -> bool:
-    begin, end = row.held(since, until)
-    return end > begin or (begin == end == row.start and since <= row.start < until)
 
 
 def _has_rows(text: str, mark: str) -> bool:

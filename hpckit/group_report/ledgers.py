@@ -1,7 +1,7 @@
 """What ledgers know of jobs: figures of those that accounting shows, and jobs it does not show."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +21,8 @@ class Asked:
 
     since: float
     until: float
-    users: Collection[str] = ()
-    accounts: Collection[str] = ()
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
 
     def wants(self, entry: Entry) -> bool:
         """Say whether a report is of this attempt."""

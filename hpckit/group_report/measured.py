@@ -62,7 +62,7 @@ class Figures:
         """Return what is known of an attempt."""
         run = self._run(row)
         mine = self._from_run(run, row) if run else NOTHING
-        if mine.utilization_percent is None and "JS1:" in row.comment.upper():
+        if mine.utilization_percent is None and row.comment:
             mine = _from_record(row, mine)
         theirs = self.ledger.get((row.job_id, row.start))
         return mine if theirs is None else _both(mine, theirs)

@@ -1,11 +1,19 @@
 """`hpckit report` against accounting itself, and against scripts of what GPUs did."""
 
+import os
+import re
 import secrets
+import shutil
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from hpckit.group_report.allocations import Allocation, ask_allocations
+from hpckit.group_report.cache import SETTLED_S, allocations
+from hpckit.group_report.ledgers import Asked
 from tests.slurm.conftest import desk_in, eventually
 from tests.slurm.playing import NODES, Show, Theatre, gpu
 from tests.slurmbox.fixture import Slurm
@@ -79,6 +87,57 @@ def test_it_equals_accounting_and_what_the_gpus_did(theatre: Theatre) -> None:
     assert accounts["other"]["jobs"] >= 30
     workloads = {row["name"] for row in desk.call(*report, "template").json["groups"]}
     assert "base" in workloads
+
+
+_COUNTS = """#!/bin/bash
+printf '%s\\n' "$*" >> {log}
+exec {sacct} "$@"
+"""
+
+
+def test_a_second_report_asks_for_what_is_new(
+    theatre: Theatre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, log, wrapper = theatre.desk, tmp_path / "log", tmp_path / "bin" / "sacct"
+    wrapper.parent.mkdir()
+    wrapper.write_text(_COUNTS.format(log=log, sacct=shutil.which("sacct")))
+    wrapper.chmod(0o755)
+    for name, value in desk.slurm.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ("sbatch", "--parsable", "-n1", "-o", "/dev/null", f"--chdir={desk.work}")
+    long = desk.slurm.run(*words, "--wrap", "sleep 600").stdout.strip()
+    done = desk.slurm.run(*words, "--array=0-3", "--wrap", "sleep 1").stdout.strip()
+    desk.submitted.extend((long, done))
+    assert eventually(lambda: over(theatre, done, 4), 300, pause_s=1)
+    starts = ("sacct", "-X", "-n", "-P", "-o", "Start", "-j", long)
+    assert eventually(lambda: "20" in desk.slurm.run(*starts).stdout, 300, pause_s=1)
+
+    def told() -> tuple[list[Allocation], list[str]]:
+        """What is known as if a day had gone by, and how sacct was asked."""
+        log.unlink(missing_ok=True)
+        now = time.time()
+        asked = Asked(since=now - 86400, until=now)
+        rows, notes = allocations(asked, "box", now + SETTLED_S)
+        assert notes == []
+        assert {row for row in rows if row.end} <= set(ask_allocations(asked.since, now))
+        calls = log.read_text().splitlines()[:-1]  # the last one is this function's own
+        return rows, calls
+
+    first, calls = told()
+    assert len(calls) == 1
+    desk.slurm.run("scancel", long)
+    assert eventually(lambda: over(theatre, long, 1), 300, pause_s=1)
+    again, calls = told()
+    assert len(calls) == 2
+    window = next(line for line in calls if "--jobs=" not in line)
+    asked_from = re.search(r"--starttime=(\S+)", window)
+    assert asked_from
+    assert time.mktime(time.strptime(asked_from[1], "%Y-%m-%dT%H:%M:%S")) > time.time() - 7200
+    ended = {row.job_id: row.end for row in again}
+    assert ended[long]
+    assert {row.job_id for row in first} <= ended.keys()
 
 
 def test_a_user_without_jobs_has_none(theatre: Theatre) -> None:

@@ -81,8 +81,11 @@ def group(slurm: Slurm) -> Iterator[Group]:
                 gone = lambda folder=job["run_dir"]: processes_of(folder) == []  # noqa: E731
                 assert eventually(gone, 240, pause_s=0.3)
         made = Group(alice=alice, bob=bob, ledger=ledger, jobs=jobs)
-        ask = ("sacct", "-X", "-n", "-P", "-a", "-o", "End", "-j", ",".join(alice.submitted))
-        assert eventually(lambda: "Unknown" not in slurm.run(*ask).stdout, 240, pause_s=0.3)
+        ids = [*alice.submitted, *bob.submitted]
+        ask = ("sacct", "-X", "-n", "-P", "-a", "-o", "End", "-j", ",".join(ids))
+        ends = lambda: slurm.run(*ask).stdout.split()  # noqa: E731
+        known = lambda: len(ends()) == len(ids) and "Unknown" not in ends()  # noqa: E731
+        assert eventually(known, 240, pause_s=0.3)
         yield made
 
 

@@ -1,11 +1,12 @@
 import contextlib
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpckit.errors import RequestError
-from hpckit.text import format_minutes, format_seconds, parse_minutes
+from hpckit.text import format_minutes, format_seconds, parse_minutes, parse_past
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,19 @@ def test_any_text_is_a_duration_or_an_error_of_ours(text: str) -> None:
 )
 def test_durations_are_written_for_people(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "ago_s"),
+    [("12h", 43200), ("30d", 2592000), ("4w", 2419200), ("1h30m", 5400), ("2-00:00:00", 172800)],
+)
+def test_an_age_is_a_moment_in_the_past(text: str, ago_s: int) -> None:
+    assert parse_past(text, 1e9) == 1e9 - ago_s
+    assert parse_past(f" {text} ", 60) == 0
+
+
+def test_a_day_begins_at_midnight_here() -> None:
+    assert parse_past("2026-11-01", 0) == time.mktime((2026, 11, 1, 0, 0, 0, 0, 0, -1))
+    for word in ("", "soon", "0d", "2026-11", "-3d", "30", "2026-02-30", "9" * 20 + "w"):
+        with pytest.raises(RequestError, match=r"--since .* is neither an age"):
+            parse_past(word, 1e9, "--since")

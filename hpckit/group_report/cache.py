@@ -1,0 +1,167 @@
+"""Attempts that accounting gave before, kept so that the next report asks for what is new only.
+
+Kept is what ended a day before it was asked for: what ended later may still change, as slurmdbd
+lags, and epilogs write their records late. Everything that is not like that is asked again. A few
+kept attempts are asked for each time: a database that was purged, or another one, says otherwise.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hpckit.errors import ConfigError
+from hpckit.files import DamagedFileError, parse_json, read_bytes, replace_file
+from hpckit.group_report.allocations import Allocation, ask_allocations, ask_jobs
+from hpckit.group_report.ledgers import Asked
+from hpckit.paths import CACHE, cache_folder, is_mine_alone, make_folder, refuse_foreign
+from hpckit.slurm.states import JobState
+
+SETTLED_S = 86400.0
+# Slurm's moments are whole seconds, and a period's edges belong to it.
+_EDGE_S = 60.0
+_PROBES = 8
+_MOST_BYTES, _MOST_FILES = 256 << 20, 20
+_NAMES = tuple(row.name for row in fields(Allocation))
+_VERSION = [1, *_NAMES]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """What a cache file holds: all attempts that overlap a time and ended in it.
+
+    Attributes:
+        since, until: the time, in epoch seconds.
+        running: job and start of attempts that went on when this was asked.
+    """
+
+    since: float
+    until: float
+    rows: Sequence[Allocation]
+    running: frozenset[tuple[str, float]]
+
+
+def allocations(
+    asked: Asked, cluster: str | None, now: float
+) -> tuple[list[Allocation], list[str]]:
+    """Return every attempt that held nodes, from the cache as far as it goes; and what to say.
+
+    Args:
+        asked: whose, and of which time.
+        cluster: whose accounting answers; None: not known, so nothing is kept.
+        now: epoch seconds.
+
+    Raises:
+        RequestError, CommandError: as `ask_allocations`.
+    """
+    path, notes = _path(asked, cluster) if cluster else (None, [])
+    kept = _load(path, notes) if path else None
+    if kept and not kept.since <= asked.since <= kept.until:
+        kept = None
+    rows = _added(kept, asked, notes) if kept else None
+    if rows is None:
+        kept = None
+        rows = ask_allocations(asked.since, asked.until, asked.users, asked.accounts)
+    settled = min(asked.until, now - SETTLED_S)
+    if path and settled > (kept.until if kept else asked.since):
+        _save(path, kept, rows, asked.since, settled)
+    return rows, notes
+
+
+def _added(kept: Kept, asked: Asked, notes: list[str]) -> list[Allocation] | None:
+    """Return the kept attempts of a time, and those that ended since; None: they do not match."""
+    first = min(kept.until, asked.until)
+    old = [
+        row for row in kept.rows
+        if row.end is not None and row.end < first and row.overlaps(asked.since, asked.until)
+    ]  # fmt: skip
+    probes = old[:: max(len(old) // _PROBES, 1)][:_PROBES] + old[-1:]
+    new = ask_allocations(first - _EDGE_S, asked.until, asked.users, asked.accounts)
+    seen = {(row.job_id, row.start) for row in new}
+    gone = {row for row in kept.running if row[1] < asked.until} - seen
+    if gone or (probes and not set(probes) <= set(ask_jobs(probes, asked.users, asked.accounts))):
+        notes.append("what was kept of earlier reports differs from accounting now: all asked anew")
+        return None
+    newer = (row for row in new if row.end is None or row.end >= first)
+    return old + [row for row in newer if row.overlaps(asked.since, asked.until)]
+
+
+def _path(asked: Asked, cluster: str) -> tuple[Path | None, list[str]]:
+    """Return the file for what is asked; None where others could write it."""
+    folder = cache_folder() / "report"
+    key = json.dumps([cluster, sorted(asked.users), sorted(asked.accounts)])
+    try:
+        refuse_foreign(cache_folder(), CACHE)
+        make_folder(folder, mode=0o700)
+    except ConfigError as error:
+        return None, [f"nothing is kept for the next report: {error}"]
+    except OSError as error:
+        return None, [f"nothing is kept for the next report: {folder}: {error.strerror}"]
+    return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json", []
+
+
+def _load(path: Path, notes: list[str]) -> Kept | None:
+    """Read a file; one that is damaged or not the user's own is thrown away, which is said."""
+    try:
+        if not is_mine_alone(path, path.lstat()):
+            raise DamagedFileError("others could have written it")
+        head, _, body = read_bytes(path, most=_MOST_BYTES).partition(b"\n")
+        said = parse_json(head)
+        if not isinstance(said, dict) or said.get("version") != _VERSION:
+            raise DamagedFileError("another version of hpckit wrote it")
+        if said.get("sha256") != hashlib.sha256(body).hexdigest():
+            raise DamagedFileError("it is not as it was written")
+        return _kept(parse_json(body))
+    except FileNotFoundError:
+        return None
+    except (OSError, DamagedFileError) as error:
+        notes.append(f"what was kept of earlier reports is thrown away: {error}")
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _kept(found: dict[str, Any]) -> Kept:
+    columns = found["rows"]
+    columns["state"] = [JobState(word) for word in columns["state"]]
+    return Kept(
+        since=found["since"],
+        until=found["until"],
+        rows=[
+            Allocation(**dict(zip(_NAMES, values, strict=True)))
+            for values in zip(*(columns[name] for name in _NAMES), strict=True)
+        ],
+        running=frozenset((job_id, start) for job_id, start in found["running"]),
+    )
+
+
+def _save(
+    path: Path, kept: Kept | None, rows: Sequence[Allocation], since: float, settled: float
+) -> None:
+    """Write what ended before a moment; of no use is a disk that is full, which costs no report."""
+    first = kept.until if kept else since
+    old = [row for row in kept.rows if row.end is not None and row.end < first] if kept else []
+    ended = [row for row in rows if row.end is not None and row.end < settled]
+    new = [row for row in ended if row.end is not None and (not kept or row.end >= first)]
+    all_rows = sorted([*old, *new], key=lambda row: (row.end, row.start))
+    document = {
+        "since": kept.since if kept else since,
+        "until": settled,
+        "running": [(row.job_id, row.start) for row in rows if row.end is None],
+        "rows": {name: [getattr(row, name) for row in all_rows] for name in _NAMES},
+    }
+    body = json.dumps(document, separators=(",", ":")).encode()
+    head = json.dumps({"version": _VERSION, "sha256": hashlib.sha256(body).hexdigest()}).encode()
+    if len(body) > _MOST_BYTES:
+        return
+    try:
+        replace_file(path, head + b"\n" + body, mode=0o600)
+        for other in sorted(path.parent.iterdir(), key=_age)[:-_MOST_FILES]:
+            other.unlink()
+    except OSError:
+        return
+
+
+def _age(path: Path) -> float:
+    return path.lstat().st_mtime
