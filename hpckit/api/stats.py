@@ -20,8 +20,8 @@ from hpckit.report.terminal import Style, style_of
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
+from hpckit.stats.advice.explaining import explain
 from hpckit.stats.advice.loading import advised, find_rule, forget_rules, rules_for, site_called
-from hpckit.stats.advice.rules import explain
 from hpckit.stats.document import job_document, json_schema
 from hpckit.stats.js1 import jobstats_record
 from hpckit.stats.merge import utilization_coverage
@@ -301,7 +301,7 @@ def _called(
 
 
 def _account(found: Gathered, samples: Path | None) -> JobStats:
-    job, advice = advised(found.job)
+    job, advice = advised(found.job, found.timelines)
     whole = replace(found, job=job)
     kept = whole if samples else save(whole, advice)
     return JobStats(job=kept.job, advice=advice, timelines=kept.timelines, found=kept)

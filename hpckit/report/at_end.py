@@ -64,7 +64,7 @@ def main() -> None:
     """Write the summary of the run in a folder, and the newest attempt's line into ledgers."""
     run = read_run(Path(sys.argv[1]))
     found = gather_one(Target(job_id=run.job_id, known=KnownJob(run=run)))
-    job, advice = advised(found.job)
+    job, advice = advised(found.job, found.timelines)
     save(replace(found, job=job), advice)
     for folder in sys.argv[2:]:
         try:

@@ -7,8 +7,9 @@ from hpckit.collections import Collection
 from hpckit.errors import ConfigError, RequestError
 from hpckit.sites import Site
 from hpckit.stats.advice.engine import advise
+from hpckit.stats.advice.explaining import explain
 from hpckit.stats.advice.loading import check_rules, find_rule, in_order, list_rules, load_rules
-from hpckit.stats.advice.rules import Rule, explain
+from hpckit.stats.advice.rules import Rule
 from tests.advice.made import BUILTIN, RULES, SITE, gpu, job, one_rule
 from tests.conftest import write_files
 

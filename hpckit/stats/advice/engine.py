@@ -1,32 +1,24 @@
 """From the account of a job and the rules to advice. Pure."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hpckit.sites import Site
+from hpckit.stats.advice.marks import Device, Stretch, devices_of, stretches_of
 from hpckit.stats.advice.namespace import Subject, job_values, leaves, subjects_of, where
 from hpckit.stats.advice.parts import Values
 from hpckit.stats.advice.rules import DRIVER, SAMPLES, Rule, Severity, in_order
 from hpckit.stats.samples.records import SHARED
 from hpckit.stats.summary.coverage import ENOUGH_PERCENT
 from hpckit.stats.summary.figures import JobUse
+from hpckit.stats.summary.timeline import Timeline
 
 # Of a GPU or node that was read for less of its time, samples say too little for any advice: what
 # looks idle may be a GPU that could not be read (facts 7.1, after job_defense_shield issue 13).
 LEAST_PERCENT = 50
 _ORDER = list(Severity)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stretch:
-    """From when to when a finding was so, in epoch seconds; of one GPU, node, or the whole job."""
-
-    host: str | None = None
-    uuid: str | None = None
-    start: float
-    end: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +33,7 @@ class Advice:
         lost_gpu_hours: of all places together; None if unknown. Hours of two findings may be the
             same hours: do not add them up.
         where: the places as text; None for the whole job.
-        places: the places as values.
+        places: the GPUs or nodes it speaks of, as values; none: the whole job.
         stretches: the times it speaks of, where the rule knows them; else it is of all the time.
         downgraded: why it is yellow although the rule says red.
         rests_on: samples, slurm or driver.
@@ -71,8 +63,16 @@ class _Finding:
     downgraded: str | None
 
 
-def advise(job: JobUse, rules: Sequence[Rule], site: Site | None = None) -> tuple[Advice, ...]:
-    """Return what the rules find: worst first, what the driver says before the rest."""
+def advise(
+    job: JobUse,
+    rules: Sequence[Rule],
+    site: Site | None = None,
+    timelines: Sequence[Timeline] = (),
+) -> tuple[Advice, ...]:
+    """Return what the rules find: worst first, what the driver says before the rest.
+
+    `timelines` are the job's: they tell when a finding was so.
+    """
     subjects = _subjects(job, site)
     found: list[_Finding] = []
     for rule in in_order(tuple(rules)):
@@ -84,7 +84,9 @@ def advise(job: JobUse, rules: Sequence[Rule], site: Site | None = None) -> tupl
             ]
             found += [finding for finding in new if not _is_silenced(finding, found, job)]
     counts = {kind: len(found) for kind, found in subjects_of(job).items()}
-    advice = [_advice(group, counts) for group in _groups(found)]
+    advice = [
+        _advice(group, counts, _marked(group, subjects), job, timelines) for group in _groups(found)
+    ]
     return tuple(sorted(advice, key=_worst_first))
 
 
@@ -179,7 +181,21 @@ def _groups(found: Iterable[_Finding]) -> list[list[_Finding]]:
     ]
 
 
-def _advice(group: list[_Finding], counts: dict[str, int]) -> Advice:
+def _marked(group: list[_Finding], subjects: Mapping[str, Sequence[Device]]) -> list[Device]:
+    """Return the devices that findings of a rule speak of, with what is known of each."""
+    rule = group[0].rule
+    if rule.for_each != "job":
+        return [(finding.subject, finding.values) for finding in group]
+    return devices_of(rule, group[0].values, subjects)
+
+
+def _advice(
+    group: list[_Finding],
+    counts: dict[str, int],
+    marked: list[Device],
+    job: JobUse,
+    timelines: Sequence[Timeline],
+) -> Advice:
     worst = group[0]
     places = sorted((finding.subject for finding in group), key=lambda subject: subject.gpu or 0)
     place = where(places, counts[worst.rule.for_each])
@@ -195,24 +211,13 @@ def _advice(group: list[_Finding], counts: dict[str, int]) -> Advice:
         action=_action(worst.rule, values),
         lost_gpu_hours=None if None in lost else sum(hours or 0 for hours in lost),
         where=None if worst.rule.for_each == "job" else place,
-        places=() if worst.rule.for_each == "job" else tuple(places),
-        stretches=tuple(stretch for finding in group if (stretch := _stretch(finding))),
+        places=tuple(sorted((device for device, _ in marked), key=lambda it: it.gpu or 0)),
+        stretches=tuple(
+            stretches_of(worst.rule, marked or [(worst.subject, worst.values)], job, timelines)
+        ),
         downgraded=worst.downgraded,
         rests_on=worst.rule.rests_on,
     )
-
-
-def _stretch(finding: _Finding) -> Stretch | None:
-    """Return when a finding was so; None where its rule does not know."""
-    ends = [
-        None if end is None else end.evaluate(finding.values)
-        for end in (finding.rule.since, finding.rule.until)
-    ]
-    since, until = (float(end) if isinstance(end, int | float) else None for end in ends)
-    if since is None or until is None or not since < until:
-        return None
-    place = finding.subject
-    return Stretch(host=place.host, uuid=place.uuid, start=since, end=until)
 
 
 def _action(rule: Rule, values: Values) -> str | None:

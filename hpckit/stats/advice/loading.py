@@ -4,7 +4,7 @@ A file of the same name earlier on the path takes the place of a later one, whol
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.advice.parts import kind_of
 from hpckit.stats.advice.rules import Rule, in_order, read_rule
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, SourceNote
+from hpckit.stats.summary.timeline import Timeline
 
 
 def list_rules(collections: tuple[Collection, ...]) -> dict[str, Found]:
@@ -73,10 +74,10 @@ def _changed(rule: Rule, changes: AdviceOverride, origin: str) -> Rule:
     )
 
 
-def advised(job: JobUse) -> tuple[JobUse, tuple[Advice, ...]]:
+def advised(job: JobUse, timelines: Sequence[Timeline] = ()) -> tuple[JobUse, tuple[Advice, ...]]:
     """Return the job and what the rules find; a wrong rule costs the advice, and a note tells."""
     try:
-        return job, advise(job, rules_for(job.site), site_called(job.site))
+        return job, advise(job, rules_for(job.site), site_called(job.site), timelines)
     except ConfigError as error:
         note = SourceNote(code="advice", text=f"No advice: {error}")
         return replace(job, notes=(note, *job.notes)), ()

@@ -4,8 +4,7 @@ Everything in a rule is checked when it is read: keys, names, kinds. A rule that
 fail on a job.
 """
 
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
@@ -14,16 +13,16 @@ from pathlib import Path
 from hpckit.collections import Found
 from hpckit.documents import Fields, nearest, read_document
 from hpckit.errors import ConfigError
-from hpckit.stats.advice.expressions import Expression, Text, fill_in, read_expression, read_text
-from hpckit.stats.advice.functions import FUNCTIONS, Kind, Value, shown
-from hpckit.stats.advice.namespace import SUBJECTS, names_for
+from hpckit.stats.advice.expressions import Expression, Text, read_expression, read_text
+from hpckit.stats.advice.functions import FUNCTIONS, Kind, Value
+from hpckit.stats.advice.namespace import NOW, SUBJECTS, names_for
 from hpckit.stats.advice.parts import Names, kind_of
-from hpckit.stats.summary.coverage import ENOUGH_PERCENT
 
 # What a rule may rest on. Samples can miss things, so red needs many of them; Slurm's and the
 # driver's own words stand by themselves.
 SAMPLES, SLURM, DRIVER = "samples", "slurm", "driver"
 # Names that only texts may use: which GPUs or nodes a finding is about, and how many they are.
+DEVICES = ("gpu", "node")
 TEXT_NAMES = {"where": Kind.TEXT, "hits": Kind.NUMBER}
 
 
@@ -33,6 +32,24 @@ class Severity(StrEnum):
     RED = "red"
     YELLOW = "yellow"
     INFO = "info"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marks:
+    """Which devices and times a finding speaks of: what pictures mark.
+
+    Attributes:
+        kind: what devices they are, gpu or node; job where the rule names none.
+        devices: of a rule for each job: which of them; None: all of the job.
+        since, until: epoch seconds between which it was so; None: the whole time.
+        during: what was so then, of readings over time (`now`).
+    """
+
+    kind: str
+    devices: Expression | None = None
+    since: Expression | None = None
+    until: Expression | None = None
+    during: Expression | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +65,7 @@ class Rule:
         when: what must be true at any severity.
         levels: the condition of each severity.
         lost_gpu_hours: GPU-hours lost for one GPU (or node, or the job).
-        since, until: epoch seconds between which it was so; None: it has no stretch of time.
+        marks: which devices and times it speaks of.
         action: what to do, for jobs `hpckit resubmit` knows; `action_sbatch` for others; and
             `action_otherwise` where a value in those is unknown.
         silences: rules not shown for what this one has found.
@@ -68,8 +85,7 @@ class Rule:
     message: Text
     evidence: Text
     lost_gpu_hours: Expression | None
-    since: Expression | None
-    until: Expression | None
+    marks: Marks
     action: Text | None
     action_sbatch: Text | None
     action_otherwise: Text | None
@@ -101,8 +117,7 @@ def read_rule(found: Found) -> Rule:
         message=reader.required_text("message"),
         evidence=reader.required_text("evidence"),
         lost_gpu_hours=reader.expression(fields, "lost_gpu_hours", Kind.NUMBER),
-        since=reader.expression(fields, "since", Kind.NUMBER),
-        until=reader.expression(fields, "until", Kind.NUMBER),
+        marks=reader.marks(),
         action=reader.text("action"),
         action_sbatch=reader.text("action_sbatch"),
         action_otherwise=reader.text("action_otherwise"),
@@ -183,12 +198,15 @@ class _Reader:
         self.names[name] = kind
         self.own[name] = rows
 
-    def expression(self, fields: Fields, key: str, kind: Kind | None = None) -> Expression | None:
+    def expression(
+        self, fields: Fields, key: str, kind: Kind | None = None, more: Names | None = None
+    ) -> Expression | None:
         text = fields.text(key)
         if not text:
             return None
         what = f"'{key}' of rule {self.id!r}"
-        expression = read_expression(text, self.names, place=fields.at(key), what=what, kind=kind)
+        names = {**self.names, **(more or {})}
+        expression = read_expression(text, names, place=fields.at(key), what=what, kind=kind)
         self.used |= expression.names
         return expression
 
@@ -206,6 +224,36 @@ class _Reader:
                 at=self.fields.at("levels"),
             )
         return found
+
+    def marks(self) -> Marks:
+        """Read which devices and times it speaks of; of one device it is that one."""
+        rows = self.fields.mapping("devices", f"devices of rule {self.id!r}")
+        kinds = [kind for kind in DEVICES if kind in rows.values]
+        if (rows.values and self.for_each != "job") or len(kinds) > 1:
+            raise ConfigError(
+                "'devices' is for rules for each job, and names either gpu or node.",
+                at=self.fields.at("devices"),
+            )
+        kind = kinds[0] if kinds else self.for_each
+        # What one device has, beside what the rule knows of the job.
+        more = {name: found for name, found in names_for(kind).items() if name not in self.names}
+        devices = self.expression(rows, kind, Kind.TRUTH, more) if kinds else None
+        rows.refuse_unknown()
+        timed = [key for key in ("since", "until") if self.fields.text(key)]
+        if self.fields.text("during") and (kind == "job" or timed):
+            wrong = "leave out 'since' and 'until'" if timed else "say which in 'devices'"
+            raise ConfigError(
+                f"'during' tells the times of one GPU or node: {wrong}.",
+                at=self.fields.at("during"),
+            )
+        now = {**more, **({} if "now" in self.names else {"now": NOW.get(kind, {})})}
+        return Marks(
+            kind=kind,
+            devices=devices,
+            since=self.expression(self.fields, "since", Kind.NUMBER),
+            until=self.expression(self.fields, "until", Kind.NUMBER),
+            during=self.expression(self.fields, "during", Kind.TRUTH, now),
+        )
 
     def required_text(self, key: str) -> Text:
         self.fields.required_text(key)
@@ -227,65 +275,3 @@ class _Reader:
         for name, rows in self.own.items():
             if name not in self.used:
                 raise ConfigError(f"{name!r} is not used in the rule.", at=rows.at(name))
-
-
-_WIDTH = 88
-_RESTS_ON = {
-    SAMPLES: f"the samples; red only when they cover {ENOUGH_PERCENT:g} % of the job",
-    "slurm": "what Slurm or the kernel reports, with or without samples",
-    "driver": "what the GPU's driver reports, with or without samples",
-}
-
-
-def explain(rule: Rule) -> str:
-    """Return a page on one rule."""
-    return "\n".join(_lines(rule))
-
-
-def _lines(rule: Rule) -> Iterator[str]:
-    yield f"{rule.id}: {rule.title}"
-    if rule.off:
-        yield f"  switched off by {rule.off}"
-    yield ""
-    yield from textwrap.wrap(rule.why, _WIDTH)
-    yield ""
-    yield f"Checked for each {rule.for_each}. Based on {_RESTS_ON[rule.rests_on]}."
-    yield from _conditions(rule)
-    yield from _thresholds(rule)
-    if rule.silences:
-        yield f"\nThis rule hides: {', '.join(rule.silences)}"
-    yield "\nSources"
-    yield from (f"  {source}" for source in rule.sources)
-    yield from _place(rule)
-
-
-def _conditions(rule: Rule) -> Iterator[str]:
-    yield "\nConditions"
-    conditions = {"always": rule.when} if rule.when else {}
-    conditions |= {str(severity): text for severity, text in rule.levels.items()}
-    for name, expression in conditions.items():
-        yield f"  {name:<8}{fill_in(expression, rule.variables)}"
-    if rule.lost_gpu_hours:
-        yield f"  GPU-hours lost: {fill_in(rule.lost_gpu_hours, rule.variables)}"
-    for name, expression in rule.figures.items():
-        yield f"  where {name} = {fill_in(expression, rule.variables)}"
-
-
-def _thresholds(rule: Rule) -> Iterator[str]:
-    if rule.variables:
-        yield "\nThresholds"
-    for name, value in rule.variables.items():
-        origin = f"   (set by {rule.changed[name]})" if name in rule.changed else ""
-        text = str(value) if isinstance(value, float) else shown(value)  # exactly
-        yield f"  {name} = {text}{origin}"
-
-
-def _place(rule: Rule) -> Iterator[str]:
-    yield f"\nFrom {rule.found.collection.label()}: {rule.found.path}"
-    for collection in rule.found.shadows:
-        yield f"  shadows {collection.label()}: {collection.path}/templates/{rule.found.name}"
-    yield "\nTo change this rule"
-    example = next(iter(rule.variables), None)
-    change = f"{rule.id}: {{{example}: …}}, or " if example else ""
-    yield f"  in the site's file, under advice:   {change}{rule.id}: off"
-    yield f"  in your own collection: a file templates/{rule.found.name} replaces it"

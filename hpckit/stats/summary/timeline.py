@@ -1,10 +1,11 @@
 """What a job did over time, in bins: for a line of a terminal, or a picture."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from hpckit.stats.samples.columns import Columns
+from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.attempts import AttemptSums, grouped
 from hpckit.stats.summary.clock import Clock
 from hpckit.stats.summary.gpu_tally import GpuTally
@@ -29,6 +30,7 @@ class Timeline:
     Attributes:
         start: of the first bin, in epoch seconds.
         gpu_utilization: percent of each GPU.
+        gpu_memory_bytes: of each GPU, at the end of each bin.
         cores_used: cores of each node.
         memory_bytes: of each node, at the end of each bin; no page cache.
     """
@@ -37,6 +39,7 @@ class Timeline:
     start: float
     width_s: int
     gpu_utilization: tuple[Line, ...]
+    gpu_memory_bytes: tuple[Line, ...]
     cores_used: tuple[Line, ...]
     memory_bytes: tuple[Line, ...]
 
@@ -61,6 +64,7 @@ def make_timeline(attempt: AttemptSums) -> Timeline:
         start=attempt.span.start,
         width_s=attempt.width_s,
         gpu_utilization=tuple(sorted(gpus, key=lambda line: (line.host, line.index or 0))),
+        gpu_memory_bytes=tuple(_gpu_memory(attempt, count, reach)),
         cores_used=tuple(_line(group, _cores, count, reach) for group in files),
         memory_bytes=tuple(_line(group, _memory, count, reach) for group in files),
     )
@@ -102,8 +106,22 @@ def _cores(columns: Columns, clock: Clock) -> dict[int, float]:
     return found
 
 
+def _gpu_memory(attempt: AttemptSums, count: int, reach: int) -> Iterator[Line]:
+    found: dict[tuple[str, int, str], dict[int, float]] = {}
+    for columns, clock in attempt.clocks:
+        for info, row in columns.units():
+            key = (columns.header.host, info.index or 0, info.uuid)
+            found.setdefault(key, {}).update(_last(row.get("memory_bytes"), clock))
+    for (host, index, uuid), bins in sorted(found.items()):
+        yield Line(host=host, gpu=uuid, index=index, values=row_of(bins, count, reach))
+
+
 def _memory(columns: Columns, clock: Clock) -> dict[int, float]:
-    column = columns.node.get("memory_bytes")
+    return _last(columns.node.get("memory_bytes"), clock)
+
+
+def _last(column: Column | None, clock: Clock) -> dict[int, float]:
+    """Return the last value of each bin."""
     if column is None:
         return {}
     return {
