@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hpckit.api.report import report
     from hpckit.api.run import Run, RunList, wait
     from hpckit.api.sample import sample
+    from hpckit.api.scale import ScalingReport, Study, scale, study
     from hpckit.api.sites import Detected, Site, detect_cluster, init, site, site_page, sites
     from hpckit.api.stats import JobStats, StatsList, explain_advice, stats, stats_schema
     from hpckit.api.submit import check, script, submit
@@ -88,10 +89,12 @@ __all__ = [
     "Run",
     "RunList",
     "RunStatus",
+    "ScalingReport",
     "Site",
     "StatsList",
     "StillRunningError",
     "StoppedError",
+    "Study",
     "SubmissionError",
     "Template",
     "TemplateError",
@@ -117,12 +120,14 @@ __all__ = [
     "report",
     "runs",
     "sample",
+    "scale",
     "script",
     "site",
     "site_page",
     "sites",
     "stats",
     "stats_schema",
+    "study",
     "submit",
     "template",
     "template_variables",
@@ -146,6 +151,7 @@ if not TYPE_CHECKING:
         "hpckit.api.report": ("report",),
         "hpckit.api.run": ("Run", "RunList", "wait"),
         "hpckit.api.sample": ("sample",),
+        "hpckit.api.scale": ("ScalingReport", "Study", "scale", "study"),
         "hpckit.api.sites": (
             *("Detected", "Site", "detect_cluster", "init"),
             *("site", "site_page", "sites"),

@@ -67,6 +67,22 @@ class Code(TypedDict):
     dirty: NotRequired[bool | None]
 
 
+class StudyPart(TypedDict):
+    """Which run of which study of `hpckit scale` a run is.
+
+    `sizes` and `repeats` are how many the study has; `repeat` is this one's, from 1. Of weak
+    scaling, `grow` names the arguments that grow. `in_turn`: it waited for the run before it.
+    """
+
+    id: Word
+    sizes: Size
+    repeats: Size
+    repeat: Size
+    weak: bool
+    grow: tuple[Word, ...]
+    in_turn: bool
+
+
 class Started(TypedDict):
     """What ranks run: its kind, as in `hpckit.job.program`, and its path or name."""
 
@@ -96,6 +112,7 @@ class RunRecord(TypedDict):
     code: NotRequired[Code | None]
     script_hash: NotRequired[Word | None]
     program: NotRequired[Started]
+    study: NotRequired[StudyPart]
 
 
 def checked_record(found: object) -> Mapping[str, Any]:

@@ -87,6 +87,7 @@ class Workload:
     """A program hpckit can submit: what it is, how its ranks share the work, its parameters.
 
     `script` is a file; `program` the path of one, or a bare word. One of the two is given.
+    `weak_scaling` names the parameters that say how much work there is, of all ranks together.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Workload:
     time_min: int | None = None
     sbatch: tuple[str, ...] = ()
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    weak_scaling: tuple[str, ...] = ()
     found: Found | None = None
 
     @property
@@ -199,6 +201,7 @@ def read_workload(found: Found) -> Workload:
             at=fields.at("strategy"),
         )
     gpus = resources.integer("gpus")
+    parameters = _parameters(fields)
     workload = Workload(
         name=path.parent.name,
         description=fields.required_text("description"),
@@ -213,7 +216,8 @@ def read_workload(found: Found) -> Workload:
         mem_gb=resources.integer("mem_gb", minimum=1),
         time_min=resources.integer("time_min", minimum=1),
         sbatch=_sbatch(fields),
-        parameters=_parameters(fields),
+        parameters=parameters,
+        weak_scaling=_weak_scaling(fields, parameters),
         found=found,
     )
     resources.refuse_unknown()
@@ -252,6 +256,18 @@ def _sbatch(fields: Fields) -> tuple[str, ...]:
         return merge_sbatch(texts)
     except RequestError as error:
         raise ConfigError(str(error), at=fields.at("sbatch")) from error
+
+
+def _weak_scaling(fields: Fields, parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
+    """Return which parameters grow with the ranks; whole numbers alone can."""
+    names = tuple(name.replace("_", "-") for name in fields.texts("weak_scaling"))
+    for name in names:
+        if name not in parameters or parameters[name].type != "int":
+            raise ConfigError(
+                f"weak_scaling: {name!r} is not a parameter of type int.",
+                at=fields.at("weak_scaling"),
+            )
+    return names
 
 
 def _parameters(fields: Fields) -> dict[str, Parameter]:

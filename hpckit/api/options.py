@@ -16,21 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONS", "TYPES", "JobSpec", "Option", "Options", "job_spec", "spec_values"]
 
 
-class Options(TypedDict, total=False):
-    """The options of `hpckit submit` by their words; None means: not asked.
-
-    `gpus` (per node) is a number, or "A100:4"; `time` minutes, "1h30m" or a timedelta; `settings`
-    a workload's parameters by name (`--set`); `sbatch` other options of sbatch; `after` jobs' ids,
-    or runs.
-    """
+class SizelessOptions(TypedDict, total=False):
+    """The options of `hpckit submit` by their words, but those that say how large a job is."""
 
     args: Sequence[object]
     settings: Mapping[str, object] | Sequence[str]
     zip: bool
     parallel: int | None
-    nodes: int | None
-    gpus: int | str | None
-    tasks_per_node: int | None
     cpus_per_task: int | None
     mem_gb: int | None
     time: int | str | timedelta | None
@@ -51,6 +43,19 @@ class Options(TypedDict, total=False):
     max_requeues: int
     sample_interval: float
     skip_check: Sequence[str]
+
+
+class Options(SizelessOptions, total=False):
+    """The options of `hpckit submit` by their words; None means: not asked.
+
+    `gpus` (per node) is a number, or "A100:4"; `time` minutes, "1h30m" or a timedelta; `settings`
+    a workload's parameters by name (`--set`); `sbatch` other options of sbatch; `after` jobs' ids,
+    or runs.
+    """
+
+    nodes: int | None
+    gpus: int | str | None
+    tasks_per_node: int | None
 
 
 def check_names() -> tuple[str, ...]:

@@ -30,6 +30,7 @@ COMMANDS = {
     "cancel": "End jobs, or remove them from the queue.",
     "resubmit": "Submit a run's request again, with options changed.",
     "stats": "Show how a job used its GPUs, cores and memory, and what to change.",
+    "scale": "Run the same work in several sizes; show time, speed-up and efficiency.",
     "report": "Show GPU-hours held, used and lost: your own, an account's, everybody's.",
     "sample": "Run COMMAND, and record how this node's GPUs, cores and memory are used.",
     "workloads": "Programs hpckit can submit.",
@@ -41,7 +42,7 @@ COMMANDS = {
 }
 _OF_RUNS = ("jobs", "status", "logs", "wait", "cancel")
 # Commands that take the user's own words after `--`.
-_TAKE_REST = ("submit", "sample")
+_TAKE_REST = ("submit", "scale", "sample")
 
 
 def make_app(words: list[str]) -> "typer.Typer":

@@ -1,7 +1,7 @@
 """The fields of `JobSpec` as options of a command."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 import typer
@@ -13,12 +13,16 @@ _TYPED = "typed"
 _PLAIN = (int, float, bool)
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
+def with_options(
+    command: Callable[..., None], *, without: Collection[str] = ()
+) -> Callable[..., None]:
     """Give a command an option for each field of `JobSpec`, instead of its parameter `typed`.
 
-    `typed` is then a mapping of words to what was typed; None where nothing was.
+    `typed` is then a mapping of words to what was typed; None where nothing was. `without` are
+    fields that the command has no option for, or one of its own.
     """
-    words = [row.word for row in OPTIONS.values()]
+    names = [name for name in OPTIONS if name not in without]
+    words = [OPTIONS[name].word for name in names]
 
     def called(**given: Any) -> None:  # noqa: ANN401
         typed = {word: given.pop(_keyword(word)) for word in words}
@@ -27,7 +31,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command)
     own = [row for row in signature.parameters.values() if row.name != _TYPED]
     parameters = [
-        *map(_parameter, OPTIONS),
+        *map(_parameter, names),
         *(row.replace(kind=row.KEYWORD_ONLY) for row in own),
     ]
     called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

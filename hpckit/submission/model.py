@@ -11,6 +11,7 @@ from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.launchers import launched_by
 from hpckit.paths import whole_path
 from hpckit.render import Rendered
+from hpckit.run_record import StudyPart
 from hpckit.schedulers.base import SCHEDULERS
 from hpckit.slurm.client import patience, why_silent
 from hpckit.spec import JobSpec
@@ -30,6 +31,7 @@ class Submission:
     unusable: tuple[Unusable, ...] = ()
     site: Found | None = None
     after_dirs: tuple[str, ...] = ()
+    study: StudyPart | None = None
 
     @property
     def launched_by(self) -> str | None:

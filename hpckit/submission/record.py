@@ -54,6 +54,7 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "code": _code(job, submission.place.cwd),
         "program": {"kind": str(job.program.kind), "word": job.program.word},
         "script_hash": _hash(job.program.file),
+        **({"study": submission.study} if submission.study else {}),
     }
 
 

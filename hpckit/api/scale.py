@@ -1,0 +1,443 @@
+"""`hpckit.scale`: the same work in several sizes, repeated; how fast each was, and what follows.
+
+A study is recorded nowhere but in its runs: each run's record names it.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from hpckit.api import log
+from hpckit.api.cancel import cancel
+from hpckit.api.lookup import settled_folder
+from hpckit.api.options import JobSpec, SizelessOptions, job_spec
+from hpckit.api.prepare import Submission, preflight, prepare
+from hpckit.api.run import Run, RunList, handle, status_of, wait
+from hpckit.api.submit import send
+from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, PlanError, RequestError
+from hpckit.find import newest_runs, refuse_doubtful
+from hpckit.interrupts import interrupts
+from hpckit.paths import typed_path
+from hpckit.run_record import StudyPart
+from hpckit.runs import Run as RunFolder
+from hpckit.runs import new_run_id
+from hpckit.scaling.sizes import Lists, growing, grown, order_of_runs, read_sizes
+from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluate
+from hpckit.scaling.timing import Timing, timing_of
+from hpckit.scaling.writing import as_csv, document, text
+from hpckit.submission.after import dependency
+from hpckit.submission.states import RunStatus
+
+Sizes = Sequence[int | str] | int | str | None
+
+
+def scale(
+    target: str,
+    program: str | os.PathLike[str] | None = None,
+    *,
+    module: str | None = None,
+    gpus: Sizes = None,
+    nodes: Sizes = None,
+    tasks_per_node: Sizes = None,
+    repeat: int = 3,
+    weak: bool | str | Sequence[str] = False,
+    in_turn: bool | None = None,
+    runs: Path | str | None = None,
+    **options: Unpack[SizelessOptions],
+) -> "Study":
+    """Submit the same work in several sizes, each several times; return at once.
+
+    All sizes are checked before any is submitted, and where one cannot be submitted, those that
+    were are cancelled.
+
+    Args:
+        target: a workload's name; or with a program serial, dp, ddp, mirrored or mpi.
+        program: your own, as of `submit`.
+        module: likewise.
+        gpus: GPUs per node of each size, as in [1, 2, "2x4"]: 2x4 is two nodes of 4.
+        nodes: nodes of each size.
+        tasks_per_node: ranks, for ddp and mpi without GPUs. One of the three has several values.
+        repeat: runs of each size; one has no interval.
+        weak: the work grows with the size: names of the arguments that do; True: those that the
+            workload says.
+        in_turn: whether a run waits for the one before; by default on this machine alone.
+        runs: where runs live.
+        **options: the others of `submit`.
+
+    Raises:
+        RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
+    """
+    plan = plan_study(
+        job_spec(target, dict(options), program=program, module=module),
+        {"gpus": gpus, "nodes": nodes, "tasks_per_node": tasks_per_node},
+        repeat=repeat,
+        weak=bool(weak),
+        grow=() if isinstance(weak, bool) else (weak,) if isinstance(weak, str) else tuple(weak),
+        in_turn=in_turn,
+        runs=None if runs is None else typed_path(runs),
+        tell=log,
+    )
+    return send_study(plan)
+
+
+def study(name: str = "latest", *, runs: Path | str | None = None) -> "Study":
+    """Return a study by its name, or the latest; `runs` is the folder of runs.
+
+    Raises:
+        NotFoundError: there is none. RequestError: others could have written its runs.
+    """
+    root = settled_folder(None if runs is None else typed_path(runs))
+    parts = [run for run in newest_runs(root, None) if "study" in run.record]
+    mine = [run for run in parts if run.mine]
+    wanted = mine[0].record["study"]["id"] if mine and name == "latest" else name
+    found = [run for run in parts if run.record["study"]["id"] == wanted]
+    if not found:
+        raise NotFoundError(
+            f"There is no study {name!r} in {root} or in your index: `hpckit scale` says a study's "
+            "name when it submits. See `hpckit jobs`, or give the folder of its runs."
+        )
+    found = [run for run in found if run in mine] or [
+        run for run in found if run.owner == found[0].owner
+    ]
+    for run in found:
+        refuse_doubtful(run, run.run_id)
+    return Study(handle(run) for run in reversed(found))
+
+
+class Study:
+    """The runs of one study, in the order of their submission."""
+
+    def __init__(self, runs: "Iterator[Run] | RunList") -> None:
+        self.runs = RunList(runs)
+        self._part: StudyPart = self.runs[0]._folder.record["study"]
+
+    @property
+    def name(self) -> str:
+        """What the study is called: `hpckit.study(name)` finds it again."""
+        return self._part["id"]
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        *,
+        look: Callable[[list[RunStatus]], None] | None = None,
+    ) -> "Study":
+        """Wait until all runs are over, or can never start; `look` as of `hpckit.wait`.
+
+        Raises:
+            StillRunningError: `timeout` seconds have passed; the runs go on.
+        """
+        wait(self.runs, timeout, look=look)
+        return self
+
+    def report(
+        self,
+        *,
+        efficiency: float = 0.7,
+        full_steps: int | None = None,
+        full_epochs: int | None = None,
+    ) -> "ScalingReport":
+        """Return what the runs tell that are over: times, speed-up, efficiency, laws.
+
+        Args:
+            efficiency: the lowest that is worth the devices, 0 to 1.
+            full_steps: of the full training; by default the runs' own number.
+            full_epochs: the same in epochs.
+
+        Raises:
+            RequestError: a number is out of range. OutsideError: Slurm does not answer.
+        """
+        wanted = _read_wanted(efficiency, full_steps, full_epochs)
+        part, first = self._part, self.runs[0]._folder
+        about = About(
+            study=part["id"],
+            name=str(first.record["name"]),
+            weak=part["weak"],
+            grow=tuple(part["grow"]),
+            sizes=part["sizes"],
+            repeats=part["repeats"],
+            in_turn=part["in_turn"],
+            submitted_at=first.submitted_at,
+        )
+        found = [_outcome(status) for status in status_of(self.runs)]
+        return ScalingReport(figures=evaluate(about, found, wanted))
+
+    def __repr__(self) -> str:
+        return f"Study({self.name!r}, {len(self.runs)} runs)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScalingReport:
+    """What a study tells; `figures` has it as values, with None for what is unknown."""
+
+    figures: Scaling
+
+    def document(self) -> dict[str, Any]:
+        """Return what `hpckit scale --json` prints."""
+        return document(self.figures)
+
+    def csv(self) -> str:
+        """Return the sizes as comma-separated values."""
+        return as_csv(self.figures)
+
+    def text(self) -> str:
+        """Return the report as a page of plain text."""
+        return text(self.figures)
+
+    def html(self, path: Path | str) -> Path:
+        """Write a page for a browser: one file; return its path.
+
+        Raises:
+            OutsideError: it cannot be written.
+        """
+        from hpckit.pages.scaling import write_scaling_page  # noqa: PLC0415  # seldom
+
+        return write_scaling_page(self.figures, typed_path(path))
+
+    def picture(self, path: Path | str) -> Path:
+        """Draw time, speed-up and efficiency over the sizes, as .png or .svg; return the path.
+
+        Raises:
+            RequestError: the name ends otherwise. OutsideError: matplotlib is not installed, or the
+                file cannot be written.
+        """
+        from hpckit.scaling.picture import write_study_picture  # noqa: PLC0415  # seldom
+
+        return write_study_picture(self.figures, typed_path(path))
+
+    def _repr_html_(self) -> str:
+        import html  # noqa: PLC0415  # for notebooks
+
+        return f"<pre>{html.escape(self.text())}</pre>"
+
+
+class WantedOptions(TypedDict, total=False):
+    """What `Study.report` takes."""
+
+    efficiency: float
+    full_steps: int | None
+    full_epochs: int | None
+
+
+def check_wanted(wanted: WantedOptions) -> None:
+    """Refuse what `Study.report` would, before anything is submitted.
+
+    Raises:
+        RequestError: a number is out of range.
+    """
+    _read_wanted(**wanted)
+
+
+def _read_wanted(
+    efficiency: float = 0.7, full_steps: int | None = None, full_epochs: int | None = None
+) -> Wanted:
+    """Return what a reader wants to know.
+
+    Raises:
+        RequestError: a number is out of range, or both steps and epochs are given.
+    """
+    if not 0 < efficiency <= 1:
+        raise RequestError(f"--efficiency {efficiency:g} must be above 0 and at most 1, as in 0.7.")
+    if full_steps is not None and full_epochs is not None:
+        raise RequestError("Give --full-steps or --full-epochs, not both.")
+    for flag, value in (("--full-steps", full_steps), ("--full-epochs", full_epochs)):
+        if value is not None and value < 1:
+            raise RequestError(f"{flag} {value} must be at least 1.")
+    return Wanted(efficiency=efficiency, steps=full_steps, epochs=full_epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """What is about to be submitted.
+
+    Attributes:
+        sizes: one submission of each size, the smallest first.
+        order: for each run, which size it has and in which round it is, both from 0.
+        part: what the runs' records will say of the study.
+    """
+
+    sizes: tuple[Submission, ...]
+    order: tuple[tuple[int, int], ...]
+    part: StudyPart
+    notes: tuple[str, ...] = field(default=())
+
+
+def plan_study(
+    spec: JobSpec,
+    lists: Lists,
+    *,
+    repeat: int,
+    weak: bool,
+    grow: Sequence[str],
+    in_turn: bool | None,
+    runs: Path | None,
+    preview: bool = False,
+    tell: Callable[[str], None] = log,
+) -> StudyPlan:
+    """Work a study out to the point of submitting; Slurm is asked about each size.
+
+    Raises:
+        RequestError: the request is wrong. OutsideError: Slurm refuses a size, or does not answer.
+    """
+    if spec.array:
+        raise RequestError("A study has no --array: submit one study for each value.")
+    wanted = read_sizes(lists)
+    order = order_of_runs(len(wanted), repeat)
+    plain = [_prepared(size.of(spec), runs, preview, tell) for size in wanted]
+    plain.sort(key=_count)
+    _refuse_same(plain)
+    names: tuple[str, ...] = ()
+    if weak or grow:
+        workload = plain[0].job.workload
+        names = growing(grow, workload)
+        smallest = _count(plain[0])
+        specs = [grown(row.spec, workload, names, Fraction(_count(row), smallest)) for row in plain]
+        plain = [_prepared(row, runs, preview, lambda _text: None) for row in specs]
+    one_machine = plain[0].job.scheduler.one_machine
+    for row in plain:
+        _ = row.rendered
+        if not (preview or one_machine):
+            preflight(row)
+    part = StudyPart(
+        id=new_run_id(f"{plain[0].job.name}-scale"),
+        sizes=len(plain),
+        repeats=repeat,
+        repeat=0,
+        weak=bool(names),
+        grow=names,
+        in_turn=one_machine if in_turn is None else in_turn,
+    )
+    return StudyPlan(sizes=tuple(plain), order=tuple(order), part=part)
+
+
+def _prepared(
+    spec: JobSpec, runs: Path | None, preview: bool, tell: Callable[[str], None]
+) -> Submission:
+    try:
+        return prepare(spec, runs, preview=preview, tell=tell)
+    except PlanError as error:
+        names = ("nodes", "gpus", "tasks_per_node")
+        asked = {f"--{name.replace('_', '-')}": getattr(spec, name) for name in names}
+        words = " ".join(f"{flag} {value}" for flag, value in asked.items() if value is not None)
+        raise PlanError(
+            f"The study's size with {words} cannot be submitted, so nothing is: {error} "
+            "(Sizes of several nodes are written as --gpus 1,2,4,2x4.)"
+        ) from error
+
+
+def _count(submission: Submission) -> int:
+    return submission.job.total_gpus or submission.job.ranks
+
+
+def _refuse_same(plain: Sequence[Submission]) -> None:
+    if len({bool(row.job.total_gpus) for row in plain}) > 1:
+        raise RequestError("Some sizes have GPUs and some have none: compare them by themselves.")
+    counts = [_count(row) for row in plain]
+    unit = "GPU(s)" if plain[0].job.total_gpus else "rank(s)"
+    for one, other in pairwise(counts):
+        if one == other:
+            raise RequestError(f"Two sizes have {one} {unit}: leave one out.")
+
+
+def send_study(
+    plan: StudyPlan,
+    *,
+    tell: Callable[[str], None] = log,
+) -> Study:
+    """Submit a study's runs; where one cannot be, those that were are cancelled.
+
+    Raises:
+        OutsideError: Slurm refuses or does not answer. KeyboardInterrupt: the user has.
+    """
+    sent = RunList()
+    try:
+        with interrupts(tell) as taken:
+            for size, number in plan.order:
+                with taken.held():  # what was submitted is known before anything ends this
+                    sent += send(_one_run(plan, size, number, sent), tell=tell)
+    except BaseException as error:
+        if sent:
+            _take_back(sent, tell, by_user=isinstance(error, KeyboardInterrupt))
+        raise
+    return Study(sent)
+
+
+def _one_run(plan: StudyPlan, size: int, number: int, sent: RunList) -> Submission:
+    submission = plan.sizes[size]
+    place = submission.place
+    run_id = new_run_id(submission.job.name)
+    root = place.dir.parent
+    part: StudyPart = {**plan.part, "repeat": number + 1}
+    after, dirs = place.after, submission.after_dirs
+    if plan.part["in_turn"] and sent:
+        word, folders = dependency(
+            f"afterany:{sent[-1].job_id}", submission.job.scheduler.name, root
+        )
+        after, dirs = (*after, word), (*dirs, *folders)
+    return replace(
+        submission,
+        place=replace(place, run_id=run_id, dir=root / run_id, after=after),
+        after_dirs=dirs,
+        study=part,
+    )
+
+
+def _take_back(sent: RunList, tell: Callable[[str], None], *, by_user: bool) -> None:
+    why = "you have interrupted it" if by_user else "a later run could not be submitted"
+    try:
+        cancel(sent)
+    except HpckitError as error:
+        tell(f"{len(sent)} runs of the study were submitted and could not all be ended: {error}")
+    else:
+        tell(f"{len(sent)} runs of the study were submitted, and are cancelled: {why}")
+
+
+def _outcome(status: RunStatus) -> Outcome:
+    """Return what a run tells of a study."""
+    run: RunFolder = status.run
+    plan = run.record["plan"]
+    shape = Shape(nodes=plan["nodes"], gpus=plan["total_gpus"], ranks=plan["ranks"])
+    left_out, timing = _why_not(status), Timing()
+    if not left_out:
+        try:
+            timing = timing_of(handle(run).metrics(), _wall_s(status))
+        except DamagedRunError as error:
+            left_out = str(error)
+        if not left_out and not timing.seconds:
+            left_out = "it says nothing of how long it took"
+    return Outcome(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        shape=shape,
+        repeat=run.record["study"]["repeat"],
+        state=str(status.state),
+        left_out=left_out,
+        on_cpu=bool(shape.gpus) and any(row.device == "cpu" for row in status.ranks),
+        timing=timing,
+    )
+
+
+def _why_not(status: RunStatus) -> str:
+    """Say why a run does not count; empty for one that does."""
+    if status.never_starts:
+        return f"it can never start; remove it: hpckit cancel {status.run.job_id}"
+    if not status.finished:
+        return f"it is {status.state}"
+    if not status.good:
+        return f"it is {status.state}; see hpckit logs {status.run.job_id} --errors"
+    if status.restarts or any(row.restart for row in status.ranks):
+        return "it was interrupted and started again"
+    return ""
+
+
+def _wall_s(status: RunStatus) -> float | None:
+    """Return the seconds from the first rank's start to the last one's end."""
+    ends = [row.ended for row in status.ranks]
+    known = [end for end in ends if end is not None]
+    if not known or len(known) < max(len(ends), status.run.ranks):
+        return None
+    return max(known) - min(row.started for row in status.ranks)

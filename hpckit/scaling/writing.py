@@ -1,0 +1,334 @@
+"""A study's figures as a page for a terminal, CSV and JSON. Pure."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpckit.report.terminal import fold, hours
+from hpckit.scaling.intervals import LEVEL, Estimate
+from hpckit.scaling.laws import AMDAHL, Law
+from hpckit.scaling.study import Outcome, Scaling, SizeFigures
+from hpckit.scaling.timing import Source
+from hpckit.stats.document import rounded
+from hpckit.text import format_seconds, in_line
+
+SCHEMA = 1
+_WIDTH = 96
+PART_NAMES = {
+    "compute_s": "compute",
+    "communication_s": "communication",
+    "input_s": "input",
+}
+TIMED = {
+    Source.PROGRAM: "seconds per step, as the program measured them after its first ones",
+    Source.LINES: "seconds per step, by the moments of the lines in metrics.jsonl, from the first "
+    "line to the last: imports and the first steps are left out, tests and checkpoints are not",
+    Source.WALL: "the whole run, from its first rank's start to its last rank's end, without the "
+    "wait in the queue: starting the program is in it",
+}
+_INTERVAL = (
+    "± and ranges: 95 % intervals by Student's t over the repeats; of speed-up and efficiency, of "
+    "the ratio of the mean times (delta method, Welch's degrees of freedom)"
+)
+
+
+def document(found: Scaling) -> dict[str, Any]:
+    """Return what `hpckit scale --json` prints. What is not known is null."""
+    about, largest = found.about, found.largest
+    values = {
+        "schema": SCHEMA,
+        "study": about.study,
+        "name": about.name,
+        "scaling": "weak" if about.weak else "strong",
+        "grow": list(about.grow),
+        "repeats": about.repeats,
+        "in_turn": about.in_turn,
+        "submitted_at": about.submitted_at,
+        "unit": found.unit,
+        "timed": found.source and str(found.source),
+        "interval": LEVEL,
+        "smallest": found.smallest and found.smallest.count,
+        "sizes": [_size_record(row) for row in found.sizes],
+        "law": found.law and _law_record(found.law),
+        "wanted_efficiency": found.wanted.efficiency,
+        "largest": largest and largest.shape.count,
+        "largest_is_certain": _certain(found),
+        "full": {"steps": found.steps, "from": found.steps_from},
+        "runs": [_run_record(row, found.source) for row in found.outcomes],
+        "notes": list(found.notes),
+    }
+    plain: dict[str, Any] = rounded(values)
+    return plain
+
+
+def _size_record(row: SizeFigures) -> dict[str, Any]:
+    return {
+        "size": row.shape.count,
+        "label": row.shape.label,
+        "nodes": row.shape.nodes,
+        "gpus": row.shape.gpus,
+        "ranks": row.shape.ranks,
+        "runs": row.runs,
+        "runs_of": row.of,
+        "seconds": list(row.seconds),
+        "time_s": _estimate(row.time_s),
+        "speed_up": _estimate(row.speed_up),
+        "efficiency": _estimate(row.efficiency),
+        **{name: row.parts.get(name) for name in PART_NAMES},
+        "full_s": _estimate(row.full_s),
+        "device_hours": _estimate(row.device_hours),
+    }
+
+
+def _estimate(found: Estimate | None) -> dict[str, float | None]:
+    low, high = (found.low, found.high) if found else (None, None)
+    return {"value": found.value if found else None, "low": low, "high": high}
+
+
+def _law_record(law: Law) -> dict[str, Any]:
+    return {
+        "name": law.name,
+        "serial_fraction": law.serial_fraction,
+        "standard_error": law.standard_error,
+        "residual": law.residual,
+        "sizes": law.sizes,
+        "largest_speed_up": law.most,
+    }
+
+
+def _run_record(row: Outcome, source: Source | None) -> dict[str, Any]:
+    counts = source is not None and not row.left_out
+    return {
+        "job_id": row.job_id,
+        "run_id": row.run_id,
+        "size": row.shape.count,
+        "round": row.repeat,
+        "state": row.state,
+        "left_out": row.left_out or None,
+        "seconds": row.timing.seconds.get(source) if counts and source else None,
+        "steps": row.timing.steps.get(source) if counts and source else None,
+    }
+
+
+def _certain(found: Scaling) -> bool | None:
+    """Say whether all of the interval is above the wanted efficiency; None: there is none."""
+    if found.largest is None or found.largest.efficiency is None:
+        return None
+    if found.largest.shape == found.smallest:
+        return True
+    low = found.largest.efficiency.low
+    return None if low is None else low >= found.wanted.efficiency
+
+
+def as_csv(found: Scaling) -> str:
+    """Return the sizes as comma-separated values, with a line of names."""
+    rows = [_flat(row) for row in document(found)["sizes"]]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            flat |= {name if key == "value" else f"{name}_{key}": value[key] for key in value}
+        elif name != "seconds":
+            flat[name] = value
+    return flat
+
+
+def text(found: Scaling) -> str:
+    """Return the study as a page of plain text."""
+    return "\n".join(_lines(found))
+
+
+def _lines(found: Scaling) -> Iterator[str]:
+    yield from _folded(title(found))
+    if found.source is None:
+        yield "No run counts: there are no figures."
+    else:
+        yield from _folded(f"Timed: {TIMED[found.source]}.")
+        yield ""
+        heads, rows = size_texts(found)
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        for row in (heads, *rows):
+            cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            yield "  ".join(cells).rstrip()
+        yield ""
+        for line in conclusions(found):
+            yield from _folded(line)
+    for line in found.notes:
+        yield from _folded(f"Note: {in_line(line)}.")
+
+
+def _folded(line: str) -> list[str]:
+    return fold(line, _WIDTH, "", "  ")
+
+
+def title(found: Scaling) -> str:
+    """Return what the study is, in a line."""
+    about = found.about
+    kind = "strong scaling"
+    if about.weak:
+        kind = f"weak scaling ({', '.join(about.grow)} grows with the {found.unit})"
+    return in_line(f"Study {about.study}: {kind} of {about.name}, {about.repeats} run(s) a size")
+
+
+def size_texts(found: Scaling) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and rows of the sizes, as texts."""
+    parts = [
+        name for name in PART_NAMES if any(row.parts.get(name) is not None for row in found.sizes)
+    ]
+    per = "run" if found.source is Source.WALL else "step"
+    full = any(row.full_s for row in found.sizes)
+    heads = [found.unit, "runs", f"time/{per}", "speed-up", "efficiency"]
+    heads += [PART_NAMES[name] for name in parts]
+    heads += ["full time", f"{found.device}-hours"] if full else []
+    rows = []
+    for row in found.sizes:
+        cells = [row.shape.label, f"{row.runs}/{row.of}", _time(row.time_s), _ratio(row.speed_up)]
+        cells += [_percents(row.efficiency), *(_share(row, name) for name in parts)]
+        if full:
+            cells += [
+                format_seconds(row.full_s.value) if row.full_s else "-",
+                hours(row.device_hours.value) if row.device_hours else "-",
+            ]
+        rows.append(cells)
+    return heads, rows
+
+
+def seconds(value: float) -> str:
+    """Return seconds with three digits, in the unit that suits them."""
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * factor >= 1 or unit == "µs":
+            return f"{_digits(value * factor)} {unit}"
+    raise AssertionError
+
+
+def _digits(value: float) -> str:
+    """Return a number with three digits, and no exponent."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def _digits_like(number: str, value: float) -> str:
+    """Return a value with as many digits behind the point as a number has."""
+    return f"{value:.{len(number.partition('.')[2])}f}"
+
+
+def _time(found: Estimate | None) -> str:
+    if found is None:
+        return "-"
+    shown = seconds(found.value)
+    if found.high is None:
+        return shown
+    number, unit = shown.split(" ")
+    half = found.high / found.value - 1
+    return f"{number} ± {_digits_like(number, half * float(number))} {unit}"
+
+
+def _ratio(found: Estimate | None) -> str:
+    if found is None:
+        return "-"
+    if found.low is None or found.high is None:
+        return _digits(found.value)
+    return f"{_digits(found.value)} ({_digits(found.low)}-{_digits(found.high)})"
+
+
+def _percents(found: Estimate | None) -> str:
+    if found is None:
+        return "-"
+    if found.low is None or found.high is None:
+        return f"{100 * found.value:.0f} %"
+    return f"{100 * found.value:.0f} % ({100 * found.low:.0f}-{100 * found.high:.0f})"
+
+
+def _share(row: SizeFigures, name: str) -> str:
+    part = row.parts.get(name)
+    if part is None or row.time_s is None:
+        return "not measured"
+    return f"{100 * part / row.time_s.value:.1f} %"
+
+
+def conclusions(found: Scaling) -> Iterator[str]:
+    """Yield the sentences below the table."""
+    if found.law is not None:
+        yield _about_law(found.law, found.unit)
+    yield _about_largest(found)
+    if split := _not_measured(found):
+        yield split
+    if any(row.full_s for row in found.sizes):
+        yield _about_full(found)
+    if any(row.time_s and row.time_s.low is not None for row in found.sizes):
+        yield f"{_INTERVAL}."
+
+
+def _about_law(law: Law, unit: str) -> str:
+    part = f"{100 * law.serial_fraction:.2g} %"
+    if law.standard_error is None:
+        error = f"{law.sizes} sizes: the fit has no error estimate"
+    else:
+        error = f"± {100 * law.standard_error:.2g} % standard error, {law.sizes} sizes"
+    line = f"{law.name}'s law: {part} of the work is serial ({error})"
+    if law.serial_fraction < 0:
+        return f"{line}: below 0, so it scales better than the law allows (caches, memory)."
+    if law.serial_fraction > 1:
+        return f"{line}: above 100 %, so more {unit} are slower."
+    if law.name == AMDAHL and law.most is not None:
+        device = unit.removesuffix("s")
+        return f"{line}; at most {_digits(law.most)} times the speed of one {device}."
+    return f"{line}."
+
+
+def _about_largest(found: Scaling) -> str:
+    limit = f"an efficiency of {100 * found.wanted.efficiency:.0f} %"
+    if found.largest is None:
+        return f"No size has {limit} or more."
+    certain = {True: "", False: " (its interval reaches below that)", None: ""}[_certain(found)]
+    line = f"Largest size measured with {limit} or more: {found.largest.shape.label}{certain}"
+    more = None
+    if found.law is not None and found.smallest is not None:
+        more = found.law.largest(found.wanted.efficiency, found.smallest.count)
+    if more is None or found.law is None:
+        return f"{line}."
+    return f"{line}; by {found.law.name}'s law up to {max(int(more + 1e-9), 0)} {found.unit}."
+
+
+def _not_measured(found: Scaling) -> str:
+    missing = [
+        label
+        for name, label in PART_NAMES.items()
+        if all(row.parts.get(name) is None for row in found.sizes)
+    ]
+    return f"Not measured by the program: {', '.join(missing)}." if missing else ""
+
+
+def _about_full(found: Scaling) -> str:
+    """Say how the time of the full training was found."""
+    if found.source is Source.WALL:
+        return f"Full time: the run as it was. {found.device}-hours: that times the {found.unit}."
+    line = f"Full time: {found.steps} steps ({found.steps_from}) x the time per step"
+    if found.about.weak:
+        line += ", and fewer steps by as much as each has grown"
+    return (
+        f"{line}; starting, tests and checkpoints come on top. {found.device}-hours: that times "
+        f"the {found.unit}."
+    )
+
+
+def outcomes_table(outcomes: Sequence[Outcome], source: Source | None) -> list[list[str]]:
+    """Return a row of texts for each run."""
+    return [
+        [
+            row.job_id,
+            row.shape.label,
+            str(row.repeat),
+            row.state,
+            seconds(row.timing.seconds[source]) if source and source in row.timing.seconds else "-",
+            row.left_out or "counts",
+        ]
+        for row in outcomes
+    ]
