@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpckit.collections import Collection, Found, find_all
 from hpckit.collections.collection import ledger_folder
@@ -25,6 +25,9 @@ from hpckit.environments import (
 from hpckit.errors import ConfigError, RequestError
 from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.text import parse_minutes
+
+if TYPE_CHECKING:
+    from hpckit.prometheus import Prometheus
 
 GENERIC = "generic"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -92,7 +95,7 @@ class Site:
     runs: str | None = None
     ledger: str | None = None
     grafana: str | None = None
-    prometheus: str | None = None  # site files may say it; no command uses it
+    prometheus: "Prometheus | None" = None
     advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
     costs: Costs = Costs()
     found: Found | None = None
@@ -221,7 +224,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         runs=fields.text("runs"),
         ledger=ledger_folder(fields),
         grafana=fields.text("grafana"),
-        prometheus=fields.text("prometheus"),
+        prometheus=_prometheus(fields),
         advice=_advice(fields),
         costs=_costs(fields),
     )
@@ -352,6 +355,15 @@ def _costs(fields: Fields) -> Costs:
     )
     rows.refuse_unknown()
     return costs
+
+
+def _prometheus(fields: Fields) -> "Prometheus | None":
+    if "prometheus" not in fields.values:
+        fields.asked.add("prometheus")
+        return None
+    from hpckit.prometheus import read_prometheus  # noqa: PLC0415  # few sites have one
+
+    return read_prometheus(fields)
 
 
 def _environments(fields: Fields) -> dict[str, Environment]:

@@ -1,11 +1,11 @@
 #!/bin/bash
-# What the tests need from Debian: real Slurm, Lmod, MPI, Chromium, and the Fashion-MNIST images.
+# What the tests need from Debian: real Slurm, Lmod, MPI, Chromium, Prometheus, the Fashion-MNIST images.
 # Without root, or elsewhere than on a Debian-like system, it says what will not run, and goes on.
 set -euo pipefail
 
 packages=(
     slurm-wlm slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server
-    chromium lmod openmpi-bin libopenmpi-dev libpmix2 dataset-fashion-mnist git
+    chromium lmod openmpi-bin libopenmpi-dev libpmix2 dataset-fashion-mnist git prometheus
 )
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

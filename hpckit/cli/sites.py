@@ -79,9 +79,10 @@ def detect(timeout_s: TimeoutOption = 10.0, json: JsonOption = False) -> None:
 def _record(site: Site) -> dict[str, object]:
     names = ("name", "description", "contact", "url", "account_required", "time_min",
              "gpu_request", "gpu_type", "gpus_per_node", "cpus_per_gpu", "modules", "environment",
-             "mpi", "runs", "grafana", "prometheus")  # fmt: skip
+             "mpi", "runs", "grafana")  # fmt: skip
     defaults = {name: site.defaults.get(name) for name, row in OPTIONS.items() if row.site}
     record: dict[str, object] = {**defaults, **{name: getattr(site, name) for name in names}}
+    record["prometheus"] = site.prometheus and site.prometheus.url
     record["gpu_types"] = dict(site.gpu_types)
     record["partitions"] = {
         name: {key: getattr(row, key) for key in _PARTITION}

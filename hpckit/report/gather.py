@@ -9,13 +9,14 @@ from hpckit.ranks import read_all_attempts
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
 from hpckit.report.identity import KnownJob, identify, is_running, lost_rows, spans
 from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
+from hpckit.report.monitoring import Monitoring
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
-from hpckit.stats.merge import merge
+from hpckit.stats.merge import RANKED, merge
 from hpckit.stats.samples.columns import Columns, uncollected
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span
@@ -46,18 +47,25 @@ def gather(
 ) -> Iterator[Gathered]:
     """Yield the account of each job; `samples` is a folder of samples to use instead of theirs.
 
-    `live` is what `live_steps` found.
+    `live` is what `live_steps` found. The sites' own monitoring is asked, too.
     """
+    monitoring = None if samples else Monitoring()
     for target in targets:
         raw = target.known.last.raw_id if target.known.last else None
-        yield gather_one(target, samples, live.get(raw or "", ()))
+        yield gather_one(target, samples, live.get(raw or "", ()), monitoring)
 
 
 @uncollected()
 def gather_one(
-    target: Target, samples: Path | None = None, live: Sequence[StepUsage] = ()
+    target: Target,
+    samples: Path | None = None,
+    live: Sequence[StepUsage] = (),
+    monitoring: Monitoring | None = None,
 ) -> Gathered:
-    """Return the account of one job; `live` is what sstat says of it."""
+    """Return the account of one job; `live` is what sstat says of it.
+
+    `monitoring` None: the site's is not asked, as at the end of a job, on a node.
+    """
     now = time.time()
     known = _of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
     read, notes = read_folders(samples_folders(known, samples), target.step)
@@ -68,6 +76,7 @@ def gather_one(
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
     job = identify(target.job_id + (f".{target.step}" if target.step else ""), known, held)
+    told = monitoring.ask(target, job.site, account, held, files) if monitoring else None
     job = replace(
         _completed(job, account, held, now),
         notes=(
@@ -81,12 +90,16 @@ def gather_one(
         ),
     )
     answers = list(slurm_answers(known.attempts))
+    if told:
+        job = replace(job, notes=(*job.notes, *told.notes), attempts=told.attempts or job.attempts)
+        answers += [told.answer] if told.answer else []
+        answers.sort(key=lambda answer: RANKED.index(answer.source))
     live = [row for row in live if target.step in (None, row.step)]
     if live and known.attempts and job.running:
         answers.insert(0, running_answer(known.attempts[-1], live))
     return Gathered(
         job=merge(job, account, answers),
-        timelines=account.timelines if account else (),
+        timelines=account.timelines if account else told.timelines if told else (),
         known=known,
         files=tuple(SampleFile(path=file.path, restart=file.restart) for file in files),
         spans=held,

@@ -314,6 +314,11 @@ def provenance(job: JobUse) -> str:
             read = job.summary.gpu_coverage_percent
             gpus = f", {percent(read)} of its GPUs' time" if percent(read) != covered else ""
             parts.append(f"samples ({count} on {nodes}, {covered} of the job{gpus}{age})")
+        elif source == "Prometheus" and "coverage_percent" in names:
+            covered = percent(job.summary.coverage_percent)
+            read = job.summary.gpu_coverage_percent
+            gpus = f", {percent(read)} of its GPUs' time" if read is not None else ""
+            parts.append(f"Prometheus (single readings: {covered} of the job{gpus})")
         elif names:
             parts.append(f"{source} ({', '.join(names)})")
         else:

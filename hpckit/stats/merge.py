@@ -1,4 +1,4 @@
-"""One account of a job from all that is known: own samples, JS1, sacct, sstat. Pure.
+"""One account of a job from all that is known: own samples, JS1, Prometheus, sacct, sstat. Pure.
 
 Each figure is taken from the first source that has it, and its origin is kept. A mean is never
 made of a peak: Slurm's gpuutil only fills `gpu_utilization_peak_percent`.
@@ -11,6 +11,7 @@ from typing import Any
 from hpckit.stats.summary.figures import (
     JS1,
     LOCAL,
+    PROMETHEUS,
     RANKS,
     RUN,
     SACCT,
@@ -26,10 +27,12 @@ from hpckit.stats.summary.figures import (
 )
 from hpckit.stats.summary.summarise import Account
 
-# sources in the order in which they are believed.
-_RANKED = (SAMPLES, JS1, SACCT, SSTAT, SQUEUE, SCONTROL, RANKS, LOCAL, RUN)
+# Sources in the order in which they are believed.
+RANKED = (SAMPLES, JS1, PROMETHEUS, SACCT, SSTAT, SQUEUE, SCONTROL, RANKS, LOCAL, RUN)
 # Shares of something that is all there is.
 _SHARE = "percent"
+# What rows of one source are worth nothing without: a sampler may see GPUs that it cannot read.
+_TELLING = {"per_node": "cpu_efficiency_percent", "per_gpu": "utilization_percent"}
 # sacct rounds to seconds, and counters are read some milliseconds apart.
 _TOLERANCE = 1.0
 
@@ -73,15 +76,13 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
             if value is not None and name not in figures:
                 figures[name] = value
                 origins[f"summary.{name}"] = answer.source
-    for name in ("per_node", "per_gpu"):
-        first = next((answer for answer in answers if getattr(answer, name)), None)
-        if first:
-            origins[name] = first.source
+    rows = {name: _with_rows(answers, name, figure) for name, figure in _TELLING.items()}
+    origins |= {name: answer.source for name, answer in rows.items() if answer}
     merged = replace(
         job,
         summary=Summary(**figures),
-        per_node=next((answer.per_node for answer in answers if answer.per_node), ()),
-        per_gpu=next((answer.per_gpu for answer in answers if answer.per_gpu), ()),
+        per_node=rows["per_node"].per_node if rows["per_node"] else (),
+        per_gpu=rows["per_gpu"].per_gpu if rows["per_gpu"] else (),
         attempts=account.attempts if account else job.attempts,
         notes=(
             *job.notes,
@@ -92,7 +93,7 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
     )
     return replace(
         merged,
-        sources=tuple(sorted({*origins.values(), *job.sources}, key=_RANKED.index)),
+        sources=tuple(sorted({*origins.values(), *job.sources}, key=RANKED.index)),
         suspect=tuple(_suspects(merged)),
         at_least=tuple(
             f"summary.{name}"
@@ -104,11 +105,23 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
     )
 
 
+def _with_rows(answers: Sequence[Answer], name: str, figure: str) -> Answer | None:
+    """Return whose rows of nodes or GPUs are shown: the first that tell something, else any."""
+    there = [answer for answer in answers if getattr(answer, name)]
+    telling = (
+        answer
+        for answer in there
+        if any(getattr(row, figure) is not None for row in getattr(answer, name))
+    )
+    return next(telling, there[0] if there else None)
+
+
 def utilization_coverage(job: JobUse) -> float | None:
-    """Return for how much of their time GPUs were read, if utilization is of samples."""
-    if job.origins.get("summary.gpu_utilization_percent") != SAMPLES:
-        return None
-    return job.summary.gpu_coverage_percent
+    """Return for how much of their time GPUs were read, if utilization is of readings."""
+    origin = job.origins.get("summary.gpu_utilization_percent")
+    known = origin in (SAMPLES, PROMETHEUS)
+    same = job.origins.get("summary.gpu_coverage_percent") == origin
+    return job.summary.gpu_coverage_percent if known and same else None
 
 
 def _remarks(answers: Sequence[Answer], origins: Mapping[str, str]) -> Iterator[Remark]:

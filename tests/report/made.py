@@ -25,11 +25,11 @@ BEGAN_US = 10_000_000
 H200_BYTES = 150_754_820_096
 
 
-def table(count: int, host: str = "n1") -> tuple[GpuInfo, ...]:
+def table(count: int, host: str = "n1", uuids: Sequence[str] = ()) -> tuple[GpuInfo, ...]:
     return tuple(
         GpuInfo(
             index=at,
-            uuid=f"GPU-{host}-{at}",
+            uuid=uuids[at] if uuids else f"GPU-{host}-{at}",
             name="NVIDIA H200",
             memory_total_bytes=H200_BYTES,
             gpm=True,
@@ -55,6 +55,7 @@ def write_samples(
     limit: int | None = 64 << 30,
     sm: float | None = 0.5,
     source: str = "mean",
+    uuids: Sequence[str] = (),
     spot_us: int | None = 250_000,
     gpu_memory: int = 60 << 30,
     power: bool = False,
@@ -80,7 +81,7 @@ def write_samples(
                 mono_us=BEGAN_US + round(late_s * 1e6),
                 ids=dict(ids or {}),
                 interval_us=round(period_s * 1e6),
-                gpus=table(len(used), host),
+                gpus=table(len(used), host, uuids),
                 gpu_method="constrained",
                 cores=cores,
                 memory_limit_bytes=limit,

@@ -20,6 +20,7 @@ else:
 
 # Where a figure comes from, best first.
 SAMPLES, JS1, SACCT, SSTAT = "samples", "JS1", "sacct", "sstat"
+PROMETHEUS = "Prometheus"
 SQUEUE, SCONTROL, RANKS, LOCAL, RUN = "squeue", "scontrol", "ranks", "local", "run"
 
 
