@@ -24,7 +24,14 @@ if TYPE_CHECKING:
         new_collection,
         trust_folder,
     )
-    from hpckit.api.doctor import Check, Checks, doctor, doctor_gpu, doctor_mpi
+    from hpckit.api.doctor import (
+        Check,
+        Checks,
+        doctor,
+        doctor_gpu,
+        doctor_mpi,
+        doctor_stats,
+    )
     from hpckit.api.lookup import find, runs
     from hpckit.api.report import report
     from hpckit.api.run import Run, RunList, wait
@@ -111,6 +118,7 @@ __all__ = [
     "doctor",
     "doctor_gpu",
     "doctor_mpi",
+    "doctor_stats",
     "explain_advice",
     "find",
     "init",
@@ -146,7 +154,9 @@ if not TYPE_CHECKING:
             *("Added", "add_collection", "added_collections"),
             *("collections", "new_collection", "trust_folder"),
         ),
-        "hpckit.api.doctor": ("Check", "Checks", "doctor", "doctor_gpu", "doctor_mpi"),
+        "hpckit.api.doctor": (
+            *("Check", "Checks", "doctor", "doctor_gpu", "doctor_mpi", "doctor_stats"),
+        ),
         "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.report": ("report",),
         "hpckit.api.run": ("Run", "RunList", "wait"),

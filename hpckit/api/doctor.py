@@ -22,11 +22,11 @@ from hpckit.find import index_path
 from hpckit.paths import typed_path
 from hpckit.runs import runs_root
 from hpckit.sites import find_site
-from hpckit.slurm.client import sbatch_answers
+from hpckit.slurm.client import patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.text import parse_minutes
 
-__all__ = ["Check", "Checks", "Level", "doctor", "doctor_gpu", "doctor_mpi"]
+__all__ = ["Check", "Checks", "Level", "doctor", "doctor_gpu", "doctor_mpi", "doctor_stats"]
 
 _TIME_MIN = 5
 _WORDS = {Level.GOOD: "ok", Level.BAD: "bad", Level.UNKNOWN: "unknown"}
@@ -104,6 +104,28 @@ def _of_site(
         executor=executor, time_min=_TIME_MIN, sample_interval_s=0,
     )  # fmt: skip
     yield from attempt("a small job", lambda: script_checks(prepare(spec, root, tell=tell)))
+
+
+def doctor_stats(
+    *, site: str | None = None, runs: Path | str | None = None, timeout: float = 10.0
+) -> Checks:
+    """Check which sources of figures answer here: hpckit's samples, accounting, JS1, Prometheus.
+
+    Args:
+        site: a site's name (else the one detected here).
+        runs: the folder of runs.
+        timeout: seconds that Slurm's programs may take.
+    """
+    from hpckit.doctor import sources  # noqa: PLC0415  # see doctor_mpi
+
+    here = find_site(site, survey().collections)
+    root = runs_root(None if runs is None else typed_path(runs), here.runs, os.environ)
+    now, user = time.time(), login_node.user_name()
+    checks = Checks(attempt("hpckit's samples", lambda: sources.samples_checks(root)))
+    with patience(timeout):
+        checks += attempt("accounting", lambda: sources.accounting_checks(user, now))
+    checks += attempt("Prometheus", lambda: sources.prometheus_checks(here, now))
+    return checks
 
 
 def doctor_mpi(

@@ -1,4 +1,4 @@
-"""`hpckit doctor [mpi|gpu]`: what a submission needs, and what to do where it is missing."""
+"""`hpckit doctor [mpi|gpu|stats]`: what a submission needs, and what to do where it is missing."""
 
 from typing import Annotated, Any
 
@@ -94,6 +94,17 @@ def gpu(
         runs=runs, within=within, tell=say_note,
     )  # fmt: skip
     _end(found, json=json)
+
+
+@commands.command("stats")
+def stats(
+    site: SiteOption = None,
+    runs: RunsOption = None,
+    timeout_s: TimeoutOption = 10.0,
+    json: JsonOption = False,
+) -> None:
+    """Say which sources of figures answer here: samples, accounting, jobstats, Prometheus."""
+    _end(api.doctor_stats(site=site, runs=runs, timeout=timeout_s), json=json)
 
 
 def _end(found: api.Checks, *, json: bool) -> None:

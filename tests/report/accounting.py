@@ -18,10 +18,10 @@ columns = options.get("--format", "").split(",")
 if "--helpformat" in options:
     print(*sorted({{name for row in rows for name in row}}))
     raise SystemExit
-whole = set(options["--jobs"].split(","))
+whole = set(options["--jobs"].split(",")) if "--jobs" in options else None
 for row in rows:
-    asked = row["JobID"].partition(".")[0].partition("_")[0].partition("+")[0] in whole
-    if asked and not ("--allocations" in options and "." in row["JobID"]):
+    job = row["JobID"].partition(".")[0].partition("_")[0].partition("+")[0]
+    if (whole is None or job in whole) and not ("--allocations" in options and "." in row["JobID"]):
         print(options["--delimiter"].join(row.get(name, "") for name in columns))
 """
 # One unknown id is an error, several are none (22.05).
