@@ -234,6 +234,13 @@ class Scheduler:
         del job_ids
         return {}
 
+    def forbid_requeue(self) -> None:
+        """From inside a job: let nothing start it again, where the scheduler does so by itself.
+
+        Raises:
+            CommandError: the scheduler does not answer or refuses.
+        """
+
     def unheeded(self, job_id: str, state: str) -> str | None:
         """Say of a job that was cancelled that it goes on in `state`; None: that may still come."""
         del job_id, state

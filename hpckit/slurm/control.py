@@ -86,6 +86,15 @@ def end_batch_script(job_id: str) -> None:
     ask(["scancel", "--batch", "--signal=TERM", checked_id(job_id)])
 
 
+def forbid_requeue(job_id: str) -> None:
+    """Let a job that runs end for good when it is preempted, or loses a node: scontrol(1).
+
+    Raises:
+        CommandError: The controller does not answer or refuses, or there is no scontrol.
+    """
+    ask(["scontrol", "update", f"JobId={checked_id(job_id)}", "Requeue=0"])
+
+
 def test_only(script_path: Path, env: Mapping[str, str] | None) -> TestOnly:
     """Ask Slurm whether it would take a script, without submitting it.
 

@@ -56,6 +56,11 @@ class Payload:
         self._running = supervised(task)
         told: list[int] = []
         _handle_signals(task, self._running, told)
+        if task.max_requeues and last_attempt(task) and os.environ.get("SLURM_PROCID", "0") == "0":
+            import threading
+
+            # Beside the ranks: a controller may take its time to answer.
+            threading.Thread(target=_forbid_requeue, args=[task], daemon=True).start()
         code = self._running.run()
         if code:
             raise ScriptFailedError(code)
@@ -84,6 +89,19 @@ def last_attempt(task: Task) -> bool:
     from hpckit.payload.environment import restart_count  # noqa: PLC0415
 
     return restart_count() >= task.max_requeues
+
+
+def _forbid_requeue(task: Task) -> None:
+    """Keep Slurm from requeueing the last attempt: on a preemption it asks nobody."""
+    from hpckit.schedulers.base import find_scheduler  # noqa: PLC0415  # the last attempt's alone
+
+    try:
+        find_scheduler(task.executor).forbid_requeue()
+    except HpckitError as error:
+        sys.stderr.write(
+            "hpckit: this is the last attempt that --max-requeues allows, but a preemption may "
+            f"start the job again: {error}\n"
+        )
 
 
 def _handle_signals(task: Task, running: "Supervised", told: list[int]) -> None:

@@ -82,6 +82,12 @@ def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
             log = Path(job["run_dir"], "logs", f"{rank}.out").read_text()
             assert log == "attempt 0\nsaved on SIGUSR2\nattempt 1\nresumed from SIGUSR2\n"
             assert [row["restart"] for row in attempts(job["run_dir"], rank)] == [0, 1]
-    # No requeue is left, so the warning is nobody's business: it works on.
+    # No requeue is left: Slurm may not requeue it either, which a preemption would do.
+    assert desk.scontrol(last["job_id"])["Requeue"] == "0"
+    # So the warning is nobody's business: it works on.
     assert desk.status(last["job_id"])["state"] == "RUNNING"
+    urgent = desk.submit("ddp", SCRIPTS / "seen.py", *EVERYTHING, "--partition", "urgent")
+    ended = desk.over(last["job_id"])
+    assert (ended["state"], ended["restarts"]) == ("PREEMPTED", 1)
+    assert desk.over(urgent["job_id"])["state"] == "COMPLETED"
     assert "Traceback" not in Path(last["run_dir"], "job.out").read_text()

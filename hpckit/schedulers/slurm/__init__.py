@@ -1,5 +1,6 @@
 """Slurm: sbatch, squeue and sacct, scancel, by the questions of `hpckit.slurm`."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,6 +123,12 @@ class Slurm(Scheduler):
             return jobs.expected_starts(list(job_ids))
         except CommandError:
             return {}
+
+    def forbid_requeue(self) -> None:
+        """Switch --requeue off, by which Slurm requeues on preemption or a node's failure."""
+        from hpckit.slurm import control
+
+        control.forbid_requeue(os.environ["SLURM_JOB_ID"])
 
     def unheeded(self, job_id: str, state: str) -> str | None:
         """Say that scancel did nothing."""
