@@ -57,7 +57,7 @@ class Payload:
         told: list[int] = []
         _handle_signals(task, self._running, told)
         if task.max_requeues and last_attempt(task) and os.environ.get("SLURM_PROCID", "0") == "0":
-            import threading
+            import threading  # noqa: PLC0415  # the last attempt's alone
 
             # Beside the ranks: a controller may take its time to answer.
             threading.Thread(target=_forbid_requeue, args=[task], daemon=True).start()

@@ -78,6 +78,13 @@ def lost(old: Any, new: Any, at: str = "") -> Iterator[str]:
         yield f"{at}: {old!r} became {new!r}"
 
 
+# One task's value was told as if the array, or the task's own arguments, had lost it.
+NO_DIFFERENCE = {
+    "array": {"  parameter lr: 0.1 -> None"},
+    "array_1": {"  parameter lr: 0.2 -> None"},
+}
+
+
 def test_jobs_lists_them(old: Path, cli: Callable[..., Answer]) -> None:
     assert cli("jobs").out == said("jobs.txt", old)
 
@@ -95,7 +102,7 @@ def test_resubmit_knows_what_was_asked(old: Path, cli, run: str) -> None:
     found = cli("resubmit", RUNS[run], "--dry-run")
     assert found.status == 0
     differences = said(f"{run}.resubmit.txt.err", old).splitlines()[1:]
-    assert set(differences) <= set(found.err.splitlines())
+    assert set(differences) - set(found.err.splitlines()) == NO_DIFFERENCE.get(run, set())
     script = said(f"{run}.resubmit.txt", old).splitlines()
     (shape,) = [line for line in script if " rank(s), " in line]
     assert shape in found.out.splitlines()
