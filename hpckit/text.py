@@ -14,6 +14,7 @@ _LETTERS = re.compile(
     r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.IGNORECASE
 )
 _WEEKS = re.compile(r"(\d{1,6})w", re.IGNORECASE | re.ASCII)
+_MONTH = re.compile(r"\d{4}-\d\d")
 # What users type has at most nine digits.
 _LONG = re.compile(r"\d{10}")
 _DURATION = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?")
@@ -78,8 +79,8 @@ def parse_past(text: str, now: float, option: str = "since") -> float:
     word = text.strip()
     if match := _WEEKS.fullmatch(word):
         return max(now - int(match[1]) * 7 * 86400, 0.0)
-    # A bare number may mean days as well as minutes.
-    if not word.isdecimal() and (seconds := _seconds(word)):
+    # A bare number may mean days as well as minutes, and `2026-11` a month as well as 2026 days.
+    if not _MONTH.fullmatch(word) and not word.isdecimal() and (seconds := _seconds(word)):
         return max(now - seconds, 0.0)
     try:
         return time.mktime(time.strptime(word, "%Y-%m-%d"))
