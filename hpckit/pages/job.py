@@ -27,7 +27,7 @@ from hpckit.stats.document import job_document
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.curves import Curves
-from hpckit.stats.summary.figures import JobUse
+from hpckit.stats.summary.figures import JobUse, part_word
 
 Document = Mapping[str, Any]
 _GPU_COLUMNS = {
@@ -237,7 +237,10 @@ def _names(name: str, row: Document) -> list[Content]:
     """Return the first cells of a row: what it is about."""
     if name == "per_gpu":
         index = "?" if row["index"] is None else row["index"]
-        return [f"{row['host']} {index}" + (" MIG" if row["mig"] else ""), row["name"] or ""]
+        return [
+            f"{row['host']} {index}" + part_word(row["name"], part=row["mig"]),
+            row["name"] or "",
+        ]
     if name == "per_node":
         return [str(row["host"])]
     return [str(row["restart"]), row["state"] or "", ", ".join(row["hosts"])]

@@ -6,7 +6,7 @@ from hpckit.report.terminal import WIDTH, Style, blocks, cut, duration, percent,
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU
 from hpckit.stats.summary.coverage import enough
-from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse
+from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, part_word
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import in_line
 
@@ -83,7 +83,7 @@ def _worst(gpus: Sequence[GpuUse]) -> list[GpuUse]:
 
 def _label(gpu: GpuUse) -> str:
     index = "?" if gpu.index is None else gpu.index
-    return in_line(f"{gpu.host} {index}") + (" MIG" if gpu.mig else "")
+    return in_line(f"{gpu.host} {index}") + part_word(gpu.name, part=gpu.mig)
 
 
 def _of(metric: Metric, gpu: GpuUse) -> float | None:

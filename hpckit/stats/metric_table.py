@@ -1,9 +1,9 @@
 """Every metric, a row each (`hpckit.stats.metric`); a new one needs its row, and its reader here.
 
-Readers of GPUs get NVML and the GPU: `unit.handle` for what belongs to a MIG slice, too,
-`unit.board` for what belongs to the whole GPU. They raise NvmlError where NVML does: the reading
-is unknown then, and a note tells. Readers of nodes get the files of the job's cgroup, and give None
-where the kernel or Slurm does not have one.
+Readers of GPUs get the vendor's library (`hpckit.stats.sampler.gpu_library`) and the GPU:
+`unit.handle` for what belongs to a MIG slice, too, `unit.board` for what belongs to the whole GPU.
+They raise GpuLibraryError where it does: the reading is unknown then, and a note tells. Readers of
+nodes get the files of the job's cgroup, and give None where the kernel or Slurm does not have one.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,25 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit.stats.metric import Drawn, Metric, Over
 
 if TYPE_CHECKING:
-    from hpckit.stats.sampler.job_gpus import Unit
     from hpckit.stats.sampler.node import JobFiles
-    from hpckit.stats.sampler.nvml import Nvml
-
-_CLOCK_SM, _CLOCK_MEMORY = 1, 2  # nvml.h, nvmlClockType_t
-
-
-def _clock(kind: int) -> Any:  # noqa: ANN401  # a reader
-    return lambda nvml, unit: nvml.call("nvmlDeviceGetClockInfo", unit.board, kind)
-
-
-def _throttle_reasons(nvml: "Nvml", unit: "Unit") -> int:
-    # By the name old drivers know too.
-    return int(nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", unit.board))
-
-
-def _gpu_memory(nvml: "Nvml", unit: "Unit") -> int:
-    return int(nvml.call("nvmlDeviceGetMemoryInfo", unit.handle).used)
-
 
 _PERCENT = Drawn(unit="%", factor=0.1, digits=1, top=100)  # of a thousandth
 _GIB = Drawn(unit="GiB", factor=2**-30, digits=2)
@@ -40,15 +22,15 @@ GPU = (
         name="energy_mj",
         title="energy",
         says="energy counter since the driver was loaded; whole GPU, so absent on MIG slices",
-        source="NVML",
+        source="NVML, AMD SMI",
         bits=48,
     ),
     Metric(
         name="memory_bytes",
         title="memory",
         says="memory in use, by anyone",
-        source="NVML",
-        read=_gpu_memory,
+        source="NVML, AMD SMI",
+        read=lambda gpus, unit: gpus.memory_bytes(unit.handle),
         bits=32,
         worth=1024,
         drawn=_GIB,
@@ -57,7 +39,8 @@ GPU = (
         name="power_mw",
         title="power",
         says="mean power since the last sample; whole GPU, so absent on MIG slices",
-        source="difference of the energy counter; NVML's last second where there is none",
+        source="difference of the energy counter; where there is none, NVML's last second, or AMD "
+        "SMI's power",
         bits=32,
         factor=1e-3,
         drawn=Drawn(unit="W", factor=1e-3),
@@ -66,8 +49,9 @@ GPU = (
         name="utilization_permille",
         title="utilization",
         says="time in which a kernel ran, since the last sample",
-        source="the driver's own buffer (`mean`); where there is none, the mean of readings of its "
-        "last window (`spot`); GPM on MIG slices (`gpm`). `utilization_source` tells",
+        source="the driver's own buffer (`mean`); where there is none, and of AMD's activity, the "
+        "mean of readings of its last window (`spot`); GPM on MIG slices (`gpm`). "
+        "`utilization_source` tells",
         bits=16,
         drawn=_PERCENT,
     ),
@@ -123,29 +107,29 @@ GPU = (
         name="sm_mhz",
         title="SM clock",
         says="clock of the SMs",
-        source="NVML",
-        read=_clock(_CLOCK_SM),
+        source="NVML, AMD SMI",
+        read=lambda gpus, unit: gpus.clock_mhz(unit.board, "sm"),
     ),
     Metric(
         name="memory_mhz",
         title="memory clock",
         says="clock of the memory",
-        source="NVML",
-        read=_clock(_CLOCK_MEMORY),
+        source="NVML, AMD SMI",
+        read=lambda gpus, unit: gpus.clock_mhz(unit.board, "memory"),
     ),
     Metric(
         name="throttle_reasons",
         title="throttle reasons",
         says="NVML's bits of why clocks are low (nvmlClocksEventReason*)",
         source="NVML",
-        read=_throttle_reasons,
+        read=lambda gpus, unit: gpus.throttle_reasons(unit.board),
     ),
     Metric(
         name="temperature_c",
         title="temperature",
         says="temperature of the GPU",
-        source="NVML",
-        read=lambda nvml, unit: nvml.call("nvmlDeviceGetTemperature", unit.board, 0),
+        source="NVML; AMD SMI's hottest spot",
+        read=lambda gpus, unit: gpus.temperature_c(unit.board),
         figure="temperature_peak_c",
         over_time=Over.HIGHEST,
     ),
@@ -153,8 +137,8 @@ GPU = (
         name="memory_temperature_c",
         title="memory temperature",
         says="temperature of the GPU's memory",
-        source="NVML",
-        read=lambda nvml, unit: nvml.field(unit.board, "NVML_FI_DEV_MEMORY_TEMP"),
+        source="NVML, AMD SMI",
+        read=lambda gpus, unit: gpus.memory_temperature_c(unit.board),
         figure="memory_temperature_peak_c",
         over_time=Over.HIGHEST,
     ),

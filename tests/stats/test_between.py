@@ -2,14 +2,14 @@
 
 import math
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hpckit.stats.sampler.gpu_library import Trouble
 from hpckit.stats.sampler.gpu_reader import GpuReader
 from hpckit.stats.sampler.job_gpus import Unit
-from hpckit.stats.sampler.nvml import NvmlError, Trouble
+from hpckit.stats.sampler.nvml import NvmlError
 from hpckit.stats.sampler.schedule import NEVER_S, Utilization, add_buffer, moments, period_s
 from hpckit.stats.samples.records import GpuInfo
 
@@ -45,8 +45,8 @@ class Wave:
         ends = ((number * WINDOW_S, (number - 1) * WINDOW_S) for number in range(first, last + 1))
         return [(round(end * 1e6), self.percent(begin, end)) for end, begin in ends]
 
-    def call(self, _name: str, _handle: object) -> SimpleNamespace:
-        return SimpleNamespace(used=1)
+    def memory_bytes(self, _handle: object) -> int:
+        return 1
 
     def energy_mj(self, _board: object) -> int:
         return 1

@@ -1,6 +1,6 @@
 """One rank of `hpckit doctor gpu`: touch the GPU of its number, and say what it is.
 
-By torch, which also multiplies on it; else by NVML or nvidia-smi, which only look.
+By torch, which also multiplies on it; else by NVML, AMD SMI or nvidia-smi, which only look.
 """
 
 import json
@@ -18,7 +18,7 @@ Found = dict[str, object]
 def main() -> int:
     """Print one line of JSON; exit 1 where there is no GPU, or it computes wrong."""
     index = int(os.environ.get("LOCAL_RANK", "0"))
-    found = _by_torch(index) or _by_nvml(index) or _by_nvidia_smi(index)
+    found = _by_torch(index) or _by_library(index) or _by_nvidia_smi(index)
     found |= {"host": socket.gethostname(), "index": index}
     print(MARK + json.dumps(found), flush=True)
     return 0 if found.get("name") and not found.get("fault") else 1
@@ -49,19 +49,20 @@ def _by_torch(index: int) -> Found:
     return {"by": f"torch {torch.__version__}", "name": about.name, "memory_bytes": memory, **fault}
 
 
-def _by_nvml(index: int) -> Found:
+def _by_library(index: int) -> Found:
+    """Return what the vendor's library sees, NVML or AMD SMI; nothing where there is none."""
     try:
-        from hpckit.stats.sampler.nvml import Nvml, NvmlError
+        from hpckit.stats.sampler.gpu_library import GpuLibraryError, open_library
     except ImportError:
         return {}
     try:
-        units, failures = Nvml().units()
-    except NvmlError:
+        library, units, failures = open_library()
+    except GpuLibraryError:
         return {}  # nvidia-smi says why
     if index >= len(units):
-        return {"fault": "; ".join(map(str, failures)) or f"NVML sees {len(units)} GPUs"}
+        return {"fault": "; ".join(map(str, failures)) or f"{library.name} sees {len(units)} GPUs"}
     about = units[index].info
-    return {"by": "NVML", "name": about.name, "memory_bytes": about.memory_total_bytes}
+    return {"by": library.name, "name": about.name, "memory_bytes": about.memory_total_bytes}
 
 
 def _by_nvidia_smi(index: int) -> Found:
@@ -69,7 +70,7 @@ def _by_nvidia_smi(index: int) -> Found:
     from hpckit.errors import CommandError
 
     if shell.which("nvidia-smi") is None:
-        return {"fault": "no GPU driver: neither torch, nor NVML, nor an nvidia-smi finds a GPU"}
+        return {"fault": "no GPU driver: torch, NVML, AMD SMI and nvidia-smi find no GPU"}
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
         rows = shell.run(query, timeout_s=30).stdout.splitlines()

@@ -1,1 +1,1 @@
-"""The sampler: a process beside a job on each node. `nvml` is the only module that knows NVML."""
+"""The sampler: a process beside a job on each node. `nvml` alone knows NVML, `amd_smi` AMD SMI."""

@@ -2,7 +2,7 @@
 
 A field that the board, the driver or the user's rights do not allow is None for good, said once.
 One that was read before is asked again each time, whatever the error. A GPU of which nothing at all
-can be read is lost: whatever NVML's error, it would look idle else.
+can be read is lost: whatever the library's error, it would look idle else.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from hpckit.stats.metric import Metric
+from hpckit.stats.sampler.gpu_library import Activities, GpuLibrary, GpuLibraryError, Trouble
 from hpckit.stats.sampler.job_gpus import Unit
-from hpckit.stats.sampler.nvml import GPM_GRAPHICS, Gpm, Nvml, NvmlError, Trouble
+from hpckit.stats.sampler.nvml import GPM_GRAPHICS
 from hpckit.stats.sampler.schedule import BUFFER_S, NEVER_S, SPOT_S, Utilization, add_buffer
 from hpckit.stats.samples.records import (
     GPM,
@@ -32,25 +33,25 @@ _BUFFERED, _SPOT = "buffered utilization", "utilization"
 
 
 class Tell(Protocol):
-    """Makes a `Note`: its code, text, the GPU's UUID and NVML's error."""
+    """Makes a `Note`: its code, text, the GPU's UUID and the library's error."""
 
     def __call__(self, code: str, text: str, gpu: str | None, error: int | None = None, /) -> None:
         """Make it; from any thread."""
 
 
 class GpuReader:
-    """Reads one GPU or MIG slice. Any method raises NvmlError when the GPU cannot be read."""
+    """Reads one GPU or MIG slice. Any method raises GpuLibraryError when the GPU cannot be read."""
 
-    def __init__(self, nvml: Nvml, unit: Unit, tell: Tell) -> None:
+    def __init__(self, library: GpuLibrary, unit: Unit, tell: Tell) -> None:
         self.unit = unit
-        self._nvml = nvml
+        self._library = library
         self._tell = tell
         self._never: set[str] = set()
         self._worked: set[str] = set()
         self._answered = False
-        self._failures: list[NvmlError] = []
+        self._failures: list[GpuLibraryError] = []
         self._told: set[str] = set()
-        self._gpm: Gpm | None = None
+        self._gpm: Activities | None = None
         self._energy: tuple[int, int] | None = None  # (our time, counter)
         self._seen_us: int | None = None  # time of the newest utilization in the driver's buffer
         self._drained_us = 0
@@ -62,7 +63,7 @@ class GpuReader:
         """Take the cheap readings: some microseconds each, energy and GPM some hundred.
 
         Raises:
-            NvmlError: nothing could be read.
+            GpuLibraryError: nothing could be read.
         """
         self._answered, self._failures = False, []
         activity = self._activity()
@@ -82,9 +83,9 @@ class GpuReader:
         """Return True if a lost GPU can be read again, by a new handle.
 
         Raises:
-            NvmlError: it cannot.
+            GpuLibraryError: it cannot.
         """
-        self.unit = self._nvml.again(self.unit)
+        self.unit = self._library.again(self.unit)
         # What was seen before tells nothing of the time since, and GPM's samples are the old ones'.
         self._gpm = self._energy = self._seen_us = None
         self._gathered.take()
@@ -99,20 +100,20 @@ class GpuReader:
     def _read(self, metrics: Iterable[Metric]) -> dict[str, Any]:
         """Return what the metrics' own readers give."""
         return {
-            row.name: self._ask(row.title, partial(row.read, self._nvml, self.unit))
+            row.name: self._ask(row.title, partial(row.read, self._library, self.unit))
             for row in metrics
             if row.read
         }
 
     def state(self) -> GpuState:
         """Take what seldom changes; whose the processes are is for others to say."""
-        nvml, board = self._nvml, self.unit.board
-        errors = self._ask("ECC errors", lambda: nvml.ecc_errors(board))
+        library, board = self._library, self.unit.board
+        errors = self._ask("ECC errors", lambda: library.ecc_errors(board))
         return GpuState(
             ecc_corrected=errors[0] if errors else None,
             ecc_uncorrected=errors[1] if errors else None,
-            remapped_rows=self._ask("remapped rows", lambda: nvml.remapped_rows(board)),
-            processes=self._ask("processes", lambda: nvml.processes(self.unit.handle)),
+            remapped_rows=self._ask("remapped rows", lambda: library.remapped_rows(board)),
+            processes=self._ask("processes", lambda: library.processes(self.unit.handle)),
         )
 
     def _activity(self) -> Mapping[int, int | None]:
@@ -120,7 +121,7 @@ class GpuReader:
         if not self.unit.info.gpm:
             return {}
         if self._gpm is None and "GPM" not in self._never:
-            self._gpm = self._ask("GPM", lambda: Gpm(self._nvml, self.unit))
+            self._gpm = self._ask("GPM", lambda: self._library.activities(self.unit))
         gpm = self._gpm
         return {} if gpm is None else self._ask("GPM", gpm.permilles) or {}
 
@@ -128,9 +129,9 @@ class GpuReader:
         board = self.unit.board
         if self.unit.info.mig_parent:
             return None, None  # the whole GPU's: not this slice's
-        energy = self._ask("energy", lambda: self._nvml.energy_mj(board))
+        energy = self._ask("energy", lambda: self._library.energy_mj(board))
         if energy is None:
-            return None, self._ask("power", lambda: self._nvml.power_mw(board))
+            return None, self._ask("power", lambda: self._library.power_mw(board))
         last, self._energy = self._energy, (now_us, energy)
         if last is not None and energy < last[1]:
             self._tell("counter_reset", "The energy counter went back to 0.", self.unit.info.uuid)
@@ -172,7 +173,7 @@ class GpuReader:
         return mean
 
     def _spot(self) -> None:
-        percent = self._ask(_SPOT, lambda: self._nvml.spot_percent(self.unit.handle))
+        percent = self._ask(_SPOT, lambda: self._library.spot_percent(self.unit.handle))
         if percent is not None:
             self._gathered.add(percent, 1)
 
@@ -184,7 +185,7 @@ class GpuReader:
         since = self._seen_us
         pairs = self._ask(
             _BUFFERED,
-            lambda: self._nvml.buffered_percents(self.unit.handle, since or 0),
+            lambda: self._library.buffered_percents(self.unit.handle, since or 0),
         )
         if not pairs:
             return
@@ -199,7 +200,7 @@ class GpuReader:
             return None
         try:
             answer = call()
-        except NvmlError as error:
+        except GpuLibraryError as error:
             if error.trouble is Trouble.LOST:
                 raise
             self._missed(field, error)
@@ -208,9 +209,12 @@ class GpuReader:
         self._worked.add(field)
         return answer
 
-    def _missed(self, field: str, error: NvmlError) -> None:
+    def _missed(self, field: str, error: GpuLibraryError) -> None:
         if field == _BUFFERED and error.trouble is Trouble.NOW:
             return  # NOT_FOUND: nothing new in it; whatever else it is, others tell
+        if error.trouble is Trouble.NONE:
+            self._never.add(field)
+            return
         if error.trouble is Trouble.NEVER and field not in self._worked:
             self._never.add(field)
             self._say("not_supported", f"No {field}: {error}", error.code)

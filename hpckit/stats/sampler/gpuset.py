@@ -14,9 +14,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from hpckit.stats.sampler.gpu_library import GpuLibraryError, open_library
 from hpckit.stats.sampler.gpu_reader import GpuReader, Tell
 from hpckit.stats.sampler.job_gpus import Mapped, confidence, find_mine
-from hpckit.stats.sampler.nvml import Nvml, NvmlError
 from hpckit.stats.sampler.schedule import NEVER_S
 from hpckit.stats.samples.records import SHARED, GpuInfo, GpuSample, GpuSlow, GpuState
 
@@ -85,12 +85,13 @@ _SLICE_S = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """What became of starting NVML."""
+    """What became of starting the GPUs' library."""
 
     readers: tuple[GpuReader, ...] = ()
     method: str | None = None
     shared: bool = False
     driver: str | None = None
+    library: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -174,7 +175,7 @@ class GpuSet:
             return Opened()
         try:
             return job.result() or Opened()
-        except NvmlError as error:
+        except GpuLibraryError as error:
             self._tell("no_nvml", f"No GPU figures: {error}", None)
             return Opened()
 
@@ -217,7 +218,7 @@ class GpuSet:
         for position in turn.positions:
             try:
                 reading = read(self.opened.readers[position])
-            except NvmlError as error:
+            except GpuLibraryError as error:
                 turn.failed.add(position)
                 self._lose(position, "gpu_lost", f"The GPU is no longer read: {error}", error.code)
                 continue
@@ -246,15 +247,18 @@ class GpuSet:
 
 
 def _start(environ: Mapping[str, str], tell: Tell) -> Opened:
-    """Start NVML and find the job's GPUs, in the worker's thread."""
-    nvml = Nvml()
-    units, failures = nvml.units()
+    """Start the library and find the job's GPUs, in the worker's thread."""
+    library, units, failures = open_library()
     for failure in failures:
         tell("gpu_lost", str(failure), None, failure.code)
-    mine: Mapped = find_mine(units, environ)
+    mine: Mapped = find_mine(units, environ, amd=library.amd)
     if mine.doubt:
         tell("gpu_mapping", mine.doubt, None)
-    readers: Sequence[GpuReader] = [GpuReader(nvml, unit, tell) for unit in mine.units]
+    readers: Sequence[GpuReader] = [GpuReader(library, unit, tell) for unit in mine.units]
     return Opened(
-        readers=tuple(readers), method=mine.method, shared=mine.shared, driver=nvml.driver()
+        readers=tuple(readers),
+        method=mine.method,
+        shared=mine.shared,
+        driver=library.driver(),
+        library=library.name,
     )

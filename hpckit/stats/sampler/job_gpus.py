@@ -5,7 +5,7 @@ order puts the fastest first (jobstats issue 34 is what comes of mixing them).
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpckit.errors import RequestError
@@ -13,7 +13,10 @@ from hpckit.slurm.hostlist import expand
 from hpckit.stats.samples.records import SHARED, UNVERIFIED, VERIFIED, GpuInfo
 from hpckit.text import whole_number
 
-Handle = Any  # an opaque pointer of pynvml
+Handle = Any  # an opaque pointer of the vendor's library
+_UUIDS = {"CUDA_VISIBLE_DEVICES": "cuda_uuid", "ROCR_VISIBLE_DEVICES": "rocr_uuid"}
+# HIP's are numbers among those that ROCr leaves; CUDA's word is HIP's second.
+_ROCM = {"ROCR_VISIBLE_DEVICES": "rocr", "HIP_VISIBLE_DEVICES": "hip"}
 _NO_DEVICES = ("", "-1", "NoDevFiles")
 
 
@@ -49,32 +52,30 @@ class Mapped:
     doubt: str | None = None
 
 
-def find_mine(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped:
+def find_mine(units: Sequence[Unit], environ: Mapping[str, str], *, amd: bool = False) -> Mapped:
     """Choose the job's GPUs among those this process may read."""
     in_slurm, mps = "SLURM_JOB_ID" in environ, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environ
     shared = whole_number(environ.get("SLURM_SHARDS_ON_NODE", "")) or (in_slurm and mps)
     found = (
-        _by_uuid(units, environ)
+        _by_uuid(units, environ, "ROCR_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES")
         or _constrained(units, environ)
         or _by_slurm_index(units, environ)
-        or _by_cuda_index(units, environ)
+        or (_by_rocm_index if amd else _by_cuda_index)(units, environ)
         or _without_evidence(units, environ)
     )
     return Mapped(units=found.units, method=found.method, shared=bool(shared), doubt=found.doubt)
 
 
-def _by_uuid(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped | None:
-    words = _visible(environ)
+def _by_uuid(units: Sequence[Unit], environ: Mapping[str, str], name: str) -> Mapped | None:
+    words = [word for text in environ.get(name, "").split(",") if (word := text.strip())]
     if not words or not all(word.startswith(("GPU-", "MIG-")) for word in words):
         return None
     chosen = [unit for word in words for unit in units if unit.info.uuid.startswith(word)]
     missing = [word for word in words if not any(u.info.uuid.startswith(word) for u in units)]
     doubt = (
-        f"CUDA_VISIBLE_DEVICES names {', '.join(missing)}, but this GPU is not visible here."
-        if missing
-        else None
+        f"{name} names {', '.join(missing)}, but this GPU is not visible here." if missing else None
     )
-    return Mapped(units=tuple(chosen), method="cuda_uuid", doubt=doubt)
+    return Mapped(units=tuple(chosen), method=_UUIDS[name], doubt=doubt)
 
 
 def _constrained(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped | None:
@@ -117,6 +118,21 @@ def _by_cuda_index(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped 
     return found
 
 
+def _by_rocm_index(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped | None:
+    names = {name: word for name, word in _ROCM.items() if name in environ}
+    if not names and "CUDA_VISIBLE_DEVICES" in environ:
+        names = {"CUDA_VISIBLE_DEVICES": "cuda"}
+    found: Mapped | None = None
+    for name, word in names.items():
+        left = units if found is None else found.units
+        if environ[name].strip() in _NO_DEVICES:
+            return Mapped(units=(), method=f"{word}_none")
+        doubt = found.doubt if found else None
+        found = _at(left, _indices(environ[name]), method=f"{word}_index", name=name)
+        found = replace(found, doubt=doubt or found.doubt)
+    return found
+
+
 def _without_evidence(units: Sequence[Unit], environ: Mapping[str, str]) -> Mapped:
     if "SLURM_JOB_ID" in environ:
         doubt = (
@@ -135,11 +151,6 @@ def _at(units: Sequence[Unit], indices: Sequence[int], *, method: str, name: str
         if missing
         else None,
     )
-
-
-def _visible(environ: Mapping[str, str]) -> list[str]:
-    words = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return [word.strip() for word in words if word.strip()]
 
 
 def _indices(text: str) -> list[int]:

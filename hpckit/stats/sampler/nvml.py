@@ -8,12 +8,11 @@ import importlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 from math import isfinite
 from types import ModuleType
 from typing import Any
 
-from hpckit.errors import OutsideError
+from hpckit.stats.sampler.gpu_library import GpuLibraryError, Trouble
 from hpckit.stats.sampler.job_gpus import Handle, Unit
 from hpckit.stats.samples.records import GPU_SAMPLED, GpuInfo
 
@@ -24,25 +23,18 @@ GPM_GRAPHICS = 1
 _GPM_METRICS = (GPM_GRAPHICS, *(metric.gpm for metric in GPU_SAMPLED if metric.gpm))
 
 
-class Trouble(StrEnum):
-    """What a failed call means for the calls to come."""
-
-    NEVER = "never"  # this board, driver or user cannot read that
-    LOST = "lost"  # the GPU, or NVML, cannot be read at all
-    NOW = "now"  # perhaps next time
-
-
-class NvmlError(OutsideError):
+class NvmlError(GpuLibraryError):
     """An NVML call failed, or there is no NVML. `code` is NVML's number of the error."""
 
-    def __init__(self, message: str, trouble: Trouble, code: int | None = None) -> None:
-        super().__init__(message)
-        self.trouble = trouble
-        self.code = code
+
+_CLOCKS = {"sm": 1, "memory": 2}  # nvml.h, nvmlClockType_t
 
 
 class Nvml:
     """NVML, initialized."""
+
+    name = "NVML"
+    amd = False
 
     def __init__(self) -> None:
         """Load and initialize NVML; seconds, where no GPU is in persistence mode.
@@ -90,13 +82,13 @@ class Nvml:
         """Return the driver's version."""
         return _text(self._or_none("nvmlSystemGetDriverVersion")) or None
 
-    def units(self) -> tuple[list[Unit], list[NvmlError]]:
+    def units(self) -> tuple[list[Unit], list[GpuLibraryError]]:
         """Return the GPUs and MIG slices this process may read, in PCI order; and what failed.
 
         A device cgroup hides other jobs' GPUs, or lets NVML count them and refuse their handles.
         """
         found: list[Unit] = []
-        failures: list[NvmlError] = []
+        failures: list[GpuLibraryError] = []
         for index in range(self.call("nvmlDeviceGetCount")):
             try:
                 found += self._units_of(index)
@@ -165,6 +157,30 @@ class Nvml:
             if error.trouble is Trouble.LOST:
                 raise
             return None  # a blank in the table of GPUs says so
+
+    def activities(self, unit: Unit) -> "Gpm":
+        """Return what GPM measures."""
+        return Gpm(self, unit)
+
+    def memory_bytes(self, handle: Handle) -> int:
+        """Return the memory in use, by anyone."""
+        return int(self.call("nvmlDeviceGetMemoryInfo", handle).used)
+
+    def clock_mhz(self, board: Handle, part: str) -> int:
+        """Return the clock of the SMs (`sm`) or of the memory (`memory`)."""
+        return int(self.call("nvmlDeviceGetClockInfo", board, _CLOCKS[part]))
+
+    def throttle_reasons(self, board: Handle) -> int:
+        """Return the bits of why clocks are low, by the name that old drivers know, too."""
+        return int(self.call("nvmlDeviceGetCurrentClocksThrottleReasons", board))
+
+    def temperature_c(self, board: Handle) -> int:
+        """Return the temperature of the GPU."""
+        return int(self.call("nvmlDeviceGetTemperature", board, 0))
+
+    def memory_temperature_c(self, board: Handle) -> int:
+        """Return the temperature of its memory."""
+        return self.field(board, "NVML_FI_DEV_MEMORY_TEMP")
 
     def energy_mj(self, board: Handle) -> int:
         """Return the energy counter since the driver was loaded (Volta and newer)."""

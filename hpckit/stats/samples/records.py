@@ -42,12 +42,13 @@ class GpuInfo:
     """One GPU, or one MIG slice, that is this job's.
 
     Attributes:
-        index: NVML's on this node (PCI order); a slice has its parent's.
+        index: its number on this node (PCI order); a slice has its parent's.
         minor: N of /dev/nvidiaN.
         pci: bus id, as `00000000:18:00.0`.
         memory_total_bytes: the slice's own for a slice.
         power_limit_mw: the enforced limit of the whole GPU.
-        mig_parent: UUID of the GPU a MIG slice is part of; None for a whole GPU.
+        mig_parent: UUID of the GPU that a MIG slice, or AMD's partition, is part of; None for a
+            whole GPU.
         gpm: whether SM, tensor and DRAM activity can be read (Hopper and newer).
     """
 
@@ -77,6 +78,7 @@ class Header:
         cores: how many this job may use here.
         memory_limit_bytes: what this job may use here; None if unlimited or unknown.
         cgroup: `v1`, `v2`, or `proc` where /proc was summed over the job's processes.
+        gpu_library: what the GPUs are read by: `NVML` or `AMD SMI`; None in older files, too.
         spot_us: between readings of utilization where it is SPOT; None: once each sample (0.1).
     """
 
@@ -94,6 +96,7 @@ class Header:
     memory_limit_bytes: Count | None = None
     cgroup: str | None = None
     driver: str | None = None
+    gpu_library: str | None = None
     spot_us: int | None = None
     schema: int = SCHEMA
 
@@ -204,7 +207,8 @@ class Note:
             `gpu_hang`, `gpu_error`, `no_nvml`, `not_supported`, `counter_reset`, `disk`, `cgroup`,
             `gpu_mapping`, `crash`.
         gpu: UUID of the GPU it is about.
-        error: NVML's number of what went wrong (`nvmlReturn_t`); None in files of 0.1, too.
+        error: the library's number of what went wrong (`nvmlReturn_t`, `amdsmi_status_t`); None in
+            files of 0.1, too.
     """
 
     mono_us: Count

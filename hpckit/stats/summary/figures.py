@@ -114,6 +114,13 @@ class GpuUse(GpuOfTable):
     stalls: Stalls | None = None
 
 
+def part_word(name: str | None, *, part: bool) -> str:
+    """Return what stands after the number of a part of a GPU; nothing after a whole one's."""
+    if not part:
+        return ""
+    return " part" if (name or "").startswith("AMD") else " MIG"
+
+
 @with_fields(figures(NODE))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeUse(NodeOfTable):

@@ -1,6 +1,8 @@
-"""Scripts for the stub NVML, and their exact means: the Python twin of `nvml_stub.c`."""
+"""Scripts for the stubs, and their exact means: the Python twin of `player.h`."""
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,15 +12,32 @@ from itertools import pairwise
 from pathlib import Path
 
 H200 = {"name": "NVIDIA H200", "memory_total": 150_754_820_096, "power_limit": 700_000}
-_SOURCE = Path(__file__).parent / "nvml_stub.c"
+MI300X = {"name": "AMD Instinct MI300X", "memory_total": 206_141_652_992, "power_limit": 750_000}
+_HERE = Path(__file__).parent
+_FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 Steps = Sequence[tuple[float, float]]  # (script second, value from then on)
 
 
 def build_library(folder: Path) -> Path:
     built = folder / "libnvidia-ml.so.1"
-    flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     name = "-Wl,-soname,libnvidia-ml.so.1"
-    subprocess.run(["cc", *flags, name, "-o", built, _SOURCE, "-lm"], check=True)
+    source = _HERE / "nvml_stub.c"
+    subprocess.run(["cc", *_FLAGS, name, "-o", built, source, "-lm"], check=True)
+    return built
+
+
+def build_amd_library(folder: Path) -> Path:
+    """Build AMD's: the package asks for every function when it is imported, so all are there."""
+    built, source = folder / "libamd_smi.so", _HERE / "amd_stub.c"
+    package = importlib.util.find_spec("amdsmi")
+    assert package
+    assert package.submodule_search_locations
+    wrapper = Path(package.submodule_search_locations[0], "amdsmi_wrapper.py").read_text()
+    asked = set(re.findall(r"_libraries\['libamd_smi.so'\]\.(\w+)", wrapper))
+    own = set(re.findall(r"^int (\w+)\(", source.read_text(), re.MULTILINE))
+    rest = folder / "rest.c"
+    rest.write_text("".join(f"int {name}(void) {{ return 2; }}\n" for name in sorted(asked - own)))
+    subprocess.run(["cc", *_FLAGS, "-o", built, source, rest, "-lm"], check=True)
     return built
 
 
