@@ -77,7 +77,8 @@ def resubmit(
         say_note(again.whose)
     if right_size:
         _say_sizes(again)
-    _say_differences(old, again.differences)
+    changed = any(row.value is not None for row in again.right_size)
+    _say_differences(old, again.differences, other=changed)
     more = _sizes(again) if right_size else {}
     if dry_run:
         show_script(again.submission, json=json, more=more)
@@ -99,10 +100,9 @@ def _sizes(again: Again) -> dict[str, Any]:
     return {"right_size": [asdict(row) for row in again.right_size], "sized_by": again.sized_by}
 
 
-def _say_differences(old: Run, lines: Sequence[str]) -> None:
-    note(
-        f"Resubmitting {old.run_id}"
-        + (", with these differences:" if lines else ", without differences")
-    )
+def _say_differences(old: Run, lines: Sequence[str], *, other: bool) -> None:
+    what = "other differences" if other else "differences"
+    how = f"with these {what}:" if lines else f"without {what}"
+    note(f"Resubmitting {old.run_id}, {how}")
     for line in lines:
         note(f"  {line}")
