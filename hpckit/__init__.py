@@ -38,7 +38,14 @@ if TYPE_CHECKING:
     from hpckit.api.sample import sample
     from hpckit.api.scale import ScalingReport, Study, scale, study
     from hpckit.api.sites import Detected, Site, detect_cluster, init, site, site_page, sites
-    from hpckit.api.stats import JobStats, StatsList, explain_advice, stats, stats_schema
+    from hpckit.api.stats import (
+        JobStats,
+        StatsList,
+        explain_advice,
+        grafana_dashboard,
+        stats,
+        stats_schema,
+    )
     from hpckit.api.submit import check, script, submit
     from hpckit.api.templates import (
         Linted,
@@ -121,6 +128,7 @@ __all__ = [
     "doctor_stats",
     "explain_advice",
     "find",
+    "grafana_dashboard",
     "init",
     "lint",
     "map",
@@ -166,7 +174,10 @@ if not TYPE_CHECKING:
             *("Detected", "Site", "detect_cluster", "init"),
             *("site", "site_page", "sites"),
         ),
-        "hpckit.api.stats": ("JobStats", "StatsList", "explain_advice", "stats", "stats_schema"),
+        "hpckit.api.stats": (
+            *("JobStats", "StatsList", "explain_advice"),
+            *("grafana_dashboard", "stats", "stats_schema"),
+        ),
         "hpckit.api.submit": ("check", "script", "submit"),
         "hpckit.api.templates": (
             *("Linted", "Template", "lint"),

@@ -9,7 +9,8 @@ from typing import Any, Literal, TextIO
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, handle
-from hpckit.errors import HpckitError, JobError, RequestError
+from hpckit.errors import HpckitError, JobError, OutsideError, RequestError
+from hpckit.files import reason, replace_file
 from hpckit.paths import typed_path
 from hpckit.report.array_page import distribution, distribution_page
 from hpckit.report.at_end import save
@@ -103,6 +104,14 @@ class JobStats:
 
         return write_picture_of(self.found or Gathered(job=self.job), typed_path(path), kind)
 
+    def openmetrics(self) -> str:
+        """Return what `hpckit stats --openmetrics` prints: its figures as OpenMetrics text."""
+        return StatsList([self]).openmetrics()
+
+    def textfile(self, path: Path | str) -> Path:
+        """Write what `hpckit stats --textfile` writes; see `StatsList.textfile`."""
+        return StatsList([self]).textfile(path)
+
     def jobstats(self) -> dict[str, Any] | None:
         """Return the record of the Princeton jobstats tool; None: too little is known."""
         return jobstats_record(self.job)
@@ -193,6 +202,36 @@ class StatsList(list[JobStats]):
     def html(self, path: Path | str) -> Path:
         """Write what `hpckit stats --html` writes; see `JobStats.html`."""
         return _write_html(self, path)
+
+    def openmetrics(self) -> str:
+        """Return the figures of all of them as OpenMetrics text."""
+        from hpckit.stats.openmetrics import openmetrics  # noqa: PLC0415  # seldom
+
+        return openmetrics([row.job for row in self])
+
+    def textfile(self, path: Path | str) -> Path:
+        """Write the same for node_exporter's textfile collector: whole or not at all.
+
+        Raises:
+            RequestError: its name does not end with `.prom`. OutsideError: it cannot be written.
+        """
+        place = typed_path(path)
+        if place.suffix != ".prom":
+            raise RequestError(
+                f"--textfile {place}: node_exporter reads only files whose names end with .prom."
+            )
+        try:
+            replace_file(place, self.openmetrics())
+        except OSError as error:
+            raise OutsideError(f"{place} cannot be written: {reason(error)}.") from error
+        return place
+
+
+def grafana_dashboard() -> str:
+    """Return a Grafana dashboard of what `openmetrics` says, as Grafana imports it."""
+    from hpckit.stats.dashboard import dashboard  # noqa: PLC0415  # seldom
+
+    return dashboard()
 
 
 def _style(stream: TextIO | None) -> Style:

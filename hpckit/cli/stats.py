@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from hpckit.api.stats import StatsList, explain_advice, stats_asked, stats_schema
+from hpckit.api.stats import (
+    StatsList,
+    explain_advice,
+    grafana_dashboard,
+    stats_asked,
+    stats_schema,
+)
 from hpckit.cli.arguments import JsonOption, RunsOption, say_note, say_whose
 from hpckit.cli.output import note, print_json, say, show_page, show_text
 from hpckit.errors import HpckitError, RequestError
@@ -47,6 +53,16 @@ def stats(
         bool,
         typer.Option("--grafana", help="Print the link to the site's Grafana page of the job."),
     ] = False,
+    openmetrics: Annotated[
+        bool, typer.Option("--openmetrics", help="Print the figures as OpenMetrics text.")
+    ] = False,
+    textfile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write them for node_exporter's textfile collector."),
+    ] = None,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Print a Grafana dashboard of these metrics.")
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a page with pictures, for a browser."),
@@ -83,13 +99,17 @@ def stats(
     if schema:
         show_text(stats_schema())
         return
+    if dashboard:
+        show_text(grafana_dashboard())
+        return
     if explain_rule is not None:
         say(explain_advice(explain_rule))
         return
     if not job_ids:
         raise RequestError("Give a job: hpckit stats JOBID, or hpckit stats latest.")
-    files = {"html": html, "png": png, "svg": svg}
-    shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "file": any(files.values())}
+    files = {"html": html, "png": png, "svg": svg, "textfile": textfile}
+    shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "openmetrics": openmetrics}
+    shapes["file"] = any(files.values())
     asked = {name for name, wanted in shapes.items() if wanted}
     if watch:
         if asked or fail_under is not None:
@@ -97,7 +117,9 @@ def stats(
         _watch(job_ids, runs, samples, everything=everything)
         return
     if len(asked) > 1:
-        raise RequestError("Give one of --json, --jobstats and --grafana, or files to write.")
+        raise RequestError(
+            "Give one of --json, --jobstats, --grafana and --openmetrics, or files to write."
+        )
     found, missing = _find(job_ids, runs, samples)
     if found and "file" in asked:
         _write(found, files)
@@ -129,6 +151,8 @@ def _print(
         print_json(found[0].document() if len(found) == 1 and not many else found.document())
     elif "jobstats" in shapes:
         _print_jobstats(found, many=many)
+    elif "openmetrics" in shapes:
+        show_text(found.openmetrics())
     elif "grafana" in shapes:
         return _print_links(found)
     else:
@@ -138,7 +162,7 @@ def _print(
 
 def _write(found: StatsList, files: Mapping[str, Path | None]) -> None:
     """Write the files that were asked for, and say where they are."""
-    html, png, svg = (files[name] for name in ("html", "png", "svg"))
+    html, png, svg, textfile = (files[name] for name in ("html", "png", "svg", "textfile"))
     if (png or svg) and len(found) > 1:
         raise RequestError(
             f"A picture is of one job, and these are {len(found)}. Give one of them, such as "
@@ -150,6 +174,8 @@ def _write(found: StatsList, files: Mapping[str, Path | None]) -> None:
     for path in (found[0].png(png) if png else None, found[0].svg(svg) if svg else None):
         if path:
             note(f"The picture is in {path} ({path.stat().st_size / 1e3:.0f} kB).")
+    if textfile:  # without a word: it is written every minute
+        found.textfile(textfile)
 
 
 def _print_jobstats(found: StatsList, *, many: bool) -> None:

@@ -125,11 +125,10 @@ class _Maker:
         return json.dumps(whole, indent=2) + "\n"
 
     def properties(self, kind: type) -> dict[str, Any]:
-        hints, said = typing.get_type_hints(kind), _attributes(kind)
+        hints, said = typing.get_type_hints(kind), field_texts(kind)
         found = {}
         for field in fields(kind):
-            text = said.get(field.name) or field.metadata.get("says")
-            words = {"description": text} if text else {}
+            words = {"description": said[field.name]} if field.name in said else {}
             found[field.name] = self.of(hints[field.name]) | words
         return found
 
@@ -161,6 +160,12 @@ class _Maker:
                 "required": list(found),
             }
         return {"$ref": f"#/$defs/{kind.__name__}"}
+
+
+def field_texts(kind: type) -> dict[str, str]:
+    """Return what is said of a dataclass's fields: in its docstring, or beside them."""
+    said = {field.name: field.metadata["says"] for field in fields(kind) if field.metadata}
+    return said | _attributes(kind)
 
 
 def _attributes(kind: type) -> dict[str, str]:
