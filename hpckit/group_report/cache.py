@@ -23,6 +23,8 @@ SETTLED_S = 86400.0
 # Slurm's moments are whole seconds, and a period's edges belong to it.
 _EDGE_S = 60.0
 _PROBES = 8
+# A file is written again when it is to reach so much further.
+_WORTH_S = 3600.0
 _MOST_BYTES, _MOST_FILES = 256 << 20, 20
 _NAMES = tuple(row.name for row in fields(Allocation))
 _VERSION = [1, *_NAMES]
@@ -65,7 +67,7 @@ def allocations(
         kept = None
         rows = ask_allocations(asked.since, asked.until, asked.users, asked.accounts)
     settled = min(asked.until, now - SETTLED_S)
-    if path and settled > (kept.until if kept else asked.since):
+    if path and settled > (kept.until + _WORTH_S if kept else asked.since):
         _save(path, kept, rows, asked.since, settled)
     return rows, notes
 
