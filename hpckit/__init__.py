@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         doctor_stats,
     )
     from hpckit.api.lookup import find, runs
-    from hpckit.api.report import report
+    from hpckit.api.report import report, report_schema
     from hpckit.api.run import Run, RunList, wait
     from hpckit.api.sample import sample
     from hpckit.api.scale import ScalingReport, Study, scale, study
@@ -134,6 +134,7 @@ __all__ = [
     "map",
     "new_collection",
     "report",
+    "report_schema",
     "runs",
     "sample",
     "scale",
@@ -166,7 +167,7 @@ if not TYPE_CHECKING:
             *("Check", "Checks", "doctor", "doctor_gpu", "doctor_mpi", "doctor_stats"),
         ),
         "hpckit.api.lookup": ("find", "runs"),
-        "hpckit.api.report": ("report",),
+        "hpckit.api.report": ("report", "report_schema"),
         "hpckit.api.run": ("Run", "RunList", "wait"),
         "hpckit.api.sample": ("sample",),
         "hpckit.api.scale": ("ScalingReport", "Study", "scale", "study"),

@@ -14,6 +14,7 @@ from hpckit.group_report.allocations import SOURCES, Allocation
 from hpckit.group_report.cache import allocations
 from hpckit.group_report.ledgers import Asked, from_ledgers
 from hpckit.group_report.measured import Measured, figures_of
+from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.paths import whole_path
@@ -76,10 +77,17 @@ def report(
         groups=grouped(named, kind),
         total=total(named),
         wasteful=tuple(wasteful_job(*row) for row in most_wasteful(named, wasteful)),
+        weeks=grouped(named, "week"),
         costs=chosen.costs,
+        cost_source=chosen.name if hide_names else str(chosen.path),
         sources={name: sum(use.row.known_by == name for use in uses) for name in SOURCES},
         notes=tuple(notes),
     )
+
+
+def report_schema() -> str:
+    """Return the JSON Schema of `Report.document()`, which `hpckit report --json` prints."""
+    return json_schema()
 
 
 def _asked(

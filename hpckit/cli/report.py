@@ -1,11 +1,12 @@
 """`hpckit report`: what the GPUs of a user, an account or everybody did over some time."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hpckit.cli.arguments import JsonOption, RunsOption
-from hpckit.cli.output import print_json, say, show_text
+from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.errors import RequestError
 
 UsersOption = Annotated[
@@ -34,6 +35,10 @@ HideOption = Annotated[
 ]
 SiteOption = Annotated[str | None, typer.Option(help="The site whose costs count.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print the groups as CSV.")]
+HtmlOption = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a page for a browser.")
+]
+SchemaOption = Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --json.")]
 MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 
 
@@ -56,15 +61,22 @@ def report(
     json: JsonOption = False,
     csv: CsvOption = False,
     markdown: MarkdownOption = False,
+    html: HtmlOption = None,
+    schema: SchemaOption = False,
 ) -> None:
     """Show GPU-hours held, used and lost: your own, an account's, everybody's.
 
     Exit status: 0 good; 2 a word is wrong; 3 Slurm's accounting does not answer.
     """
-    from hpckit.api.report import report as make  # noqa: PLC0415  # no other command needs it
+    # No other command needs it.
+    from hpckit.api.report import report as make  # noqa: PLC0415
+    from hpckit.api.report import report_schema  # noqa: PLC0415
 
-    if json + csv + markdown > 1:
-        raise RequestError("Give one of --json, --csv and --markdown.")
+    if json + csv + markdown + (html is not None) + schema > 1:
+        raise RequestError("Give one of --json, --csv, --markdown, --html and --schema.")
+    if schema:
+        show_text(report_schema())
+        return
     found = make(
         users=tuple(users or ()),
         accounts=tuple(accounts or ()),
@@ -83,5 +95,8 @@ def report(
         show_text(found.csv())
     elif markdown:
         show_text(found.markdown())
+    elif html:
+        page = found.html(html)
+        note(f"The page is in {page} ({page.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
     else:
         say(found.text())

@@ -5,7 +5,8 @@ the part inside. What was used is hours x utilization, and known only where it w
 """
 
 import time
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -21,6 +22,8 @@ FAILED = frozenset({
 })  # fmt: skip
 # Upper ends of the classes of utilization, in percent; the last class holds 100 as well.
 CLASSES = (10, 25, 50, 75, 100)
+# Upper ends of the classes of waits but the last, in seconds.
+WAITS_S = (60, 600, 3600, 6 * 3600, 86400)
 _DAY_S = 86400
 
 
@@ -78,7 +81,9 @@ class Totals:
         utilization_percent: used, of measured.
         utilization_hours: measured GPU-hours at 0-10, 10-25, 25-50, 50-75 and 75-100 %.
         wait_median_s, wait_p90_s: from when an attempt could start until it did.
-        energy_kwh: of GPUs; energy_gpu_hours: of so many GPU-hours.
+        wait_attempts: how many waited less than 1 min, 10 min, 1 h, 6 h, 1 day; and longer.
+        energy_kwh: of GPUs.
+        energy_gpu_hours: the GPU-hours of which the energy is known.
     """
 
     jobs: int = 0
@@ -95,6 +100,7 @@ class Totals:
     utilization_hours: tuple[float, ...] = (0.0,) * len(CLASSES)
     wait_median_s: float | None = None
     wait_p90_s: float | None = None
+    wait_attempts: tuple[int, ...] = (0,) * (len(WAITS_S) + 1)
     energy_kwh: float | None = None
     energy_gpu_hours: float = 0.0
 
@@ -152,6 +158,7 @@ class _Sum:
             utilization_hours=tuple(self.classes),
             wait_median_s=median(self.waits) if self.waits else None,
             wait_p90_s=_p90(self.waits),
+            wait_attempts=_wait_classes(self.waits),
             energy_kwh=add["joules"] / 3.6e6 if add["energy"] else None,
             energy_gpu_hours=add["energy"],
         )
@@ -159,6 +166,11 @@ class _Sum:
 
 def _class(percent: float) -> int:
     return next((at for at, most in enumerate(CLASSES) if percent < most), len(CLASSES) - 1)
+
+
+def _wait_classes(waits: Sequence[float]) -> tuple[int, ...]:
+    counts = Counter(bisect_right(WAITS_S, wait) for wait in waits)
+    return tuple(counts[at] for at in range(len(WAITS_S) + 1))
 
 
 def _p90(values: Sequence[float]) -> float | None:
@@ -177,8 +189,9 @@ def total(uses: Iterable[Use]) -> Totals:
 def grouped(uses: Sequence[Use], by: str) -> dict[str, Totals]:
     """Add up by one of `KINDS`; weeks and days in their order, the others by GPU-hours held."""
     sums: dict[str, _Sum] = defaultdict(_Sum)
+    periods = _Periods(_OF_TIME[by]) if by in _OF_TIME else None
     for use in uses:
-        for label, part in KINDS[by](use):
+        for label, part in periods.parts(use) if periods else [(_LABELS[by](use) or "-", use)]:
             sums[label].add(part)
     found = {label: one.totals() for label, one in sums.items()}
     if by in _OF_TIME:
@@ -186,57 +199,64 @@ def grouped(uses: Sequence[Use], by: str) -> dict[str, Totals]:
     return dict(sorted(found.items(), key=lambda row: (-row[1].gpu_hours, row[0])))
 
 
-_Kind = Callable[[Use], Iterator[tuple[str, Use]]]
+class _Periods:
+    """Days or weeks of this machine's time, each worked out once."""
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self._starts: list[float] = []
+        self._rows: list[tuple[float, str]] = []
+
+    def parts(self, use: Use) -> Iterator[tuple[str, Use]]:
+        """Cut an attempt where one period ends and the next begins."""
+        begin = use.begin
+        while True:
+            end, label = self._at(begin)
+            if begin == use.begin and use.end <= end:
+                yield label, use
+                return
+            yield label, replace(use, begin=begin, end=min(end, use.end))
+            if end >= use.end:
+                return
+            begin = end
+
+    def _at(self, moment: float) -> tuple[float, str]:
+        """Return when the period of a moment ends, and its name."""
+        place = bisect_right(self._starts, moment)
+        if place and moment < self._rows[place - 1][0]:
+            return self._rows[place - 1]
+        label = self._name(moment)
+        start, end = _midnight(moment, 0), _midnight(moment)
+        while self._name(end) == label:
+            end = _midnight(end)
+        while self._name(before := _midnight(start, -1)) == label:
+            start = before
+        self._starts.insert(place, start)
+        self._rows.insert(place, (end, label))
+        return end, label
+
+    def _name(self, moment: float) -> str:
+        return time.strftime(self._form, time.localtime(moment))
 
 
-def _whole(label: Callable[[Use], str | None]) -> _Kind:
-    def parts(use: Use) -> Iterator[tuple[str, Use]]:
-        yield label(use) or "-", use
-
-    return parts
-
-
-def _by_days(use: Use) -> Iterator[tuple[str, Use]]:
-    yield from _split(use, "%Y-%m-%d")
-
-
-def _by_weeks(use: Use) -> Iterator[tuple[str, Use]]:
-    yield from _split(use, "%G-W%V")
-
-
-def _split(use: Use, form: str) -> Iterator[tuple[str, Use]]:
-    """Cut an attempt where the label of its days changes, at midnights of this machine's time."""
-    begin = use.begin
-    while True:
-        end = min(_midnight(begin), use.end)
-        label = time.strftime(form, time.localtime(begin))
-        while end < use.end and time.strftime(form, time.localtime(end)) == label:
-            end = min(_midnight(end), use.end)
-        yield label, replace(use, begin=begin, end=end)
-        if end >= use.end:
-            return
-        begin = end
-
-
-def _midnight(moment: float) -> float:
-    """Return the next midnight, also where a day has 23 or 25 hours."""
+def _midnight(moment: float, days: int = 1) -> float:
+    """Return a midnight: the next, that of the same day (0), and so on; a day may have 23 hours."""
     day = time.localtime(moment)
-    return time.mktime((day.tm_year, day.tm_mon, day.tm_mday + 1, 0, 0, 0, 0, 0, -1))
+    return time.mktime((day.tm_year, day.tm_mon, day.tm_mday + days, 0, 0, 0, 0, 0, -1))
 
 
-_OF_TIME = ("week", "day")
-KINDS: Mapping[str, _Kind] = {
-    "user": _whole(lambda use: use.row.user),
-    "account": _whole(lambda use: use.row.account),
-    "partition": _whole(lambda use: use.row.partition),
-    "gpu": _whole(lambda use: use.row.gpu_type),
-    "state": _whole(lambda use: use.row.state),
-    "name": _whole(lambda use: use.row.name),
-    "workload": _whole(lambda use: use.measured.workload),
-    "template": _whole(lambda use: use.measured.template),
-    "week": _by_weeks,
-    "day": _by_days,
+_OF_TIME = {"week": "%G-W%V", "day": "%Y-%m-%d"}
+_LABELS: Mapping[str, Callable[[Use], str | None]] = {
+    "user": lambda use: use.row.user,
+    "account": lambda use: use.row.account,
+    "partition": lambda use: use.row.partition,
+    "gpu": lambda use: use.row.gpu_type,
+    "state": lambda use: use.row.state,
+    "name": lambda use: use.row.name,
+    "workload": lambda use: use.measured.workload,
+    "template": lambda use: use.measured.template,
 }
+KINDS = (*_OF_TIME, *_LABELS)
 
 
 def most_wasteful(uses: Iterable[Use], number: int) -> list[tuple[Use, float, float]]:

@@ -5,14 +5,18 @@ import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from hpckit.group_report.totals import CLASSES, Totals, Use
+from hpckit.paths import typed_path
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
 from hpckit.text import format_seconds, in_line
 
 SCHEMA = 1
+# Several numbers each: not for a table.
+_CLASSED = ("utilization_hours", "wait_attempts")
 _HEADS = ("JOBS", "FAILED", "GPU-H", "MEASURED", "UTIL", "UNUSED", "LOST", "ASKED", "WAIT")
 _MEANINGS = (
     "GPU-H: GPU-hours held. MEASURED: part of them of which the utilization is known.",
@@ -52,8 +56,9 @@ class Report:
         by: what the groups are: user, week and so on.
         groups: by their names: weeks and days in order, others by GPU-hours held.
         total: of all together.
+        weeks: the same by week, in order.
         wasteful: the jobs that wasted most, the worst first.
-        costs: the site's factors for money and CO2.
+        costs: the site's factors for money and CO2; cost_source: where they stand.
         sources: how many attempts accounting knows, and how many a ledger alone.
         notes: what a reader should know of the figures.
     """
@@ -64,8 +69,10 @@ class Report:
     by: str
     groups: Mapping[str, Totals]
     total: Totals
+    weeks: Mapping[str, Totals] = field(default_factory=dict)
     wasteful: tuple[WastefulJob, ...] = ()
     costs: Costs = field(default_factory=Costs)
+    cost_source: str = ""
     sources: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -90,11 +97,13 @@ class Report:
             "until": self.until,
             "by": self.by,
             "total": _figures(self.total),
-            "groups": [{"name": name, **_figures(totals)} for name, totals in self.groups.items()],
+            "groups": _named(self.groups),
+            "weeks": _named(self.weeks),
             "wasteful": [rounded(asdict(job)) for job in self.wasteful],
             "money": rounded(self.money),
             "currency": self.costs.currency,
             "co2_kg": rounded(self.co2_kg),
+            "costs": {**asdict(self.costs), "source": self.cost_source or None},
             "sources": dict(self.sources),
             "notes": list(self.notes),
         }
@@ -102,7 +111,7 @@ class Report:
     def csv(self) -> str:
         """Return the groups as comma-separated values, with a line of names."""
         stream = io.StringIO()
-        names = [row.name for row in fields(Totals) if row.name != "utilization_hours"]
+        names = [row.name for row in fields(Totals) if row.name not in _CLASSED]
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow([self.by, *names])
         for name, totals in self.groups.items():
@@ -117,6 +126,16 @@ class Report:
     def text(self) -> str:
         """Return the report as a page of plain text."""
         return "\n".join(_text(self))
+
+    def html(self, path: Path | str) -> Path:
+        """Write what `hpckit report --html` writes: one page for a browser; return its path.
+
+        Raises:
+            OutsideError: it cannot be written.
+        """
+        from hpckit.pages.report import write_report_page  # noqa: PLC0415  # seldom
+
+        return write_report_page(self.document(), typed_path(path))
 
     def _repr_html_(self) -> str:
         import html  # noqa: PLC0415  # for notebooks
@@ -137,6 +156,10 @@ def wasteful_job(use: Use, hours: float, wasted: float) -> WastefulJob:
         utilization_percent=use.measured.utilization_percent,
         advice=use.measured.advice,
     )
+
+
+def _named(groups: Mapping[str, Totals]) -> list[dict[str, Any]]:
+    return [{"name": name, **_figures(totals)} for name, totals in groups.items()]
 
 
 def _figures(totals: Totals) -> dict[str, Any]:

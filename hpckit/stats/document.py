@@ -8,7 +8,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
@@ -97,26 +97,29 @@ _PLAIN = {float: "number", int: "integer", bool: "boolean", str: "string"}
 
 def json_schema() -> str:
     """Return the schema as text."""
-    return _Maker().document()
+    made = SchemaMaker()
+    made.defs["Jobstats"] = _JOBSTATS
+    top = {
+        "schema": {"const": 1},
+        **made.properties(JobUse),
+        "advice": {"type": "array", "items": made.of(Advice)},
+        "jobstats": {"oneOf": [{"$ref": "#/$defs/Jobstats"}, {"type": "null"}]},
+    }
+    return made.document("hpckit stats --json, one job", _ABOUT, top)
 
 
-class _Maker:
+class SchemaMaker:
     """Collects the definitions of dataclasses."""
 
     def __init__(self) -> None:
-        self.defs: dict[str, Any] = {"Jobstats": _JOBSTATS}
+        self.defs: dict[str, Any] = {}
 
-    def document(self) -> str:
-        top = {
-            "schema": {"const": 1},
-            **self.properties(JobUse),
-            "advice": {"type": "array", "items": self.of(Advice)},
-            "jobstats": {"oneOf": [{"$ref": "#/$defs/Jobstats"}, {"type": "null"}]},
-        }
+    def document(self, title: str, about: str, top: Mapping[str, Any]) -> str:
+        """Return the schema of a document with these keys, as text."""
         whole = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "hpckit stats --json, one job",
-            "description": _ABOUT,
+            "title": title,
+            "description": about,
             "type": "object",
             "properties": top,
             "required": list(top),
@@ -125,6 +128,7 @@ class _Maker:
         return json.dumps(whole, indent=2) + "\n"
 
     def properties(self, kind: type) -> dict[str, Any]:
+        """Return a schema of each field of a dataclass."""
         hints, said = typing.get_type_hints(kind), field_texts(kind)
         found = {}
         for field in fields(kind):
@@ -133,6 +137,7 @@ class _Maker:
         return found
 
     def of(self, kind: Any) -> dict[str, Any]:  # noqa: ANN401  # a type hint
+        """Return the schema of a type."""
         origin, inner = typing.get_origin(kind), typing.get_args(kind)
         if origin in (typing.Union, types.UnionType):
             part = self.of(next(part for part in inner if part is not type(None)))

@@ -20,6 +20,7 @@ from hpckit.stats.samples.records import (
 )
 
 SCHEMA_FILE = Path(__file__).parent / "stats.schema.json"
+REPORT_SCHEMA_FILE = Path(__file__).parent / "report.schema.json"
 START = 1_790_000_000
 BEGAN_US = 10_000_000
 H200_BYTES = 150_754_820_096

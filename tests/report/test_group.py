@@ -117,7 +117,7 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
         (("--user", "a,b"), "'a,b' cannot be the name of a user or an account."),
         (("--account=--all",), "'--all' cannot be the name of a user or an account."),
         (("--user", "a", "--all"), "Give --user or --all, not both."),
-        (("--json", "--csv"), "Give one of --json, --csv and --markdown."),
+        (("--json", "--csv"), "Give one of --json, --csv, --markdown, --html and --schema."),
     ],
 )
 def test_a_wrong_word_is_one_error(accounts, cli: Cli, words: tuple[str, ...], said: str) -> None:

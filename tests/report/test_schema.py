@@ -3,8 +3,9 @@ import os
 
 import pytest
 
+from hpckit import report_schema
 from hpckit.stats.document import json_schema
-from tests.report.made import SCHEMA_FILE
+from tests.report.made import REPORT_SCHEMA_FILE, SCHEMA_FILE
 
 
 def test_the_published_schema_is_that_of_the_values() -> None:
@@ -13,6 +14,13 @@ def test_the_published_schema_is_that_of_the_values() -> None:
     if os.environ.get("HPCKIT_UPDATE_GOLDEN"):
         SCHEMA_FILE.write_text(made)
     assert SCHEMA_FILE.read_text() == made
+
+
+def test_the_published_schema_of_reports_is_that_of_the_values() -> None:
+    made = report_schema()
+    if os.environ.get("HPCKIT_UPDATE_GOLDEN"):
+        REPORT_SCHEMA_FILE.write_text(made)
+    assert REPORT_SCHEMA_FILE.read_text() == made
 
 
 # What other programs may read, as agreed with them; more keys may come, none may go.
