@@ -1,5 +1,7 @@
 """How large the pages of `hpckit stats --html` are, and how long Chromium takes to open them.
 
+Also how long `--png` and `--svg` take, and how large those pictures are.
+
     python benchmarks/pages.py [--repeat N]
 
 The made-up jobs of benchmarks/stats.py: a day of 8 GPUs at 10 s, and a week at 1 s. Written is the
@@ -59,6 +61,11 @@ def main() -> None:
             row = f"{label:<20}{took:>10.2f}{peak:>9.0f}{size:>9.2f}{median(seen):>10.2f}"
             met = "met" if median(seen) < 2 and size < 3 else "missed"
             print(f"{row}{max(seen):>7.2f}  goal 2 s, 3 MB: {met}")
+            for kind in ("png", "svg"):
+                picture = root / f"{folder.name}.{kind}"
+                took, peak = timed([*command[:-2], f"--{kind}", str(picture)], root)
+                size = picture.stat().st_size / 1e6
+                print(f"{f'  --{kind}':<20}{took:>10.2f}{peak:>9.0f}{size:>9.2f}")
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
 
 

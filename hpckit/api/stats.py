@@ -1,7 +1,7 @@
 """`hpckit.stats`: what a job did with its GPUs, cores and memory, and what to change."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -295,9 +295,11 @@ def stats_asked(
     runs: Path | None,
     samples: Path | None = None,
     tell: Callable[[str], None] = log,
+    files: Collection[str] = (),
 ) -> tuple[StatsList, list[HpckitError]]:
     """Return the accounts of the jobs that words mean, and why others have none.
 
+    `files` are what will be written of them, of html, png and svg: their samples are read once.
     The summary of each of the user's own runs is written into its folder.
 
     Raises:
@@ -308,7 +310,7 @@ def stats_asked(
             f"--samples {samples}: this folder has no samples files. See docs/sampler.md."
         )
     with patience():
-        return _called(words, settled_folder(runs, words, tell), samples)
+        return _called(words, settled_folder(runs, words, tell), samples, files)
 
 
 def stats_schema() -> str:
@@ -326,17 +328,24 @@ def explain_advice(rule: str) -> str:
 
 
 def _called(
-    words: Sequence[str], root: Path, samples: Path | None = None
+    words: Sequence[str], root: Path, samples: Path | None = None, files: Collection[str] = ()
 ) -> tuple[StatsList, list[HpckitError]]:
     forget_rules()  # a notebook may live longer than a rule stays as it was
     with patience():
         targets, missing = find_targets(words, root)
         live = live_steps(targets)
     found = StatsList()
-    for target, row in zip(targets, gather(targets, samples, live), strict=True):
+    points = _points_of(files, len(targets)) if files else ()
+    for target, row in zip(targets, gather(targets, samples, live, points), strict=True):
         run = target.known.run
         found.append(replace(_account(row, samples), run=None if run is None else handle(run)))
     return found, [*missing]
+
+
+def _points_of(files: Collection[str], jobs: int) -> tuple[int, ...]:
+    from hpckit.pages.write import points_of  # noqa: PLC0415  # seldom
+
+    return points_of(files, jobs)
 
 
 def _account(found: Gathered, samples: Path | None) -> JobStats:

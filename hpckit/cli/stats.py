@@ -120,7 +120,7 @@ def stats(
         raise RequestError(
             "Give one of --json, --jobstats, --grafana and --openmetrics, or files to write."
         )
-    found, missing = _find(job_ids, runs, samples)
+    found, missing = _find(job_ids, runs, samples, [name for name, path in files.items() if path])
     if found and "file" in asked:
         _write(found, files)
     elif found:
@@ -135,9 +135,9 @@ def stats(
 
 
 def _find(
-    words: Sequence[str], runs: Path | None, samples: Path | None
+    words: Sequence[str], runs: Path | None, samples: Path | None, files: Sequence[str] = ()
 ) -> tuple[StatsList, list[HpckitError]]:
-    found, missing = stats_asked(words, runs, samples, say_note)
+    found, missing = stats_asked(words, runs, samples, say_note, files)
     for run in dict.fromkeys(row.run for row in found if row.run):
         say_whose(run)
     return found, missing

@@ -95,6 +95,9 @@ def table(
             **attributes,
         ),
         class_="scroll",
+        tabindex="0" if sortable else None,
+        role="region" if sortable else None,
+        aria_label=caption if sortable else None,
     )
 
 

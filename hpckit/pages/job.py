@@ -11,6 +11,7 @@ from hpckit.pages.pictures import (
     Picture,
     advice_data,
     attempt_data,
+    device_numbers,
     picture_data,
     picture_element,
     pictures,
@@ -67,6 +68,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
     document = job_document(job, advice)
     times, charts = training(found.known.run)
     shown = pictures(curves, charts)
+    numbers = device_numbers(shown)
     hosts = len({row.host for row in job.per_node} | {row.host for row in job.per_gpu})
     data = {
         "kind": "job",
@@ -74,7 +76,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
         "range": whole_span(job, curves, times),
         "width_s": curves.width_s if curves else 1,
         "moments": {"job": curves.times if curves else (), "training": times},
-        "charts": [picture_data(picture, hosts) for picture in shown],
+        "charts": [picture_data(picture, hosts, numbers) for picture in shown],
         "attempts": attempt_data(job),
         "advice": advice_data(advice),
     }
@@ -146,6 +148,8 @@ def _figures(document: Document, job: JobUse) -> Element | None:
         e("div", e("dt", label), e("dd", figure(f"summary.{name}", summary[name])))
         for label, name in names.items()
     ]
+    if all(summary[name] is None for name in names.values()):
+        return section("Figures", e("p", "No figure of this job is known."))
     return section("Figures", e("dl", tiles, class_="tiles"))
 
 

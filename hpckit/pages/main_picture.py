@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hpckit.pages.pictures import Picture, device_of, label
+from hpckit.pages.pictures import Picture, device_numbers, device_of, label
 from hpckit.plotting import (
     BAND_ALPHA,
     BETWEEN,
@@ -144,7 +144,7 @@ def _panel(axes: "Axes", one: Picture, drawing: Drawing) -> None:
     chart = one.chart
     name_axes(axes, one.title, y=chart.unit)
     times = [drawing.at(moment) for moment in drawing.moments[one.moments]]
-    numbers = _numbers(drawing)
+    numbers = device_numbers(drawing.shown)
     if len(chart.curves) > _MOST_LINES:
         _many(axes, times, chart.curves)
     else:
@@ -157,16 +157,6 @@ def _panel(axes: "Axes", one: Picture, drawing: Drawing) -> None:
             _line(axes, times, curve.mean, style, gaps=one.moments == "job")
     lows = [value for curve in chart.curves for value in curve.low if value is not None]
     axes.set_ylim(bottom=min(*lows, 0) if lows else 0, top=chart.top)
-
-
-def _numbers(drawing: Drawing) -> dict[str, int]:
-    """Give each device a number, and so the same colour in all charts."""
-    found: dict[bool, dict[str, int]] = {True: {}, False: {}}
-    for one in (one for one in drawing.shown if one.moments == "job"):
-        for curve in one.chart.curves:
-            known = found[curve.gpu is not None]
-            known.setdefault(_device(curve), len(known))
-    return found[True] | found[False]
 
 
 def _device(curve: Curve) -> str:
@@ -249,7 +239,7 @@ def _legend(axes: "Axes", drawing: Drawing, group: Sequence[int]) -> None:
     """Name the devices of a group of charts, once."""
     from matplotlib.lines import Line2D
 
-    curves, numbers = _of_group(drawing, group), _numbers(drawing)
+    curves, numbers = _of_group(drawing, group), device_numbers(drawing.shown)
     if len(curves) > _MOST_LINES:
         styles = [line_style(0) | {"linewidth": 1.6}, {"color": DIM, "linewidth": 0.4}]
     else:

@@ -1,7 +1,7 @@
 """The pictures of a job: what the page's script draws, and the table that stands behind each."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -34,6 +34,8 @@ def read_curves(found: Gathered, most: int) -> Curves | None:
     Raises:
         OSError: its samples cannot be read any more. DamagedFileError: likewise.
     """
+    if most in found.curves:
+        return found.curves[most]
     return make_curves(read_drawn(found.files, found.spans), found.spans, most)
 
 
@@ -73,7 +75,17 @@ def label(curve: Curve, hosts: int) -> str:
     return name if hosts == 1 else f"{curve.host} {name}"
 
 
-def picture_data(picture: Picture, hosts: int) -> dict[str, Any]:
+def device_numbers(shown: Sequence[Picture]) -> dict[str, int]:
+    """Give each GPU and each node a number, by which it looks the same in all pictures."""
+    found: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    for one in shown:
+        for curve in one.chart.curves if one.moments == "job" else ():
+            known = found[curve.gpu is not None]
+            known.setdefault(device_of(curve.host, curve.gpu), len(known))
+    return found[True] | found[False]
+
+
+def picture_data(picture: Picture, hosts: int, numbers: Mapping[str, int]) -> dict[str, Any]:
     """Return what the script draws; a band's edges only where they differ from the mean."""
     return {
         "id": picture.id,
@@ -85,6 +97,7 @@ def picture_data(picture: Picture, hosts: int) -> dict[str, Any]:
             {
                 "device": device_of(curve.host, curve.gpu),
                 "label": label(curve, hosts),
+                "look": numbers.get(device_of(curve.host, curve.gpu), 0),
                 "mean": curve.mean,
                 **({} if curve.low == curve.high else {"low": curve.low, "high": curve.high}),
             }

@@ -14,6 +14,7 @@ WORDS = {
     "yellow": "Could be better",
     "info": "Good",
     "good": "Good",
+    "ended": "It ended well",
     "unknown": "Not known yet",
 }
 _GOOD, _OPEN = ("COMPLETED",), ("PENDING", "RUNNING", "UNKNOWN", "SUSPENDED", "COMPLETING")
@@ -39,8 +40,9 @@ def _level(job: JobUse, advice: Sequence[Advice]) -> str:
         return "red"
     if worst:
         return worst
-    known = job.summary.gpu_utilization_percent is not None or job.per_node
-    return "good" if known or state in _GOOD else "unknown"
+    if job.summary.gpu_utilization_percent is not None or job.per_node:
+        return "good"
+    return "ended" if state in _GOOD else "unknown"
 
 
 def _sentences(job: JobUse, advice: Sequence[Advice]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Writes the page of a job, or of several, or a picture: as one file, whole or not at all."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,13 @@ class Shown:
 
     found: Gathered
     advice: Sequence[Advice] = ()
+
+
+def points_of(files: Collection[str], jobs: int) -> tuple[int, ...]:
+    """Return how many points the pictures of each job have in `html`, `png` and `svg` files."""
+    page = MOST_BINS if jobs == 1 else bins_each(jobs)
+    every = [("html", page), *(POINTS.items() if jobs == 1 else ())]
+    return tuple(count for name, count in every if name in files)
 
 
 def write_page(jobs: Sequence[Shown], path: Path) -> Path:

@@ -20,7 +20,7 @@ from hpckit.stats.merge import RANKED, merge
 from hpckit.stats.samples.columns import Columns, uncollected
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span
-from hpckit.stats.summary.curves import SampleFile
+from hpckit.stats.summary.curves import Curves, SampleFile, make_curves
 from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote
 from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
@@ -33,6 +33,7 @@ class Gathered:
     Attributes:
         known: what else is known of it.
         files, spans: its samples and attempts, for pictures over time.
+        curves: pictures that were made while the samples were read, by their number of points.
     """
 
     job: JobUse
@@ -40,19 +41,24 @@ class Gathered:
     known: KnownJob = field(default_factory=KnownJob)
     files: tuple[SampleFile, ...] = ()
     spans: tuple[Span, ...] = ()
+    curves: Mapping[int, Curves | None] = field(default_factory=dict, repr=False)
 
 
 def gather(
-    targets: Sequence[Target], samples: Path | None, live: Mapping[str, Sequence[StepUsage]]
+    targets: Sequence[Target],
+    samples: Path | None,
+    live: Mapping[str, Sequence[StepUsage]],
+    points: Sequence[int] = (),
 ) -> Iterator[Gathered]:
     """Yield the account of each job; `samples` is a folder of samples to use instead of theirs.
 
-    `live` is what `live_steps` found. The sites' own monitoring is asked, too.
+    `live` is what `live_steps` found; `points`: how many points pictures of each job are to have.
+    The sites' own monitoring is asked, too.
     """
     monitoring = None if samples else Monitoring()
     for target in targets:
         raw = target.known.last.raw_id if target.known.last else None
-        yield gather_one(target, samples, live.get(raw or "", ()), monitoring)
+        yield gather_one(target, samples, live.get(raw or "", ()), monitoring, points)
 
 
 @uncollected()
@@ -61,17 +67,18 @@ def gather_one(
     samples: Path | None = None,
     live: Sequence[StepUsage] = (),
     monitoring: Monitoring | None = None,
+    points: Sequence[int] = (),
 ) -> Gathered:
-    """Return the account of one job; `live` is what sstat says of it.
+    """Return the account of one job; `live` is what sstat says of it, `points` as in `gather`.
 
     `monitoring` None: the site's is not asked, as at the end of a job, on a node.
     """
     now = time.time()
     known = _of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
-    read, notes = read_folders(samples_folders(known, samples), target.step)
+    read, notes = read_folders(samples_folders(known, samples), target.step, drawn=bool(points))
     matched = match(read, spans(known, now), job_ids=_ids(target), running=is_running(known.state))
     held = matched.spans
-    files = cut_to_attempts(matched.files, held, notes)
+    files = cut_to_attempts(matched.files, held, notes, drawn=bool(points))
     account = summarise(files, held) if files else None
     if account and lost_rows(known, held):  # the others' hours are not the job's
         account = replace(account, summary=replace(account.summary, gpu_hours=None))
@@ -103,6 +110,7 @@ def gather_one(
         known=known,
         files=tuple(SampleFile(path=file.path, restart=file.restart) for file in files),
         spans=held,
+        curves={most: make_curves(files, held, most) for most in points},
     )
 
 

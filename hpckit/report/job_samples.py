@@ -158,14 +158,17 @@ def _is_folder(path: Path) -> bool:
 
 
 def read_folders(
-    folders: Sequence[Path], step: str | None
+    folders: Sequence[Path], step: str | None, *, drawn: bool = False
 ) -> tuple[list[Columns], list[SourceNote]]:
-    """Return the samples files of folders, all or those of one step, and notes on unusable ones."""
+    """Return the samples files of folders, all or those of one step, and notes on unusable ones.
+
+    `drawn` reads what pictures over time need, too.
+    """
     files: list[Columns] = []
     notes: list[SourceNote] = []
     for folder in folders:
         for path in samples_files(folder):
-            columns = _read(path.path, path.host, path.restart, notes)
+            columns = _read(path.path, path.host, path.restart, notes, drawn=drawn)
             if columns and step in (None, columns.header.ids.get("step_id")):
                 files.append(columns)
     return files, notes
@@ -179,10 +182,11 @@ def _read(
     until_us: int | None = None,
     *,
     every_energy: bool = False,
+    drawn: bool = False,
 ) -> Columns | None:
     """Read one file, or note why it cannot be used."""
     try:
-        columns = read_columns(path, restart, until_us, every_energy=every_energy)
+        columns = read_columns(path, restart, until_us, every_energy=every_energy, drawn=drawn)
     except (OSError, DamagedFileError) as error:
         text = f"{path.name} cannot be read: {reason(error)}."
         notes.append(SourceNote(code="unreadable", text=text, host=host))
@@ -194,7 +198,11 @@ def _read(
 
 
 def cut_to_attempts(
-    files: Sequence[Columns], held: Sequence[Span], notes: list[SourceNote]
+    files: Sequence[Columns],
+    held: Sequence[Span],
+    notes: list[SourceNote],
+    *,
+    drawn: bool = False,
 ) -> tuple[Columns, ...]:
     """Return files with what is needed to tell a job's time from other time, read again for it.
 
@@ -214,6 +222,7 @@ def cut_to_attempts(
                 notes,
                 ends.get(file.path),
                 every_energy=file.restart in suspended,
+                drawn=drawn,
             )
         found.append(part)
     return tuple(part for part in found if part)

@@ -95,3 +95,14 @@ def test_pictures_are_drawn_when_they_come_into_view_and_all_in_print(page: Chro
     assert page.js(drawn) > few
     page.printed()
     assert page.js(drawn) == JOBS
+
+
+def test_a_long_table_leaves_the_pictures_in_sight_but_is_printed_whole(page: Chromium) -> None:
+    height = "document.querySelector('#table-jobs').closest('.scroll').clientHeight"
+    whole = page.js("document.querySelector('#table-jobs').scrollHeight")
+    assert page.js(height) < 600 < whole
+    page.js("document.querySelector('.scroll').focus()")
+    assert page.js("document.activeElement.className") == "scroll"
+    page.call("Emulation.setEmulatedMedia", media="print")
+    assert page.js(height) >= page.js("document.querySelector('#table-jobs').scrollHeight")
+    page.call("Emulation.setEmulatedMedia", media="")

@@ -14,6 +14,7 @@ from hpckit.pages.frame import ASSETS
 from hpckit.pages.training import training
 from hpckit.runs import read_run
 from hpckit.stats.metric_table import GPU, NODE
+from hpckit.stats.samples import columns, reading
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.curves import Curves, make_curves
@@ -36,7 +37,7 @@ def run_with_samples(here: Path, **record: Any) -> Path:
 
 
 def drawn(files: list[Path], spans: list[Span], most: int = 3000) -> Curves:
-    columns = [read_columns(path, at, drawn=True) for at, path in enumerate(files)]
+    columns = [read_columns(path, at, drawn=True, figures=False) for at, path in enumerate(files)]
     found = make_curves([file for file in columns if file], spans, most)
     assert found
     return found
@@ -61,6 +62,54 @@ def test_python_writes_the_same_page(here: Path, cli: Cli) -> None:
     written = hpckit.stats(folder.name, runs=folder.parent).html("two.html")
     assert written == here / "two.html"
     assert Path("one.html").read_bytes() == Path("two.html").read_bytes()
+
+
+def test_each_samples_file_is_read_once(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_with_samples(here)
+    opened: list[Path] = []
+    read = reading.read_blocks
+
+    def counted(path: Path, *rest: Any, **more: Any) -> Any:
+        opened.append(path)
+        return read(path, *rest, **more)
+
+    monkeypatch.setattr(columns, "read_blocks", counted)
+    files = ("--html", "a.html", "--png", "a.png", "--svg", "a.svg")
+    assert cli("stats", str(folder), *files).status == 0
+    assert [path.parent for path in opened] == [folder / "samples"]
+    # What was asked for makes no difference to a file, nor to the figures.
+    row = hpckit.stats(folder.name, runs=folder.parent)
+    assert len(opened) == 2
+    assert row.html("b.html").read_bytes() == Path("a.html").read_bytes()
+    assert row.svg("b.svg").read_bytes() == Path("a.svg").read_bytes()
+    assert len(opened) == 4
+
+
+def test_a_gpu_looks_the_same_in_all_pictures(here: Path, cli: Cli) -> None:
+    """Also where another has nothing to show: an older model has no SM activity."""
+    folder = make_run(here / "runs", seconds=3600)
+    write_samples(folder / "samples", [BUSY * 361], host="n1", sm=None)
+    write_samples(folder / "samples", [BUSY * 361], host="n2")
+    assert cli("stats", str(folder), "--html", "page.html").status == 0
+    charts = {it["id"]: it for it in data_of(read_html(Path("page.html")), "page-data")["charts"]}
+    looks = {
+        name: [(line["device"], line["look"]) for line in charts[f"gpu-{name}"]["lines"]]
+        for name in ("utilization_permille", "sm_permille")
+    }
+    both = [("n1/GPU-n1-0", 0), ("n2/GPU-n2-0", 1)]
+    assert looks == {"utilization_permille": both, "sm_permille": both[1:]}
+
+
+def test_a_job_of_which_nothing_is_known_is_no_wall_of_unknowns(here: Path, cli: Cli) -> None:
+    folder = make_run(here / "runs", seconds=100)
+    assert cli("stats", str(folder), "--html", "page.html").status == 0
+    page = read_html(Path("page.html"))
+    assert figures(page) == {}
+    assert "No figure of this job is known." in page.text
+    assert "It ended well" in page.one("section", id="verdict").text
+    assert "so there are no pictures" in page.text
 
 
 def test_what_others_wrote_stays_text(here: Path, cli: Cli) -> None:

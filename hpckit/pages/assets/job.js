@@ -14,6 +14,7 @@
   const charts = [];
 
   const colourOf = (at) => colour(`--c${at % COLOURS}`);
+  const dashOf = (look) => DASHES[Math.floor(look / COLOURS) % DASHES.length];
   const isPale = (device) => chosen !== null && chosen.devices.length > 0 && !chosen.devices.includes(device);
 
   // A node's line is chosen with its GPUs, and a GPU's with its node.
@@ -24,20 +25,21 @@
     const place = document.querySelector(`.plot[data-chart="${CSS.escape(spec.id)}"]`);
     const series = [{}], rows = [data.moments[spec.moments]], bands = [];
     const chart = { spec, place, means: [], parts: [] };
+    const many = spec.lines.length > MOST_IN_LEGEND;  // dashes of so many are only noise
     spec.lines.forEach((line, at) => {
       // A script logs some figures at some steps only.
       const common = { spanGaps: spec.moments === "training", points: { show: showsPoints(line) } };
       const own = [series.length];
       chart.means.push(series.length);
       series.push({
-        ...common, label: line.label, width: 1.5, dash: DASHES[Math.floor(at / COLOURS) % DASHES.length],
-        stroke: () => colourOf(at),
+        ...common, label: line.label, width: many ? 0.75 : 1.5, dash: many ? [] : dashOf(line.look),
+        stroke: () => colourOf(line.look),
       });
       rows.push(line.mean);
       if (line.low) {
         const edge = { spanGaps: common.spanGaps, points: { show: false }, width: 0, stroke: null };
         own.push(series.length, series.length + 1);
-        bands.push({ series: [series.length + 1, series.length], fill: () => bandOf(chart, line, at) });
+        bands.push({ series: [series.length + 1, series.length], fill: () => bandOf(chart, line) });
         series.push({ ...edge, label: `${line.label} lowest` }, { ...edge, label: `${line.label} highest` });
         rows.push(line.low, line.high);
       }
@@ -53,10 +55,10 @@
   // A value between two gaps has no line to be seen by.
   const showsPoints = (line) => (u, at, first, last) => last - first < 60;
 
-  const bandOf = (chart, line, at) => {
+  const bandOf = (chart, line) => {
     if (isPale(line.device)) return "transparent";
     const few = chart.spec.lines.length - hidden.size <= FEW || chosen !== null;
-    return few ? `${colourOf(at)}33` : "transparent";
+    return few ? `${colourOf(line.look)}33` : "transparent";
   };
 
   const highest = (spec) => (u, low, high) => {
@@ -79,7 +81,7 @@
         y: { range: highest(chart.spec) },
       },
       axes: [
-        { ...axis, space: 70, values: TIMES },
+        { ...axis, space: 70, values: TIMES, incrs: STEPS },
         { ...axis, size: 54, space: 28, values: (u, splits) => splits.map(shortNumber) },
       ],
       cursor: {
@@ -94,6 +96,11 @@
     };
   }
 
+  // Clocks here have no parts of seconds.
+  const STEPS = [
+    1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200,
+    86400, 172800, 259200, 432000, 864000, 1728000,
+  ];
   const TIMES = [
     [86400, "{MMM} {D}", null, null, null, null, null, null, 1],
     [3600, "{HH}:{mm}", "\n{MMM} {D}", null, "\n{MMM} {D}", null, null, null, 1],
@@ -197,7 +204,7 @@
       const value = make("span", { class: "value" });
       chart.values.push(value);
       const button = make("button", { type: "button", "aria-pressed": "true" },
-        sample(at), make("span", {}, row.label), value);
+        sample(row.look, chart.spec.lines.length > MOST_IN_LEGEND), make("span", {}, row.label), value);
       button.addEventListener("click", () => toggle(row.device));
       chart.buttons.push(button);
       if (at < MOST_IN_LEGEND) place.append(button);
@@ -206,7 +213,7 @@
     if (more > 0) place.append(make("span", { class: "more" }, `and ${more} more, in the table`));
   }
 
-  function sample(at) {
+  function sample(look, many) {
     const space = "http://www.w3.org/2000/svg";
     const svg = document.createElementNS(space, "svg");
     const path = document.createElementNS(space, "path");
@@ -215,8 +222,8 @@
     svg.setAttribute("aria-hidden", "true");
     path.setAttribute("d", "M0 4H22");
     path.setAttribute("stroke-width", "2.5");
-    path.setAttribute("stroke", `var(--c${at % COLOURS})`);
-    path.setAttribute("stroke-dasharray", DASHES[Math.floor(at / COLOURS) % DASHES.length].join(" "));
+    path.setAttribute("stroke", `var(--c${look % COLOURS})`);
+    path.setAttribute("stroke-dasharray", many ? "" : dashOf(look).join(" "));
     svg.append(path);
     return svg;
   }

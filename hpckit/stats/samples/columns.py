@@ -7,7 +7,7 @@ import gc
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpckit.stats.metric_table import NODE
@@ -51,6 +51,7 @@ class Columns:
         times: `mono_us` of each sample.
         node: columns of `Sample`; one of which nothing is known is not there.
         gpus: columns of `GpuSample`, in the header's order; `power_mw` only without a counter.
+        drawn: the same of what is drawn over time and no figure is made of; if it was asked for.
         counters: columns of `Sample`, at `counter_times` only.
         energies: `energy_mj` of each GPU, at `counter_times` only.
         every_energy: `counter_times` are all of the samples.
@@ -64,6 +65,7 @@ class Columns:
     times: "array[int]"
     node: Mapping[str, Column]
     gpus: tuple[Mapping[str, Column], ...]
+    drawn: tuple[Mapping[str, Column], ...]
     counter_times: "array[int]"
     counters: Mapping[str, Column]
     energies: tuple[Column | None, ...]
@@ -93,6 +95,11 @@ class Columns:
         """Return each GPU with its columns."""
         return zip(self.header.gpus, self.gpus, strict=True)
 
+    def drawn_units(self) -> Iterator[tuple[GpuInfo, Mapping[str, Column]]]:
+        """Return each GPU with the columns of what is drawn."""
+        for (info, row), more in zip(self.units(), self.drawn, strict=True):
+            yield info, {**row, **more}
+
 
 def read_columns(
     path: Path,
@@ -101,22 +108,33 @@ def read_columns(
     *,
     every_energy: bool = False,
     drawn: bool = False,
+    figures: bool = True,
 ) -> Columns | None:
     """Read one file whole, or what is not after `until_us`; None if it has no readable header.
 
     `every_energy` keeps all values of the energy counters, not only the ends of each block.
-    `drawn` reads what is drawn over time, and nothing else.
+    `drawn` reads what is drawn over time, too; without `figures` nothing else.
 
     Raises:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
     """
     with uncollected():
-        found = _read(path, restart, until_us, every_energy=every_energy, drawn=drawn)
-        if drawn:
+        wanted = _Wanted(every_energy=every_energy, drawn=drawn, figures=figures)
+        found = _read(path, restart, until_us, wanted)
+        if not found or not figures or every_energy:
             return found
-        if found and not every_energy and any(note.code in _BROKEN for note in found.notes):
-            return _read(path, restart, until_us, every_energy=True)
+        if any(note.code in _BROKEN for note in found.notes):
+            return _read(path, restart, until_us, replace(wanted, every_energy=True))
         return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """What is read of a file; see `read_columns`."""
+
+    every_energy: bool
+    drawn: bool
+    figures: bool
 
 
 @contextmanager
@@ -131,15 +149,13 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _read(
-    path: Path, restart: int, until_us: int | None, *, every_energy: bool, drawn: bool = False
-) -> Columns | None:
+def _read(path: Path, restart: int, until_us: int | None, wanted: _Wanted) -> Columns | None:
     damage = Damage()
     columns: _Collected | None = None
     others: list[Record] = []
     for record in read_blocks(path, damage, until_us=until_us):
         if isinstance(record, Header):
-            columns = _Collected(record, every_energy=every_energy, drawn=drawn)
+            columns = _Collected(record, wanted)
         elif not isinstance(record, SampleBlock):
             if until_us is None or isinstance(record, End) or record.mono_us <= until_us:
                 others.append(record)
@@ -154,9 +170,10 @@ def _read(
         times=columns.node.pop("mono_us").values,
         node=_known(columns.node),
         gpus=tuple(map(_known, columns.gpus)),
+        drawn=tuple(map(_known, columns.drawn)),
         counter_times=columns.counters.pop("mono_us").values,
         counters=_known(columns.counters),
-        every_energy=every_energy,
+        every_energy=wanted.every_energy,
         energies=tuple(_known(gpu).get(_ENERGY) for gpu in columns.energies),
         slow=tuple(record for record in others if isinstance(record, Slow)),
         states=tuple(record for record in others if isinstance(record, State)),
@@ -170,30 +187,36 @@ def _read(
 class _Collected:
     """Columns while a file is read."""
 
-    def __init__(self, header: Header, *, every_energy: bool, drawn: bool) -> None:
+    def __init__(self, header: Header, wanted: _Wanted) -> None:
         self.header = header
-        self._node = ("mono_us", *_DRAWN_NODE) if drawn else _NODE
+        figures, drawn = wanted.figures, wanted.drawn
+        node = (*(_NODE if figures else ("mono_us",)), *(_DRAWN_NODE if drawn else ()))
+        self._node = tuple(dict.fromkeys(node))
         self.node = {"mono_us": _empty()}
         self.counters = {"mono_us": _empty()}
         self.gpus: list[dict[str, Column]] = [{} for _ in header.gpus]
+        self.drawn: list[dict[str, Column]] = [{} for _ in header.gpus]
         self.energies: list[dict[str, Column]] = [{} for _ in header.gpus]
-        self._every_energy = every_energy
-        self._drawn = drawn
-        self._names: list[tuple[str, ...]] = [_DRAWN if drawn else _GPU] * len(header.gpus)
+        self._wanted = wanted
+        self._names: list[tuple[str, ...]] = [_GPU if figures else _DRAWN] * len(header.gpus)
+        self._more = tuple(name for name in _DRAWN if name not in _GPU) if drawn and figures else ()
 
     def add(self, block: SampleBlock) -> None:
-        ends = block if self._every_energy else block.ends()
+        ends = block if self._wanted.every_energy else block.ends()
         for name in self._node:
             _append(self.node, name, block.node(name))
         for name in ("mono_us", *_NODE_COUNTERS):
             _append(self.counters, name, ends.node(name))
         for position, (columns, energies) in enumerate(zip(self.gpus, self.energies, strict=True)):
             energy = ends.gpu(position, _ENERGY)
-            if not self._drawn and not columns and (energy is None or energy.is_unknown()):
+            if self._wanted.figures and not columns and (energy is None or energy.is_unknown()):
                 self._names[position] = (*_GPU, _POWER)
             _append(energies, _ENERGY, energy)
             for name in self._names[position]:
                 _append(columns, name, block.gpu(position, name))
+            for name in self._more:
+                if name not in self._names[position]:
+                    _append(self.drawn[position], name, block.gpu(position, name))
 
 
 def _empty() -> Column:

@@ -88,11 +88,11 @@ def read_drawn(files: Sequence[SampleFile], spans: Sequence[Span]) -> list[Colum
     Raises:
         OSError: one cannot be read any more. DamagedFileError: it is no regular file.
     """
-    found = [read_columns(file.path, file.restart, drawn=True) for file in files]
+    found = [read_columns(file.path, file.restart, drawn=True, figures=False) for file in files]
     known = [columns for columns in found if columns]
     ends = {file.path: until_us for file, until_us in outliving(known, spans)}
     cut = [
-        read_columns(columns.path, columns.restart, ends[columns.path], drawn=True)
+        read_columns(columns.path, columns.restart, ends[columns.path], drawn=True, figures=False)
         if columns.path in ends
         else columns
         for columns in known
@@ -183,7 +183,7 @@ def _rows(
 def _columns(columns: Columns, metric: Metric, of_gpus: bool) -> Iterator[tuple[Device, Column]]:
     host = columns.header.host
     if of_gpus:
-        for info, row in columns.units():
+        for info, row in columns.drawn_units():
             if (column := row.get(metric.name)) is not None:
                 yield (host, info.uuid, info.index), column
     elif (column := columns.node.get(metric.name)) is not None:
