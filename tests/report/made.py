@@ -26,21 +26,14 @@ BEGAN_US = 10_000_000
 H200_BYTES = 150_754_820_096
 
 
-<<<<<<< HEAD
-def table(count: int, host: str = "n1", uuids: Sequence[str] = ()) -> tuple[GpuInfo, ...]:
+def table(
+    count: int, host: str = "n1", uuids: Sequence[str] = (), model: str = "NVIDIA H200"
+) -> tuple[GpuInfo, ...]:
     return tuple(
         GpuInfo(
             index=at,
             uuid=uuids[at] if uuids else f"GPU-{host}-{at}",
-            name="NVIDIA H200",
-=======
-def table(count: int, host: str = "n1", model: str = "NVIDIA H200") -> tuple[GpuInfo, ...]:
-    return tuple(
-        GpuInfo(
-            index=at,
-            uuid=f"GPU-{host}-{at}",
             name=model,
->>>>>>> f12e466 (Samples are read once for pages and pictures; hostile names in a real browser; long tables scroll, GPUs look the same in all pictures)
             memory_total_bytes=H200_BYTES,
             gpm=True,
         )
@@ -92,11 +85,7 @@ def write_samples(
                 mono_us=BEGAN_US + round(late_s * 1e6),
                 ids=dict(ids or {}),
                 interval_us=round(period_s * 1e6),
-<<<<<<< HEAD
-                gpus=table(len(used), host, uuids),
-=======
-                gpus=table(len(used), host, model),
->>>>>>> f12e466 (Samples are read once for pages and pictures; hostile names in a real browser; long tables scroll, GPUs look the same in all pictures)
+                gpus=table(len(used), host, uuids, model),
                 gpu_method="constrained",
                 cores=cores,
                 memory_limit_bytes=limit,

@@ -65,10 +65,10 @@ class Columns:
     times: "array[int]"
     node: Mapping[str, Column]
     gpus: tuple[Mapping[str, Column], ...]
-    drawn: tuple[Mapping[str, Column], ...]
     counter_times: "array[int]"
     counters: Mapping[str, Column]
     energies: tuple[Column | None, ...]
+    drawn: tuple[Mapping[str, Column], ...] = ()
     every_energy: bool = False
     slow: tuple[Slow, ...] = ()
     states: tuple[State, ...] = ()
@@ -97,8 +97,9 @@ class Columns:
 
     def drawn_units(self) -> Iterator[tuple[GpuInfo, Mapping[str, Column]]]:
         """Return each GPU with the columns of what is drawn."""
-        for (info, row), more in zip(self.units(), self.drawn, strict=True):
-            yield info, {**row, **more}
+        more = self.drawn or ({},) * len(self.gpus)
+        for (info, row), extra in zip(self.units(), more, strict=True):
+            yield info, {**row, **extra}
 
 
 def read_columns(
