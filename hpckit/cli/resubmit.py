@@ -89,9 +89,13 @@ def resubmit(
 
 
 def _say_sizes(again: Again) -> None:
-    jobs = again.sized_by
-    found = f"job(s) {', '.join(jobs)}" if jobs else "nothing: no finished run of this kind"
-    note(f"Right-sized by {found}")
+    if not again.sized_by:
+        note(
+            "note: nothing is right-sized: no finished run of the same program, arguments, nodes "
+            "and GPUs is known"
+        )
+        return
+    note(f"Right-sized by {', '.join(again.sized_by)}:")
     for row in again.right_size:
         note(f"  {row.line}")
 

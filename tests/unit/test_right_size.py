@@ -251,3 +251,7 @@ def test_runs_of_the_kind_are_found_and_others_are_not(
     # With other arguments it is another kind of run.
     other_kind = hpckit.find("local-aaaaaa").preview(right_size=True, args=["--lr", "2"])
     assert other_kind.sized_by == ("local-cccccc",)
+    # Nobody knows what it needs on another shape.
+    nothing = cli("resubmit", "local-aaaaaa", "--right-size", "--dry-run", "--gpus", "1")
+    assert "note: nothing is right-sized: no finished run of the same program" in nothing.err
+    assert "local-aaaaaa:" not in nothing.err
