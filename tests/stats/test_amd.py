@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.sampler.amd_smi import known
+from hpckit.stats.sampler.amd_smi import _is_hidden, known
 from hpckit.stats.sampler.job_gpus import Unit, find_mine
 from hpckit.stats.samples.records import SHARED, SPOT, GpuInfo
 from hpckit.stats.summary.figures import part_word
@@ -202,6 +202,26 @@ def test_a_number_that_is_not_there_is_said() -> None:
 def test_what_amdsmi_says_for_nothing(value: object) -> None:
     assert known(value) is None
     assert known(0) == 0
+
+
+@pytest.mark.long
+def test_a_gpus_id_is_rocrs_also_where_an_older_library_does_not_say_it(start: Start) -> None:
+    running = start([amd(0, na="enumeration"), amd(1, na="enumeration name"), amd(2)])
+    running.wait_for_samples(1)
+    table = running.stop().header.gpus
+    # Without a serial number, too, it is amdsmi's own.
+    assert [gpu.uuid for gpu in table] == [amd(0).uuid, f"own-{amd(1).uuid[:20]}", amd(2).uuid]
+    assert [gpu.name for gpu in table] == [MI300X["name"], None, MI300X["name"]]
+
+
+def test_a_gpu_that_a_device_cgroup_refuses_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: str, _flags: int) -> int:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    assert not _is_hidden("/dev/null")
+    assert not _is_hidden("/dev/dri/renderD9999")
+    monkeypatch.setattr(os, "open", refused)
+    assert _is_hidden("/dev/dri/renderD128")
 
 
 def test_a_part_of_a_gpu_is_called_as_its_vendor_calls_it() -> None:

@@ -27,6 +27,7 @@ ALLOWED = {
     "runs.py": WRITES,
     "stats/sampler/start.py": WRITES,
     "stats/sampler/writer.py": WRITES,
+    "stats/sampler/amd_smi.py": "a GPU's device: whether it may be opened; nothing is read",
     "submission/folders.py": "folders held open, and writes",
     "submission/in_job.py": "a pickle's folder held open",
     "payload/function.py": "likewise, under any Python, where hpckit is not",

@@ -57,7 +57,7 @@ int amdsmi_get_gpu_device_bdf(Unit *u, u64 *bdf) {
 }
 int amdsmi_get_gpu_device_uuid(Unit *u, unsigned *length, char *uuid) {
     READY(u, "uuid");
-    snprintf(uuid, *length, "%.30s", BOARD(u)->uuid);
+    snprintf(uuid, *length, "own-%.20s", BOARD(u)->uuid);
     return SUCCESS;
 }
 typedef struct PACKED { unsigned render, card, hsa, hip; char hip_uuid[256]; } Enumeration;
