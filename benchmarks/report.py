@@ -67,7 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", default="1000,10000,100000", metavar="N,...")
     counts = [int(word) for word in parser.parse_args().jobs.split(",")]
-    print(f"{'jobs':>8}  {'first':>8}  {'second':>8}  {'sacct':>8}  {'peak memory':>12}")
+    print(f"{'jobs':>8}{'first s':>10}{'second s':>10}{'sacct s':>9}{'of CPU: first':>15}"
+          f"{'second':>8}{'peak MiB':>10}")  # fmt: skip
     for jobs in counts:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -83,22 +84,23 @@ def main() -> None:
             own = {"PATH": f"{folder}:{os.environ['PATH']}", "HPCKIT_RUNS": name}
             environ = os.environ | own | {"XDG_CACHE_HOME": name}
             ask = [str(folder / "sacct"), "--delimiter=|", "--starttime=2020-01-01T00:00:00"]
-            sacct_s = timed(ask, environ)[0]
             command = [sys.executable, "-m", "hpckit", "report", "--all", "--by", "user", "--json"]
-            first_s, peak = timed(command, environ)
-            second_s, peak = timed(command, environ)
+            sacct, first, second = (timed(argv, environ) for argv in (ask, command, command))
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
             print(
-                f"{jobs:>8}  {first_s:>6.2f} s  {second_s:>6.2f} s  {sacct_s:>6.2f} s  "
-                f"{peak / 1024:>8.0f} MiB"
+                f"{jobs:>8}{first[0]:>10.2f}{second[0]:>10.2f}{sacct[0]:>9.2f}"
+                f"{first[1]:>15.2f}{second[1]:>8.2f}{peak:>10.0f}"
             )
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
 
 
-def timed(argv: list[str], environ: dict[str, str]) -> tuple[float, int]:
-    """Return how long a command takes, in seconds, and the most memory of any so far, in KiB."""
-    begin = time.monotonic()
+def timed(argv: list[str], environ: dict[str, str]) -> tuple[float, float]:
+    """Return how long a command takes, and how long its processes use a CPU, in seconds."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(argv, env=environ, check=True, stdout=subprocess.DEVNULL)
     taken = time.monotonic() - begin
-    return taken, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return taken, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, open_regular, parse_json, reason
 from hpckit.values import Moment, Within, Word, rebuild
 
+_SCHEMA = 1
 # A line has some hundred bytes; advice is a sentence, names are what Slurm takes.
 _LONGEST_LINE, _LONGEST_TEXT = 4000, 300
 # One user's ten thousand jobs a month are some megabytes.
@@ -142,6 +143,7 @@ def _write(descriptor: int, line: bytes) -> None:
 
 def _line(entry: Entry) -> bytes:
     values = {name: value for name, value in asdict(entry).items() if value is not None}
+    values = {"schema": _SCHEMA, **values}
     cut = {
         name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
         for name, value in values.items()

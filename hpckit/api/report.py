@@ -19,7 +19,7 @@ from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.paths import whole_path
 from hpckit.sites import Site, find_site
-from hpckit.slurm.client import patience
+from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import cluster_name
 from hpckit.text import parse_past
 
@@ -119,7 +119,8 @@ def _uses(
     asked: Asked, runs: Path, ledgers: Sequence[Path], *, hide_names: bool
 ) -> tuple[list[Use], list[str]]:
     with patience(_PATIENCE_S, anew=True):
-        cluster = cluster_name()
+        with patience(own_patience_s()):  # accounting may answer while the controller does not
+            cluster = cluster_name()
         rows, kept = allocations(asked, cluster, time.time())
     more = from_ledgers(ledgers, asked, rows, cluster, hide_names=hide_names)
     rows += more.rows

@@ -31,7 +31,7 @@ WastefulOption = Annotated[
     int, typer.Option(min=0, metavar="N", help="How many jobs to list that wasted most.")
 ]
 HideOption = Annotated[
-    bool, typer.Option("--hide-names", help="Number users and jobs instead of naming them.")
+    bool, typer.Option("--anonymous", "--hide-names", help="Number users and jobs, name none.")
 ]
 SiteOption = Annotated[str | None, typer.Option(help="The site whose costs count.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print the groups as CSV.")]

@@ -256,8 +256,8 @@ def test_names_can_be_hidden(accounts, cli: Cli, here: Path) -> None:
         row("72", NOW - 5 * HOUR, 3, User="trent", State="FAILED", JobName="secret"),
     )
     for shape in ((), ("--json",), ("--csv",), ("--markdown",)):
-        for by in ("user", "name"):
-            said = cli("report", "-u", "mallory", "-u", "trent", "--hide-names", "--by", by, *shape)
+        for option, by in (("--anonymous", "user"), ("--hide-names", "name")):
+            said = cli("report", "-u", "mallory", "-u", "trent", option, "--by", by, *shape)
             assert said.status == 0
             assert not any(word in said.out for word in ("mallory", "trent", "secret", "71", "72"))
     rows = csv.DictReader(
