@@ -8,10 +8,11 @@ what goes wrong here cannot change how the job ends. What it says on stderr is f
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hpckit.files import DamagedFileError, read_json
 from hpckit.ledger import Entry, append
 from hpckit.paths import is_mine_alone
 from hpckit.ranks import RankRecord, read_all_attempts
@@ -38,8 +39,9 @@ def save(found: Gathered, advice: Sequence[Advice]) -> Gathered:
     if job.run_dir is None or "." in job.job_id or not _is_mine(Path(job.run_dir)):
         return found
     folder = Path(job.run_dir)
-    # What was written while accounting answered says more.
-    if (folder / SUMMARY).exists() and any(note.code == "no_accounting" for note in job.notes):
+    # What was written while accounting, or the site's Prometheus, answered says more.
+    silent = {note.code for note in job.notes} & {"no_accounting", "no_prometheus"}
+    if silent and _has_more(folder / SUMMARY, silent):
         return found
     try:
         if found.timelines:
@@ -51,6 +53,16 @@ def save(found: Gathered, advice: Sequence[Advice]) -> Gathered:
         note = SourceNote(code="disk", text=f"{SUMMARY} could not be written: {error.strerror}.")
         job = replace(job, notes=(*job.notes, note))
     return replace(found, job=job)
+
+
+def _has_more(summary: Path, silent: Collection[str]) -> bool:
+    """Say whether a summary has what a source said that keeps silent now."""
+    if "no_accounting" in silent:
+        return summary.exists()
+    try:
+        return "Prometheus" in (read_json(summary).get("sources") or ())
+    except (OSError, DamagedFileError, AttributeError, TypeError):
+        return False
 
 
 def _is_mine(folder: Path) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.errors import ConfigError
 from hpckit.report.targets import Target
+from hpckit.slurm.gpu_indices import gpu_indices
 from hpckit.stats.advice.loading import site_called
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Span
@@ -44,7 +45,13 @@ class Monitoring:
         from hpckit.sources.ask import Asked, ask_about  # noqa: PLC0415  # few sites have one
 
         uuids = frozenset(gpu.uuid for file in files for gpu in file.header.gpus)
-        return ask_about(client, Asked(job_ids=names, spans=tuple(held), uuids=uuids))
+        asked = Asked(
+            job_ids=names,
+            spans=tuple(held),
+            uuids=uuids,
+            indices=lambda: gpu_indices(names[0]),
+        )
+        return ask_about(client, asked)
 
     def _client(self, name: str | None) -> "Client | None":
         if name not in self._clients:

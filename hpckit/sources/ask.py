@@ -1,12 +1,12 @@
 """What the site's Prometheus says of one job, as an answer to merge with other sources."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from hpckit.errors import OutsideError
 from hpckit.sources.client import Client, Series
 from hpckit.sources.questions import LAST, OWNED, USUAL_S, Questions, scheme_of
-from hpckit.sources.schemes import CGROUP, CGROUP_PROBE, GPU_SCHEMES, NAME
+from hpckit.sources.schemes import CGROUP, CGROUP_PROBE, GPU_SCHEMES, NAME, Scheme
 from hpckit.sources.series import (
     Grid,
     Part,
@@ -14,6 +14,7 @@ from hpckit.sources.series import (
     gpu_samples,
     gpus_in,
     host_of,
+    index_of,
     node_samples,
     nodes_in,
 )
@@ -32,7 +33,7 @@ _MOST_POINTS, _LEAST_POINTS = 10_000, 60  # Prometheus gives 11,000 of a series 
 _SHORTEST_S, _LONGEST_S = 1.0, 600.0
 # Of an attempt as short as this, scrapes may have missed some GPUs or nodes.
 _SHORT_S = 60.0
-_CODE = "prometheus"
+_CODE, SILENT = "prometheus", "no_prometheus"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +44,13 @@ class Asked:
         job_ids: what the site's exporters may call the job.
         spans: its attempts.
         uuids: the job's GPUs, where something else knows them.
+        indices: asks which GPUs of each node were the job's, where nothing else tells.
     """
 
     job_ids: tuple[str, ...]
     spans: tuple[Span, ...]
     uuids: frozenset[str] = frozenset()
+    indices: Callable[[], Mapping[str, frozenset[int]]] = dict
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -72,11 +75,11 @@ def ask_about(client: Client, asked: Asked) -> Told:
         files = [file for span in asked.spans for file in _attempt(client, asked, span, notes)]
     except OutsideError as error:
         text = f"The site's Prometheus does not tell: {error}."
-        return Told(notes=(SourceNote(code=_CODE, text=text),))
+        return Told(notes=(SourceNote(code=SILENT, text=text),))
     if not files:
         if not notes:
             text = "The site's Prometheus has no series of this job (see hpckit doctor stats)."
-            notes.append(SourceNote(code=_CODE, text=text))
+            notes.append(SourceNote(code=SILENT, text=text))
         return Told(notes=tuple(notes))
     account = summarise(files, asked.spans)
     told = _figures(account, asked, files, notes)
@@ -104,7 +107,7 @@ def _attempt(
     counts, last = _counts(client, questions)
     word = _whose_names(client, counts)
     if word:
-        yield from _of_gpus(client, questions, word, counts[word], asked.uuids, notes)
+        yield from _of_gpus(client, questions, word, counts[word], asked, notes)
     if scrapes := counts.get(CGROUP_PROBE):
         grid = _grid(span, scrapes, len(CGROUP))
         found = _over(client, questions.cgroups(grid), grid)
@@ -120,7 +123,7 @@ def _of_gpus(
     questions: Questions,
     word: str,
     scrapes: Sequence[float],
-    uuids: frozenset[str],
+    asked: Asked,
     notes: list[SourceNote],
 ) -> Iterator[Columns]:
     span, scheme = questions.span, scheme_of(word)
@@ -128,7 +131,7 @@ def _of_gpus(
     found = _over(client, questions.gpus(word, grid), grid)
     gpus = gpus_in(scheme, found, grid, span.hosts, client.settings.host_label)
     if scheme.job is None:
-        gpus = dict(_own_gpus(gpus, span, uuids, notes))
+        gpus = dict(_own_gpus(gpus, scheme, span, asked, notes))
     notes += _gone(gpus, grid, scheme.probe)
     for host in dict.fromkeys(host for host, _ in gpus):
         yield gpu_samples(host, gpus, scheme, grid, span.restart)
@@ -184,23 +187,30 @@ def _over(client: Client, query: str, grid: Grid) -> list[Series]:
 
 def _own_gpus(
     gpus: Mapping[tuple[str, str], Part],
+    scheme: Scheme,
     span: Span,
-    uuids: frozenset[str],
+    asked: Asked,
     notes: list[SourceNote],
 ) -> Iterator[tuple[tuple[str, str], Part]]:
     """Yield the GPUs of nodes that are the job's, where no label says so.
 
-    By their UUIDs, if these are known; else those of nodes of which the job had all GPUs.
+    By their UUIDs, if these are known; all of a node of which the job had all; else by what Slurm
+    says of a job that it still knows.
     """
-    wanted = {full_uuid(uuid).lower() for uuid in uuids}
+    wanted = {full_uuid(uuid).lower() for uuid in asked.uuids}
     nodes = span.nodes or len(span.hosts)
     each = span.gpus // nodes if span.gpus and nodes and span.gpus % nodes == 0 else None
+    said: Mapping[str, frozenset[int]] | None = None
     for host in dict.fromkeys(host for host, _ in gpus):
         here = {key: part for key, part in gpus.items() if key[0] == host}
         mine = {key: part for key, part in here.items() if key[1].lower() in wanted}
         if not mine and each == len(here):
             mine = here
-        if not mine and each != 0:
+        if not mine:
+            said = asked.indices() if said is None else said
+            own = said.get(host, frozenset())
+            mine = {key: part for key, part in here.items() if index_of(part, scheme) in own}
+        if not mine and span.gpus != 0:
             text = "The site's Prometheus does not say which of this node's GPUs were the job's."
             notes.append(SourceNote(code=_CODE, text=text, host=host))
         yield from mine.items()

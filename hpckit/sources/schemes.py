@@ -131,8 +131,8 @@ NVIDIA_SMI_NAMES = Scheme(
     job=None,
     probe="nvidia_smi_memory_used_bytes",
     uuid=("uuid",),
-    index=(),
-    model=(),
+    index=("index",),
+    model=("name",),
     slice_id=(),
     readings=(
         Reading(
@@ -152,7 +152,7 @@ NVIDIA_SMI_NAMES = Scheme(
         Reading(
             column="memory_temperature_c", names=("nvidia_smi_temperature_memory",), over="max"
         ),
-        Reading(column="index", names=("nvidia_smi_index",), over="max"),
+        Reading(column="", names=("nvidia_smi_gpu_info",), over="last"),  # for its labels
     ),
 )
 GPU_SCHEMES = (JOBSTATS_NAMES, DCGM_NAMES, NVIDIA_SMI_NAMES)

@@ -52,14 +52,15 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One GPU or node: its labels, and the values of each series' name on the grid."""
+    """One GPU or node: the labels of all its series, and each one's values on the grid."""
 
     host: str
-    labels: Mapping[str, str]
+    labels: dict[str, str] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=dict)
 
     def add(self, name: str, series: Series, grid: Grid) -> None:
         """Fill in values that are not known yet; a second server may have scraped the same."""
+        self.labels.update(series.labels)
         row = self.values.setdefault(name, [None] * grid.count)
         for moment, value in series.points:
             at = grid.place(moment)
@@ -120,9 +121,7 @@ def gpus_in(
             uuid = f"{uuid}/{part}"
         host = host_of(one.labels, hosts, host_label)
         key = (host, in_line(full_uuid(uuid))[:_MOST_LETTERS])
-        found.setdefault(key, Part(host=host, labels=one.labels)).add(
-            one.labels.get(NAME, ""), one, grid
-        )
+        found.setdefault(key, Part(host=host)).add(one.labels.get(NAME, ""), one, grid)
     return found
 
 
@@ -138,9 +137,7 @@ def nodes_in(
     found: dict[str, Part] = {}
     for one in series:
         host = host_of(one.labels, hosts, host_label)
-        found.setdefault(host, Part(host=host, labels=one.labels)).add(
-            one.labels.get(NAME, ""), one, grid
-        )
+        found.setdefault(host, Part(host=host)).add(one.labels.get(NAME, ""), one, grid)
     return found
 
 
@@ -149,7 +146,7 @@ def gpu_samples(
 ) -> Columns:
     """Return the samples of one node's GPUs in one attempt."""
     mine = [(uuid, part) for (where, uuid), part in gpus.items() if where == host]
-    mine.sort(key=lambda pair: _index(pair[1], scheme) or 0)
+    mine.sort(key=lambda pair: index_of(pair[1], scheme) or 0)
     readings = scheme.readings
     found = _samples(host, grid, restart, tuple(_info(uuid, part, scheme) for uuid, part in mine))
     energies = (
@@ -207,7 +204,7 @@ def _info(uuid: str, part: Part, scheme: Scheme) -> GpuInfo:
     model = label_of(part.labels, scheme.model)
     is_slice = bool(label_of(part.labels, scheme.slice_id))
     return GpuInfo(
-        index=_index(part, scheme) or 0,
+        index=index_of(part, scheme) or 0,
         uuid=uuid,
         name=in_line(model)[:_MOST_LETTERS] if model else None,
         memory_total_bytes=size,
@@ -215,11 +212,12 @@ def _info(uuid: str, part: Part, scheme: Scheme) -> GpuInfo:
     )
 
 
-def _index(part: Part, scheme: Scheme) -> int | None:
+def index_of(part: Part, scheme: Scheme) -> int | None:
+    """Return a GPU's number on its node: NVML's order, which is PCI's."""
     said = label_of(part.labels, scheme.index)
     if said and said.isascii() and said.isdecimal() and len(said) <= 4:
         return int(said)
-    return _whole(part, scheme.readings, "index")
+    return None
 
 
 def _whole(part: Part | None, readings: Sequence[Reading], column: str) -> int | None:

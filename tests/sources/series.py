@@ -147,9 +147,10 @@ def nvidia_smi(scraped: Scraped) -> Iterator[str]:
                 "nvidia_smi_power_draw_watts": now["power"] / 1000,
                 "nvidia_smi_energy_joules_total": now["energy"] / 1000,
                 "nvidia_smi_temperature_gpu": 60,
-                "nvidia_smi_index": gpu.index,
             }
             yield from (scraped.line(name, own, value, at) for name, value in values.items())
+            about = own | {"name": "NVIDIA H200", "index": str(gpu.index)}
+            yield scraped.line("nvidia_smi_gpu_info", about, 1, at)
 
 
 def cgroups(scraped: Scraped, *, by_path: bool = False) -> Iterator[str]:

@@ -89,7 +89,7 @@ def why(cli: Cli, job: str = "77") -> str:
     assert found["summary"]["gpu_hours"] == 2
     assert found["summary"]["gpu_utilization_percent"] is None
     assert "Prometheus" not in found["sources"]
-    [text] = [note["text"] for note in found["notes"] if note["code"] == "prometheus"]
+    [text] = [note["text"] for note in found["notes"] if note["code"] == "no_prometheus"]
     return str(text)
 
 
@@ -118,7 +118,9 @@ def test_no_answer_costs_its_patience_once(
     site(server.url, "timeout_s: 0.3")
     answer = cli("stats", "77", "78", "79", "--json")
     found = json.loads(answer.out)["jobs"]
-    said = [note["text"] for one in found for note in one["notes"] if note["code"] == "prometheus"]
+    said = [
+        note["text"] for one in found for note in one["notes"] if note["code"] == "no_prometheus"
+    ]
     assert said == ["The site's Prometheus does not tell: it did not answer within 0.3 s."] * 3
     assert len(server.asked) <= 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Answer
+from tests.conftest import Answer, add_program
 from tests.report.made import START, make_run, write_samples
 from tests.sources.conftest import LATER, Site
 from tests.sources.series import CORES_USED, GPUS, LIMIT, MEMORY, SECONDS
@@ -82,7 +82,7 @@ def test_the_same_summary_as_of_samples(
     assert found["origins"]["per_gpu"] == "Prometheus"
     assert [gpu["uuid"] for gpu in found["per_gpu"]] == [uuid(0), uuid(1)]
     assert [gpu["index"] for gpu in found["per_gpu"]] == [0, 1]
-    assert {gpu["host"] for gpu in found["per_gpu"]} == {host}
+    assert {(gpu["host"], gpu["name"]) for gpu in found["per_gpu"]} == {(host, "NVIDIA H200")}
 
 
 def test_the_page_says_the_origin_and_what_it_is_worth(
@@ -231,6 +231,12 @@ def test_nodes_shared_with_other_jobs_without_a_label(
     assert found["per_gpu"] == []
     assert found["summary"]["gpu_utilization_percent"] is None
     assert any("does not say which of this node's GPUs" in text for text in notes(found))
+    # Slurm tells while it knows the job.
+    details = (
+        "   JOB_GRES=gpu:1\n     Nodes=n4 CPU_IDs=0 Mem=1 GRES=gpu:h200:1(IDX:0)\n   MinCPUs\n"
+    )
+    add_program(here.parent / "bin" / "scontrol", f"#!/bin/sh\nprintf '{details}'\n")
+    assert [gpu["uuid"] for gpu in document(cli, "80")["per_gpu"]] == [uuid(0)]
     # hpckit's sampler knew the GPU, though it could read nothing else of it.
     folder = make_run(
         here / "runs", job_id="80", executor="slurm", plan={"total_gpus": 1}, site=LAB
@@ -260,3 +266,19 @@ def test_hostile_labels_are_text(cli: Cli, site: Site, accounts: Accounts, prome
     assert answer.status == 0
     assert "\x1b" not in answer.out
     assert "\\x1b]0;gotcha" in answer.out
+
+
+def test_what_it_said_stays_in_the_summary_when_it_is_silent(
+    here: Path, cli: Cli, site: Site, accounts: Accounts, prometheus: str
+) -> None:
+    folder = make_run(
+        here / "runs", job_id="77", executor="slurm", plan={"total_gpus": 2}, site=LAB
+    )
+    accounts({"job_id": "77"})
+    site(prometheus)
+    assert "Prometheus" in document(cli, "77")["sources"]
+    kept = json.loads((folder / "summary.json").read_text())
+    assert kept["summary"]["gpu_utilization_percent"] == pytest.approx(58.75, rel=0.01)
+    site(prometheus, "match: {cluster: gone}")
+    assert document(cli, "77")["summary"]["gpu_utilization_percent"] is None
+    assert json.loads((folder / "summary.json").read_text()) == kept
