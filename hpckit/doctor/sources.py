@@ -86,7 +86,7 @@ def prometheus_checks(site: Site, now: float) -> Iterator[Check]:
         names = ", ".join(scheme.probe for scheme in GPU_SCHEMES)
         own = f" with {dict(settings.match)}" if settings.match else ""
         todo = f"hpckit looks for {names}{own}: correct 'match' or 'scheme', {_DOCS}"
-        yield bad(f"{where} has no series of GPUs that hpckit knows", todo)
+        yield bad(f"{where} has no series of GPUs now that hpckit knows", todo)
     if cgroups:
         yield good(f"{cgroups.says}: {_often(cgroups, 'nodes')}")
     else:

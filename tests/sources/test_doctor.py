@@ -92,7 +92,7 @@ def test_a_server_with_nothing_of_gpus(
     assert answer.status == 1
     [nothing] = lines(answer, "bad")
     assert (
-        "has no series of GPUs that hpckit knows: hpckit looks for nvidia_gpu_memory_used_bytes"
+        "has no series of GPUs now that hpckit knows: hpckit looks for nvidia_gpu_memory_used_bytes"
         in nothing
     )
     assert "with {'cluster': 'other'}: correct 'match' or 'scheme'" in nothing
