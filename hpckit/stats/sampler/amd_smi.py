@@ -28,8 +28,9 @@ _LIBRARY = "libamd_smi.so"
 _NEVER = {1, 2, 3, 4, 5, 10}  # INVAL, NOT_SUPPORTED, NOT_YET_IMPLEMENTED, FAIL_LOAD_*, NO_PERM
 _LOST = {18, 31, 32, 33, 34}  # INIT_ERROR, NOT_FOUND, NOT_INIT, NO_SLOT, DRIVER_NOT_LOADED
 _UNKNOWN = {"N/A", 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF}
-# The library's major version by that of the package of the ROCm that it goes with.
-_GOES_WITH = {6: (24, 25), 7: (26,)}
+# The library's major version by the package's, where that is ROCm's (ROCm's changelogs): the layout
+# of structures changes with it. Before 6.4 the number of the year came first, then 6 or 7.
+_GOES_WITH = {6: (6, 7, 24, 25), 7: (26,), 10: (27,)}
 # A power limit is in W, or in uW in some versions; no GPU has one of 100 kW.
 _MOST_W = 100_000
 _RENDER = "/dev/dri/renderD{}"
@@ -116,8 +117,8 @@ class AmdSmi:
         major = version and int(version["major"])
         if not major or not of_package.isdecimal():
             return
-        known = _GOES_WITH.get(int(of_package), ())
-        if known and major not in (*known, int(of_package)):
+        fitting = _GOES_WITH.get(int(of_package), ())
+        if fitting and major not in fitting:
             raise AmdSmiError(
                 f"The Python package amdsmi is of ROCm {of_package}, and {_LIBRARY} here is "
                 f"version {major}, of another. Install the amdsmi of this node's ROCm.",
