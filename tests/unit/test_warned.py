@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from hpckit.errors import JobError
 from hpckit.job.script import signal_delay_s
 from hpckit.payload import supervisor
 from hpckit.payload.task import Task
+from hpckit.schedulers.slurm import Slurm
 from hpckit.submission.in_job import Payload
 
 
@@ -18,6 +20,7 @@ class Script:
 
     def __init__(self) -> None:
         self.heard: list[object] = []
+        self.no_requeue = threading.Event()  # Slurm was told that it may not start the job again
 
     def run(self) -> int:
         os.kill(os.getpid(), signal.SIGUSR2)
@@ -38,6 +41,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     """Give a script in place of a real one, and the signals back to pytest."""
     one = Script()
     monkeypatch.setattr(supervisor, "supervised", lambda _task: one)
+    monkeypatch.setattr(Slurm, "forbid_requeue", lambda _self: one.no_requeue.set())
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     signal.signal(signal.SIGUSR2, lambda *_: one.heard.append("requeue"))
     yield one
@@ -70,6 +74,8 @@ def test_a_job_that_may_start_again_is_requeued(script: Script, monkeypatch, att
     assert payload(saves=True)() == {"exit_code": 0}
     assert script.heard == ["SIGUSR2", 20.0, "requeue"]
     assert payload(saves=True).checkpoint() is not None
+    assert not [row for row in threading.enumerate() if "requeue" in row.name]
+    assert not script.no_requeue.is_set()
 
 
 def test_in_its_last_attempt_a_job_has_all_of_its_time(script: Script, monkeypatch) -> None:
@@ -77,6 +83,7 @@ def test_in_its_last_attempt_a_job_has_all_of_its_time(script: Script, monkeypat
     assert payload(saves=False)() == {"exit_code": 0}
     assert script.heard == []
     assert payload(saves=False).checkpoint() is None
+    assert script.no_requeue.wait(60)
 
 
 def test_a_script_that_saves_is_told_and_its_job_is_not_done(script: Script, monkeypatch) -> None:
@@ -84,6 +91,7 @@ def test_a_script_that_saves_is_told_and_its_job_is_not_done(script: Script, mon
     with pytest.raises(JobError, match=r"all 2 requeues of --max-requeues.* got SIGUSR2"):
         payload(saves=True)()
     assert script.heard == ["SIGUSR2"]
+    assert script.no_requeue.wait(60)
 
 
 @pytest.mark.parametrize(
