@@ -255,3 +255,28 @@ def test_runs_of_the_kind_are_found_and_others_are_not(
     nothing = cli("resubmit", "local-aaaaaa", "--right-size", "--dry-run", "--gpus", "1")
     assert "note: nothing is right-sized: no finished run of the same program" in nothing.err
     assert "local-aaaaaa:" not in nothing.err
+
+
+def test_a_sites_limits_and_options_that_tie_resources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCKIT_RUNS", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", "/nowhere")  # no Slurm knows better
+    (tmp_path / "train.py").write_text("")
+    lab = "description: a lab\npartitions: {p: {max_time: 700, mem_gb_per_node: 100}}\n"
+    (tmp_path / "templates" / "sites").mkdir(parents=True)
+    (tmp_path / "templates" / "sites" / "lab.yaml").write_text(lab)
+    local_run(tmp_path, "local-aaaaaa", 36000, state="TIMEOUT")
+    run = hpckit.find("local-aaaaaa")
+    asked: Any = {"executor": "slurm", "site": "lab", "partition": "p"}
+    asked["sbatch"] = ["mem-per-cpu=2G"]
+    again = run.preview(right_size=True, unset=["mem-gb"], **asked)
+    time, memory, cores = (row.line for row in again.right_size)
+    assert time == (
+        "time: 10:00:00 -> 11:40:00, job local-aaaaaa ended at its limit of 10:00:00, x 1.5; "
+        "partition p gives at most 11:40:00"
+    )
+    assert memory.endswith("stays, --mem-per-cpu decides it")
+    assert cores == "cores per rank: 8 stays, --mem-per-cpu decides it"
+    assert "#SBATCH --time=11:40:00" in again.script
