@@ -167,13 +167,14 @@ MARKS = {
         two(40.0),
         ("c1/1",),
         (("c1/1", 4, 10),),
-        used(c1_0=[90.0] * 10, c1_1=[90.0] * 4 + [9.0] * 6),
+        # At first neither has work.
+        used(c1_0=[0.0] * 2 + [90.0] * 8, c1_1=[0.0] * 2 + [90.0] * 2 + [9.0] * 6),
     ),
     "straggler-node": Marked(
         nodes_of(50.0),
         ("c3",),
         (("c3", 5, 10),),
-        used(c1_0=[80.0] * 10, c3_0=[80.0] * 5 + [20.0] * 5),
+        used(c1_0=[0.0] + [80.0] * 9, c3_0=[0.0] + [80.0] * 4 + [20.0] * 5),
     ),
     "busy-but-empty": Marked(
         pair(busy_sm_percent=4.0),
@@ -228,6 +229,20 @@ def test_each_rule_marks_the_devices_and_the_time_it_speaks_of(name: str) -> Non
     if case.over:
         (advice,) = advise(case.job, (replace(rule, silences=()),), SITE)
         assert marked(advice) == (case.devices, [])
+
+
+def test_a_node_without_gpus_lags_by_its_cores() -> None:
+    (advice,) = [
+        item
+        for item in advise(
+            cpu_nodes(cpu_efficiency_percent=50.0),
+            RULES,
+            SITE,
+            [over(cores_used={"c0": [16.0] * 10, "c7": [16.0] * 6 + [4.0] * 4})],
+        )
+        if item.id == "straggler-node"
+    ]
+    assert marked(advice) == (("c7",), [("c7", 6, 10)])
 
 
 def times_of(values: Values, *, width_s: int = BIN, end: float | None = None) -> list[Any]:

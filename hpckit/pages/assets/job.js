@@ -15,7 +15,8 @@
 
   const colourOf = (at) => colour(`--c${at % COLOURS}`);
   const dashOf = (look) => DASHES[Math.floor(look / COLOURS) % DASHES.length];
-  const isPale = (device) => chosen !== null && chosen.devices.length > 0 && !chosen.devices.includes(device);
+  const isPale = (device) => chosen !== null && chosen.devices.length > 0
+    && !chosen.devices.some((other) => concerns(device, other));
 
   // A node's line is chosen with its GPUs, and a GPU's with its node.
   const concerns = (device, other) => device === other || !device || !other
@@ -75,7 +76,7 @@
     };
     return {
       width: Math.max(chart.place.clientWidth, 200), height: HEIGHT, series, bands,
-      tzDate: onCluster, legend: { show: false }, padding: [12, 8, 0, 0],
+      tzDate: onCluster, legend: { show: false }, padding: [12, 28, 0, 0],
       scales: {
         x: { time: true, range: (u, min, max) => [min, max] },
         y: { range: highest(chart.spec) },
@@ -321,16 +322,13 @@
     }
     for (const chart of charts) {
       chart.spec.lines.forEach((row, at) => {
-        for (const part of chart.parts[at]) chart.plot.series[part].alpha = isPale(row.device) && ofKind(row) ? 0.12 : 1;
+        for (const part of chart.parts[at]) chart.plot.series[part].alpha = isPale(row.device) ? 0.12 : 1;
       });
-      chart.place.dataset.pale = chart.spec.lines.filter((row) => isPale(row.device) && ofKind(row)).length;
+      chart.place.dataset.pale = chart.spec.lines.filter((row) => isPale(row.device)).length;
       chart.plot.redraw(false);
     }
     if (chosen !== null) byId("pictures").scrollIntoView({ block: "start" });
   }
-
-  // An advice on GPUs leaves nodes' lines as they are.
-  const ofKind = (row) => chosen.devices.some((device) => device.includes("/") === row.device.includes("/"));
 
   for (const button of $("button[data-advice]"))
     button.addEventListener("click", () => choose(Number(button.dataset.advice)));

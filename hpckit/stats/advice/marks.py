@@ -7,7 +7,6 @@ When it was so is said by `since` and `until`, by `during`, or not at all: it is
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from hpckit.stats.advice.expressions import Expression
 from hpckit.stats.advice.namespace import Subject
@@ -74,7 +73,7 @@ def _during(
     least_s = _SEEN_SHARE * (job.elapsed_s or 0)
     ends = {row.restart: row.end for row in job.attempts}
     for timeline in timelines:
-        readings = [_now(reading) for reading in _readings(subject, timeline)]
+        readings = _readings(subject, timeline)
         true = [condition.evaluate({**values, "now": now}) is True for now in readings]
         last = ends.get(timeline.restart)
         for start, end in _joined(_runs(true, timeline), least_s):
@@ -83,23 +82,25 @@ def _during(
                 yield Stretch(host=subject.host, uuid=subject.uuid, start=start, end=until)
 
 
-def _readings(subject: Subject, timeline: Timeline) -> Iterator[tuple[Any, ...]]:
-    """Yield what a device did in each bin: utilization, memory of the GPU; cores, memory."""
+def _readings(subject: Subject, timeline: Timeline) -> Iterator[dict[str, float | None]]:
+    """Yield what a device did in each bin, and meanwhile the others of its kind."""
 
-    def its(lines: Sequence[Line]) -> list[Line]:
-        own = [line for line in lines if line.host == subject.host]
-        return [line for line in own if subject.gpu is None or line.gpu in (subject.uuid, None)]
+    def is_its(line: Line) -> bool:
+        of_it = subject.gpu is None or line.gpu in (subject.uuid, None)
+        return of_it and line.host == subject.host
 
-    used = _mean(its(timeline.gpu_utilization))
-    held = _mean(its(timeline.gpu_memory_bytes)) if subject.gpu is not None else ()
-    rows = (used, held, _mean(its(timeline.cores_used)), _mean(its(timeline.memory_bytes)))
-    count = max(map(len, rows))
-    return zip(*(row or (None,) * count for row in rows), strict=True)
-
-
-def _now(row: tuple[Any, ...]) -> dict[str, Any]:
-    names = ("gpu_utilization_percent", "gpu_memory_bytes", "cores_used", "memory_bytes")
-    return dict(zip(names, row, strict=True))
+    lines = {
+        "gpu_utilization_percent": timeline.gpu_utilization,
+        "gpu_memory_bytes": timeline.gpu_memory_bytes if subject.gpu is not None else (),
+        "cores_used": timeline.cores_used,
+        "memory_bytes": timeline.memory_bytes,
+    }
+    found = {name: _mean([line for line in every if is_its(line)]) for name, every in lines.items()}
+    for name in ("gpu_utilization_percent", "cores_used"):
+        found[f"others_{name}"] = _mean([line for line in lines[name] if not is_its(line)])
+    count = max(map(len, found.values()))
+    for row in zip(*(values or (None,) * count for values in found.values()), strict=True):
+        yield dict(zip(found, row, strict=True))
 
 
 def _mean(lines: Sequence[Line]) -> Sequence[float | None]:

@@ -41,7 +41,13 @@ GPUS = {
 }
 NODES = {"count": _N, "median_gpu_utilization_percent": _N, "median_cpu_efficiency_percent": _N}
 # Of one device at one time: what `during` may name, beside the rest.
-_NODE_NOW = {"gpu_utilization_percent": _N, "cores_used": _N, "memory_bytes": _N}
+_NODE_NOW = {
+    "gpu_utilization_percent": _N,
+    "others_gpu_utilization_percent": _N,
+    "cores_used": _N,
+    "others_cores_used": _N,
+    "memory_bytes": _N,
+}
 NOW: Mapping[str, Names] = {"node": _NODE_NOW, "gpu": {**_NODE_NOW, "gpu_memory_bytes": _N}}
 SITE = {"name": _T, "gpus_per_node": _N, "cpus_per_gpu": _N, "gpu_types": _L}
 
