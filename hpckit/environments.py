@@ -4,13 +4,13 @@ A module system is one template, `modules/NAME.sh.j2` of any collection on the s
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
 from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.documents import Fields
 from hpckit.errors import ConfigError, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
+from hpckit.frozen import frozen
 from hpckit.paths import is_file, is_folder, is_program, typed_path
 
 # What a site says for `modules:` where there are none; it is no module system.
@@ -28,7 +28,7 @@ class EnvironmentKind(StrEnum):
     APPTAINER = "apptainer"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Environment:
     """One named way to get a python, as a site lists it or `--env` spells it.
 

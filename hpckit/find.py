@@ -7,12 +7,12 @@ a scan of the runs folder.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from hpckit.errors import NotFoundError, RequestError
 from hpckit.files import DamagedFileError, parse_json, read_tail
+from hpckit.frozen import frozen
 from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.run_record import JOB_ID
 from hpckit.runs import (
@@ -71,7 +71,7 @@ def any_handed_over() -> bool:
         return False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _Entry:
     """One line of the index."""
 

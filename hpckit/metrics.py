@@ -1,19 +1,19 @@
 """Progress of a running script, read from the end of its `metrics.jsonl`."""
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from hpckit.errors import DamagedRunError
 from hpckit.files import DamagedFileError, parse_json, read_tail
+from hpckit.frozen import frozen
 from hpckit.values import Count, Moment, check
 
 METRICS = "metrics.jsonl"
 _TAIL_BYTES, _ALL_BYTES = 32_000, 64 * 2**20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Progress:
     """How far a script is. Rates come from the times in the file; None is what it does not say."""
 

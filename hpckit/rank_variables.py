@@ -6,12 +6,12 @@ all there is.
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from hpckit.errors import JobError
+from hpckit.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class RankPlacement:
     """Which of all ranks a process is, and where it stands. `node_rank` counts nodes from 0."""
 
@@ -32,7 +32,7 @@ class RankPlacement:
         }
 
 
-@dataclass(frozen=True)
+@frozen(slots=False)
 class RankVariables:
     """The names of the variables that a launcher sets for each rank.
 

@@ -8,11 +8,12 @@ import errno
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 from hpckit.files import DamagedFileError, read_json, reason
+from hpckit.frozen import frozen
 from hpckit.run_record import Pid, Size
 from hpckit.runs import FOLDER_MODE, write_json
 from hpckit.text import whole_number
@@ -38,7 +39,7 @@ _MEETING = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class RankRecord:
     """One rank in one attempt of the job. Times are epoch seconds; None means not yet.
 
@@ -64,7 +65,7 @@ class RankRecord:
     last_words: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _RankFile:
     attempts: tuple[RankRecord, ...]
 

@@ -5,12 +5,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.frozen import frozen
 from hpckit.paths import is_there, typed_path, writers
 from hpckit.run_record import MAX_BYTES, checked_record
 from hpckit.schedulers.base import Scheduler, find_scheduler
@@ -25,7 +25,7 @@ FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 _MOST_OF_OTHERS = 32 * 2**20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Run:
     """A run's folder and what `run.json` says."""
 
@@ -118,7 +118,7 @@ class Run:
         return float(self.record["submitted_at"])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class DamagedRun:
     """A run's folder, and why it cannot be read."""
 

@@ -10,17 +10,17 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from hpckit.errors import CommandError, TooSlowError
+from hpckit.frozen import frozen
 
 Stream = IO[bytes] | int | None
 _C_LOCALE = {"LC_ALL": "C"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Completed:
     """What a finished program said."""
 

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from hpckit.environments import (
     why_none,
 )
 from hpckit.errors import ConfigError, RequestError
+from hpckit.frozen import frozen
 from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.text import parse_minutes
 
@@ -35,7 +36,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class PartitionLimits:
     """Limits of one partition; None means the site does not say."""
 
@@ -47,7 +48,7 @@ class PartitionLimits:
     mem_gb_per_node: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Costs:
     """What `hpckit report` turns GPU-hours and energy into; None: the site does not say.
 
@@ -63,7 +64,7 @@ class Costs:
     co2_g_per_kwh: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Site:
     """One cluster: its limits, how it starts ranks, where a python comes from, where runs live."""
 

@@ -7,12 +7,13 @@ site may give, `run.json`, what templates may use and docs/options.md all follow
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, get_type_hints
 
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
+from hpckit.frozen import frozen
 from hpckit.option_words import (
     WORD,
     read_array,
@@ -30,7 +31,7 @@ from hpckit.values import check, rebuild
 _TYPE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Option:
     """What a field of `JobSpec` says of itself.
 
@@ -77,7 +78,7 @@ def _slurm_word(*flags: str, help: str, site: bool = False) -> Any:  # noqa: ANN
     return option(*flags, help=help, sbatch=sbatch, site=site, is_word=True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class JobSpec:
     """One job, or one array of jobs, before any arithmetic.
 

@@ -1,12 +1,11 @@
 """Strategies: how ranks share the work. A row in a table each."""
 
-from dataclasses import dataclass
-
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
+from hpckit.frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Strategy:
     """How many ranks a node gets, and whether several nodes make sense."""
 

@@ -7,7 +7,7 @@ no moment that `time.localtime` does not know.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
@@ -26,6 +26,7 @@ from typing import (
 )
 
 from hpckit.files import DamagedFileError
+from hpckit.frozen import frozen
 
 Value = TypeVar("Value")
 # Above what any counter of Linux or NVML holds; a float still counts there, and time does not.
@@ -33,7 +34,7 @@ _LARGEST = 2**64
 _SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Within:
     """Limits of a number, or of a text's length; both allowed: `Annotated[int, Within(0, 100)]`."""
 
@@ -52,7 +53,7 @@ Count = Annotated[int, Within(0, MOST)]
 Word = Annotated[str, Within(0, 1000)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class _Reader:
     """How to read one annotation: `what` names it in errors; `read` takes a value and its name."""
 

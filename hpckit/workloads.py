@@ -3,12 +3,13 @@
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from hpckit.collections import Collection, Found, find_all
 from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.errors import ConfigError, RequestError
+from hpckit.frozen import frozen
 from hpckit.option_words import merge_sbatch, split_setting
 from hpckit.paths import typed_path
 from hpckit.strategies import STRATEGIES
@@ -19,7 +20,7 @@ _TRUE = {"true": True, "yes": True, "on": True, "1": True}
 _FALSE = {"false": False, "no": False, "off": False, "0": False}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Parameter:
     """One parameter of a workload, as `--set name=value` and the script's `--name value`."""
 
@@ -82,7 +83,7 @@ _CONVERT: Mapping[str, Callable[[str], Scalar]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Workload:
     """A program hpckit can submit: what it is, how its ranks share the work, its parameters.
 

@@ -1,7 +1,7 @@
 """Ending jobs: runs at hand, and what words mean, also where Slurm alone knows the job."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from hpckit.api import log
@@ -9,6 +9,7 @@ from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, RunList, handle
 from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, RequestError
 from hpckit.find import find_runs, refuse_doubtful
+from hpckit.frozen import frozen
 from hpckit.run_record import is_slurm_id
 from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
@@ -45,7 +46,7 @@ def cancel(runs: str | int | Iterable[Run | str | int]) -> RunList:
     return every
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Cancelled:
     """What became of jobs that were to end, a moment later.
 

@@ -4,7 +4,7 @@ The code is what the script's folder holds now.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import refuse_doubtful
+from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _PLANNED = {"gpus": "gpus_per_node"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Again:
     """What would be submitted again.
 

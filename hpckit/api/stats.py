@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -11,6 +11,7 @@ from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, handle
 from hpckit.errors import HpckitError, JobError, OutsideError, RequestError
 from hpckit.files import reason, replace_file
+from hpckit.frozen import frozen
 from hpckit.paths import typed_path
 from hpckit.report.array_page import distribution, distribution_page
 from hpckit.report.at_end import save
@@ -33,7 +34,7 @@ from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import in_line
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class JobStats:
     """What is known of one job, and the advice on it. Figures that are not known are None.
 

@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,14 @@ from hpckit.api import Tell, log, searched
 from hpckit.collections import Collection, Found, content_hash, survey
 from hpckit.errors import RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason
+from hpckit.frozen import frozen
 from hpckit.render import find_template, list_templates, read_template
 
 if TYPE_CHECKING:
     from hpckit.lint import Finding
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Template(Found):
     """A template, where it comes from, and the collections whose same-named one it shadows."""
 
@@ -74,7 +74,7 @@ def template_variables() -> dict[str, str]:
     return dict(VARIABLES)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Linted:
     """What lint found in one thing.
 

@@ -2,12 +2,12 @@
 
 import hashlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from hpckit.documents import Fields, read_document
 from hpckit.errors import ConfigError
+from hpckit.frozen import frozen
 from hpckit.version import __version__
 
 MANIFEST = "hpckit.yaml"
@@ -19,7 +19,7 @@ RESERVED = ("built-in", "project", "user", "site-wide")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Collection:
     """One folder on the search path.
 
@@ -54,7 +54,7 @@ class Collection:
         return f"{self.name} at {self.revision}" + (f" ({self.rev})" if self.rev else "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Found:
     """A file or folder of a collection, and the collections whose same-named one it shadows."""
 
@@ -64,7 +64,7 @@ class Found:
     shadows: tuple[Collection, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Unusable:
     """A place on the search path that cannot be used: missing, refused or broken.
 

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +16,7 @@ from hpckit.collections.collection import LOCK, is_file_name, is_name
 from hpckit.collections.source import Source, check_rev, is_commit, parse_source
 from hpckit.errors import ConfigError, Location, OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_to_lock, parse_json, read_text, replace_file
+from hpckit.frozen import frozen
 from hpckit.paths import config_folder, here, make_folder
 from hpckit.values import rebuild
 
@@ -29,7 +30,7 @@ _FILE_HASH = re.compile(r"[0-9a-f]{16}")
 _LOCKED_S, _AGAIN_S = 30, 0.02
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Entry:
     """One collection of a lock file.
 
@@ -51,7 +52,7 @@ class Entry:
         return parse_source(self.source)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _Document:
     """A lock file."""
 

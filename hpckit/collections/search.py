@@ -7,7 +7,7 @@ has a file wins; later ones are shadowed.
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hpckit.collections.collection import PARTS, Collection, Found, Unusable, describe
@@ -15,10 +15,11 @@ from hpckit.collections.contents import files_like
 from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.pinned import locate, refused_place
 from hpckit.errors import ConfigError
+from hpckit.frozen import frozen
 from hpckit.paths import config_folder, here, is_there, typed_path
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Survey:
     """What the search path holds, in order, and what should be on it and cannot be used."""
 

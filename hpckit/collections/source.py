@@ -6,11 +6,11 @@ schemes are taken, nothing that git or ssh could read as an option, and no passw
 
 import hashlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from hpckit.errors import RequestError
+from hpckit.frozen import frozen
 
 _SCHEMES = ("https", "ssh", "file")
 _AUTHORITY = re.compile(
@@ -24,7 +24,7 @@ _SCP = re.compile(r"[\w.-]+@[\w.-]+:")
 _KNOWN = "a folder, git+https://HOST/PATH@REV, git+ssh://HOST/PATH@REV or git+file:///PATH@REV"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Source:
     """A folder's absolute path, or a git URL (`https`, `ssh`, `file`) and what is asked of it."""
 

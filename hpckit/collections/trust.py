@@ -11,19 +11,19 @@ import os
 import pwd
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.collections.contents import Rows, below
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.frozen import frozen
 from hpckit.paths import CONFIG, config_folder, home_steps, make_folder, refuse_foreign, steps
 from hpckit.values import rebuild
 
 _ROOT = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _Trusted:
     """The list of sources that this user has taken as they are."""
 

@@ -4,9 +4,9 @@ Unknown is None, and has its reason; what is not understood says so.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.slurm.cluster import (
     Association,
     NodeGroup,
@@ -25,7 +25,7 @@ OLDEST = (20, 11)
 NEWEST = (26, 5)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Reply:
     """What a program said; `text` is None where it did not answer, `why` says why."""
 
@@ -34,7 +34,7 @@ class Reply:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Unknown:
     """Something that could not be found out."""
 
@@ -42,7 +42,7 @@ class Unknown:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class ModuleSystem:
     """A module system as sites spell it, and what shows that it is here.
 
@@ -54,7 +54,7 @@ class ModuleSystem:
     active: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Folder:
     """A folder where runs could live. `shared` is None where its file system does not tell."""
 
@@ -70,7 +70,7 @@ class Folder:
         return f"{word} ({self.file_system})" if self.file_system else word
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Mpi:
     """How srun starts MPI ranks: its kinds, its own default, and the one hpckit would take."""
 
@@ -79,7 +79,7 @@ class Mpi:
     chosen: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Surroundings:
     """This machine, as far as a site depends on it; `module_names` are all that have a template."""
 
@@ -90,7 +90,7 @@ class Surroundings:
     module_names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Detected:
     """A cluster as its programs describe it; None is not known.
 

@@ -8,13 +8,13 @@ import pwd
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.collections import Found
 from hpckit.detect.answers import Folder, ModuleSystem, Reply, Surroundings
 from hpckit.environments import NO_MODULES, module_signs, module_templates
 from hpckit.errors import CommandError, ConfigError
+from hpckit.frozen import frozen
 from hpckit.slurm.client import ask
 from hpckit.slurm.cluster import SINFO, associations_argv, default_account_argv
 
@@ -129,7 +129,7 @@ _LOCAL = {
 VARIABLES = ("SCRATCH", "PSCRATCH", "WORK", "WORKDIR", "PROJECT", "PROJECTS", "DATA")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Mount:
     """One mounted file system: where, and of which type."""
 

@@ -3,12 +3,12 @@
 import difflib
 import hashlib
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from hpckit.errors import OutsideError
 from hpckit.files import replace_file
+from hpckit.frozen import frozen
 from hpckit.paths import make_folder
 from hpckit.sites import read_site
 
@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     KEPT = "kept"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class WriteResult:
     """What was done, why, and the difference between the file and what init would write."""
 

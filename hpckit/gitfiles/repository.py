@@ -5,10 +5,10 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, open_regular, read_bytes, read_text
+from hpckit.frozen import frozen
 
 _MAX_REFS = 64 * 2**20
 _MAX_SMALL = 2**20
@@ -24,7 +24,7 @@ _TREE = re.compile(rb"tree ([0-9a-f]{40})\n")
 _COMMIT, _BY_OFFSET, _BY_NAME = 1, 6, 7
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Repository:
     """A checkout: its topmost folder, and where git keeps what it knows of it.
 

@@ -6,11 +6,11 @@ refuses the impossible, each refusal with its off switch; `script` makes the job
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hpckit.documents import Scalar
 from hpckit.environments import Environment
+from hpckit.frozen import frozen
 from hpckit.job.program import Program
 from hpckit.launchers import Launcher
 from hpckit.schedulers.base import Scheduler
@@ -19,7 +19,7 @@ from hpckit.strategies import Strategy
 from hpckit.workloads import Workload
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Job:
     """One job, or one array of jobs, fully worked out.
 

@@ -6,7 +6,6 @@ the environment or its modules provide; it is looked up on the node.
 
 import re
 import shlex
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hpckit import shell
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError, open_regular, reason
+from hpckit.frozen import frozen
 from hpckit.paths import here, is_file, is_folder, is_program, is_there, nearest_name, typed_path
 
 _PYTHON_NAMES = frozenset((".py", ".pyw", ".pyz", ".pyc"))
@@ -53,7 +53,7 @@ class ProgramKind(StrEnum):
     WORD = "word"  # found on the node's PATH
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Program:
     """What every rank of a job runs.
 

@@ -2,13 +2,14 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hpckit.collections import Collection, Found, content_hash
 from hpckit.environ import own_python
 from hpckit.errors import TemplateError
+from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.launchers import LAUNCHERS
 from hpckit.option_words import read_sbatch
@@ -54,7 +55,7 @@ VARIABLES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class ArrayPart:
     """One of several arrays for one submission: `count` tasks from `first` on.
 
@@ -73,7 +74,7 @@ class ArrayPart:
         return f"{self.first // self.size}%{digits}a" if self.first else "%a"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class RunPlace:
     """Where a submission lives: its id and folder (the array's own, when there is one).
 

@@ -1,10 +1,11 @@
 """What a job has to do, as it travels into the job: one JSON text."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from hpckit.files import parse_json
+from hpckit.frozen import frozen
 from hpckit.schedulers.base import find_scheduler
 from hpckit.values import rebuild
 
@@ -16,7 +17,7 @@ TASK_VARIABLE = "HPCKIT_TASK"
 JOB_ROOT = "HPCKIT_JOB_ROOT"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Task:
     """One job's payload.
 

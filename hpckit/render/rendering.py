@@ -6,13 +6,13 @@ And what can be said of a template without rendering it: its syntax, its names, 
 import re
 from collections.abc import Collection as Names
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hpckit.collections import Collection, Found
 from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
+from hpckit.frozen import frozen
 from hpckit.render.loader import Loader, list_templates, read_template
 from hpckit.render.sandbox import make_environment
 
@@ -25,7 +25,7 @@ Origin = tuple[str, int]
 _MARK = re.compile("\ue000(\\d+):(\\d+)\ue001")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Rendered:
     """A script, and every template file that went into it.
 

@@ -6,8 +6,9 @@ processes that come and go and were never there at once. Neither tells a peak.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hpckit.frozen import frozen
 from hpckit.report.terminal import duration, size
 from hpckit.slurm.states import JobRecord, is_finished, parse_state
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
@@ -29,7 +30,7 @@ _LITTLE = 0.1
 _TOO_SHORT = "ended before Slurm had measured it twice"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Peak:
     """The highest use of a job, as far as Slurm measured it.
 

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from hpckit.frozen import frozen
 from hpckit.ranks import read_all_attempts
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
 from hpckit.report.identity import KnownJob, identify, is_running, lost_rows, spans
@@ -26,7 +27,7 @@ from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Gathered:
     """One job with its timelines, oldest attempt first; none without samples.
 

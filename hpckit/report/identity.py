@@ -1,9 +1,9 @@
 """Who a job is, what it asked for and when it held its nodes: of its run, and of Slurm. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
@@ -13,7 +13,7 @@ from hpckit.stats.summary.figures import RUN, JobUse, Requested
 from hpckit.submission.states import RunStatus
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class KnownJob:
     """All that is known of a job but its samples; at least one of them is there.
 

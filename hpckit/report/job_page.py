@@ -1,8 +1,8 @@
 """`hpckit stats JOBID`: one job on one screen of 80 columns."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from hpckit.frozen import frozen
 from hpckit.report.tables import gpu_rows, node_rows
 from hpckit.report.terminal import (
     WIDTH,
@@ -39,7 +39,7 @@ _MOST_ADVICE, _MOST_NOTES = 4, 4
 _LOW, _MIDDLING = 15, 40
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Page:
     """What a page is made of."""
 

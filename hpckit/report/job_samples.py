@@ -6,10 +6,11 @@ an attempt of its own, or for another.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, reason
+from hpckit.frozen import frozen
 from hpckit.report.identity import KnownJob
 from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.samples.records import samples_files
@@ -23,7 +24,7 @@ _APART_S = 300.0
 OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Matched:
     """Files by the attempts they are of, each with that attempt's number."""
 

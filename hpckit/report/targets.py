@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.errors import (
@@ -13,6 +12,7 @@ from hpckit.errors import (
     OutsideError,
 )
 from hpckit.find import find_runs
+from hpckit.frozen import frozen
 from hpckit.report.identity import KnownJob
 from hpckit.runs import DamagedRun, Run
 from hpckit.schedulers.slurm.asking import is_its
@@ -27,7 +27,7 @@ _SLURM_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
 _STEP = re.compile(r"(?P<job>\d+(?:[_+]\d+)?)\.(?P<step>\w+)", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Target:
     """One job that a word means.
 
@@ -41,7 +41,7 @@ class Target:
     notes: tuple[SourceNote, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _Word:
     job_id: str
     step: str | None

@@ -4,9 +4,9 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
+from hpckit.frozen import frozen
 from hpckit.text import format_seconds, in_line
 
 WIDTH = 80
@@ -18,7 +18,7 @@ _MARK = f"\x1b{os.urandom(4).hex()}"
 _PAINTED = re.compile(rf"{_MARK}(\[\d+m)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Style:
     """What a terminal can show.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpckit import shell
 from hpckit.errors import RequestError
+from hpckit.frozen import frozen
 from hpckit.registry import Registry
 from hpckit.slurm.states import JobRecord
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hpckit.runs import Run
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Order:
     """One job, or one array of jobs, as a scheduler gets it.
 
@@ -69,7 +70,7 @@ class Sent:
     jobs: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Answers:
     """What a scheduler said of jobs, by their ids, and what kept it from saying more.
 
@@ -85,7 +86,7 @@ class Answers:
     damaged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Machine:
     """What the local executor has to work with: GPUs the user's mask leaves visible, and cores."""
 

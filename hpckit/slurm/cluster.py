@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hpckit.errors import CommandError
+from hpckit.frozen import frozen
 from hpckit.slurm.client import ask
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.text import parse_limit_min, whole_number
@@ -23,7 +24,7 @@ _STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NOD
 _ASSOCIATION_COLUMNS = ("Cluster", "Account", "Partition", "QOS", "DefaultQOS")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Gres:
     """Countable things on one node: `gpu`, of type `h200`, four of them."""
 
@@ -32,7 +33,7 @@ class Gres:
     count: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class NodeGroup:
     """Nodes of one partition that are alike; `cpus`, `memory_mb` and `gres` are of each node."""
 
@@ -50,7 +51,7 @@ class NodeGroup:
         return sum(gres.count for gres in self.gres if gres.name == "gpu")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Partition:
     """One partition; None is no limit, or not known. `node_groups` come from sinfo alone.
 
@@ -229,7 +230,7 @@ def _count(text: str) -> int | None:
     return whole_number(text.rstrip("+"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Association:
     """One account a user may charge on one cluster; `partition` None is any."""
 

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.errors import SubmissionError
+from hpckit.frozen import frozen
 from hpckit.slurm.client import ask, checked_id, id_lists, refusal
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.text import parse_moment
@@ -28,7 +28,7 @@ _SERVICE_DOWN = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class TestOnly:
     """Whether Slurm would take a job, and when and where it would start.
 

@@ -7,8 +7,9 @@ src/common/slurm_protocol_defs.c). A later Slurm may know more: those are UNKNOW
 import dataclasses
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from hpckit.frozen import frozen
 
 _EXIT = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
 _ARRAY_RANGE = re.compile(r"(\d+)_\[([^\]%]*)(?:%\d+)?\]?")
@@ -171,7 +172,7 @@ class SlurmSource(StrEnum):
     SCONTROL = "scontrol"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class JobRecord:
     """What Slurm knows of one job or array task; None is what this source does not say.
 

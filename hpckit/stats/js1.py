@@ -11,10 +11,10 @@ import json
 import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hpckit.files import parse_json
+from hpckit.frozen import frozen
 from hpckit.stats.merge import Answer, Remark
 from hpckit.stats.summary.coverage import enough, highest, mean, share, total
 from hpckit.stats.summary.figures import JS1, GpuUse, JobUse, NodeUse, SourceNote
@@ -29,7 +29,7 @@ _TOO_LARGE = 1 << 63
 _INDEX = re.compile(r"(\d{1,6})(?:\.\d{1,6})?", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Js1:
     """What an AdminComment says.
 

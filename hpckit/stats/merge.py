@@ -5,9 +5,10 @@ made of a peak: Slurm's gpuutil only fills `gpu_utilization_peak_percent`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.stats.summary.figures import (
     JS1,
     LOCAL,
@@ -37,7 +38,7 @@ _TELLING = {"per_node": "cpu_efficiency_percent", "per_gpu": "utilization_percen
 _TOLERANCE = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Remark:
     """What limits some figures of a source, or why it lacks them; `at_least`: they are as low."""
 
@@ -46,7 +47,7 @@ class Remark:
     at_least: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Answer:
     """What one source says; `summary` holds the figures it knows."""
 

@@ -6,9 +6,11 @@ of the page, and the table in docs/sampler.md.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import field, make_dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
+
+from hpckit.frozen import frozen
 
 Kind = TypeVar("Kind")
 
@@ -22,7 +24,7 @@ class Over(StrEnum):
     SUM = "sum"  # over time: the last value of a count that begins at 0; attempts add up
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Drawn:
     """How a metric is drawn over time on the page of `hpckit stats --html`.
 
@@ -43,7 +45,7 @@ class Drawn:
     top: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Metric:
     """One reading of a GPU or node, and the figure it becomes.
 

@@ -10,13 +10,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError
 from hpckit.files import DamagedFileError, read_json, read_text
 from hpckit.find import add_to_index, handed_over
+from hpckit.frozen import frozen
 from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
 from hpckit.runs import RECORD, Run, write_json, write_text
@@ -34,7 +35,7 @@ _SUBMITTING_S = 180.0
 Opener = Callable[[str], AbstractContextManager[Path]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Handover:
     """What is written down once a job has its number.
 

@@ -1,10 +1,11 @@
 """What is about to be submitted, and its script. What submits it a dry run need not import."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from hpckit.collections import Collection, Found, Unusable
 from hpckit.errors import ConfigError, RequestError
+from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.job.script import ArrayPart, RunPlace, make_script
@@ -20,7 +21,7 @@ from hpckit.spec import JobSpec
 _ALWAYS_TAKEN = 100
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True, slots=False)
 class Submission:
     """What is about to be submitted, and what its record will say."""
 

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.launchers import launched_by
 from hpckit.metrics import Progress, progress_of
 from hpckit.ranks import RankRecord, first_failure, never_met, read_ranks
@@ -25,7 +26,7 @@ from hpckit.submission.verdict import (
 _SAID_OF_RANKS = ("rank", "host", "exit_code", "error", "device", "restart")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class RunStatus:
     """State of one run, in Slurm's words, and where it was learned.
 

@@ -6,11 +6,12 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 from hpckit.files import DamagedFileError, no_room, read_json, reason
+from hpckit.frozen import frozen
 from hpckit.run_record import Pid, Size
 from hpckit.runs import Run, open_to_write, write_json
 from hpckit.schedulers.base import Answers
@@ -27,7 +28,7 @@ _CONTROLLERS = ([CONTROLLER.encode()], [b"hpckit.payload.controller"])
 _ROOM, _ROOM_BYTES, _REASON_CHARS = ".local.room", 4096, 400
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class LocalState:
     """State of a local run, in Slurm's words.
 
