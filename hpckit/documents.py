@@ -9,11 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from hpckit.errors import ConfigError, Location, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
+from hpckit.kept import kept, stamp
 
 Scalar = str | int | float | bool | None
 _SMALL = 10_000
@@ -153,16 +156,32 @@ def read_document(path: Path, what: str) -> Fields:
     Raises:
         ConfigError: unreadable, not YAML, not a mapping, a key twice; with file and line.
     """
-    import yaml
-
     try:
-        node = _compose(read_text(path, most=_MOST_BYTES))
-        values = _build(node, path, set()) if node else ({}, Location(path, 1))
+        text = read_text(path, most=_MOST_BYTES)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}.", at=path) from error
     except DamagedFileError as error:
         utf = isinstance(error.__cause__, UnicodeDecodeError)
         raise ConfigError(f"{'is not UTF-8 text' if utf else error}.", at=path) from error
+    if _LEFT_OUT.get():
+        values = _parsed(text, path)
+    else:
+        plain = kept(lambda: _plain(_parsed(text, path)), text, *_makers())
+        values = _placed(plain, path)
+    if not isinstance(values[0], dict):
+        raise ConfigError(
+            f"must be a mapping (key: value) that describes {what}.", at=Location(path, 1)
+        )
+    return Fields(mark=values[1], values=values[0], what=what)
+
+
+def _parsed(text: str, path: Path) -> tuple[Any, Location]:
+    """Return a document's values, each with where it stands."""
+    import yaml
+
+    try:
+        node = _compose(text)
+        return _build(node, path, set()) if node else ({}, Location(path, 1))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(
@@ -172,11 +191,33 @@ def read_document(path: Path, what: str) -> Fields:
         raise ConfigError(f"is not valid YAML: {str(error).splitlines()[0]}.", at=path) from error
     except RecursionError as error:
         raise ConfigError("is nested too deeply.", at=path) from error
-    if not isinstance(values[0], dict):
-        raise ConfigError(
-            f"must be a mapping (key: value) that describes {what}.", at=Location(path, 1)
-        )
-    return Fields(mark=values[1], values=values[0], what=what)
+
+
+@cache
+def _makers() -> tuple[str, ...]:
+    """Return what tells apart versions of what reads documents; PyYAML itself is not loaded."""
+    yaml = find_spec("yaml")
+    return stamp(__file__), stamp(yaml.origin) if yaml and yaml.origin else ""
+
+
+def _plain(built: tuple[Any, Location]) -> tuple[Any, int, str]:
+    """Return values and their places without the file's name, to be kept."""
+    value, at = built
+    if isinstance(value, dict):
+        value = {key: _plain(inner) for key, inner in value.items()}
+    elif isinstance(value, list):
+        value = [_plain(inner) for inner in value]
+    return value, at.line, at.written
+
+
+def _placed(plain: tuple[Any, int, str], path: Path) -> tuple[Any, Location]:
+    """Return the same with the file's name."""
+    value, line, written = plain
+    if isinstance(value, dict):
+        value = {key: _placed(inner, path) for key, inner in value.items()}
+    elif isinstance(value, list):
+        value = [_placed(inner, path) for inner in value]
+    return value, Location(path, line, written)
 
 
 def every_problem(read: Callable[[], object]) -> Iterator[ConfigError]:

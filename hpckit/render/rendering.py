@@ -13,6 +13,7 @@ from hpckit.collections import Collection, Found
 from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
 from hpckit.frozen import frozen
+from hpckit.render.compiled import keep_compiled
 from hpckit.render.loader import Loader, list_templates, read_template
 from hpckit.render.sandbox import make_environment
 
@@ -54,7 +55,11 @@ def render(
 
     loader = Loader(collections)
     environment = make_environment(loader)
-    files = add_marks(environment) if trace else []
+    if trace:
+        files = add_marks(environment)
+    else:
+        files = []
+        keep_compiled(environment)
     found = loader.find(name)
     try:
         template = environment.get_template(found.name)

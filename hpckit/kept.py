@@ -1,0 +1,87 @@
+"""What was made of files, kept in the user's cache as Python keeps its bytecode.
+
+Code of templates is among it, and a site's words that end up in scripts. So it is read only where
+this user alone can have written it, and its file's name is a hash of all that it was made of.
+Where nothing can be kept, things are made each time.
+"""
+
+import contextlib
+import marshal
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
+from typing import Any
+
+from hpckit.files import DamagedFileError, open_regular, replace_file
+from hpckit.paths import cache_folder, home_steps, is_mine_alone, make_folder, strangers
+from hpckit.version import __version__
+
+# A few thousand bytes each; hpckit's own templates, sites and workloads make some thirty.
+_MOST_FILES, _MOST_BYTES = 400, 4 * 2**20
+_DIGEST_BYTES = 32
+
+
+def kept(make: Callable[[], Any], *made_of: str) -> Any:  # noqa: ANN401
+    """Return what was made of the same texts before, else make and keep it.
+
+    It must be code, or plain values as `marshal` takes them; what `make` raises is not kept.
+    """
+    folder = cache_folder() / "made"
+    if not _mine(folder):
+        return make()
+    path = folder / _digest("\0".join([__version__, MAGIC_NUMBER.hex(), *made_of]).encode()).hex()
+    found = _read(path)
+    if found is None:
+        found = make()
+        if not sys.dont_write_bytecode:  # whoever wants none of Python's wants none of these
+            _write(path, found)
+    return found
+
+
+@cache
+def stamp(path: str) -> str:
+    """Return what tells one version of a file of a program from another."""
+    status = os.stat(path)  # noqa: PTH116  # of a module's __file__
+    return f"{path} {status.st_mtime_ns} {status.st_size}"
+
+
+def _mine(folder: Path) -> bool:
+    """Say whether nobody else could have put something into a folder, or another in its place."""
+    try:
+        return not strangers(folder, passed=home_steps())
+    except OSError:
+        return False
+
+
+def _digest(content: bytes) -> bytes:
+    import hashlib  # noqa: PLC0415  # most commands keep nothing
+
+    return hashlib.sha256(content).digest()
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401
+    """Return what a file of this user's alone keeps; None: there is none, or it is damaged."""
+    try:
+        with open_regular(path) as stream:
+            if not is_mine_alone(stream.fileno(), os.fstat(stream.fileno())):
+                return None
+            content = stream.read(_MOST_BYTES)
+    except (OSError, DamagedFileError):
+        return None
+    body = content[_DIGEST_BYTES:]
+    if _digest(body) != content[:_DIGEST_BYTES]:  # half a file, after the machine's failure
+        return None
+    return marshal.loads(body)  # noqa: S302  # as Python's own bytecode, under stricter rules
+
+
+def _write(path: Path, made: Any) -> None:  # noqa: ANN401
+    body = marshal.dumps(made)
+    with contextlib.suppress(OSError):  # no room, or not to be written
+        make_folder(path.parent, mode=0o700)
+        others = os.listdir(path.parent)  # noqa: PTH208  # names are enough
+        for name in others if len(others) >= _MOST_FILES else ():
+            path.with_name(name).unlink(missing_ok=True)
+        replace_file(path, _digest(body) + body, mode=0o600)

@@ -1,0 +1,28 @@
+"""Templates as Jinja has compiled them before (`hpckit.kept`)."""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hpckit.kept import kept, stamp
+from hpckit.render import sandbox
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import SandboxedEnvironment
+
+
+def keep_compiled(environment: "SandboxedEnvironment") -> None:
+    """Let an environment of the sandbox have its templates' code from what is kept."""
+    compiled = environment.compile
+
+    def compile_or_read(source: str, name: str, filename: str) -> Any:  # noqa: ANN401
+        return kept(lambda: compiled(source, name, filename), source, name, filename, *_makers())
+
+    environment.compile = compile_or_read  # type: ignore[method-assign,assignment]
+
+
+@cache
+def _makers() -> tuple[str, ...]:
+    """Return what tells apart versions of what makes code of a template."""
+    from jinja2 import compiler
+
+    return stamp(sandbox.__file__), stamp(compiler.__file__)
