@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -149,6 +149,18 @@ def new_run_id(name: str) -> str:
 def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:
     """Write a JSON file whole or not at all: readers never see half of it."""
     replace_file(path, json.dumps(value, indent=indent) + "\n", mode=_FILE_MODE)
+
+
+def json_members(values: Mapping[str, object]) -> list[str]:
+    """Return the members of an object as `write_json` writes them, to be used in many files."""
+    texts = {key: json.dumps(value, indent=2) for key, value in values.items()}
+    return [f"{json.dumps(key)}: {text}".replace("\n", "\n  ") for key, text in texts.items()]
+
+
+def write_members(path: Path, members: Iterable[str]) -> None:
+    """Write an object of such members, as `write_json` would."""
+    text = ",\n  ".join(members)
+    replace_file(path, f"{{\n  {text}\n}}\n", mode=_FILE_MODE)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,7 +1,7 @@
 """What a job has to do, as it travels into the job: one JSON text."""
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 from hpckit.files import parse_json
@@ -71,7 +71,7 @@ class Task:
 
     def to_json(self) -> str:
         """Return the JSON text that travels."""
-        return json.dumps(asdict(self))
+        return json.dumps({row.name: getattr(self, row.name) for row in fields(self)})
 
 
 def task_from_json(text: str) -> Task:

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, field
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from hpckit.find import add_to_index, handed_over
 from hpckit.frozen import frozen
 from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
-from hpckit.runs import RECORD, Run, write_json, write_text
+from hpckit.runs import RECORD, Run, json_members, write_json, write_members, write_text
 from hpckit.schedulers.base import find_scheduler
 from hpckit.schedulers.local.state import my_start_ticks, start_ticks
 from hpckit.schedulers.pickles import name_pickles, task_ids
@@ -100,7 +100,9 @@ def begin(base: Path, handover: Handover) -> None:
     Raises:
         OSError: the run's folder cannot be written.
     """
-    write_json(base / HANDOVER, asdict(handover), indent=None)
+    said = {row.name: getattr(handover, row.name) for row in fields(handover)}
+    said["parts"] = [asdict(part) for part in handover.parts]
+    write_json(base / HANDOVER, said, indent=None)
 
 
 def remember(run_id: str, root: Path) -> None:
@@ -119,22 +121,23 @@ def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
         OSError: a folder cannot be written.
     """
     whole = job_ids[0].rpartition("_")[0] if handover.array else None
-    records = [{**handover.common, **row} for row in handover.records]
     if whole:
-        run_ids = [record["run_id"] for record in records]
+        run_ids = [{**handover.common, **row}["run_id"] for row in handover.records]
         with opened(handover.run_id) as base:
             write_json(base / ARRAY_RECORD, {"job_id": whole, "runs": run_ids})
     runs = []
-    for index, (record, job_id) in enumerate(zip(records, job_ids, strict=False)):
+    shared = json_members(handover.common)  # most of each record
+    for index, (row, job_id) in enumerate(zip(handover.records, job_ids, strict=False)):
         array: dict[str, Any] | None = None
         if whole:
             array = {"job_id": job_id.rpartition("_")[0], "index": index}
         if array and handover.parts:
             array["whole"] = whole
-        full = {**record, "job_id": job_id, "array": array}
+        own = {**row, "job_id": job_id, "array": array}
+        record = {**handover.common, **own}
         with opened(record["run_id"]) as folder:
-            write_json(folder / RECORD, full)
-        runs.append(Run(dir=Path(handover.root) / record["run_id"], record=full))
+            write_members(folder / RECORD, [*shared, *json_members(own)])
+        runs.append(Run(dir=Path(handover.root) / record["run_id"], record=record))
     with opened(handover.run_id) as base:
         (base / HANDOVER).unlink(missing_ok=True)
     add_to_index(runs)

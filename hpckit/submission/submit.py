@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from hpckit.environ import own_python, scrubbed_environment
@@ -49,7 +50,7 @@ def submit(
     job, base = submission.job, submission.place.dir
     parts = in_parts(submission)
     rendered = [part.rendered for part in parts]
-    tasks = [_task(submission, index) for index in range(len(job.tasks))]
+    tasks = _tasks(submission)
     _refuse_long(tasks)
     _refuse_patterns(base, job.scheduler)
     shared = "shared-runs" in submission.spec.skip_checks
@@ -183,14 +184,24 @@ def _tasks_of(part: Submission) -> slice:
     return slice(part.place.part.first, part.place.part.first + part.place.part.count)
 
 
-def _task(submission: Submission, index: int) -> Task:
+def _tasks(submission: Submission) -> list[Task]:
+    """Return the parts of a job, which differ in their folders and in the program's words."""
+    first = _task(submission, 0)
+    rest = range(1, len(submission.job.tasks))
+    return [first, *(_task(submission, index, like=first) for index in rest)]
+
+
+def _task(submission: Submission, index: int, like: Task | None = None) -> Task:
     job, place = submission.job, submission.place
     run_id = f"{place.run_id}_{index}" if job.is_array else place.run_id
+    run_dir, command = str(place.dir.parent / run_id), job.task_command(index)
+    if like:
+        by_python = job.program.is_python(command[len(like.python) :])
+        return replace(like, run_dir=run_dir, run_id=run_id, command=command, by_python=by_python)
     site = job.site
     python = job.environment.command(own_python()[0])
-    command = job.task_command(index)
     return Task(
-        run_dir=str(place.dir.parent / run_id),
+        run_dir=run_dir,
         run_id=run_id,
         executor=job.executor,
         simulated=job.scheduler.one_machine,
