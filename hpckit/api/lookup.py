@@ -13,7 +13,6 @@ from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState, parse_state
-from hpckit.submission.states import statuses
 from hpckit.text import parse_past
 
 
@@ -78,6 +77,8 @@ def runs(
         if (name is None or run.record["name"] == name) and run.submitted_at >= oldest
     ]
     if state is not None:
+        from hpckit.submission.states import statuses  # noqa: PLC0415  # to submit needs none
+
         wanted = _state(state)
         found = [status.run for status in statuses(found) if status.state is wanted]
     return RunList((handle(run) for run in found[:limit]), bad)

@@ -107,6 +107,13 @@ def check(
     return preflight(prepare(spec, _folder(runs), tell=log))
 
 
+def load_submitit() -> None:
+    """Load what hands jobs over, which `send` would do later."""
+    from hpckit.schedulers import pickles  # noqa: PLC0415  # as in `send`
+
+    pickles.load()
+
+
 def send(
     submission: Submission,
     *,

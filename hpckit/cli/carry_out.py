@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hpckit.api.prepare import Submission
-from hpckit.api.submit import send
+from hpckit.api.submit import load_submitit, send
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.submit import say_job
-from hpckit.put_off import put_off
+from hpckit.stand_ins import stand_ins
 
 if TYPE_CHECKING:
     from hpckit import RunList, RunStatus
@@ -31,7 +31,8 @@ def carry_out(
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
-    put_off(*_SUBMITITS)
+    with stand_ins(*_SUBMITITS):
+        load_submitit()
     if submission.job.scheduler.starts_at_once:  # it starts at once, and there may be a warning
         found = send(submission, tell=note, ready=lambda: say_job(submission))
     else:

@@ -9,6 +9,13 @@ from hpckit.payload.task import first_name, pickle_name
 from hpckit.schedulers.base import Order
 
 
+def load() -> None:
+    """Import of submitit what is used here: half a command's start."""
+    from submitit.slurm import slurm
+
+    del slurm
+
+
 def hand_over(order: Order, send: Callable[[], list[str]]) -> list[str]:
     """Write an order's callables for submitit, then `send` its script; return the tasks' ids.
 

@@ -505,10 +505,14 @@ def check_message(answer: Answer, given: Case) -> None:
     assert [words for words in given.says if words not in lines[0]] == [], answer.err
 
 
+_AROUND_KEPT = (Path("home/.cache"), Path("home/.cache/hpckit"))
+
+
 def tree(folder: Path) -> dict[str, bytes | None]:
     """Return every file and folder with its bytes; what the fake Slurm writes is its own.
 
-    hpckit's own folders in a home, where nothing is in them, are no trace of a submission.
+    hpckit's own folders in a home, where nothing is in them, are no trace of a submission; neither
+    is what it keeps of templates and sites (`hpckit.kept`), as Python its bytecode.
     """
     found = {
         path.relative_to(folder): path.read_bytes() if path.is_file() else None
@@ -519,6 +523,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
         for path, content in found.items()
         if "__pycache__" not in path.parts and path.parts[0] != "slurm"
         if content is not None or path.parts[:2] != ("home", ".local")
+        if not path.is_relative_to("home/.cache/hpckit/made") and path not in _AROUND_KEPT
     }
 
 

@@ -1,0 +1,35 @@
+"""Modules that a library imports for what no command of ours uses: it gets a stand-in for each.
+
+For programs of our own alone, before they have threads: in another's, a thread could import such a
+module in the same moment.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+
+class _StandIn(ModuleType):
+    """Has any name while the library is imported, for its annotations; later the module's own."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            return object
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextmanager
+def stand_ins(*names: str) -> Iterator[None]:
+    """Let what is imported in the block have stand-ins for modules that are not loaded yet."""
+    ours = {name: _StandIn(name) for name in names if name not in sys.modules}
+    sys.modules.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del sys.modules[name]
