@@ -57,10 +57,10 @@ class Goal:
 
 
 GOALS = (
-    Goal(name="hpckit --help", factor=12, than="python -c pass"),
-    Goal(name="hpckit dry run 2x4", factor=0.7, than="torchx dryrun 2x4"),
-    Goal(name="hpckit submit 2x4", factor=0.7, than="torchx run 2x4"),
-    Goal(name="hpckit submit serial", factor=0.7, than="torchx run 2x4"),
+    Goal(name="hpckit --help", factor=4, than="python -c pass"),
+    Goal(name="hpckit dry run 2x4", factor=0.55, than="torchx dryrun 2x4"),
+    Goal(name="hpckit submit 2x4", factor=0.55, than="torchx run 2x4"),
+    Goal(name="hpckit submit serial", factor=0.55, than="torchx run 2x4"),
     Goal(name="hpckit array 1000", factor=2, than="sbatch array 1000", extra_s=1.0),
 )
 
@@ -97,6 +97,7 @@ def all_commands(folder: Path, torchx: Path | None) -> list[Command]:
     rows = [
         Command(name="python -c pass", argv=[sys.executable, "-c", "pass"], needs_slurm=False),
         Command(name="hpckit --help", argv=[*hpckit, "--help"], needs_slurm=False),
+        Command(name="hpckit jobs", argv=[*hpckit, "jobs"], needs_slurm=False),
         Command(
             name="hpckit dry run 2x4",
             argv=[*submit, "ddp", *shape, "--dry-run"],
@@ -186,6 +187,7 @@ def clean_environment(folder: Path) -> dict[str, str]:
         **kept,
         "HPCKIT_RUNS": str(folder / "runs"),
         "XDG_STATE_HOME": str(folder / "state"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
     }
 
 

@@ -6,9 +6,9 @@ says no more than that somebody else is gone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from hpckit.frozen import frozen
 from hpckit.joblog import JobFacts
 from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
 from hpckit.slurm.states import JobState, is_finished
@@ -38,7 +38,7 @@ class Kind(StrEnum):
     JOB_SCRIPT = "job script"  # no rank began, or all ended well
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Cause:
     """Why a job ended.
 
@@ -58,7 +58,7 @@ class Cause:
     lost: tuple[RankRecord, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Evidence:
     """All that is known of an attempt.
 

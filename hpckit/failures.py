@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from hpckit.causes import Cause, Evidence, Kind, find_cause, listed, places
 from hpckit.files import DamagedFileError, no_room, open_regular, reason
+from hpckit.frozen import frozen
 from hpckit.joblog import job_facts
 from hpckit.launchers import recorded_launcher
 from hpckit.logs import JOB_LOG
@@ -136,7 +136,7 @@ def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:
             return
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Hint:
     """One usual end: the words it is known by, and the advice."""
 

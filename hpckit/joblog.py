@@ -6,8 +6,8 @@ srun/libsrun/launch.c, the cgroup plugins); those tried on a real 22.05.8 are in
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hpckit.frozen import frozen
 from hpckit.slurm.hostlist import expand
 
 _SLURMSTEPD = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)")
@@ -25,7 +25,7 @@ _OUT_OF_MEMORY = re.compile(
 _MOST_TASKS = 100_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class TaskEnd:
     """How srun saw tasks of one host end; it says so in the order in which they did.
 
@@ -38,7 +38,7 @@ class TaskEnd:
     aborted: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class JobFacts:
     """What is said of the whole job, and how its tasks ended, in order.
 

@@ -221,9 +221,9 @@ def test_without_a_cluster_or_a_folder_of_ones_own_nothing_is_kept(
     cache = here.parent / "home" / ".cache"
     add_program(here.parent / "bin" / "scontrol", "#!/bin/sh\nexit 1\n")
     assert report(cli)["notes"] == []
-    assert not cache.exists()
+    assert kept(here) == []
     database.of_cluster("one")
-    cache.mkdir()
+    cache.mkdir(exist_ok=True)
     cache.chmod(0o777)
     (note,) = report(cli)["notes"]
     assert note.startswith("nothing is kept for the next report: ")
