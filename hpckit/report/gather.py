@@ -105,13 +105,14 @@ def gather_one(
     live = [row for row in live if target.step in (None, row.step)]
     if live and known.attempts and job.running:
         answers.insert(0, running_answer(known.attempts[-1], live))
+    drawn = files or (told.files if told else ())
     return Gathered(
         job=merge(job, account, answers),
         timelines=account.timelines if account else told.timelines if told else (),
         known=known,
         files=tuple(SampleFile(path=file.path, restart=file.restart) for file in files),
         spans=held,
-        curves={most: make_curves(files, held, most) for most in points},
+        curves={most: make_curves(drawn, held, most) for most in points},
     )
 
 

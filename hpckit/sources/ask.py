@@ -60,11 +60,15 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
-    """What there was to learn: nothing but notes, where the site does not know the job."""
+    """What there was to learn: nothing but notes, where the site does not know the job.
+
+    `files` are samples, for pictures over time.
+    """
 
     answer: Answer | None = None
     attempts: tuple[Attempt, ...] = ()
     timelines: tuple[Timeline, ...] = ()
+    files: tuple[Columns, ...] = ()
     notes: tuple[SourceNote, ...] = ()
 
 
@@ -90,6 +94,7 @@ def ask_about(client: Client, asked: Asked) -> Told:
         ),
         attempts=account.attempts,
         timelines=account.timelines,
+        files=tuple(files),
         notes=tuple(dict.fromkeys(notes)),
     )
 

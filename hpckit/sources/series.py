@@ -248,9 +248,7 @@ def _of_gpu(part: Part, readings: Sequence[Reading]) -> dict[str, Column]:
         for name in dict.fromkeys(reading.column for reading in readings)
         if name in GPU_PLACES
     }
-    # The counter knows better than single readings of the power.
-    if columns.pop("energy_mj", None):
-        columns.pop("power_mw", None)
+    columns.pop("energy_mj", None)  # it stands apart
     return _packed(GPU_PLACES, columns)
 
 

@@ -60,13 +60,14 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     assert server.stderr is not None
     try:
-        address = None
-        for line in server.stderr:
+        address, ready, words = None, False, []
+        while not (address and ready):  # in any order
+            line = server.stderr.readline()
+            assert line, f"prometheus has ended: {words}"
+            words.append(line)
             said = re.search(r'msg="Listening on" address=(\S+)', line)
             address = said[1] if said else address
-            if "Server is ready" in line:
-                break
-        assert address is not None
+            ready |= "Server is ready" in line
         yield f"http://{address}"
     finally:
         server.kill()
@@ -83,7 +84,9 @@ def site(here: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     def write(url: str, *more: str) -> None:
         path = here.parent / "home/.config/hpckit/templates/sites/lab.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows = [f"  url: {url}", *(f"  {line}" for line in more)]
+        # A busy machine may take long to answer.
+        patience = () if any("timeout_s" in line for line in more) else ("timeout_s: 300",)
+        rows = [f"  url: {url}", *(f"  {line}" for line in (*more, *patience))]
         path.write_text("description: a lab\nprometheus:\n" + "\n".join(rows) + "\n")
         monkeypatch.setenv("HPCKIT_SITE", "lab")
 

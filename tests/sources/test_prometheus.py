@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import hpckit
 from tests.conftest import Answer, add_program
 from tests.report.made import START, make_run, write_samples
 from tests.sources.conftest import LATER, Site
@@ -282,3 +283,19 @@ def test_what_it_said_stays_in_the_summary_when_it_is_silent(
     site(prometheus, "match: {cluster: gone}")
     assert document(cli, "77")["summary"]["gpu_utilization_percent"] is None
     assert json.loads((folder / "summary.json").read_text()) == kept
+
+
+def test_its_readings_are_drawn_over_time(
+    here: Path, cli: Cli, site: Site, accounts: Accounts, prometheus: str
+) -> None:
+    accounts({"job_id": "79", "NodeList": "n3"})
+    site(prometheus)
+    answer = cli("stats", "79", "--html", "job.html", "--svg", "job.svg")
+    assert answer.status == 0
+    assert "utilization" in (here / "job.svg").read_text()
+    page = (here / "job.html").read_text()
+    assert "so there are no pictures" not in page
+    for title in ("GPU utilization", "GPU memory", "GPU power", "Node: cores in use"):
+        assert title in page
+    found = hpckit.stats("79")
+    assert [len(line.gpu_utilization) for line in found.timelines] == [2]
