@@ -43,7 +43,7 @@ def report(
     """Return what GPUs were held and used, and what was lost: your own jobs', unless you say whose.
 
     Slurm shows others' jobs only where the site allows it. Utilization is known of your own runs of
-    hpckit, and where the site keeps the record of Princeton's jobstats.
+    hpckit, of jobs in a ledger, and where the site keeps the record of Princeton's jobstats.
 
     Args:
         users: jobs of these users.
@@ -55,7 +55,7 @@ def report(
             week for one user, user for several.
         hide_names: write user 1, job 1 for names of users and jobs.
         wasteful: how many jobs to list that wasted most.
-        site: whose costs count; the site found here by default.
+        site: whose costs and ledger count; the site found here by default.
         runs: the folder of runs.
 
     Raises:
@@ -69,15 +69,16 @@ def report(
     folder = runs_folder(None if runs is None else Path(runs))
     uses, notes = _uses(asked, folder, _ledgers(chosen), hide_names=hide_names)
     named = list(_hidden(uses)) if hide_names else uses
+    groups = grouped(named, kind)
     return Report(
         who=_who(asked, hide_names=hide_names),
         since=asked.since,
         until=asked.until,
         by=kind,
-        groups=grouped(named, kind),
+        groups=groups,
         total=total(named),
         wasteful=tuple(wasteful_job(*row) for row in most_wasteful(named, wasteful)),
-        weeks=grouped(named, "week"),
+        weeks=groups if kind == "week" else grouped(named, "week"),
         costs=chosen.costs,
         cost_source=chosen.name if hide_names else str(chosen.path),
         sources={name: sum(use.row.known_by == name for use in uses) for name in SOURCES},

@@ -33,7 +33,7 @@ WastefulOption = Annotated[
 HideOption = Annotated[
     bool, typer.Option("--anonymous", "--hide-names", help="Number users and jobs, name none.")
 ]
-SiteOption = Annotated[str | None, typer.Option(help="The site whose costs count.")]
+SiteOption = Annotated[str | None, typer.Option(help="The site whose costs and ledger count.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print the groups as CSV.")]
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write a page for a browser.")

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ _PROBES = 8
 _WORTH_S = 3600.0
 _MOST_BYTES, _MOST_FILES = 256 << 20, 20
 _NAMES = tuple(row.name for row in fields(Allocation))
+_VALUES = attrgetter(*_NAMES)
 _VERSION = [1, *_NAMES]
 
 
@@ -126,13 +128,13 @@ def _load(path: Path, notes: list[str]) -> Kept | None:
 
 def _kept(found: dict[str, Any]) -> Kept:
     columns = found["rows"]
-    columns["state"] = [JobState(word) for word in columns["state"]]
+    columns["state"] = [JobState(word) for word in columns.get("state", ())]
     return Kept(
         since=found["since"],
         until=found["until"],
         rows=[
             Allocation(**dict(zip(_NAMES, values, strict=True)))
-            for values in zip(*(columns[name] for name in _NAMES), strict=True)
+            for values in zip(*(columns.get(name, ()) for name in _NAMES), strict=True)
         ],
         running=frozenset((job_id, start) for job_id, start in found["running"]),
     )
@@ -151,7 +153,7 @@ def _save(
         "since": kept.since if kept else since,
         "until": settled,
         "running": [(row.job_id, row.start) for row in rows if row.end is None],
-        "rows": {name: [getattr(row, name) for row in all_rows] for name in _NAMES},
+        "rows": dict(zip(_NAMES, zip(*map(_VALUES, all_rows), strict=True), strict=False)),
     }
     body = json.dumps(document, separators=(",", ":")).encode()
     head = json.dumps({"version": _VERSION, "sha256": hashlib.sha256(body).hexdigest()}).encode()

@@ -66,7 +66,7 @@ def from_ledgers(
         cluster: the name of the one that `rows` are of; None: not known.
         hide_names: name no users, folders and files in notes.
     """
-    found, known = FromLedgers(), _by_job(rows)
+    found, known = FromLedgers(), _by_job(rows) if folders else {}
     entries: dict[tuple[str, int, str], Entry] = {}
     for folder in folders:
         try:

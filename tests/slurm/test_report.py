@@ -106,7 +106,8 @@ def test_a_second_report_asks_for_what_is_new(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    words = ("sbatch", "--parsable", "-n1", "-o", "/dev/null", f"--chdir={desk.work}")
+    words = ("sbatch", "--parsable", "-A", "other", "-n1", "-o", "/dev/null")
+    words += (f"--chdir={desk.work}",)
     long = desk.slurm.run(*words, "--wrap", "sleep 600").stdout.strip()
     done = desk.slurm.run(*words, "--array=0-3", "--wrap", "sleep 1").stdout.strip()
     desk.submitted.extend((long, done))
@@ -118,10 +119,12 @@ def test_a_second_report_asks_for_what_is_new(
         """What is known as if a day had gone by, and how sacct was asked."""
         log.unlink(missing_ok=True)
         now = time.time()
-        asked = Asked(since=now - 86400, until=now)
+        asked = Asked(since=now - 86400, until=now, accounts=("other",))
         rows, notes = allocations(asked, "box", now + SETTLED_S)
         assert notes == []
-        assert {row for row in rows if row.end} <= set(ask_allocations(asked.since, now))
+        assert {row for row in rows if row.end} <= set(
+            ask_allocations(asked.since, now, accounts=asked.accounts)
+        )
         calls = log.read_text().splitlines()[:-1]  # the last one is this function's own
         return rows, calls
 
