@@ -7,6 +7,7 @@ kept attempts are asked for each time: a database that was purged, or another on
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
@@ -68,7 +69,8 @@ def allocations(
     if rows is None:
         kept = None
         rows = ask_allocations(asked.since, asked.until, asked.users, asked.accounts)
-    settled = min(asked.until, now - SETTLED_S)
+    # Slurm's moments are whole seconds: what ends later in the same one is not there yet.
+    settled = float(math.floor(min(asked.until, now - SETTLED_S)))
     if path and settled > (kept.until + _WORTH_S if kept else asked.since):
         _save(path, kept, rows, asked.since, settled)
     return rows, notes

@@ -228,3 +228,18 @@ def test_without_a_cluster_or_a_folder_of_ones_own_nothing_is_kept(
     (note,) = report(cli)["notes"]
     assert note.startswith("nothing is kept for the next report: ")
     assert kept(here) == []
+
+
+def test_what_ends_in_the_second_that_was_asked_for_is_not_lost(
+    database: Database, cli: Cli, here: Path
+) -> None:
+    """Slurm cuts its moments to whole seconds."""
+    database.clock[0] = NOW + 0.7
+    database.rows = [row("1", NOW - 9 * DAY, 1), row("2", NOW - 3 * DAY, 0)]
+    database.rows[1] |= {"State": "RUNNING", "End": "Unknown"}
+    database.save()
+    words = ("--since", "20d")
+    assert report(cli, *words)["total"]["jobs"] == 2
+    database.rows[1] |= {"State": "COMPLETED", "End": str(NOW - DAY)}
+    database.save()
+    assert report(cli, *words)["total"]["jobs"] == 2
