@@ -19,10 +19,10 @@ from hpckit.scaling.writing import (
     conclusions,
     document,
     outcomes_table,
+    rounded,
     size_texts,
     title,
 )
-from hpckit.stats.document import rounded
 
 # Columns of the table, and where `--json` has their figures.
 _FIGURES = {"time": "time_s", "speed-up": "speed_up", "efficiency": "efficiency"}

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from hpckit.parallel.arguments import refuse_other_settings
@@ -88,6 +89,10 @@ class Journal:
         """How many samples the next batch has; the last of an epoch may be short."""
         return min(self.batch_size, self.samples - self.steps_done * self.batch_size)
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Within this a batch is got: so long the devices may wait for the host."""
+        return self._throughput.reading()
+
     def count(self, loss_sum: float, hits: float) -> None:
         """Count one step, by the sums over its whole batch; write a line now and then.
 
@@ -133,6 +138,7 @@ class Journal:
         """Say how fast the run was, and how it ended."""
         if speed := self._throughput.speed:
             figures = {"samples_per_s": speed.samples_per_s, "s_per_step": speed.s_per_step}
+            figures["input_s"] = speed.input_s / speed.steps
             self._write(self.epochs, devices=speed.devices, **figures)
             self.tell(str(speed))
         epochs = counted(self.step // self.steps_per_epoch, "epoch")

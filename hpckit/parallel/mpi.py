@@ -10,19 +10,32 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hpckit.parallel.benchmark import synchronize
 from hpckit.parallel.devices import device_of_rank
 from hpckit.parallel.errors import SetupError
 from hpckit.rank_variables import find_starter
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
+
+
+@dataclass
+class Spent:
+    """What a rank has spent so far in messages that add up, waiting for the others included.
+
+    Attributes:
+        seconds: in all.
+    """
+
+    seconds: float = 0.0
+
 
 # So long a rank leaves rank 0 time to say what is wrong, when it is the same for all.
 _GRACE_S = 1.0
@@ -39,6 +52,7 @@ class Ranks:
         local_size: how many ranks this host has.
         gpu_aware: hand MPI tensors on GPUs as they are. The MPI library must have been built for
             that; otherwise it ends the job or crashes.
+        spent: seconds in `add`.
     """
 
     rank: int = 0
@@ -47,6 +61,7 @@ class Ranks:
     local_size: int = 1
     comm: "Comm | None" = None
     gpu_aware: bool = False
+    spent: Spent = field(default_factory=Spent, compare=False, repr=False)
 
     @property
     def leads(self) -> bool:
@@ -91,11 +106,15 @@ class Ranks:
             return values
         from mpi4py import MPI  # noqa: PLC0415  # loads a library that a rank alone can do without
 
+        synchronize([values.device])  # what a GPU still computes is no message
+        began = time.perf_counter()
         buffer = self._buffer(values)
         total = torch.empty_like(buffer)
         self.comm.Reduce(_exposed(buffer), _exposed(total), op=MPI.SUM, root=0)
         self.comm.Bcast(_exposed(total), root=0)
-        return total.to(values.device)
+        found = total.to(values.device)
+        self.spent.seconds += time.perf_counter() - began
+        return found
 
     def broadcast(self, values: torch.Tensor) -> torch.Tensor:
         """Return rank 0's values; `values` must have the same shape and type on all ranks."""

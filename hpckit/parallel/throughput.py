@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -19,12 +20,14 @@ class Speed:
     Attributes:
         devices: such as `2xH200` or `4xCPU`.
         steps, samples, seconds: measured; seconds between epochs are left out.
+        input_s: of these seconds, those in which the host got the batches.
     """
 
     devices: str
     steps: int
     samples: int
     seconds: float
+    input_s: float = 0.0
 
     @property
     def samples_per_s(self) -> float:
@@ -61,11 +64,19 @@ class Throughput:
     ) -> None:
         self._devices, self._left, self._clock = devices, warmup_steps, clock
         self._steps, self._samples, self._seconds = 0, 0, 0.0
+        self._input_s = self._reading_s = 0.0
         self._since = clock()
 
     def start(self) -> None:
         """Begin to count time, as an epoch begins."""
         self._since = self._clock()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Within this the host gets what the step under way needs."""
+        began = self._clock()
+        yield
+        self._reading_s += self._clock() - began
 
     def step(self, samples: int) -> None:
         """Count a step that has ended just now."""
@@ -75,7 +86,8 @@ class Throughput:
         else:
             self._steps, self._samples = self._steps + 1, self._samples + samples
             self._seconds += now - self._since
-        self._since = now
+            self._input_s += self._reading_s
+        self._since, self._reading_s = now, 0.0
 
     @property
     def speed(self) -> Speed | None:
@@ -83,7 +95,11 @@ class Throughput:
         if not self._steps or self._seconds <= 0:
             return None
         return Speed(
-            devices=self._devices, steps=self._steps, samples=self._samples, seconds=self._seconds
+            devices=self._devices,
+            steps=self._steps,
+            samples=self._samples,
+            seconds=self._seconds,
+            input_s=self._input_s,
         )
 
 

@@ -114,7 +114,9 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
                 save(["last.pt"])
                 journal.tell(f"stopped at step {journal.step}, checkpoint saved")
                 return
-            journal.count(*learner.step(*task.train[share]))
+            with journal.reading():
+                batch = task.train[share]
+            journal.count(*learner.step(*batch))
         if names := journal.end_epoch(*evaluate(task, learner)):
             save(names)
     journal.end(setting)

@@ -10,7 +10,6 @@ from hpckit.scaling.intervals import LEVEL, Estimate
 from hpckit.scaling.laws import AMDAHL, Law
 from hpckit.scaling.study import Outcome, Scaling, SizeFigures
 from hpckit.scaling.timing import Source
-from hpckit.stats.document import rounded
 from hpckit.text import format_seconds, in_line
 
 SCHEMA = 1
@@ -44,7 +43,7 @@ def document(found: Scaling) -> dict[str, Any]:
         "grow": list(about.grow),
         "repeats": about.repeats,
         "in_turn": about.in_turn,
-        "submitted_at": about.submitted_at,
+        "submitted_at": round(about.submitted_at),
         "unit": found.unit,
         "timed": found.source and str(found.source),
         "interval": LEVEL,
@@ -60,6 +59,15 @@ def document(found: Scaling) -> dict[str, Any]:
     }
     plain: dict[str, Any] = rounded(values)
     return plain
+
+
+def rounded(value: Any) -> Any:  # noqa: ANN401
+    """Round to nine digits: a step may take microseconds."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {str(key): rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _size_record(row: SizeFigures) -> dict[str, Any]:

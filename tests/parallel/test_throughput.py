@@ -54,3 +54,19 @@ def test_devices_have_a_name() -> None:
 )
 def test_names_are_as_people_say_them(name: str, short: str) -> None:
     assert short_name(name) == short
+
+
+def test_the_time_of_getting_batches_is_that_of_the_steps_that_count() -> None:
+    moments = iter([0.0, 0.0, 0.0, 5.0, 8.0, 9.0, 11.0, 14.0, 20.0])
+    throughput = Throughput("1xCPU", warmup_steps=1, clock=lambda: next(moments))
+    throughput.start()
+    with throughput.reading():  # 5 s of the first step, which warms up
+        pass
+    throughput.step(1)  # at 8 s
+    with throughput.reading():  # from 9 to 11 s
+        pass
+    throughput.step(1)  # at 14 s
+    throughput.step(1)  # at 20 s, without a batch
+    speed = throughput.speed
+    assert speed
+    assert (speed.seconds, speed.input_s) == (12.0, 2.0)

@@ -149,7 +149,8 @@ def train(args: Namespace, place: Rank, signals: list[int]) -> None:
                 loss_sum = hits = torch.zeros((), device=device)
                 for part in range(args.accumulate):
                     # Forward. A rank without samples takes part with none, and zero gradients.
-                    inputs, targets = task.train.ready(*next(feed))
+                    with journal.reading():
+                        inputs, targets = task.train.ready(*next(feed))
                     if args.verbose_shapes and inputs.shape not in shapes_seen:
                         shapes_seen.add(inputs.shape)
                         shape = tuple(inputs.shape)

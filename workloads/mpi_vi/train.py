@@ -95,16 +95,21 @@ def recorder(args: Namespace, out: Path, ranks: Ranks) -> Callable[[int, Figures
     """Return what writes a line of metrics.jsonl per epoch, on rank 0."""
     constants = {"total_steps": args.n_epochs, "epochs": args.n_epochs, "ranks": ranks.size}
     metrics: Metrics | None = None
-    last = time.perf_counter()
+    last, sent = time.perf_counter(), ranks.spent.seconds
 
     def record(epoch: int, figures: Figures) -> None:
-        nonlocal last, metrics
+        nonlocal last, sent, metrics
         if metrics is None:  # only now it is known after which epoch the fit goes on
             metrics = Metrics(out if ranks.leads else None, epoch - 1, constants)
         now = time.perf_counter()
-        seconds = now - last
-        metrics.write(epoch, epoch, **figures.losses, dropped=figures.dropped, s_per_step=seconds)
-        last = now
+        seconds, message = now - last, ranks.spent.seconds - sent
+        speed = {
+            "s_per_step": seconds,
+            "compute_s": seconds - message,
+            "communication_s": message,  # of rank 0, with its wait for the slowest rank
+        }
+        metrics.write(epoch, epoch, **figures.losses, dropped=figures.dropped, **speed)
+        last, sent = now, ranks.spent.seconds
 
     return record
 
