@@ -14,13 +14,12 @@ from hpckit.api.options import job_spec
 from hpckit.api.scale import (
     ScalingReport,
     Study,
-    StudyPlan,
     WantedOptions,
     check_wanted,
-    plan_study,
     send_study,
     study,
 )
+from hpckit.api.study_plan import StudyPlan, plan_study
 from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption, say_note, say_whose
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
