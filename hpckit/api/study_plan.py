@@ -12,7 +12,7 @@ from hpckit.api.options import JobSpec
 from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import RunList
 from hpckit.api.submit import send
-from hpckit.errors import HpckitError, PlanError, RequestError
+from hpckit.errors import HpckitError, PlanError, RequestError, StoppedError
 from hpckit.interrupts import interrupts
 from hpckit.run_record import StudyPart
 from hpckit.runs import new_run_id
@@ -93,8 +93,8 @@ def _prepared(
         asked = {f"--{name.replace('_', '-')}": getattr(spec, name) for name in names}
         words = " ".join(f"{flag} {value}" for flag, value in asked.items() if value is not None)
         raise PlanError(
-            f"The study's size with {words} cannot be submitted, so nothing is: {error} "
-            "(Sizes of several nodes are written as --gpus 1,2,4,2x4.)"
+            f"The study's size with {words} cannot be submitted, so nothing is: {error}"
+            + (" Two nodes of 4 GPUs are written as 2x4." if spec.gpus else "")
         ) from error
 
 
@@ -126,7 +126,7 @@ def send_runs(plan: StudyPlan, tell: Callable[[str], None]) -> RunList:
                     sent += send(_one_run(plan, size, number, sent), tell=tell)
     except BaseException as error:
         if sent:
-            _take_back(sent, tell, by_user=isinstance(error, KeyboardInterrupt))
+            _take_back(sent, tell, by_user=isinstance(error, KeyboardInterrupt | StoppedError))
         raise
     return sent
 

@@ -231,8 +231,7 @@ def _preview(plan: StudyPlan, *, json: bool) -> None:
     for submission in plan.sizes:
         say_job(submission)
         if plan.part["grow"]:
-            command = shlex.join(submission.job.command[-2 * len(plan.part["grow"]) :])
-            note(f"  its arguments end in {command}")
+            note(f"  {shlex.join(submission.job.command)}")
     note(f"{len(plan.order)} runs in all; this is the script of the smallest size:")
     show_script(plan.sizes[0], json=json)
 

@@ -18,6 +18,7 @@ from hpckit.scaling.writing import (
     TIMED,
     conclusions,
     document,
+    is_certain,
     outcomes_table,
     rounded,
     size_texts,
@@ -73,7 +74,7 @@ def scaling_page(found: Scaling) -> str:
 
 def _head(found: Scaling) -> Element:
     said = list(conclusions(found))[:2] if found.source else ["No run counts: no figures."]
-    good = bool(found.largest) and not any(row.left_out for row in found.outcomes)
+    good = is_certain(found) and not any(row.left_out for row in found.outcomes)
     return e(
         "header",
         e("h1", f"Scaling of {found.about.name}"),
@@ -92,7 +93,13 @@ def _verdict(found: Scaling) -> str:
     if found.largest is None:
         return f"No size is {100 * found.wanted.efficiency:.0f} % efficient"
     count, unit = found.largest.shape.count, found.unit
-    return f"Worth it up to {count} {unit if count > 1 else found.device}"
+    words = f"orth it up to {count} {unit if count > 1 else found.device}"
+    match is_certain(found):
+        case True:
+            return f"W{words}"
+        case False:
+            return f"Perhaps w{words}"
+    return f"W{words}, as far as single runs tell"
 
 
 def _reading(found: Scaling) -> str:
@@ -152,6 +159,11 @@ def _chart(
         values = (getattr(at[count], name) if count in at else None for count in counts)
         return [None if value is None else value * factor for value in values]
 
+    def edge(name: str) -> list[float | None]:
+        # The smallest size is compared with itself: its speed-up is 1 without an interval.
+        both = zip(column(name), column("value"), strict=True)
+        return [value if bound is None else bound for bound, value in both]
+
     series = [{"label": "measured", "values": column("value"), "kind": "measured"}]
     band = any(estimate and estimate.low is not None for estimate in estimates)
     if found.law:
@@ -163,8 +175,8 @@ def _chart(
         "x": counts,
         "unit": unit,
         "series": series,
-        "low": column("low") if band else None,
-        "high": column("high") if band else None,
+        "low": edge("low") if band else None,
+        "high": edge("high") if band else None,
     }
 
 
@@ -229,7 +241,7 @@ def _method(found: Scaling) -> list[Content]:
                 if law.standard_error is not None
                 else "no error estimate from two sizes"
             )
-            + f"; root mean square deviation {100 * law.residual:.2g} % of {law.sizes} sizes"
+            + (f"; root mean square deviation {100 * law.residual:.2g} %" if law.sizes > 2 else "")
         )
     order = (
         "each run began when the one before was over"

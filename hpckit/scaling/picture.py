@@ -108,6 +108,8 @@ def _draw_speed(axes: "Axes", found: Scaling) -> None:
             speeds = [found.law.speed_up(count, first) for count in counts]
             axes.plot(counts, speeds, **_law_style(), label=_law_name(found))
     axes.set_yscale("log", base=2)
+    if rows:  # an interval may reach down to 0, which is infinitely far below
+        axes.set_ylim(bottom=min(estimate.value for _, estimate in rows) / 1.5)
     plain_ticks(axes.yaxis, _ratios(found))
     axes.legend()
     name_axes(axes, "Speed-up", x=found.unit, y="times the smallest size")

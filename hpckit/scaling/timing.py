@@ -7,6 +7,7 @@ no plausible number is passed over.
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -113,7 +114,8 @@ def _mean(rows: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> float:
 def _number(value: Any, *, zero: bool = False, most: float = _MOST_S) -> float | None:  # noqa: ANN401
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    good = math.isfinite(value) and value < most and (value > 0 or (zero and value == 0))
+    # Compared first: a whole number in JSON may be too long for a float.
+    good = 0 <= value < min(most, sys.float_info.max) and (value > 0 or zero)
     return float(value) if good else None
 
 

@@ -52,7 +52,7 @@ def document(found: Scaling) -> dict[str, Any]:
         "law": found.law and _law_record(found.law),
         "wanted_efficiency": found.wanted.efficiency,
         "largest": largest and largest.shape.count,
-        "largest_is_certain": _certain(found),
+        "largest_is_certain": is_certain(found),
         "full": {"steps": found.steps, "from": found.steps_from},
         "runs": [_run_record(row, found.source) for row in found.outcomes],
         "notes": list(found.notes),
@@ -119,7 +119,7 @@ def _run_record(row: Outcome, source: Source | None) -> dict[str, Any]:
     }
 
 
-def _certain(found: Scaling) -> bool | None:
+def is_certain(found: Scaling) -> bool | None:
     """Say whether all of the interval is above the wanted efficiency; None: there is none."""
     if found.largest is None or found.largest.efficiency is None:
         return None
@@ -295,7 +295,7 @@ def _about_largest(found: Scaling) -> str:
     limit = f"an efficiency of {100 * found.wanted.efficiency:.0f} %"
     if found.largest is None:
         return f"No size has {limit} or more."
-    certain = {True: "", False: " (its interval reaches below that)", None: ""}[_certain(found)]
+    certain = {True: "", False: " (its interval reaches below that)", None: ""}[is_certain(found)]
     line = f"Largest size measured with {limit} or more: {found.largest.shape.label}{certain}"
     more = None
     if found.law is not None and found.smallest is not None:

@@ -151,7 +151,7 @@ def test_a_dry_run_says_what_grows_and_submits_nothing(script: Path, cli: Cli) -
         "--", "--batch", "32",
     )  # fmt: skip
     assert found.status == 0, found.err
-    assert [f"end in --batch {32 * n}" in found.err for n in (1, 2, 4)] == [True] * 3
+    assert [f"train.py --batch {32 * n}\n" in found.err for n in (1, 2, 4)] == [True] * 3
     assert "#SBATCH --nodes=1" in found.out
     assert not (script / "runs").exists()
 

@@ -232,6 +232,7 @@ def test_without_them_the_moments_of_lines_tell() -> None:
         {"step": 3, "s_per_step": True},
         {"step": "3", "s_per_step": 1.0},
         {"step": 3, "s_per_step": 1e300},
+        {"step": 3, "s_per_step": 10**400, "time": 10**400},
         {"step": -3, "s_per_step": 1.0},
     ],
 )
