@@ -302,7 +302,9 @@ def _about_largest(found: Scaling) -> str:
         more = found.law.largest(found.wanted.efficiency, found.smallest.count)
     if more is None or found.law is None:
         return f"{line}."
-    return f"{line}; by {found.law.name}'s law up to {max(int(more + 1e-9), 0)} {found.unit}."
+    most = max(int(more + 1e-9), 0)
+    unit = found.device if most == 1 else found.unit
+    return f"{line}; by {found.law.name}'s law up to {most} {unit}."
 
 
 def _not_measured(found: Scaling) -> str:
