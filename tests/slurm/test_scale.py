@@ -13,6 +13,7 @@ from tests.slurm.conftest import HPCKIT, Desk, Record, eventually
 
 needs("torch", "sklearn")
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+QUIET = ("--sample-interval", "0")  # nobody looks at the samples
 SMALL_VI = {
     "n-agents": 50,
     "n-timesteps": 5,
@@ -53,7 +54,7 @@ def all_count(found: Record, sizes: list[int]) -> None:
 def test_mpi_vi_over_gpus_is_timed_and_drawn(desk: Desk) -> None:
     """The seeds' picture of time over GPUs, by one command."""
     pytest.importorskip("mpi4py")
-    words = ("scale", "mpi_vi", "--gpus", "1,2", "--repeat", "2", *settings(SMALL_VI))
+    words = ("scale", "mpi_vi", "--gpus", "1,2", "--repeat", "2", *QUIET, *settings(SMALL_VI))
     files = ("--png", "time.png", "--html", "study.html")
     found = desk.call(*words, *files, "--full-epochs", "500", "--json").json
     all_count(found, [1, 2])
@@ -73,7 +74,7 @@ def test_mpi_vi_over_gpus_is_timed_and_drawn(desk: Desk) -> None:
 
 
 def test_ddp_over_nodes_is_timed(desk: Desk) -> None:
-    words = ("scale", "ddp", "--nodes", "1,2", "--repeat", "2", *settings(SMALL_DDP))
+    words = ("scale", "ddp", "--nodes", "1,2", "--repeat", "2", *QUIET, *settings(SMALL_DDP))
     found = desk.call(*words, "--json").json
     all_count(found, [1, 2])
     assert [row["nodes"] for row in found["sizes"]] == [1, 2]
