@@ -9,7 +9,7 @@ from hpckit.errors import CommandError, OutsideError
 from hpckit.group_report.allocations import ask_allocations
 from hpckit.prometheus import Prometheus
 from hpckit.runs import DamagedRun, list_runs
-from hpckit.sites import Site
+from hpckit.sites import GENERIC, Site
 from hpckit.sources.client import Client
 from hpckit.sources.schemes import CGROUP_PROBE, GPU_SCHEMES
 from hpckit.sources.survey import Kind, survey_series
@@ -62,8 +62,11 @@ def prometheus_checks(site: Site, now: float) -> Iterator[Check]:
     """Ask the site's Prometheus what it has."""
     settings = site.prometheus
     if settings is None:
+        where = f"into {site.path}"
+        if site.name == GENERIC:
+            where = "into a site file of your own, which hpckit init makes"
         todo = f"site {site.name!r} names none: ask the cluster's support whether there is one, "
-        yield unknown("Prometheus", f"{todo}and write 'prometheus:' into {site.path} ({_DOCS})")
+        yield unknown("Prometheus", f"{todo}and write 'prometheus:' {where} ({_DOCS})")
         return
     client = Client(settings=settings)
     where = f"Prometheus {settings.url}"

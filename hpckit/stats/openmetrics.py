@@ -83,7 +83,7 @@ def _figures(room: str) -> dict[str, str]:
     kind = _ROOMS[room]
     hints, texts = typing.get_type_hints(kind), field_texts(kind)
     return {
-        field.name: texts.get(field.name, f"{field.name.replace('_', ' ')}.")
+        field.name: texts[field.name]
         for field in fields(kind)
         if field.name not in _LEFT_OUT
         and {int, float, bool} & {hints[field.name], *typing.get_args(hints[field.name])}

@@ -67,6 +67,7 @@ def test_none_of_them(here: Path, cli: Cli) -> None:
     assert "hpckit's samples: there is no run in" in said
     assert "bad  accounting (sacct) does not answer" in said
     assert "cannot be checked here: Prometheus: site 'generic' names none" in said
+    assert "write 'prometheus:' into a site file of your own, which hpckit init makes" in said
 
 
 def test_samples_that_are_off_and_a_server_that_is_down(

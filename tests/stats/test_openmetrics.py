@@ -88,11 +88,15 @@ def test_each_figure_of_each_room_has_a_metric_with_its_unit_and_help() -> None:
                 family = found[metric_name(room, field.name)]
                 assert (family.type, len(family.samples)) == ("gauge", 1), field.name
                 assert family.documentation.endswith("."), field.name
+                assert len(family.documentation.split()) > 2, field.name  # not its name again
     assert found["hpckit_job_gpu_utilization_percent"].unit == "percent"
     assert found["hpckit_gpu_idle_tail_seconds"].unit == "seconds"
     assert found["hpckit_gpu_temperature_peak_celsius"].unit == "celsius"
     assert found["hpckit_job_energy_joules"].unit == "joules"
-    assert "mean over GPUs and time" in found["hpckit_job_gpu_utilization_percent"].documentation
+    assert (
+        "a kernel ran, mean over GPUs and time"
+        in found["hpckit_job_gpu_utilization_percent"].documentation
+    )
 
 
 def test_labels_are_escaped_and_say_whose_it_is() -> None:

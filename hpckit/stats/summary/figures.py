@@ -55,21 +55,27 @@ class GpuUse(GpuOfTable):
     Attributes:
         covered_percent: time in which the GPU was read, of the time the job had it.
         utilization_percent: time in which a kernel ran, of the time covered.
-        utilization_peak_percent: the highest value of any sample.
+        utilization_peak_percent: the highest utilization of any sample.
         utilization_source: `mean`, `spot` or `gpm` (`hpckit.stats.samples.records`).
         utilization_error_percent: two standard errors of a `spot` mean; null for the others.
         idle_percent: time in samples with almost no kernel (< 1 %), of the time covered.
-        memory_used_percent: peak / total, as in jobstats.
-        hours, idle_hours: hours covered by samples; idle hours among them.
+        memory_used_percent: the highest memory in use / the GPU's memory, as in jobstats.
+        memory_peak_bytes: the highest memory in use, by anyone.
+        memory_total_bytes: the GPU's memory.
+        power_watts_mean: mean power over time.
+        energy_joules: energy, from the GPU's counter.
+        hours: GPU-hours covered by samples.
+        idle_hours: GPU-hours without a kernel, of those covered.
         first_use_s: time from the start of the (last) attempt to the first kernel; None if no
             kernel ran.
         idle_tail_s: time without a kernel at the end of the (last) attempt.
         longest_idle_s: the longest pause between first and last use.
         memory_held_idle_s: idle time with at least 5 % of the GPU's memory in use.
         busy_sm_percent: SM activity while a kernel ran: SM activity / utilization.
-        busy_hours: time in which a kernel ran: hours x utilization.
+        busy_hours: GPU-hours in which a kernel ran: hours x utilization.
         throttled_percent: minutes in which clocks were held down for heat or power supply.
         throttle_reasons: NVML's names of the reasons.
+        ecc_uncorrected: memory errors that could not be corrected, since the job's start.
         confidence: VERIFIED, UNVERIFIED or SHARED (`hpckit.stats.samples.records`).
         lost: whether the GPU became unreadable, for ever or for a while.
         lost_at, back_at: when the GPU was last read before that, and when it was read again; None
@@ -127,12 +133,18 @@ class NodeUse(NodeOfTable):
     """One node over the whole job, all attempts together.
 
     Attributes:
+        cores: cores that the job may use.
         cpu_s: CPU time used.
         cpu_efficiency_percent: CPU time / (cores x time), in percent, of the time covered.
         cores_used: CPU time / time, of the time covered.
         memory_peak_bytes: peak of anonymous and shared memory, without page cache.
-        gpu_utilization_percent: mean over its GPUs and time.
+        memory_limit_bytes: memory that the job may use.
+        memory_efficiency_percent: peak of memory / its limit, in percent.
+        oom_kills: processes that the kernel killed because the job's memory was full.
+        gpus: GPUs of the job.
+        gpu_utilization_percent: utilization of its GPUs, mean over GPUs and time.
         covered_percent: time covered by samples, of the time the job had the node.
+        sampler_cpu_percent: CPU time of the sampler itself, of one core.
     """
 
     host: str
@@ -176,16 +188,22 @@ class Summary(JobOfTable):
     """The whole job in figures.
 
     Attributes:
-        gpu_utilization_percent: mean over GPUs and time.
-        gpu_utilization_peak_percent: the highest value of any sample; or Slurm's gpuutil, which is
-            also a peak.
-        gpu_memory_used_percent: sum of the GPUs' peaks / sum of their totals.
-        gpu_memory_peak_bytes, memory_peak_bytes: the highest value of any GPU; of any node.
+        gpu_utilization_percent: time in which a kernel ran, mean over GPUs and time.
+        gpu_utilization_peak_percent: the highest utilization of any sample; or Slurm's gpuutil,
+            which is also a peak.
+        gpu_memory_used_percent: GPU memory in use: sum of the GPUs' peaks / sum of their totals.
+        gpu_memory_peak_bytes: the highest memory in use on any GPU.
+        gpu_memory_total_bytes: memory of one GPU; of the largest, where they differ.
         power_watts_mean: mean power of one GPU over time, averaged over GPUs.
         energy_joules: energy of all GPUs, from their counters; None if one GPU has no counter.
         cpu_efficiency_percent: CPU time / (cores x time), in percent.
+        cpu_s: CPU time used, on all nodes.
         memory_efficiency_percent: sum of the nodes' peaks / sum of their limits, in percent.
-        gpu_hours: GPUs of the job x elapsed time; `gpu_hours_idle`: idle hours among them.
+        memory_peak_bytes: the highest memory in use on any node, without page cache.
+        memory_limit_bytes: memory that the job may use on a node; the largest, where they differ.
+        gpu_hours: GPUs of the job x elapsed time.
+        gpu_hours_idle: GPU-hours without a kernel, of those.
+        samples: how many samples hpckit's samplers wrote.
         coverage_percent: time covered by samples, of the time the job had its nodes.
         gpu_coverage_percent: time in which GPUs were read, of the time the job had them.
         gpu_imbalance_percent, node_imbalance_percent: the largest difference between two GPUs'
