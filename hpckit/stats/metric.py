@@ -149,13 +149,18 @@ def with_fields(*groups: Fields) -> Callable[[type[Kind]], type[Kind]]:
             for name, of, says in group
             if name not in kind.__annotations__
         ]
+        # A kind made by `hpckit.frozen` has methods that know all fields.
+        own = bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
         about = {"__doc__": kind.__doc__, "__module__": kind.__module__}
         made: type[Any] = make_dataclass(
             kind.__name__,
             more,
             bases=(kind,),
             namespace=about,
-            frozen=True,
+            frozen=own,
+            init=own,
+            repr=own,
+            eq=own,
             kw_only=True,
             slots=True,
         )

@@ -5,7 +5,7 @@ fail on a job.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 from hpckit.collections import Found
 from hpckit.documents import Fields, nearest, read_document
 from hpckit.errors import ConfigError
+from hpckit.frozen import frozen
 from hpckit.stats.advice.expressions import Expression, Text, read_expression, read_text
 from hpckit.stats.advice.functions import FUNCTIONS, Kind, Value
 from hpckit.stats.advice.namespace import NOW, SUBJECTS, names_for
@@ -34,7 +35,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Marks:
     """Which devices and times a finding speaks of: what pictures mark.
 
@@ -52,7 +53,7 @@ class Marks:
     during: Expression | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Rule:
     """One rule.
 

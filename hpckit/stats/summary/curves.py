@@ -7,10 +7,10 @@ seen in the picture of a week. Pure, but for the files that `read_drawn` reads.
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import compress, pairwise
 from pathlib import Path
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric import Drawn, Metric
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.samples.columns import Columns, read_columns
@@ -32,7 +32,7 @@ Sums = tuple[int, float, float, float]
 Device = tuple[str, str | None, int | None]  # host, GPU's UUID, its index
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class SampleFile:
     """A samples file, and of which attempt it is."""
 
@@ -40,7 +40,7 @@ class SampleFile:
     restart: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Curve:
     """One device's line; None where nothing is known, and between attempts.
 
@@ -57,7 +57,7 @@ class Curve:
     high: tuple[float | None, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Chart:
     """One metric of all GPUs, or of all nodes."""
 
@@ -68,7 +68,7 @@ class Chart:
     curves: tuple[Curve, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Curves:
     """All pictures of a job, over the same moments.
 

@@ -6,9 +6,10 @@ makes are not spelt out here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric import figures, job_figures, with_fields
 from hpckit.stats.metric_table import GPU, NODE
 
@@ -24,7 +25,7 @@ PROMETHEUS = "Prometheus"
 SQUEUE, SCONTROL, RANKS, LOCAL, RUN = "squeue", "scontrol", "ranks", "local", "run"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Stalls:
     """Repeated short pauses of a GPU between busy times, and what the node did in the pauses.
 
@@ -46,7 +47,7 @@ class Stalls:
 
 
 @with_fields(figures(GPU))
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class GpuUse(GpuOfTable):
     """One GPU or MIG slice over the whole job, all attempts together.
 
@@ -128,7 +129,7 @@ def part_word(name: str | None, *, part: bool) -> str:
 
 
 @with_fields(figures(NODE))
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class NodeUse(NodeOfTable):
     """One node over the whole job, all attempts together.
 
@@ -162,7 +163,7 @@ class NodeUse(NodeOfTable):
     sampler_cpu_percent: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Attempt:
     """One attempt of a job; a requeue begins the next."""
 
@@ -183,7 +184,7 @@ class Attempt:
 
 
 @with_fields(job_figures(GPU), job_figures(NODE))
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Summary(JobOfTable):
     """The whole job in figures.
 
@@ -231,7 +232,7 @@ class Summary(JobOfTable):
     node_imbalance_percent: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Requested:
     """What the job asked for; or what it got, where Slurm says only that."""
 
@@ -246,7 +247,7 @@ class Requested:
     time_limit_s: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class SourceNote:
     """A remark on the figures, in one sentence; `code` is a word that does not change."""
 
@@ -256,7 +257,7 @@ class SourceNote:
     gpu: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class JobUse:
     """One job's account, merged from all sources.
 

@@ -5,10 +5,10 @@ Repeated short pauses are most often a data loader that cannot keep up.
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.samples.records import GpuInfo, GpuSlow, Note
@@ -88,7 +88,7 @@ _HELD_DOWN = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Throttling:
     """What the slow readings of a GPU say, once a minute each."""
 
@@ -129,7 +129,7 @@ _HINTS = ("gpu_error", "not_supported")
 _SAMPLES = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Loss:
     """A GPU that could not be read for a while; microseconds from the attempt's start.
 
