@@ -15,7 +15,7 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -187,15 +187,20 @@ class Read:
 _MOST_NOTES = 5
 
 
-def read_ledger(folder: Path, since: float) -> Read:
+def read_ledger(folder: Path, since: float, users: Collection[str] = ()) -> Read:
     """Read the attempts that ended after a moment; what is wrong is left out and counted.
+
+    Args:
+        folder: the ledger.
+        since: epoch seconds.
+        users: whose; none: everybody's.
 
     Raises:
         OutsideError: the folder cannot be read.
     """
     found, sizes = Read(), Counter[str]()
     newest: dict[tuple[str | None, str, int, str], Entry] = {}
-    for name in _names(folder, time.strftime("%Y-%m", time.gmtime(since))):
+    for name in _names(folder, time.strftime("%Y-%m", time.gmtime(since)), users):
         try:
             user, content = _content(folder / name)
             sizes[user] += len(content)
@@ -213,8 +218,8 @@ def read_ledger(folder: Path, since: float) -> Read:
     return found
 
 
-def _names(folder: Path, first: str) -> list[str]:
-    """Return the names of a ledger's files of a month and later."""
+def _names(folder: Path, first: str, users: Collection[str]) -> list[str]:
+    """Return the names of a ledger's files of a month and later, of some users or all."""
     try:
         with os.scandir(folder) as rows:
             names = [row.name for row, _ in zip(rows, range(_MOST_FILES), strict=False)]
@@ -223,7 +228,11 @@ def _names(folder: Path, first: str) -> list[str]:
             f"The ledger {str(folder)!r} cannot be read: {error.strerror}."
         ) from error
     known = [(name, match) for name in names if (match := _FILE.fullmatch(name))]
-    return sorted(name for name, match in known if match["month"] >= first)
+    return sorted(
+        name
+        for name, match in known
+        if match["month"] >= first and (not users or match["user"] in users)
+    )
 
 
 def _content(path: Path) -> tuple[str, bytes]:

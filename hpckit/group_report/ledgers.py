@@ -70,7 +70,7 @@ def from_ledgers(
     entries: dict[tuple[str, int, str], Entry] = {}
     for folder in folders:
         try:
-            read = read_ledger(folder, asked.since)
+            read = read_ledger(folder, asked.since, asked.users)
         except OutsideError as error:
             found.notes.append("a ledger cannot be read" if hide_names else str(error).rstrip("."))
             continue

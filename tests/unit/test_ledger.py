@@ -179,6 +179,14 @@ def test_files_of_any_size_and_kind_do_no_harm(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_of_others_nothing_is_read_or_said_where_one_user_is_asked_for(tmp_path: Path) -> None:
+    append(tmp_path, ENTRY)
+    put(tmp_path, "alice-2026-09.n1.jsonl", row(user="alice"))
+    assert read_ledger(tmp_path, 0, [ME]).left_out == {}
+    assert read_ledger(tmp_path, 0, [ME]).entries == [ENTRY]
+    assert read_ledger(tmp_path, 0, ["bob"]).entries == []
+
+
 def test_half_a_line_of_a_full_disk_costs_that_line_alone(tmp_path: Path) -> None:
     path = append(tmp_path, ENTRY)
     path.write_bytes(path.read_bytes() + b'{"user":"a')
