@@ -214,7 +214,7 @@ def test_a_redirect_is_not_followed(
 def test_an_endless_answer_is_left(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hpckit.sources.client._MOST_BYTES", 1000)
     server.body = b" " * 100_000
-    client = Client(settings=Prometheus(url=server.url))
+    client = Client(settings=Prometheus(url=server.url, timeout_s=300))
     with pytest.raises(OutsideError, match="its answer is larger than"):
         client.instant("up", 0.0)
 
@@ -227,7 +227,7 @@ def test_tokens_and_headers_come_from_variables_and_files(
     (here / "token").write_text("from-file\n")
 
     def sent(**words: Any) -> dict[str, str]:
-        client = Client(settings=Prometheus(url=server.url + "/prom", **words))
+        client = Client(settings=Prometheus(url=server.url + "/prom", timeout_s=300, **words))
         client.instant("up", 1.5)
         path, headers = server.asked[-1]
         assert path == "/prom/api/v1/query?query=up&time=1.500"
@@ -254,9 +254,11 @@ def test_tokens_and_headers_come_from_variables_and_files(
 
 
 def test_a_certificate_must_be_trusted(server: Server) -> None:
-    client = Client(settings=Prometheus(url=server.url.replace("http", "https")))
+    client = Client(settings=Prometheus(url=server.url.replace("http", "https"), timeout_s=300))
     with pytest.raises(OutsideError, match="it cannot be reached"):
         client.instant("up", 0.0)
-    wrong = Client(settings=Prometheus(url="https://127.0.0.1:1", ca_file="/nowhere.pem"))
+    wrong = Client(
+        settings=Prometheus(url="https://127.0.0.1:1", timeout_s=300, ca_file="/nowhere.pem")
+    )
     with pytest.raises(OutsideError, match=r"ca_file '/nowhere.pem' cannot be used"):
         wrong.instant("up", 0.0)
