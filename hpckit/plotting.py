@@ -124,16 +124,27 @@ def render(kind: Kind, draw: Callable[["Figure"], None], *, size: Size, title: s
     return stream.getvalue()
 
 
-@contextmanager
-def _matplotlib() -> Iterator[None]:
-    """Give matplotlib our settings, and none of the user's; raise if it is not there."""
+def require_matplotlib() -> None:
+    """Raise if matplotlib is not there, before what it is to draw has been read.
+
+    Raises:
+        OutsideError: so it is.
+    """
     try:
-        import matplotlib  # an extra, and slow
+        import matplotlib  # noqa: F401  # an extra, and slow
     except ImportError as error:
         raise OutsideError(
             "Pictures are drawn by matplotlib, which is not installed beside hpckit. "
             "Install it: pip install 'hpckit[plots]'"
         ) from error
+
+
+@contextmanager
+def _matplotlib() -> Iterator[None]:
+    """Give matplotlib our settings, and none of the user's; raise if it is not there."""
+    require_matplotlib()
+    import matplotlib
+
     log = logging.getLogger("matplotlib.font_manager")
     level = log.level
     with matplotlib.rc_context(), warnings.catch_warnings():

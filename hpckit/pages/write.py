@@ -11,7 +11,7 @@ from hpckit.pages.jobs import bins_each, jobs_page
 from hpckit.pages.main_picture import POINTS, Drawing, main_picture
 from hpckit.pages.pictures import pictures, read_curves, whole_span
 from hpckit.pages.training import training
-from hpckit.plotting import Kind
+from hpckit.plotting import Kind, require_matplotlib
 from hpckit.report.gather import Gathered
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.curves import MOST_BINS, Curves
@@ -26,7 +26,13 @@ class Shown:
 
 
 def points_of(files: Collection[str], jobs: int) -> tuple[int, ...]:
-    """Return how many points the pictures of each job have in `html`, `png` and `svg` files."""
+    """Return how many points the pictures of each job have in `html`, `png` and `svg` files.
+
+    Raises:
+        OutsideError: pictures are asked for, and matplotlib is not installed.
+    """
+    if POINTS.keys() & set(files):
+        require_matplotlib()
     page = MOST_BINS if jobs == 1 else bins_each(jobs)
     every = [("html", page), *(POINTS.items() if jobs == 1 else ())]
     return tuple(count for name, count in every if name in files)

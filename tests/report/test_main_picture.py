@@ -4,6 +4,7 @@ import json
 import random
 import re
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, fromstring
@@ -149,4 +150,15 @@ def test_a_picture_is_of_one_job_and_no_other_output(here: Path, cli: Cli) -> No
     answer = cli("stats", str(jobs[0]), "--png", "a.png", "--json")
     assert answer.status == 2
     assert "Give one of --json, --jobstats, --grafana and --openmetrics, or files" in answer.err
+    assert list(here.glob("a.*")) == []
+
+
+def test_without_matplotlib_nothing_is_written_and_it_says_what_to_install(
+    here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(here, [BUSY * 361])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    answer = cli("stats", str(folder), "--html", "a.html", "--png", "a.png")
+    assert answer.status == 3
+    assert "Install it: pip install 'hpckit[plots]'" in answer.err
     assert list(here.glob("a.*")) == []
