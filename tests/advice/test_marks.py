@@ -1,7 +1,7 @@
 """Which devices and times each rule's finding speaks of: what the pictures mark."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,8 @@ def lines(rows: Mapping[str, Values]) -> tuple[Line, ...]:
 
 
 def over(**rows: Mapping[str, Values]) -> Timeline:
-    empty: dict[str, Any] = dict.fromkeys(
-        ("gpu_utilization", "gpu_memory_bytes", "cores_used", "memory_bytes"), ()
-    )
+    kept = ("restart", "start", "width_s")
+    empty: dict[str, Any] = {row.name: () for row in fields(Timeline) if row.name not in kept}
     given = {name: lines(found) for name, found in rows.items()}
     return Timeline(restart=0, start=START, width_s=BIN, **(empty | given))
 
@@ -191,7 +190,12 @@ MARKS = {
             gpu_memory_bytes={"c1/0": [60.0 * GIB] * 6 + [0.0] * 4},
         ),
     ),
-    "throttling": Marked(pair(throttled_percent=20.0), ("c1/1",)),
+    "throttling": Marked(
+        pair(throttled_percent=20.0),
+        ("c1/1",),
+        (("c1/1", 6, 8),),
+        over(gpu_throttled={"c1/0": [0.0] * 10, "c1/1": [0.0] * 6 + [50.0] * 2 + [0.0] * 2}),
+    ),
     "gpu-errors": Marked(pair(ecc_uncorrected=1), ("c1/1",)),
 }  # fmt: skip
 

@@ -87,6 +87,20 @@ def test_each_samples_file_is_read_once(
     assert len(opened) == 4
 
 
+def test_minutes_with_reduced_clocks_are_marked(here: Path, cli: Cli) -> None:
+    folder = make_run(here / "runs", seconds=3600)
+    # Two steps on one node, one after another: clocks were reduced in the second.
+    write_samples(folder / "samples", [BUSY * 181])
+    write_samples(folder / "samples", [BUSY * 180], pid=8, late_s=1810, reasons=0x40)
+    advice = json.loads(cli("stats", str(folder), "--json").out)["advice"]
+    (found,) = (item for item in advice if item["id"] == "throttling")
+    assert [place["uuid"] for place in found["places"]] == ["GPU-n1-0"]
+    (stretch,) = found["stretches"]
+    # The first reading speaks for the minute before it, where no other one was.
+    assert stretch["start"] == pytest.approx(START + 1810, abs=61)
+    assert stretch["end"] == pytest.approx(START + 3600, abs=11)
+
+
 def test_a_gpu_looks_the_same_in_all_pictures(here: Path, cli: Cli) -> None:
     """Also where another has nothing to show: an older model has no SM activity."""
     folder = make_run(here / "runs", seconds=3600)

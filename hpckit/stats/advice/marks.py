@@ -92,6 +92,7 @@ def _readings(subject: Subject, timeline: Timeline) -> Iterator[dict[str, float 
     lines = {
         "gpu_utilization_percent": timeline.gpu_utilization,
         "gpu_memory_bytes": timeline.gpu_memory_bytes if subject.gpu is not None else (),
+        "throttled_percent": timeline.gpu_throttled if subject.gpu is not None else (),
         "cores_used": timeline.cores_used,
         "memory_bytes": timeline.memory_bytes,
     }

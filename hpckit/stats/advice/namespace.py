@@ -48,7 +48,10 @@ _NODE_NOW = {
     "others_cores_used": _N,
     "memory_bytes": _N,
 }
-NOW: Mapping[str, Names] = {"node": _NODE_NOW, "gpu": {**_NODE_NOW, "gpu_memory_bytes": _N}}
+NOW: Mapping[str, Names] = {
+    "node": _NODE_NOW,
+    "gpu": {**_NODE_NOW, "gpu_memory_bytes": _N, "throttled_percent": _N},
+}
 SITE = {"name": _T, "gpus_per_node": _N, "cpus_per_gpu": _N, "gpu_types": _L}
 
 

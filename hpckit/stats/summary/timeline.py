@@ -9,8 +9,10 @@ from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.attempts import AttemptSums, grouped
 from hpckit.stats.summary.clock import Clock
 from hpckit.stats.summary.gpu_tally import GpuTally
+from hpckit.stats.summary.troubles import is_held_down
 
 Value = TypeVar("Value")
+_MINUTE_S = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +33,8 @@ class Timeline:
         start: of the first bin, in epoch seconds.
         gpu_utilization: percent of each GPU.
         gpu_memory_bytes: of each GPU, at the end of each bin.
+        gpu_throttled: percent of the readings of each GPU, once a minute, that found clocks held
+            down.
         cores_used: cores of each node.
         memory_bytes: of each node, at the end of each bin; no page cache.
     """
@@ -40,6 +44,7 @@ class Timeline:
     width_s: int
     gpu_utilization: tuple[Line, ...]
     gpu_memory_bytes: tuple[Line, ...]
+    gpu_throttled: tuple[Line, ...]
     cores_used: tuple[Line, ...]
     memory_bytes: tuple[Line, ...]
 
@@ -65,6 +70,7 @@ def make_timeline(attempt: AttemptSums) -> Timeline:
         width_s=attempt.width_s,
         gpu_utilization=tuple(sorted(gpus, key=lambda line: (line.host, line.index or 0))),
         gpu_memory_bytes=tuple(_gpu_memory(attempt, count, reach)),
+        gpu_throttled=tuple(_gpu_throttled(attempt, count)),
         cores_used=tuple(_line(group, _cores, count, reach) for group in files),
         memory_bytes=tuple(_line(group, _memory, count, reach) for group in files),
     )
@@ -114,6 +120,23 @@ def _gpu_memory(attempt: AttemptSums, count: int, reach: int) -> Iterator[Line]:
             found.setdefault(key, {}).update(_last(row.get("memory_bytes"), clock))
     for (host, index, uuid), bins in sorted(found.items()):
         yield Line(host=host, gpu=uuid, index=index, values=row_of(bins, count, reach))
+
+
+def _gpu_throttled(attempt: AttemptSums, count: int) -> Iterator[Line]:
+    """Yield what the minutes' readings found; each speaks for the time since the one before."""
+    readings: dict[tuple[str, int, str], dict[int, list[bool]]] = {}
+    for columns, clock in attempt.clocks:
+        for row in columns.slow:
+            number = (row.mono_us - clock.origin_us) // (attempt.width_s * 1_000_000)
+            for info, gpu in zip(columns.header.gpus, row.gpus, strict=False):
+                if gpu.throttle_reasons is not None:
+                    key = (columns.header.host, info.index or 0, info.uuid)
+                    held = readings.setdefault(key, {}).setdefault(number, [])
+                    held.append(is_held_down(gpu.throttle_reasons))
+    reach = -(-_MINUTE_S // attempt.width_s)
+    for (host, index, uuid), rows in sorted(readings.items()):
+        shares = {number: 100 * sum(row) / len(row) for number, row in rows.items()}
+        yield Line(host=host, gpu=uuid, index=index, values=row_of(shares, count, reach))
 
 
 def _memory(columns: Columns, clock: Clock) -> dict[int, float]:

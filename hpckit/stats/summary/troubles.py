@@ -109,16 +109,20 @@ class Throttling:
         )
 
 
+def is_held_down(bits: int) -> bool:
+    """Say whether NVML's reasons are ones that hold clocks down."""
+    return bool(bits & sum(_HELD_DOWN))
+
+
 def find_throttling(slow: Sequence[GpuSlow]) -> Throttling:
     """Count readings with clocks held down."""
     told = [row.throttle_reasons for row in slow if row.throttle_reasons is not None]
     every = 0
     for bits in told:
         every |= bits
-    mask = sum(_HELD_DOWN)
     return Throttling(
         readings=len(told),
-        held_down=sum(bool(bits & mask) for bits in told),
+        held_down=sum(map(is_held_down, told)),
         reasons=tuple(sorted(name for bit, name in _HELD_DOWN.items() if every & bit)),
     )
 
