@@ -227,6 +227,9 @@ Conditions
   always  job.elapsed_s > 600
   yellow  gpu.throttled_percent >= 10
 
+Marked in the pictures of --html
+  during  now.throttled_percent > 0
+
 Thresholds
   min_elapsed_s = 600
   yellow_percent = 10

@@ -30,6 +30,7 @@ def _lines(rule: Rule) -> Iterator[str]:
     yield ""
     yield f"Checked for each {rule.for_each}. Based on {_RESTS_ON[rule.rests_on]}."
     yield from _conditions(rule)
+    yield from _marks(rule)
     yield from _thresholds(rule)
     if rule.silences:
         yield f"\nThis rule hides: {', '.join(rule.silences)}"
@@ -44,14 +45,19 @@ def _conditions(rule: Rule) -> Iterator[str]:
     conditions |= {str(severity): text for severity, text in rule.levels.items()}
     for name, expression in conditions.items():
         yield f"  {name:<8}{fill_in(expression, rule.variables)}"
-    marks = {"devices": rule.marks.devices, "during": rule.marks.during}
-    for name, found in marks.items():
-        if found:
-            yield f"  {name:<8}{fill_in(found, rule.variables)}"
     if rule.lost_gpu_hours:
         yield f"  GPU-hours lost: {fill_in(rule.lost_gpu_hours, rule.variables)}"
     for name, expression in rule.figures.items():
         yield f"  where {name} = {fill_in(expression, rule.variables)}"
+
+
+def _marks(rule: Rule) -> Iterator[str]:
+    names = ("devices", "during", "since", "until")
+    said = {name: found for name in names if (found := getattr(rule.marks, name))}
+    if said:
+        yield "\nMarked in the pictures of --html"
+    for name, expression in said.items():
+        yield f"  {name:<8}{fill_in(expression, rule.variables)}"
 
 
 def _thresholds(rule: Rule) -> Iterator[str]:
