@@ -50,12 +50,11 @@ def accounting_checks(user: str, now: float) -> Iterator[Check]:
         return
     yield good(f"accounting (sacct) answers: {len(jobs)} of your jobs in {_DAYS} days")
     kept = [job for job in jobs if decode(job.comment).record is not None]
-    what = f"jobstats' records (JS1) of {len(kept)} of them"
     if kept:
-        yield good(what)
+        yield good(f"jobstats' records (JS1) of {len(kept)} of them")
     else:
-        todo = "a site that runs Princeton's jobstats keeps them in AdminComment; others have none"
-        yield unknown(what, todo)
+        why = "none of these jobs has one: sites that run Princeton's jobstats keep them in "
+        yield unknown("jobstats' records (JS1)", f"{why}AdminComment")
 
 
 def prometheus_checks(site: Site, now: float) -> Iterator[Check]:

@@ -131,7 +131,7 @@ def _sample(name: str, labels: Mapping[str, Any], value: float) -> Sample:
 
 def _family(name: str, says: str, samples: Sequence[Sample]) -> Iterator[str]:
     unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), None)
-    yield f"# HELP {name} {_escaped(in_line(says))}"
+    yield f"# HELP {name} {_escaped(in_line(says[:1].upper() + says[1:]))}"
     yield f"# TYPE {name} gauge"
     if unit:
         yield f"# UNIT {name} {unit}"
