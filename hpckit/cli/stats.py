@@ -22,85 +22,92 @@ from hpckit.errors import HpckitError, RequestError
 _WATCH_S = 5.0
 
 
+_Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="JOBID...",
+        help="Anyone's job: 123, 123_4, 123+1; its step 123.0; a run id; or latest.",
+    ),
+]
+_Samples = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Folder with the samples of this job.")
+]
+_All = Annotated[bool, typer.Option("--all", help="Show every GPU, node, advice and note.")]
+_Watch = Annotated[
+    bool, typer.Option("--watch", help="Show the page again every 5 s until the job is over.")
+]
+_Jobstats = Annotated[
+    bool, typer.Option("--jobstats", help="Print the record of the Princeton jobstats tool.")
+]
+_Grafana = Annotated[
+    bool, typer.Option("--grafana", help="Print the link to the site's Grafana page of the job.")
+]
+_OpenMetrics = Annotated[
+    bool, typer.Option("--openmetrics", help="Print the figures as OpenMetrics text.")
+]
+_Textfile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write them for node_exporter's textfile collector."),
+]
+_Dashboard = Annotated[
+    bool, typer.Option("--dashboard", help="Print a Grafana dashboard of these metrics.")
+]
+_Html = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a page with pictures, for a browser.")
+]
+_Png = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the main picture, for papers and slides.")
+]
+_Svg = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the same picture as an SVG.")
+]
+_FailUnder = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=100,
+        metavar="PERCENT",
+        help="Exit 1 if the GPUs were used less, or if this is unknown.",
+    ),
+]
+_Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --json.")]
+_Explain = Annotated[
+    str | None,
+    typer.Option("--explain", metavar="RULE", help="Explain a rule of the advice."),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(stats)
 
 
 def stats(
-    job_ids: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="JOBID...",
-            help="Anyone's job: 123, 123_4, 123+1; its step 123.0; a run id; or latest.",
-        ),
-    ] = None,
+    job_ids: _Jobs = None,
     runs: RunsOption = None,
     json: JsonOption = False,
-    samples: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder with the samples of this job.")
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Show every GPU, node, advice and note.")
-    ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show the page again every 5 s until the job is over.")
-    ] = False,
-    jobstats: Annotated[
-        bool, typer.Option("--jobstats", help="Print the record of the Princeton jobstats tool.")
-    ] = False,
-    grafana: Annotated[
-        bool,
-        typer.Option("--grafana", help="Print the link to the site's Grafana page of the job."),
-    ] = False,
-    openmetrics: Annotated[
-        bool, typer.Option("--openmetrics", help="Print the figures as OpenMetrics text.")
-    ] = False,
-    textfile: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write them for node_exporter's textfile collector."),
-    ] = None,
-    dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Print a Grafana dashboard of these metrics.")
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page with pictures, for a browser."),
-    ] = None,
-    png: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the main picture, for papers and slides."),
-    ] = None,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the same picture as an SVG.")
-    ] = None,
-    fail_under: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=100,
-            metavar="PERCENT",
-            help="Exit 1 if the GPUs were used less, or if this is unknown.",
-        ),
-    ] = None,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON Schema of --json.")
-    ] = False,
-    explain_rule: Annotated[
-        str | None,
-        typer.Option("--explain", metavar="RULE", help="Explain a rule of the advice."),
-    ] = None,
+    samples: _Samples = None,
+    everything: _All = False,
+    watch: _Watch = False,
+    jobstats: _Jobstats = False,
+    grafana: _Grafana = False,
+    openmetrics: _OpenMetrics = False,
+    textfile: _Textfile = None,
+    dashboard: _Dashboard = False,
+    html: _Html = None,
+    png: _Png = None,
+    svg: _Svg = None,
+    fail_under: _FailUnder = None,
+    schema: _Schema = False,
+    explain_rule: _Explain = None,
 ) -> None:
     """Show what the GPUs, cores and memory of a job did, and what to change.
 
     Finished, running or killed; an array's id shows how its tasks are spread. Exit status: 0 good;
     1 below --fail-under; 2 no such job; 3 Slurm does not answer.
     """
-    if schema:
-        show_text(stats_schema())
-        return
-    if dashboard:
-        show_text(grafana_dashboard())
+    if schema or dashboard:
+        show_text(stats_schema() if schema else grafana_dashboard())
         return
     if explain_rule is not None:
         say(explain_advice(explain_rule))
@@ -109,19 +116,14 @@ def stats(
         raise RequestError("Give a job: hpckit stats JOBID, or hpckit stats latest.")
     files = {"html": html, "png": png, "svg": svg, "textfile": textfile}
     shapes = {"json": json, "jobstats": jobstats, "grafana": grafana, "openmetrics": openmetrics}
-    shapes["file"] = any(files.values())
-    asked = {name for name, wanted in shapes.items() if wanted}
+    asked = _one_shape(shapes | {"file": any(files.values())})
     if watch:
         if asked or fail_under is not None:
             raise RequestError("--watch shows pages only: leave out --json and the like.")
         _watch(job_ids, runs, samples, everything=everything)
         return
-    if len(asked) > 1:
-        raise RequestError(
-            "Give one of --json, --jobstats, --grafana and --openmetrics, or files to write."
-        )
     found, missing = _find(job_ids, runs, samples, [name for name, path in files.items() if path])
-    if found and "file" in asked:
+    if found and asked == "file":
         _write(found, files)
     elif found:
         missing += _print(found, asked, everything=everything, many=len(job_ids) > 1)
@@ -134,6 +136,20 @@ def stats(
             row.check_utilization(fail_under)
 
 
+def _one_shape(shapes: Mapping[str, bool]) -> str:
+    """Return the one shape that is wanted; "" for the page.
+
+    Raises:
+        RequestError: several are.
+    """
+    wanted = [name for name, is_wanted in shapes.items() if is_wanted]
+    if len(wanted) > 1:
+        raise RequestError(
+            "Give one of --json, --jobstats, --grafana and --openmetrics, or files to write."
+        )
+    return wanted[0] if wanted else ""
+
+
 def _find(
     words: Sequence[str], runs: Path | None, samples: Path | None, files: Sequence[str] = ()
 ) -> tuple[StatsList, list[HpckitError]]:
@@ -143,17 +159,15 @@ def _find(
     return found, missing
 
 
-def _print(
-    found: StatsList, shapes: set[str], *, everything: bool, many: bool
-) -> list[HpckitError]:
+def _print(found: StatsList, shape: str, *, everything: bool, many: bool) -> list[HpckitError]:
     """Print jobs in one of the shapes; return what is wrong with some of them."""
-    if "json" in shapes:
+    if shape == "json":
         print_json(found[0].document() if len(found) == 1 and not many else found.document())
-    elif "jobstats" in shapes:
+    elif shape == "jobstats":
         _print_jobstats(found, many=many)
-    elif "openmetrics" in shapes:
+    elif shape == "openmetrics":
         show_text(found.openmetrics())
-    elif "grafana" in shapes:
+    elif shape == "grafana":
         return _print_links(found)
     else:
         show_page(found.page(sys.stdout, everything=everything))
