@@ -22,6 +22,7 @@ from typing import Annotated
 
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, open_regular, parse_json, reason
+from hpckit.frozen import frozen
 from hpckit.values import Moment, Within, Word, rebuild
 
 _SCHEMA = 1
@@ -38,7 +39,7 @@ _FILE = re.compile(r"(?P<user>.+)-(?P<month>\d{4}-\d{2})\.[\w.-]+\.jsonl", re.AS
 _ODD = re.compile(r"[^\w.-]", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Entry:
     """One attempt of a job, as it saw itself at its end. Moments are epoch seconds.
 

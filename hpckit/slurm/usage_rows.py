@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
+from hpckit.frozen import frozen
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.slurm.rows import (
     COLUMN,
@@ -36,7 +37,7 @@ _POLLS_EXCEED = 1.1
 _REQUESTED_MEMORY = re.compile(r"([\d.]+[KMGTPE]?)([nc]?)", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class StepUsage:
     """What one step of a job used; None is what accounting does not know.
 
@@ -75,7 +76,7 @@ class StepUsage:
     live: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class JobUsage:
     """One attempt of a job, and what it was given and used.
 

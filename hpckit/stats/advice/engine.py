@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.sites import Site
 from hpckit.stats.advice.marks import Device, Stretch, devices_of, stretches_of
 from hpckit.stats.advice.namespace import Subject, job_values, leaves, subjects_of, where
@@ -21,7 +22,7 @@ LEAST_PERCENT = 50
 _ORDER = list(Severity)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Advice:
     """One finding, for one or several GPUs or nodes, or for the job.
 
@@ -53,7 +54,7 @@ class Advice:
     rests_on: str = SAMPLES
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _Finding:
     rule: Rule
     subject: Subject

@@ -15,9 +15,10 @@ import re
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hpckit.errors import ConfigError, Location
+from hpckit.frozen import frozen
 from hpckit.stats.advice import parts
 from hpckit.stats.advice.functions import Kind, Value, shown
 from hpckit.stats.advice.parts import Evaluate, Names, Part, RefusedError, Values
@@ -25,7 +26,7 @@ from hpckit.stats.advice.parts import Evaluate, Names, Part, RefusedError, Value
 LONGEST, DEEPEST = 1000, 30
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Expression:
     """A checked expression. `names` are those it uses, up to the first dot."""
 
@@ -134,7 +135,7 @@ _TOKEN = re.compile(
 _LONGEST = 4000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class _Field:
     expression: Expression
     in_command: bool
@@ -148,7 +149,7 @@ class _Field:
         return shlex.quote(text) if self.in_command and is_text else text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Text:
     """A checked text: literal pieces and expressions in turn."""
 

@@ -6,11 +6,11 @@ long texts are cut, before they reach a terminal.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from hpckit.documents import Scalar
+from hpckit.frozen import frozen
 from hpckit.text import format_minutes, format_seconds, in_line
 
 Value = Scalar | tuple[Scalar, ...]
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Function:
     """One function of the language.
 

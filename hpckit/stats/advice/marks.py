@@ -5,9 +5,9 @@ When it was so is said by `since` and `until`, by `during`, or not at all: it is
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from hpckit.frozen import frozen
 from hpckit.stats.advice.expressions import Expression
 from hpckit.stats.advice.namespace import Subject
 from hpckit.stats.advice.parts import Values
@@ -20,7 +20,7 @@ Device = tuple[Subject, Values]  # with what is known of it
 _SEEN_SHARE = 0.01
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Stretch:
     """From when to when a finding was so, in epoch seconds; of one GPU, node, or the whole job."""
 

@@ -8,9 +8,10 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.sites import PartitionLimits, Site
 from hpckit.stats.advice.functions import Kind, visible
 from hpckit.stats.advice.parts import Names, Values
@@ -210,7 +211,7 @@ def _site(job: JobUse, site: Site | None) -> Values:
 _HOSTS_NAMED = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Subject:
     """One subject of a rule.
 

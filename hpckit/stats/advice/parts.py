@@ -8,10 +8,10 @@ at most once, so the time is linear in the length of the text.
 import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hpckit.documents import nearest
+from hpckit.frozen import frozen
 from hpckit.stats.advice.functions import FUNCTIONS, LARGEST, Function, Kind, Value
 
 # What names there are: a kind, or the names behind a dot. And the values they stand for.
@@ -24,7 +24,7 @@ class RefusedError(Exception):
     """The expression is not one of the language; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Part:
     """A checked part of an expression."""
 

@@ -7,9 +7,10 @@ import gc
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.packing import Column, SampleBlock
 from hpckit.stats.samples.reading import Damage, read_blocks
@@ -42,7 +43,7 @@ _ENERGY, _POWER = "energy_mj", "power_mw"
 _BROKEN = ("counter_reset", "gpu_lost", "gpu_hang", "gpu_error")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Columns:
     """One file: one node, one attempt.
 
@@ -129,7 +130,7 @@ def read_columns(
         return found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _Wanted:
     """What is read of a file; see `read_columns`."""
 

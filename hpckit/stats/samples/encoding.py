@@ -9,11 +9,12 @@ import functools
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from types import NoneType
 from typing import Annotated, Any, get_type_hints
 
 from hpckit.files import DamagedFileError, parse_json
+from hpckit.frozen import frozen
 from hpckit.stats.samples.packing import ALIGNMENT, Layout, PackedField, Packer, own_layout
 from hpckit.stats.samples.records import (
     End,
@@ -46,7 +47,7 @@ _NUMBER, _TEXT = (int, NoneType), (str, NoneType)
 _SLOW_KINDS = [_TEXT if name == "utilization_source" else _NUMBER for name in GpuSlow._fields]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _PackedFields:
     """The layout in a header."""
 

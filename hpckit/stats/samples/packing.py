@@ -11,18 +11,18 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Annotated
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.records import GPU_SAMPLED, GpuSample, Sample
 from hpckit.values import Count, Within
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class PackedField:
     """Where a field is, in bytes from the start of the node's or the GPU's part.
 
@@ -94,7 +94,7 @@ def _node_bytes(gpus: int) -> int:
     return least + -(least + gpus * GPU_BYTES) % ALIGNMENT
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Layout:
     """Where everything is in one packed sample."""
 
@@ -137,7 +137,7 @@ def own_layout(gpus: int) -> Layout:
 _IS_ALL_SET = bytes(255) + b"\1"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True, slots=False)
 class Column:
     """One field over consecutive samples, as packed: compare with `missing`, then scale.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric import readings, with_fields
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.values import LAST_MOMENT, Count, Within, Word
@@ -37,7 +38,7 @@ GPU_MINUTELY = tuple(metric for metric in GPU if not metric.bits)
 MEAN, SPOT, GPM = "mean", "spot", "gpm"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class GpuInfo:
     """One GPU, or one MIG slice, that is this job's.
 
@@ -63,7 +64,7 @@ class GpuInfo:
     gpm: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Header:
     """What holds for a whole file.
 
@@ -163,7 +164,7 @@ else:
     GpuSlow.__new__.__defaults__ = (None,) * len(_COLUMNS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Slow:
     """The slow fields of all GPUs, in the header's order, and the wall clock beside ours."""
 
@@ -198,7 +199,7 @@ class State:
     gpus: tuple[GpuState, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Note:
     """Something the reader of the summary should know, in a sentence.
 
@@ -218,7 +219,7 @@ class Note:
     error: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class End:
     """The sampler ended by itself: `reason` is `signal`, `parent` (the job's end) or `error`."""
 
@@ -229,7 +230,7 @@ class End:
 Record = Header | Sample | Slow | State | Note | End
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class SamplesPath:
     """One samples file, and what its name says."""
 

@@ -1,9 +1,9 @@
 """One attempt of a job: its files, each node and each GPU of them counted once."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.clock import Clock, bin_width_s, make_clock
 from hpckit.stats.summary.coverage import Interval
@@ -18,7 +18,7 @@ _ROUNDING_S = {True: 1.0, False: 30.0}
 _END_S = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Span:
     """When one attempt of a job held its nodes, in epoch seconds.
 
@@ -57,7 +57,7 @@ class Span:
         return self.wall_s if self.held_s is None else self.held_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class AttemptSums:
     """One attempt, added up. `clocks` has its files, oldest first."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from operator import itemgetter, mul, sub
 
+from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.coverage import Interval
@@ -47,7 +48,7 @@ class Bin:
     even: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Clock:
     """The time of one file's samples.
 

@@ -3,11 +3,12 @@
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric_table import GPU
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
@@ -48,7 +49,7 @@ POWER = next(row for row in GPU if row.name == "power_mw")
 METRICS = tuple(row for row in GPU if row.figure)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class GpuInFile:
     """One GPU in one file: its place in the file's table.
 
@@ -93,7 +94,7 @@ class GpuInFile:
         return self.times[flags]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class GpuTally:
     """One GPU over one attempt. Microseconds; `used` and `sums` are integrals over them.
 
@@ -206,7 +207,7 @@ def _shared_out(
     return found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class _Use:
     """Utilization of one part; `busy` is from the first to the last use, from the start."""
 

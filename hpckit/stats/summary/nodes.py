@@ -1,9 +1,9 @@
 """One node in one attempt, added up over its files; and the sums of attempts, as its figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.clock import Clock, file_times, known_flags, read_time
@@ -24,7 +24,7 @@ File = tuple[Columns, Clock]
 METRICS = tuple(row for row in NODE if row.figure)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class NodeTally:
     """One node over one attempt. Counters are differences between the last sample and the first.
 

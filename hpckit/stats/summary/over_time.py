@@ -2,10 +2,10 @@
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import compress, pairwise
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric import Metric, Over
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
@@ -60,7 +60,7 @@ def scaled(value: int | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Series:
     """One metric of a GPU or node in one file."""
 

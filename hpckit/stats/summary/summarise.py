@@ -1,8 +1,8 @@
 """All samples of a job to its figures: per GPU, per node, per attempt, and the whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from hpckit.frozen import frozen
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.records import SHARED
@@ -16,7 +16,7 @@ from hpckit.stats.summary.over_time import add_known, most, over_all, weighted_m
 from hpckit.stats.summary.timeline import Timeline, make_timeline
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Account:
     """What the samples of one job say.
 

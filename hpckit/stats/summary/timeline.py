@@ -1,9 +1,9 @@
 """What a job did over time, in bins: for a line of a terminal, or a picture."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.attempts import AttemptSums, grouped
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 _MINUTE_S = 60
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Line:
     """One quantity in consecutive bins; None where nothing is known."""
 
@@ -25,7 +25,7 @@ class Line:
     values: tuple[float | None, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Timeline:
     """One attempt in bins of equal width.
 

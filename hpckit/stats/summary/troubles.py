@@ -6,7 +6,6 @@ Repeated short pauses are most often a data loader that cannot keep up.
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import median
 
 from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
@@ -36,6 +35,8 @@ def find_stalls(columns: Columns, clock: Clock, utilization: Column) -> Stalls |
     share = weigh(between, clock.weights) / span if span else 0.0
     if share < _LEAST_SHARE:
         return None
+    from statistics import median  # noqa: PLC0415  # few GPUs come so far, and it loads much
+
     pauses = runs(between)
     lengths = [columns.times[end - 1] - columns.times[begin - 1] for begin, end in pauses]
     if len(pauses) < _LEAST_COUNT or median(lengths) > _LONGEST_S * 1e6:
