@@ -11,7 +11,7 @@ from hpckit.group_report.measured import Measured
 from hpckit.ledger import Entry, of_cluster, read_ledger
 from hpckit.slurm.states import parse_state
 
-# A job's first rank may begin so long after Slurm gave it its nodes, and clocks differ.
+# By so much a node's clock may differ from Slurm's, whose moments are whole seconds.
 _APART_S = 60.0
 
 
@@ -99,11 +99,14 @@ def _by_job(rows: Iterable[Allocation]) -> Mapping[str, list[Allocation]]:
 
 
 def _same_attempt(entry: Entry, rows: Iterable[Allocation]) -> Allocation | None:
-    """Return the attempt in which a line was written: Slurm counts anew some day."""
-    for row in rows:
-        if row.start - _APART_S <= entry.start and (row.end is None or entry.start <= row.end):
-            return row
-    return None
+    """Return the attempt of which a line is: Slurm counts jobs anew some day."""
+    near = (
+        row
+        for row in rows
+        if row.start - _APART_S <= entry.start
+        and (row.end is None or entry.start <= row.end + _APART_S)
+    )
+    return min(near, key=lambda row: abs(entry.start - row.start), default=None)
 
 
 def _measured(entry: Entry) -> Measured:

@@ -102,6 +102,23 @@ def test_jobs_that_slurm_hides_count_and_all_others_once(
 
 
 @as_root
+def test_a_line_is_of_the_attempt_that_began_nearest(accounts, cli: Cli, ledger: Path) -> None:
+    start = NOW - 20 * HOUR
+    accounts(
+        row("1", start, 2 / HOUR, User=ME),
+        row("2", start, 100 / HOUR, User=ME, State="REQUEUED"),
+        row("2", start + 130, 1, User=ME),
+    )
+    # A node's clock is 3 s ahead of Slurm's; and the rank of the first wrote nothing but its end.
+    late = (line(ME, "1", start + 5, 2 / HOUR), line(ME, "2", start + 133, 1, restart=1))
+    put(ledger, ME, *late)
+    said = report(cli)
+    assert said["sources"] == {"accounting": 3, "ledger": 0}
+    of_second = 2 / HOUR * 2 + 2
+    assert said["total"]["gpu_hours_measured"] == pytest.approx(of_second, abs=1e-4)
+
+
+@as_root
 def test_what_colleagues_run_is_known_from_the_ledger(accounts, cli: Cli, ledger: Path) -> None:
     start = NOW - 20 * HOUR
     accounts(row("4", start, 2, User=OTHER))

@@ -174,9 +174,12 @@ def assert_gpu(row: Row) -> None:
     if not gpu.slice_of:
         joules, seconds = row.energy()
         exact |= {"power_watts_mean": joules / seconds, "energy_joules": joules}
-    assert {name: found[name] for name in exact} == {
-        name: pytest.approx(value, rel=0.01, abs=0.0005) for name, value in exact.items()
-    }, found["uuid"]
+    wrong = {
+        name: (found[name], value)
+        for name, value in exact.items()
+        if found[name] != pytest.approx(value, rel=0.01, abs=0.0005)
+    }
+    assert wrong == {}, found["uuid"]
 
 
 def assert_moments(row: Row, began: float, *, first: float, last: float) -> None:

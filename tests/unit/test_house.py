@@ -7,7 +7,7 @@ import pytest
 from tests.house import length, measures, parameters, read_house
 
 # What is over a limit today. These may only get fewer.
-LONGER = {"stats"}
+LONGER: set[str] = set()
 # Commands of the command line: a parameter for each option.
 WIDER = {"report", "scale", "stats", "submit"}
 SMALL = """\
