@@ -14,6 +14,7 @@ from hpckit.cli.front import HELP, VERSION_HELP, front_page
 from hpckit.cli.output import note, say, spelling
 from hpckit.errors import HpckitError, OutsideError, RequestError
 from hpckit.interrupts import interrupts
+from hpckit.stand_ins import stand_ins
 from hpckit.version import __version__
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ COMMANDS = {
     "init": "Detect the properties of this cluster and write a site file; submits nothing.",
     "doctor": "Check what a submission needs; say what to do.",
 }
+# What shutil and pathlib import for archives and addresses, which a command seldom meets.
+_TYPERS = ("bz2", "lzma", "ipaddress")
 _OF_RUNS = ("jobs", "status", "logs", "wait", "cancel")
 # Commands that take the user's own words after `--`.
 _TAKE_REST = ("submit", "scale", "sample")
@@ -47,7 +50,8 @@ _TAKE_REST = ("submit", "scale", "sample")
 
 def make_app(words: list[str]) -> "typer.Typer":
     """Return the app with the command that `words` calls; the rest as names with a line of help."""
-    import typer  # noqa: PLC0415  # the first page and the version start without it
+    with stand_ins(*_TYPERS):
+        import typer  # noqa: PLC0415  # the first page and the version start without it
 
     from hpckit.cli.mistakes import Commands  # noqa: PLC0415
 

@@ -122,14 +122,16 @@ DRY_RUN = {"hpckit.failures", "hpckit.submission.states", "hpckit.schedulers.slu
 # What the job itself needs, and what became of runs.
 SUBMIT = {"hpckit.payload.supervisor", "hpckit.payload.children", "ctypes", "hpckit.metrics",
           "hpckit.cli.view", "hpckit.submission.waiting"}  # fmt: skip
-# What one submission after another finds kept: PyYAML is not asked again.
-KEPT = {"yaml", "jinja2.ext", "importlib.metadata._meta", "asyncio.base_events", "email", "ssl"}
+# What one submission after another finds kept: PyYAML is not asked again. And what others import
+# for what no command does.
+KEPT = {"yaml", "jinja2.ext", "importlib.metadata._meta", "asyncio.base_events", "email", "ssl",
+        "bz2", "lzma", "ipaddress"}  # fmt: skip
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
 STARTS = {
-    "jobs": (40, ASKING | KEPT),
-    "status latest": (51, ASKING | KEPT),
-    "logs latest": (42, ASKING | KEPT),
-    "submit ddp --dry-run": (63, DRY_RUN | KEPT),
+    "jobs": (41, ASKING | KEPT),
+    "status latest": (52, ASKING | KEPT),
+    "logs latest": (43, ASKING | KEPT),
+    "submit ddp --dry-run": (64, DRY_RUN | KEPT),
     "submit serial noop.py --executor slurm": (89, SUBMIT | KEPT),
 }
 ALL_MODULES = (
