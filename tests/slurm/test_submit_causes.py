@@ -67,6 +67,8 @@ def test_an_attempt_that_fails_in_its_setup_shows_no_earlier_ones_error(desk: De
     assert "no luck" not in desk.call("status", job_id).out
     ask = ("sacct", "-n", "-P", "-D", "-X", "-o", "State", "-j", job_id)
     assert eventually(lambda: desk.slurm.run(*ask).stdout.split() == ["REQUEUED", "FAILED"])
+    # Accounting knows an end before squeue does, which still says COMPLETING.
+    assert desk.over(job_id)["state"] == "FAILED"
     for answer in (desk.call("logs", job_id, "--errors"), desk.call("status", job_id)):
         assert "no rank had started: the job's own log says why it failed" in answer.out
         assert "no luck" not in answer.out.partition("no such module")[0]
