@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from hpckit.errors import OutsideError
+
 # Far above what hpckit writes into one JSON file, far below what hurts a login node.
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 40
@@ -225,6 +227,21 @@ def replace_file(
     except BaseException:
         os.unlink(beside, dir_fd=dir_fd)
         raise
+
+
+def write_shown(path: Path, content: str | bytes, what: str) -> Path:
+    """Write what a user asked for, a page or a picture, whole or not at all; return its path.
+
+    Raises:
+        OutsideError: it cannot be written.
+    """
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise OutsideError(
+            f"The {what} {str(path)!r} cannot be written: {reason(error)}."
+        ) from error
+    return path
 
 
 def no_room(folder: Path) -> str | None:

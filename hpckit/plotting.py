@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from hpckit.errors import OutsideError
-from hpckit.files import replace_file
+from hpckit.files import write_shown
 from hpckit.text import in_line
 from hpckit.version import __version__
 
@@ -99,13 +99,7 @@ def write_picture(
     Raises:
         OutsideError: matplotlib is not installed, or the file cannot be written.
     """
-    content = render(kind, draw, size=size, title=title)
-    try:
-        replace_file(path, content)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OutsideError(f"The picture {str(path)!r} cannot be written: {reason}.") from error
-    return path
+    return write_shown(path, render(kind, draw, size=size, title=title), "picture")
 
 
 def render(kind: Kind, draw: Callable[["Figure"], None], *, size: Size, title: str) -> bytes:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from hpckit.errors import OutsideError
-from hpckit.files import replace_file
+from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, figure, section, table
 from hpckit.pages.frame import page
 from hpckit.report.terminal import hours, percent
@@ -46,13 +45,7 @@ def write_report_page(document: Document, path: Path) -> Path:
     Raises:
         OutsideError: it cannot be written.
     """
-    try:
-        replace_file(path, report_page(document))
-    except OSError as error:
-        raise OutsideError(
-            f"The page {str(path)!r} cannot be written: {error.strerror}."
-        ) from error
-    return path
+    return write_shown(path, report_page(document), "page")
 
 
 def report_page(document: Document) -> str:
@@ -65,12 +58,7 @@ def report_page(document: Document) -> str:
         _groups(document),
         section(
             "Pictures",
-            e(
-                "p",
-                "With the keyboard: Tab to a picture, arrow keys move over it.",
-                class_="dim",
-                id="help",
-            ),
+            e("p", _HELP, class_="dim", id="help"),
             e("noscript", e("p", "Without its script this page has tables, and no pictures.")),
             e("div", (_picture(name, chart) for name, chart in charts.items()), class_="charts"),
             id="pictures",

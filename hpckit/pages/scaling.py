@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from hpckit.errors import OutsideError
-from hpckit.files import replace_file
+from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, pairs, section, table
 from hpckit.pages.frame import page
 from hpckit.scaling.intervals import Estimate
@@ -41,13 +40,7 @@ def write_scaling_page(found: Scaling, path: Path) -> Path:
     Raises:
         OutsideError: it cannot be written.
     """
-    try:
-        replace_file(path, scaling_page(found))
-    except OSError as error:
-        raise OutsideError(
-            f"The page {str(path)!r} cannot be written: {error.strerror}."
-        ) from error
-    return path
+    return write_shown(path, scaling_page(found), "page")
 
 
 def scaling_page(found: Scaling) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.errors import OutsideError, RequestError
-from hpckit.files import DamagedFileError, reason, replace_file
+from hpckit.files import DamagedFileError, reason, write_shown
 from hpckit.pages.job import job_page
 from hpckit.pages.jobs import bins_each, jobs_page
 from hpckit.pages.main_picture import POINTS, Drawing, main_picture
@@ -44,8 +44,7 @@ def write_page(jobs: Sequence[Shown], path: Path) -> Path:
     Raises:
         OutsideError: it cannot be written, or the samples can no longer be read.
     """
-    _write(path, "page", _one(jobs[0]) if len(jobs) == 1 else _several(jobs))
-    return path
+    return write_shown(path, _one(jobs[0]) if len(jobs) == 1 else _several(jobs), "page")
 
 
 def write_picture_of(found: Gathered, path: Path, kind: Kind) -> Path:
@@ -71,17 +70,7 @@ def write_picture_of(found: Gathered, path: Path, kind: Kind) -> Path:
         width_s=curves.width_s if curves else 0,
         span=whole_span(found.job, curves, times),
     )
-    _write(path, "picture", main_picture(kind, drawing))
-    return path
-
-
-def _write(path: Path, what: str, content: str | bytes) -> None:
-    try:
-        replace_file(path, content)
-    except OSError as error:
-        raise OutsideError(
-            f"The {what} {str(path)!r} cannot be written: {error.strerror}."
-        ) from error
+    return write_shown(path, main_picture(kind, drawing), "picture")
 
 
 def _one(job: Shown) -> str:
