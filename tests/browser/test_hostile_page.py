@@ -1,14 +1,12 @@
 """Every text that others write, as an attack on the reader's browser: it stays text."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser.chromium import PROGRAM, Chromium
-from tests.browser.chromium import chromium as opened
 from tests.report.made import START, make_run, write_samples
 
 pytestmark = [
@@ -68,11 +66,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = ({"step": at, "time": START + at, "loss": 1.0, METRIC: 1.0} for at in range(100))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    yield from opened()
 
 
 def opened_page(browser: Chromium, path: Path) -> None:

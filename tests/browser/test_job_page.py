@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.browser.chromium import PROGRAM, Chromium
-from tests.browser.chromium import chromium as opened
 from tests.report.made import START, make_run, write_samples
 
 pytestmark = [
@@ -20,11 +19,6 @@ HOSTILE = "</script><script>window.caught=1</script><img src=x onerror=window.ca
 BUSY, IDLE = [90.0], [0.0]
 CHART = '.plot[data-chart="gpu-utilization_permille"]'
 OVER = f"{CHART} .u-over"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    yield from opened()
 
 
 @pytest.fixture(scope="module")

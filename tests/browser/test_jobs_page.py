@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import PROGRAM, Chromium
-from tests.browser.chromium import chromium as opened
 from tests.report.made import make_run, write_samples
 
 pytestmark = [
@@ -37,11 +36,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found, missing = stats_asked([str(folder) for folder in folders], root)
     assert not missing
     return found.html(root / "page.html")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    yield from opened()
 
 
 @pytest.fixture

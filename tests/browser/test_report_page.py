@@ -10,7 +10,6 @@ from hpckit.group_report.totals import Totals
 from hpckit.group_report.writing import Report, WastefulJob
 from hpckit.sites import Costs
 from tests.browser.chromium import PROGRAM, Chromium
-from tests.browser.chromium import chromium as opened
 
 pytestmark = [
     pytest.mark.long,
@@ -47,11 +46,6 @@ def report() -> Report:
 @pytest.fixture(scope="module")
 def path(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report.html(tmp_path_factory.mktemp("report") / "page.html")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    yield from opened()
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from hpckit.pages.scaling import write_scaling_page
 from hpckit.scaling.study import Scaling
 from hpckit.scaling.writing import document
 from tests.browser.chromium import PROGRAM, Chromium
-from tests.browser.chromium import chromium as opened
 from tests.unit.test_scaling import ABOUT, outcome, studied
 
 pytestmark = [
@@ -37,11 +36,6 @@ def study() -> Scaling:
 @pytest.fixture(scope="module")
 def path(study: Scaling, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_scaling_page(study, tmp_path_factory.mktemp("study") / "page.html")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    yield from opened()
 
 
 @pytest.fixture

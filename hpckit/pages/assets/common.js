@@ -25,6 +25,20 @@ const hpckit = (() => {
   };
   const number = (value) => (value == null ? "–" : String(+value.toPrecision(4)));
 
+  // ---- pictures -----------------------------------------------------------------------------
+
+  const axisStyle = () => ({
+    stroke: () => colour("--dim"), font: "12px system-ui, sans-serif",
+    grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false },
+  });
+  // The window's size, its colours, and paper, which has the light ones.
+  function followView(fit, repaint, { onPaper = () => {}, afterwards = () => {} } = {}) {
+    addEventListener("resize", () => fit());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+    addEventListener("beforeprint", () => { document.documentElement.dataset.print = ""; onPaper(); repaint(); });
+    addEventListener("afterprint", () => { delete document.documentElement.dataset.print; afterwards(); repaint(); });
+  }
+
   // ---- tables -------------------------------------------------------------------------------
 
   const cellValue = (row, column) => {
@@ -78,5 +92,5 @@ const hpckit = (() => {
     });
   }
 
-  return { data, $, byId, make, colour, onCluster, clock, number };
+  return { data, $, byId, make, colour, onCluster, clock, number, axisStyle, followView };
 })();

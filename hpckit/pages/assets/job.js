@@ -70,10 +70,7 @@
   };
 
   function options(chart, series, bands) {
-    const axis = {
-      stroke: () => colour("--dim"), font: "12px system-ui, sans-serif",
-      grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { stroke: () => colour("--grid"), width: 1 },
-    };
+    const axis = { ...hpckit.axisStyle(), ticks: { stroke: () => colour("--grid"), width: 1 } };
     return {
       width: Math.max(chart.place.clientWidth, 200), height: HEIGHT, series, bands,
       tzDate: onCluster, legend: { show: false }, padding: [12, 28, 0, 0],
@@ -347,9 +344,6 @@
 
   for (const spec of data.charts) charts.push(build(spec));
   zoomTo(...data.range);
-  addEventListener("resize", () => fit());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-  addEventListener("beforeprint", () => { document.documentElement.dataset.print = ""; fit(700); repaint(); });
-  addEventListener("afterprint", () => { delete document.documentElement.dataset.print; fit(); repaint(); });
+  hpckit.followView(fit, repaint, { onPaper: () => fit(700), afterwards: fit });
   document.documentElement.dataset.ready = String(charts.length);
 })();

@@ -15,10 +15,7 @@
   function draw(place) {
     const job = data.jobs[Number(place.dataset.job)];
     if (plots.has(place) || !job.times.length) return;
-    const axis = {
-      stroke: () => colour("--dim"), font: "11px system-ui, sans-serif",
-      grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false },
-    };
+    const axis = { ...hpckit.axisStyle(), font: "11px system-ui, sans-serif" };
     const edge = { stroke: null, width: 0, points: { show: false } };
     const options = {
       width: Math.max(place.clientWidth, 120), height: HEIGHT, legend: { show: false },
@@ -59,15 +56,10 @@
   for (const place of $(".plot", places)) seen.observe(place);
 
   const repaint = () => { for (const plot of plots.values()) plot.redraw(false); };
-  addEventListener("resize", () => {
+  const fit = () => {
     for (const [place, plot] of plots) plot.setSize({ width: Math.max(place.clientWidth, 120), height: HEIGHT });
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-  addEventListener("beforeprint", () => {
-    document.documentElement.dataset.print = "";
-    for (const place of $(".plot", places)) draw(place);
-    repaint();
-  });
-  addEventListener("afterprint", () => { delete document.documentElement.dataset.print; repaint(); });
+  };
+  const drawAll = () => { for (const place of $(".plot", places)) draw(place); };
+  hpckit.followView(fit, repaint, { onPaper: drawAll });
   document.documentElement.dataset.ready = String(data.jobs.length);
 })();

@@ -25,10 +25,7 @@
     const output = place.parentNode.querySelector("output");
     const places = chart.names.map((_, at) => at);
     const every = (width) => Math.ceil(chart.names.length / Math.max(Math.floor((width - 52) / 80), 1));
-    const axis = {
-      stroke: () => colour("--dim"), font: "12px system-ui, sans-serif",
-      grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false },
-    };
+    const axis = hpckit.axisStyle();
     const plot = new uPlot({
       width: Math.max(place.clientWidth, 160), height: HEIGHT, legend: { show: false }, padding: [8, 8, 0, 0],
       cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
@@ -80,11 +77,9 @@
 
   for (const place of $(".plot")) draw(place);
   const repaint = () => { for (const [, plot] of plots) plot.redraw(false); };
-  addEventListener("resize", () => {
+  const fit = () => {
     for (const [place, plot] of plots) plot.setSize({ width: Math.max(place.clientWidth, 160), height: HEIGHT });
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-  addEventListener("beforeprint", () => { document.documentElement.dataset.print = ""; repaint(); });
-  addEventListener("afterprint", () => { delete document.documentElement.dataset.print; repaint(); });
+  };
+  hpckit.followView(fit, repaint);
   document.documentElement.dataset.ready = String(plots.length);
 })();

@@ -39,10 +39,7 @@
 
   function draw(place) {
     const chart = data.charts[place.dataset.chart];
-    const axis = {
-      stroke: () => colour("--dim"), font: "12px system-ui, sans-serif",
-      grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { show: false },
-    };
+    const axis = hpckit.axisStyle();
     const series = chart.series.map((row, at) => ({
       label: row.label, stroke: () => colour(strokeOf(row, at)), dash: dashOf(row.kind),
       width: row.kind === "other" ? 1 : 2, spanGaps: true,
@@ -84,11 +81,9 @@
   };
   for (const place of $(".plot")) draw(place);
   repaint();
-  addEventListener("resize", () => {
+  const fit = () => {
     for (const [place, plot] of plots) plot.setSize({ width: Math.max(place.clientWidth, 160), height: HEIGHT });
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-  addEventListener("beforeprint", () => { document.documentElement.dataset.print = ""; repaint(); });
-  addEventListener("afterprint", () => { delete document.documentElement.dataset.print; repaint(); });
+  };
+  hpckit.followView(fit, repaint);
   document.documentElement.dataset.ready = String(plots.length);
 })();
