@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpckit.errors import OutsideError
 from hpckit.files import write_shown
@@ -43,7 +43,7 @@ COLOURS = (
 )  # fmt: skip
 # After all colours once: the same with dashes, so that no two of 32 lines look alike.
 DASHES: tuple[Any, ...] = ("-", (0, (6, 3)), (0, (1.5, 2)), (0, (7, 2, 2, 2)))
-TEXT, DIM, GRID, BETWEEN, MARK = "#1b1f24", "#57606a", "#e4e8ec", "#6e7681", "#d55e00"
+TEXT, DIM, GRID, BETWEEN = "#1b1f24", "#57606a", "#e4e8ec", "#6e7681"
 WIDTH_IN = 7.2  # two columns of most journals
 BAND_ALPHA = 0.2
 _DPI = 200
@@ -217,24 +217,14 @@ def plain_ticks(axis: "Axis", values: Sequence[float]) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def place_legend(
-    place: "Axes | Figure", lines: Sequence[Any], names: Sequence[str], *, where: str
-) -> None:
-    """Name lines; names that are long are cut, so that the picture keeps its room.
+def place_legend(axes: "Axes", lines: Sequence[Any], names: Sequence[str]) -> None:
+    """Name lines above the axes and their title, in as many columns as there is room for.
 
-    Args:
-        place: the axes, or the figure for one legend of all its axes.
-        lines: what is named.
-        names: their names, which may be anybody's words.
-        where: `above` the axes and their title, in as many columns as there is room for; or
-            matplotlib's `loc`: `upper left`, or of a figure `outside upper right`.
+    `names` may be anybody's words: long ones are cut, so that the picture keeps its room.
     """
     short = [_short(name, _LONGEST_NAME) for name in names]
-    if where == "above":
-        above: dict[str, Any] = {"bbox_to_anchor": (0, 1), "borderaxespad": 2.3, "borderpad": 0.2}
-        place.legend(list(lines), short, loc="lower left", ncols=columns_of(names), **above)
-    else:
-        place.legend(list(lines), short, loc=cast("Any", where))
+    above: dict[str, Any] = {"bbox_to_anchor": (0, 1), "borderaxespad": 2.3, "borderpad": 0.2}
+    axes.legend(list(lines), short, loc="lower left", ncols=columns_of(names), **above)
 
 
 def columns_of(names: Sequence[str]) -> int:

@@ -224,6 +224,17 @@ def check_wanted(wanted: WantedOptions) -> None:
     _read_wanted(**wanted)
 
 
+def check_pictures() -> None:
+    """Refuse pictures that `Study.picture` could not draw, before anything is submitted.
+
+    Raises:
+        OutsideError: matplotlib is not installed.
+    """
+    from hpckit.plotting import require_matplotlib  # noqa: PLC0415  # seldom
+
+    require_matplotlib()
+
+
 def _read_wanted(
     efficiency: float = 0.7, full_steps: int | None = None, full_epochs: int | None = None
 ) -> Wanted:

@@ -1,7 +1,6 @@
 """`hpckit scale`: the same work in several sizes; how fast each was, and what follows of it."""
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from hpckit.api.scale import (
     ScalingReport,
     Study,
     WantedOptions,
+    check_pictures,
     check_wanted,
     send_study,
     study,
@@ -25,7 +25,7 @@ from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.cli.submit import say_job, show_script
-from hpckit.cli.view import NeverStarting
+from hpckit.cli.view import NeverStarting, counted_states
 from hpckit.errors import RequestError
 
 # A study has lists of these, or none at all.
@@ -182,12 +182,15 @@ class Outputs:
 
         Raises:
             RequestError: two shapes, or a file's name with another ending than its option.
+            OutsideError: matplotlib, which draws the pictures, is not installed.
         """
         if self.json and self.csv:
             raise RequestError("Give one of --json and --csv.")
         for path, kind in zip(self.pictures, ("png", "svg"), strict=True):
             if path is not None and path.suffix.lower() != f".{kind}":
                 raise RequestError(f"--{kind} {str(path)!r}: the file's name must end in .{kind}.")
+        if any(self.pictures):
+            check_pictures()
 
     def show(self, report: ScalingReport) -> None:
         """Print the figures, and write the files."""
@@ -263,8 +266,7 @@ class Counting:
     def __call__(self, statuses: list[RunStatus]) -> None:
         """Look at a round of statuses."""
         self._never(statuses)
-        counts = sorted(Counter(str(status.state) for status in statuses).items())
-        line = ", ".join(f"{count} {state}" for state, count in counts)
+        line = counted_states(statuses)
         if line != self._said:
             note(f"{len(statuses)} runs: {line}")
             self._said = line

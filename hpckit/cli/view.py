@@ -4,7 +4,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,11 +62,17 @@ def status_lines(found: Sequence[RunStatus]) -> str:
     """Return a line per run; of very many how many are in which state, and those to look at."""
     if len(found) <= _MOST:
         return "\n".join(map(status_line, found))
-    counts = sorted(Counter(str(status.state) for status in found).items())
-    said = ", ".join(f"{count} {state}" for state, count in counts)
     shown = sorted(found, key=_urgency)[:_MOST]
     more = f"and {len(found) - _MOST} more: hpckit status --all, or --json"
-    return "\n".join([f"{len(found)} jobs: {said}", *map(status_line, shown), more])
+    return "\n".join(
+        [f"{len(found)} jobs: {counted_states(found)}", *map(status_line, shown), more]
+    )
+
+
+def counted_states(found: Iterable[RunStatus]) -> str:
+    """Return how many are in which state."""
+    counts = sorted(Counter(str(status.state) for status in found).items())
+    return ", ".join(f"{count} {state}" for state, count in counts)
 
 
 def _urgency(status: RunStatus) -> int:

@@ -245,7 +245,7 @@ def _legend(axes: "Axes", drawing: Drawing, group: Sequence[int]) -> None:
     else:
         styles = [line_style(numbers[_device(curve)]) for curve in curves]
     lines = [Line2D([], [], **style) for style in styles]
-    place_legend(axes, lines, _names(drawing, group), where="above")
+    place_legend(axes, lines, _names(drawing, group))
 
 
 def _attempts(panels: Sequence["Axes"], drawing: Drawing) -> None:

@@ -15,10 +15,11 @@ from hpckit.scaling.timing import Source
 from hpckit.scaling.writing import (
     PART_NAMES,
     TIMED,
-    conclusions,
     document,
+    findings,
     is_certain,
     outcomes_table,
+    remarks,
     rounded,
     size_texts,
     title,
@@ -66,7 +67,7 @@ def scaling_page(found: Scaling) -> str:
 
 
 def _head(found: Scaling) -> Element:
-    said = list(conclusions(found))[:2] if found.source else ["No run counts: no figures."]
+    said = findings(found) if found.source else ["No run counts: no figures."]
     good = is_certain(found) and not any(row.left_out for row in found.outcomes)
     return e(
         "header",
@@ -250,5 +251,5 @@ def _method(found: Scaling) -> list[Content]:
                 "Compared with": f"size {found.smallest.label}" if found.smallest else None,
             }
         ),
-        [e("p", line) for line in list(conclusions(found))[2:]] if found.source else None,
+        [e("p", line) for line in remarks(found)] if found.source else None,
     ]

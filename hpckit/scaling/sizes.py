@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from hpckit.documents import Scalar
 from hpckit.errors import RequestError
-from hpckit.spec import JobSpec
+from hpckit.spec import JobSpec, with_changes
 from hpckit.workloads import Workload
 
 MOST_RUNS = 1000
@@ -202,10 +202,7 @@ def _one_grown(spec: JobSpec, workload: Workload | None, name: str, factor: Frac
     values: Mapping[str, Scalar] = workload.parse_settings(spec.settings)
     asked = values.get(parameter.name, parameter.default)
     changed = f"{parameter.name}={_times(name, asked, factor)}"
-    others = [
-        text for text in spec.settings if text.partition("=")[0].replace("_", "-") != parameter.name
-    ]
-    return replace(spec, settings=(*others, changed))
+    return with_changes(spec, {"settings": (changed,)})
 
 
 def _times(name: str, value: Scalar, factor: Fraction) -> str:

@@ -9,16 +9,12 @@ from hpckit.report.terminal import fold, hours
 from hpckit.scaling.intervals import LEVEL, Estimate
 from hpckit.scaling.laws import AMDAHL, Law
 from hpckit.scaling.study import Outcome, Scaling, SizeFigures
-from hpckit.scaling.timing import Source
+from hpckit.scaling.timing import PARTS, Source
 from hpckit.text import format_seconds, in_line
 
 SCHEMA = 1
 _WIDTH = 96
-PART_NAMES = {
-    "compute_s": "compute",
-    "communication_s": "communication",
-    "input_s": "input",
-}
+PART_NAMES = {name: name.removesuffix("_s") for name in PARTS}
 TIMED = {
     Source.PROGRAM: "seconds per step, as the program measured them after its first ones",
     Source.LINES: "seconds per step, by the moments of the lines in metrics.jsonl, from the first "
@@ -263,9 +259,19 @@ def _share(row: SizeFigures, name: str) -> str:
 
 def conclusions(found: Scaling) -> Iterator[str]:
     """Yield the sentences below the table."""
+    yield from findings(found)
+    yield from remarks(found)
+
+
+def findings(found: Scaling) -> Iterator[str]:
+    """Yield what a study is made for: its law, and the largest size that is worth it."""
     if found.law is not None:
-        yield _about_law(found.law, found.unit)
+        yield _about_law(found.law, found)
     yield _about_largest(found)
+
+
+def remarks(found: Scaling) -> Iterator[str]:
+    """Yield what is to be known of the figures."""
     if split := _not_measured(found):
         yield split
     if any(row.full_s for row in found.sizes):
@@ -274,7 +280,7 @@ def conclusions(found: Scaling) -> Iterator[str]:
         yield f"{_INTERVAL}."
 
 
-def _about_law(law: Law, unit: str) -> str:
+def _about_law(law: Law, found: Scaling) -> str:
     part = f"{100 * law.serial_fraction:.2g} %"
     if law.standard_error is None:
         error = f"{law.sizes} sizes: the fit has no error estimate"
@@ -284,10 +290,9 @@ def _about_law(law: Law, unit: str) -> str:
     if law.serial_fraction < 0:
         return f"{line}: below 0, so it scales better than the law allows (caches, memory)."
     if law.serial_fraction > 1:
-        return f"{line}: above 100 %, so more {unit} are slower."
+        return f"{line}: above 100 %, so more {found.unit} are slower."
     if law.name == AMDAHL and law.most is not None:
-        device = unit.removesuffix("s")
-        return f"{line}; at most {_digits(law.most)} times the speed of one {device}."
+        return f"{line}; at most {_digits(law.most)} times the speed of one {found.device}."
     return f"{line}."
 
 

@@ -32,7 +32,7 @@ def draw(figure: Any) -> None:
     name_axes(axes, MATHS, x=ORDER, y=MARKUP)
     plain_ticks(axes.xaxis, [1, 2, 4])
     axes.set_yticks([2], [MATHS + ORDER])
-    place_legend(axes, lines, ["_hidden", "x" * 300], where="above")
+    place_legend(axes, lines, ["_hidden", "x" * 300])
 
 
 def texts(svg: bytes) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,3 +256,28 @@ def test_the_page_and_pictures_are_written(here: Path, fake_slurm: Path, cli: Cl
     svg = (here / "s.svg").read_text()
     assert "Speed-up" in svg
     assert "Amdahl's law" in svg
+
+
+def test_without_a_law_the_verdict_is_the_largest_size_alone(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    a_study(here / "runs", {1: (10.0,)})
+    queue(fake_slurm, j11="COMPLETED")
+    found = cli("scale", "--from", "latest", "--html", "s.html")
+    assert found.status == 0, found.err
+    page = (here / "s.html").read_text()
+    verdict = page[page.index('id="verdict"') :].partition("</section>")[0]
+    assert verdict.count("<p>") == 1
+    assert "Largest size measured" in verdict
+    assert page.count("Not measured by the program") == 1
+
+
+def test_without_matplotlib_pictures_are_refused_before_anything_is_submitted(
+    script: Path, fake_slurm: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    said = cli(*FOUR, "--png", "s.png")
+    assert said.status == 3
+    assert "Install it: pip install 'hpckit[plots]'" in said.err
+    assert not (script / "runs").exists()
+    assert not [*fake_slurm.glob("script-*.sh")]
