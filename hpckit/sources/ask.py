@@ -52,11 +52,6 @@ class Asked:
     uuids: frozenset[str] = frozenset()
     indices: Callable[[], Mapping[str, frozenset[int]]] = dict
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The nodes of all attempts."""
-        return tuple(dict.fromkeys(host for span in self.spans for host in span.hosts))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
@@ -169,10 +164,9 @@ def _whose_names(client: Client, counts: Mapping[str, object]) -> str | None:
     words = [*(scheme.name for scheme in GPU_SCHEMES if scheme.job), OWNED]
     words += [scheme.name for scheme in GPU_SCHEMES if not scheme.job]
     there = [word for word in words if word in counts]
-    before = client.found.get(NAME)
-    if there and before not in there:
-        client.found[NAME] = there[0]
-    return client.found[NAME] if there else None
+    if there and client.names not in there:
+        client.names = there[0]
+    return client.names if there else None
 
 
 def _grid(span: Span, scrapes: Sequence[float], readings: int) -> Grid:
@@ -252,7 +246,7 @@ _OF_NODES = frozenset(
     | {"memory_peak_bytes", "memory_limit_bytes", "node_imbalance_percent"}
 )
 # They say themselves of how much they are.
-_ALWAYS = frozenset({"coverage_percent", "gpu_coverage_percent", "gpu_hours"})
+_ALWAYS = frozenset({"gpu_coverage_percent", "gpu_hours"})
 
 
 def _figures(

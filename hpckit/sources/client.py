@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,13 +51,13 @@ class Client:
     Attributes:
         left_s: for how long it may still be waited for.
         trouble: why it is asked no more.
-        found: what is known of it: see `hpckit.sources.ask`.
+        names: whose names its series of GPUs have, once `hpckit.sources.ask` has seen some.
     """
 
     settings: Prometheus
     left_s: float = 0.0
     trouble: str | None = None
-    found: dict[str, Any] = field(default_factory=dict)
+    names: str | None = None
 
     def __post_init__(self) -> None:
         self.left_s = self.settings.timeout_s

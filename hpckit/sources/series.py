@@ -149,13 +149,11 @@ def gpu_samples(
     mine.sort(key=lambda pair: index_of(pair[1], scheme) or 0)
     readings = scheme.readings
     found = _samples(host, grid, restart, tuple(_info(uuid, part, scheme) for uuid, part in mine))
-    energies = (
-        _packed(GPU_PLACES, {"energy_mj": part.column(readings, "energy_mj")}) for _, part in mine
-    )
+    columns = [_of_gpu(part, readings) for _, part in mine]
     return replace(
         found,
-        gpus=tuple(_of_gpu(part, readings) for _, part in mine),
-        energies=tuple(columns.get("energy_mj") for columns in energies),
+        energies=tuple(row.pop("energy_mj", None) for row in columns),  # they stand apart
+        gpus=tuple(columns),
         slow=tuple(_slow([part for _, part in mine], readings, found.times)),
     )
 
@@ -220,12 +218,12 @@ def index_of(part: Part, scheme: Scheme) -> int | None:
     return None
 
 
-def _whole(part: Part | None, readings: Sequence[Reading], column: str) -> int | None:
-    value = part.whole(readings, column) if part else None
+def _whole(part: Part, readings: Sequence[Reading], column: str) -> int | None:
+    value = part.whole(readings, column)
     return None if value is None or value < 0 else round(value)
 
 
-def _limit(node: Part | None, readings: Sequence[Reading]) -> int | None:
+def _limit(node: Part, readings: Sequence[Reading]) -> int | None:
     value = _whole(node, readings, "limit")
     return value if value and value < _NO_LIMIT else None
 
@@ -248,7 +246,6 @@ def _of_gpu(part: Part, readings: Sequence[Reading]) -> dict[str, Column]:
         for name in dict.fromkeys(reading.column for reading in readings)
         if name in GPU_PLACES
     }
-    columns.pop("energy_mj", None)  # it stands apart
     return _packed(GPU_PLACES, columns)
 
 
