@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from hpckit.frozen import frozen
 from hpckit.slurm.hostlist import expand
+from hpckit.text import number_ranges
 
 _SLURMSTEPD = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)")
 # srun was told from outside to end the step: by scancel, or by PMIx, which misses a rank.
@@ -76,19 +77,10 @@ def _task_ends(lines: list[str]) -> Iterator[TaskEnd]:
         if match := _TASKS.search(line):
             yield TaskEnd(
                 host=match[1],
-                tasks=_numbers(match[2]),
+                tasks=tuple(number_ranges(match[2].strip("[]"), _MOST_TASKS)),
                 words=match[3].strip(),
                 aborted=aborted,
             )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    numbers: list[int] = []
-    for word in text.strip("[]").split(","):
-        first, _, last = word.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            numbers += range(int(first), min(int(last or first), int(first) + _MOST_TASKS) + 1)
-    return tuple(numbers)
 
 
 def _lost_nodes(lines: list[str]) -> Iterator[str]:

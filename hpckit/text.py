@@ -6,6 +6,7 @@ in them for orders; characters that turn the direction of text make it read as s
 
 import re
 import time
+from collections.abc import Iterator
 
 from hpckit.errors import RequestError
 
@@ -153,6 +154,17 @@ def format_seconds(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def number_ranges(text: str, most: int) -> Iterator[int]:
+    """Yield the numbers that Slurm wrote as `0-2,5`; what is neither number nor range is left out.
+
+    Of a range no more than `most` after its first, whatever it says.
+    """
+    for word in text.split(","):
+        first, _, last = word.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            yield from range(int(first), min(int(last or first), int(first) + most) + 1)
 
 
 def whole_number(text: str, most: int = _MOST) -> int | None:

@@ -5,11 +5,11 @@ Slurm's own list (gres.conf), with AutoDetect=nvml the order of nvidia-smi.
 """
 
 import re
-from collections.abc import Iterator
 
 from hpckit.errors import CommandError
 from hpckit.slurm.client import ask, checked_id, patience
 from hpckit.slurm.hostlist import nodes_or_none
+from hpckit.text import number_ranges
 
 # A job's name, which comes before, may hold lines like these: then none is believed.
 _PART = re.compile(r"^   JOB_GRES=.*\n((?:     Nodes=.*\n)+)", re.MULTILINE)
@@ -38,12 +38,5 @@ def parse_gpu_indices(text: str) -> dict[str, frozenset[int]]:
     for nodes, gres in _NODES.findall(parts[0]):
         for host in nodes_or_none(nodes) or ():
             for indices in _GPUS.findall(gres):
-                found.setdefault(host, set()).update(_numbers(indices))
+                found.setdefault(host, set()).update(number_ranges(indices, _MOST))
     return {host: frozenset(numbers) for host, numbers in found.items() if numbers}
-
-
-def _numbers(text: str) -> Iterator[int]:
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            yield from range(int(first), min(int(last or first), _MOST) + 1)
