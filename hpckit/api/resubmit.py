@@ -98,31 +98,26 @@ def asked_again(
                 from hpckit.api.evidence import sizings, with_sizes  # noqa: PLC0415
 
                 rows, jobs = sizings(old, submission, frozenset(changes))
-                spec = with_changes(spec, with_sizes(spec, submission.job, rows))
-                submission = prepare(spec, root, preview=preview)
+                if sizes := with_sizes(spec, submission.job, rows):
+                    spec = with_changes(spec, sizes)
+                    submission = prepare(spec, root, preview=preview)
             rendered = submission.rendered
     except OSError as error:
         raise OutsideError(
             f"The run was submitted from {old.record['cwd']}, but this folder cannot be entered: "
             f"{error.strerror}."
         ) from error
+    told = [_PLANNED.get(row.field, row.field) for row in rows]  # `right_size` gives its reasons
     return Again(
         submission=submission,
         differences=(
             *_changed(before, spec),
-            *_unsaid(differences(old.record, make_record(submission, rendered)), rows),
+            *differences(old.record, make_record(submission, rendered), told),
         ),
         whose="" if old.mine else _whose(old, rendered),
         right_size=rows,
         sized_by=jobs,
     )
-
-
-def _unsaid(lines: Sequence[str], rows: "Sequence[Sizing]") -> list[str]:
-    """Leave out the changes that `right_size` gives reasons for."""
-    names = (_PLANNED.get(row.field, row.field) for row in rows)
-    said = tuple(f"{name.replace('_', ' ')}: " for name in names)
-    return [line for line in lines if not line.startswith(said)]
 
 
 def _changed(before: JobSpec, spec: JobSpec) -> list[str]:

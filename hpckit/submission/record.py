@@ -140,12 +140,17 @@ def plan_record(job: Job) -> dict[str, Any]:
     }
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return one line per difference: request, plan, code, templates, site, hpckit's version."""
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], told: Sequence[str] = ()
+) -> list[str]:
+    """Return one line per difference: request, plan, code, templates, site, hpckit's version.
+
+    `told` are names in the plan of which the reader knows already.
+    """
     lines = [
         f"{key.replace('_', ' ')}: {old['plan'].get(key)} -> {value}"
         for key, value in new["plan"].items()
-        if key not in _PLAN_SKIP and old["plan"].get(key) != value
+        if key not in (*_PLAN_SKIP, *told) and old["plan"].get(key) != value
     ]
     lines += _settings(old, new)
     lines += _code_of(old, new)
