@@ -113,6 +113,17 @@ class Run:
         return int(self.record["plan"]["ranks"])
 
     @property
+    def workload(self) -> str | None:
+        """The name of its workload; None: a program of the user's."""
+        workload = self.record.get("workload")
+        return str(workload["name"]) if isinstance(workload, dict) else None
+
+    @property
+    def template(self) -> str | None:
+        """The name of its script's template; None: an old record does not say it."""
+        return str(self.record["plan"].get("template") or "") or None
+
+    @property
     def submitted_at(self) -> float:
         """Epoch seconds."""
         return float(self.record["submitted_at"])

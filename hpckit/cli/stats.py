@@ -122,7 +122,8 @@ def stats(
             raise RequestError("--watch shows pages only: leave out --json and the like.")
         _watch(job_ids, runs, samples, everything=everything)
         return
-    found, missing = _find(job_ids, runs, samples, [name for name, path in files.items() if path])
+    drawn = [name for name in ("html", "png", "svg") if files[name]]
+    found, missing = _find(job_ids, runs, samples, drawn)
     if found and asked == "file":
         _write(found, files)
     elif found:

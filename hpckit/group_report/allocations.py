@@ -106,7 +106,7 @@ def ask_jobs(
     """
     oldest = min(row.start if row.submit is None else row.submit for row in rows)
     ids = next(id_lists([row.job_id for row in rows]))
-    return list(_ask([f"--starttime={_moment(oldest)}", f"--jobs={ids}"], users, accounts))
+    return _ask([f"--starttime={_moment(oldest)}", f"--jobs={ids}"], users, accounts)
 
 
 def _ask(words: Sequence[str], users: Sequence[str], accounts: Sequence[str]) -> list[Allocation]:

@@ -5,7 +5,7 @@ site's record comes before what a colleague's job wrote of itself into a ledger.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hpckit.group_report.allocations import Allocation
 from hpckit.report.at_end import SUMMARY
 from hpckit.runs import Run
 from hpckit.stats.js1 import as_number, covers_attempt, decode
-from hpckit.stats.summary.coverage import enough
+from hpckit.stats.summary.coverage import enough_of_elapsed
 
 # A run is written down some moments before Slurm says when it was submitted; its clock may be late.
 _BEFORE_S = 60.0
@@ -77,16 +77,15 @@ class Figures:
         attempt = _attempt(document, row)
         used = attempt.get("gpu_utilization_percent")
         covered = _percent(attempt.get("gpu_coverage_percent"))
-        hours = (as_number(attempt.get("elapsed_s")) or 0.0) / 3600 * (covered or 0.0) / 100
-        plan, workload = run.record["plan"], run.record.get("workload")
         advice: Mapping[str, Any] = next(iter(document.get("advice") or ()), {})
-        known = _percent(used) is not None and enough(covered, hours)
+        elapsed_s = as_number(attempt.get("elapsed_s"))
+        known = _percent(used) is not None and enough_of_elapsed(covered, elapsed_s)
         return Measured(
             utilization_percent=_percent(used) if known else None,
             energy_joules=as_number(attempt.get("energy_joules")) if known else None,
             source="samples" if known else None,
-            workload=str(workload["name"]) if isinstance(workload, dict) else None,
-            template=str(plan.get("template") or "") or None,
+            workload=run.workload,
+            template=run.template,
             advice=str(advice.get("message") or "") or None,
         )
 
@@ -113,10 +112,8 @@ def figures_of(
 def _both(mine: Measured, theirs: Measured) -> Measured:
     """Return what is known of an attempt that stands in a ledger as well, nothing of it twice."""
     figures = theirs if mine.utilization_percent is None else mine
-    return Measured(
-        utilization_percent=figures.utilization_percent,
-        energy_joules=figures.energy_joules,
-        source=figures.source,
+    return replace(
+        figures,
         workload=mine.workload or theirs.workload,
         template=mine.template or theirs.template,
         advice=mine.advice or theirs.advice,

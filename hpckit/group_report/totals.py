@@ -24,7 +24,6 @@ FAILED = frozenset({
 CLASSES = (10, 25, 50, 75, 100)
 # Upper ends of the classes of waits but the last, in seconds.
 WAITS_S = (60, 600, 3600, 6 * 3600, 86400)
-_DAY_S = 86400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit.files import DamagedFileError, read_json
+from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.ledger import Entry, append
 from hpckit.paths import is_mine_alone
 from hpckit.ranks import RankRecord, read_all_attempts
@@ -23,7 +23,7 @@ from hpckit.runs import Run, read_run, write_json
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.loading import advised
 from hpckit.stats.document import job_document, timeline_document
-from hpckit.stats.summary.coverage import enough
+from hpckit.stats.summary.coverage import enough_of_elapsed
 from hpckit.stats.summary.figures import JobUse, SourceNote
 from hpckit.text import parse_moment
 
@@ -78,12 +78,18 @@ def main() -> None:
     found = gather_one(Target(job_id=run.job_id, known=KnownJob(run=run)))
     job, advice = advised(found.job, found.timelines)
     save(replace(found, job=job), advice)
-    for folder in sys.argv[2:]:
-        try:
-            append(Path(folder), entry_of(run, job, advice, os.environ))
-        except (OSError, KeyError) as error:
-            why = error.strerror if isinstance(error, OSError) else "this user has no name here"
-            sys.stderr.write(f"The ledger {folder} has no line of this job: {why}.\n")
+    if ledgers := sys.argv[2:]:
+        entry = entry_of(run, job, advice, os.environ)
+        for folder in ledgers:
+            _enter(folder, entry)
+
+
+def _enter(folder: str, entry: Entry) -> None:
+    try:
+        append(Path(folder), entry)
+    except (OSError, KeyError) as error:
+        why = reason(error) if isinstance(error, OSError) else "this user has no name here"
+        sys.stderr.write(f"The ledger {folder} has no line of this job: {why}.\n")
 
 
 def entry_of(run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[str, str]) -> Entry:
@@ -94,9 +100,7 @@ def entry_of(run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[s
     begun = min((row.started for row in ranks), default=now)
     start = parse_moment(environ.get("SLURM_JOB_START_TIME", "")) or begun
     used = next((row for row in job.attempts if row.restart == restart), None)
-    covered = used.gpu_coverage_percent if used else None
-    known = used and enough(covered, (covered or 0.0) / 100 * (used.elapsed_s or 0.0) / 3600)
-    workload = run.record.get("workload")
+    known = used and enough_of_elapsed(used.gpu_coverage_percent, used.elapsed_s)
     return Entry(
         user="",
         job_id=run.job_id,
@@ -115,8 +119,8 @@ def entry_of(run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[s
         limit_s=job.requested.time_limit_s,
         utilization_percent=used.gpu_utilization_percent if used and known else None,
         energy_joules=used.energy_joules if used and known else None,
-        workload=str(workload["name"]) if isinstance(workload, dict) else None,
-        template=str(run.record["plan"].get("template") or "") or None,
+        workload=run.workload,
+        template=run.template,
         advice=advice[0].message if advice else None,
     )
 

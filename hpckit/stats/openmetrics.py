@@ -34,7 +34,6 @@ _SAYS = {
     "hpckit_job_nodes": "Nodes of the job.",
     "hpckit_job_attempts": "Attempts: a requeue begins the next.",
 }
-_ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,4 +141,4 @@ def _family(name: str, says: str, samples: Sequence[Sample]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r'[\\"\n]', lambda found: _ESCAPED[found[0]], text)
+    return re.sub(r'[\\"]', r"\\\g<0>", text)  # `in_line` has left no line break

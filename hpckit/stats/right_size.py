@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hpckit.stats.samples.records import SHARED
-from hpckit.stats.summary.coverage import enough
+from hpckit.stats.summary.coverage import enough, enough_of_elapsed
 from hpckit.stats.summary.figures import SAMPLES, GpuUse, JobUse
 from hpckit.text import format_minutes
 
@@ -111,12 +111,12 @@ def _time(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
         return stays
     took = [(run, need) for run in runs if run.completed and (need := _took_s(run.job))]
     late = [
-        (run.job, run.job.requested.time_limit_s)
+        (run.job, limit)
         for run in runs
-        if run.job.state == "TIMEOUT" and run.job.requested.time_limit_s
+        if run.job.state == "TIMEOUT" and (limit := run.job.requested.time_limit_s)
     ]
     most_s = max((need for _, need in took), default=0.0)
-    limit_s = max((limit for _, limit in late if limit), default=0)
+    limit_s = max((limit for _, limit in late), default=0)
     top = asked.most_time_min
     if limit_s > most_s:
         ended = next(job for job, limit in late if limit == limit_s)
@@ -157,12 +157,12 @@ def _memory(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
         return stays
     peaks = [(run, peak) for run in runs if run.completed and (peak := _peak_bytes(run.job))]
     killed = [
-        (run.job, run.job.requested.memory_bytes_per_node)
+        (run.job, limit)
         for run in runs
-        if run.out_of_memory and run.job.requested.memory_bytes_per_node
+        if run.out_of_memory and (limit := run.job.requested.memory_bytes_per_node)
     ]
     most = max((peak for _, peak in peaks), default=0)
-    limit = max((limit for _, limit in killed if limit), default=0)
+    limit = max((limit for _, limit in killed), default=0)
     # What a run had at its best is too little to go down by, and enough to go up.
     seen = max((run.job.summary.memory_peak_bytes or 0 for run in runs), default=0)
     if limit > most:
@@ -202,9 +202,7 @@ def _peak_bytes(job: JobUse) -> int | None:
 
 def _read(job: JobUse) -> bool:
     """Tell whether samples cover enough of a job's time."""
-    elapsed = job.elapsed_s or 0.0
-    covered = job.summary.coverage_percent
-    return enough(covered, elapsed / 3600 * (covered or 0.0) / 100)
+    return enough_of_elapsed(job.summary.coverage_percent, job.elapsed_s)
 
 
 def _cores(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:

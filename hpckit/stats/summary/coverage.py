@@ -32,6 +32,11 @@ def enough(percent: float | None, hours: float | None = None) -> bool:
     return enough_of(hours * 3.6e9, hours * 3.6e9 / percent * 100)
 
 
+def enough_of_elapsed(percent: float | None, elapsed_s: float | None) -> bool:
+    """Tell whether so much of an attempt's or job's own time is enough; unknown is not."""
+    return enough(percent, (elapsed_s or 0.0) / 3600 * (percent or 0.0) / 100)
+
+
 def enough_of(part: float, whole: float) -> bool:
     """Tell whether a time is enough of another, in microseconds."""
     return part * 100 >= whole * ENOUGH_PERCENT or whole - part <= _START_US
