@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         doctor_stats,
     )
     from hpckit.api.lookup import find, runs
+    from hpckit.api.rebuild import rebuild_index
     from hpckit.api.report import report, report_schema
     from hpckit.api.run import Run, RunList, wait
     from hpckit.api.sample import sample
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
     )
     from hpckit.group_report.writing import Report
+    from hpckit.index import Rebuilt
     from hpckit.metrics import Progress
     from hpckit.slurm.states import JobState
     from hpckit.submission.states import RunStatus
@@ -98,6 +100,7 @@ __all__ = [
     "OutsideError",
     "PlanError",
     "Progress",
+    "Rebuilt",
     "Report",
     "RequestError",
     "Run",
@@ -133,6 +136,7 @@ __all__ = [
     "lint",
     "map",
     "new_collection",
+    "rebuild_index",
     "report",
     "report_schema",
     "runs",
@@ -167,6 +171,7 @@ if not TYPE_CHECKING:
             *("Check", "Checks", "doctor", "doctor_gpu", "doctor_mpi", "doctor_stats"),
         ),
         "hpckit.api.lookup": ("find", "runs"),
+        "hpckit.api.rebuild": ("rebuild_index",),
         "hpckit.api.report": ("report", "report_schema"),
         "hpckit.api.run": ("Run", "RunList", "wait"),
         "hpckit.api.sample": ("sample",),
@@ -186,6 +191,7 @@ if not TYPE_CHECKING:
         ),
         "hpckit.api.workloads": ("Workload", "workload", "workloads"),
         "hpckit.collections": ("Collection",),
+        "hpckit.index": ("Rebuilt",),
         "hpckit.metrics": ("Progress",),
         "hpckit.group_report.writing": ("Report",),
         "hpckit.slurm.states": ("JobState",),

@@ -11,7 +11,9 @@ import json
 import math
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +27,11 @@ _MAX_DIGITS = 40
 # Bytes: less than the records and last lines of a few ranks.
 _LITTLE_ROOM = 64_000
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_APPEND = (
+    os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)  # fmt: skip
+# Who appends, or puts a new file in an old one's place, is done in milliseconds.
+_LOCKED_S, _AGAIN_S = 5.0, 0.01
 
 
 class DamagedFileError(ValueError):
@@ -227,6 +234,69 @@ def replace_file(
     except BaseException:
         os.unlink(beside, dir_fd=dir_fd)
         raise
+
+
+@contextmanager
+def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, bool | None]]:
+    """Open a user's own file for appending, made if need be, and lock it; no link is followed.
+
+    Give its descriptor, and whether it is locked: False where another process keeps the lock, which
+    may have been stopped; None where the file system knows no locks. Whoever replaces the file
+    holds the lock, so what is opened is what stands there.
+
+    Raises:
+        OSError: it cannot be opened. DamagedFileError: it is no regular file.
+    """
+    until = time.monotonic() + _LOCKED_S
+    while True:
+        descriptor = os.open(path, _APPEND, mode)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise DamagedFileError("it is not a regular file")
+            held = _lock(descriptor)
+            if held and not _stands_at(path, found) and time.monotonic() < until:
+                continue  # another was put in its place
+            if held is not False or time.monotonic() >= until:
+                yield descriptor, held
+                return
+        finally:
+            os.close(descriptor)
+        time.sleep(_AGAIN_S)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Lock a file; False: somebody else has locked it, None: it cannot be locked at all."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _stands_at(path: Path | str, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), found)
+    except OSError:
+        return False
+
+
+def append_lines(descriptor: int, lines: bytes) -> None:
+    """Append whole lines with one write, on a new line after one that was cut off.
+
+    Raises:
+        OSError: they cannot be written. Nothing of them is left where that can be taken back.
+    """
+    size = os.fstat(descriptor).st_size
+    whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
+    text = lines if whole else b"\n" + lines
+    written = os.write(descriptor, text)
+    if written != len(text):
+        if os.fstat(descriptor).st_size == size + written:  # nobody else has written meanwhile
+            os.ftruncate(descriptor, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def write_shown(path: Path, content: str | bytes, what: str) -> Path:

@@ -1,17 +1,25 @@
 """Finding runs by job id, run id, folder or `latest`.
 
 The index (job id -> folder, for runs anywhere) is only a cache: append-only, and a lost line costs
-a scan of the runs folder.
+a scan of the runs folder. `hpckit.index` makes it anew from the folders.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
-from hpckit.errors import NotFoundError, RequestError
-from hpckit.files import DamagedFileError, parse_json, read_tail
+from hpckit.errors import DamagedRunError, NotFoundError, RequestError
+from hpckit.files import (
+    DamagedFileError,
+    append_lines,
+    held_to_append,
+    parse_json,
+    read_tail,
+    reason,
+)
 from hpckit.frozen import frozen
 from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.run_record import JOB_ID
@@ -20,7 +28,6 @@ from hpckit.runs import (
     DamagedRun,
     Run,
     list_runs,
-    open_to_write,
     read_or_tell,
     read_run,
 )
@@ -30,6 +37,7 @@ from hpckit.values import rebuild
 _TRIALS = ("doctor", "jobs")
 # Some 80,000 runs.
 _INDEX_BYTES = 16 * 2**20
+REPAIR = "hpckit jobs --rebuild"
 
 
 def index_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -40,21 +48,20 @@ def index_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 def add_to_index(runs: list[Run]) -> None:
     """Remember where runs are. A home directory that cannot be written costs only the shortcut."""
-    lines = [
-        json.dumps(
-            {"job_id": run.job_id, "run_id": run.run_id, "dir": str(run.dir)}
-            | ({"whole": run.whole} if run.whole != run.array_job_id else {})
-        )
-        for run in runs
-    ]
+    lines = "".join(map(index_line, runs))
     path = index_path()
-    try:
+    with contextlib.suppress(OSError, DamagedFileError):
         # Its owner's alone: a line in it says which folder a job id means.
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open_to_write(path, "ab") as stream:
-            stream.write(("\n".join(lines) + "\n").encode())
-    except OSError:
-        return
+        with held_to_append(path) as (descriptor, _):
+            append_lines(descriptor, lines.encode())
+
+
+def index_line(run: Run) -> str:
+    """Return a run's line of the index."""
+    row = {"job_id": run.job_id, "run_id": run.run_id, "dir": str(run.dir)}
+    whole = {"whole": run.whole} if run.whole and run.whole != run.array_job_id else {}
+    return json.dumps(row | whole) + "\n"
 
 
 def handed_over() -> Path:
@@ -72,7 +79,7 @@ def any_handed_over() -> bool:
 
 
 @frozen(kw_only=True)
-class _Entry:
+class IndexEntry:
     """One line of the index."""
 
     job_id: str
@@ -88,19 +95,37 @@ class _Entry:
         return (self.job_id, self.run_id, *parents, self.whole, task)
 
 
-def _indexed() -> list[_Entry]:
-    """Return the index's entries, newest first."""
+def read_index() -> tuple[list[IndexEntry], list[str], str]:
+    """Return the index's entries, newest first; damaged lines; and what is wrong with it, or ""."""
     try:
-        lines = read_tail(index_path(), _INDEX_BYTES).splitlines()
-    except (OSError, DamagedFileError):
-        return []
-    entries = []
-    for line in reversed(lines):
+        content = read_tail(index_path(), _INDEX_BYTES)
+    except FileNotFoundError:
+        return [], [], ""
+    except (OSError, DamagedFileError) as error:
+        return [], [], f"your index {index_path()} cannot be read: {reason(error)}"
+    lines = content.split(b"\n")
+    entries, torn = [], []
+    for line in reversed(lines[len(content) == _INDEX_BYTES :]):
         try:
-            entries.append(rebuild(_Entry, parse_json(line), newer=True))
+            if line:
+                entries.append(rebuild(IndexEntry, parse_json(line), newer=True))
         except DamagedFileError:
-            continue  # a torn line
-    return entries
+            torn.append(line.decode(errors="replace"))
+    many = "a line is" if len(torn) == 1 else f"{len(torn)} lines are"
+    return entries, torn, f"{many} damaged in your index {index_path()}" if torn else ""
+
+
+def _indexed() -> list[IndexEntry]:
+    return read_index()[0]
+
+
+def index_trouble() -> DamagedRun | None:
+    """Return what is wrong with the index, and what to do; None: nothing is."""
+    why = read_index()[2]
+    if not why:
+        return None
+    text = f"{why}. Runs in other folders may be missing here; find them again: {REPAIR}"
+    return DamagedRun(dir=index_path(), error=DamagedRunError(text))
 
 
 def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) -> list[Run]:
@@ -130,9 +155,11 @@ def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) ->
         return sorted(found, key=lambda run: run.task)
     if broken:
         raise broken[0].error
+    damage = read_index()[2]
     raise NotFoundError(
         f"There is no run {word!r} in {root} or in your index. "
         "See `hpckit jobs`, or give its folder with --runs DIR."
+        + (f" But {damage}: {REPAIR} finds your runs again." if damage else "")
     )
 
 
@@ -201,7 +228,7 @@ def _parent(identifier: str) -> str:
     return identifier.rpartition("_")[0]
 
 
-def _still_there(entry: _Entry, broken: list[DamagedRun] | None = None) -> Run | None:
+def _still_there(entry: IndexEntry, broken: list[DamagedRun] | None = None) -> Run | None:
     return read_or_tell(Path(entry.dir), broken)
 
 
@@ -244,6 +271,8 @@ def newest_runs(
     Where there is room left, those of colleagues below `root` are among them. `damaged` is told of
     those on the way that cannot be read.
     """
+    if damaged is not None and (trouble := index_trouble()):
+        damaged.append(trouble)
     indexed = (run for row in _indexed() if (run := _still_there(row, damaged)))
     candidates = [*islice(list_runs(root, damaged), limit), *islice(indexed, limit)]
     runs = {run.dir: run for run in candidates}.values()

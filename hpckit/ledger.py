@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hpckit.errors import OutsideError
-from hpckit.files import DamagedFileError, open_regular, parse_json, reason
+from hpckit.files import DamagedFileError, append_lines, open_regular, parse_json, reason
 from hpckit.frozen import frozen
 from hpckit.values import Moment, Within, Word, rebuild
 
@@ -94,7 +94,8 @@ def append(folder: Path, entry: Entry) -> Path:
             name = f"{user}-{month}.{node}-{os.urandom(8).hex()}.jsonl"
             descriptor = _opened(name, place)
         try:
-            _write(descriptor, line)
+            append_lines(descriptor, line)
+            os.fsync(descriptor)  # a file server may refuse only now
         finally:
             os.close(descriptor)
     finally:
@@ -130,16 +131,6 @@ def _show(descriptor: int, found: os.stat_result, around: os.stat_result) -> Non
     except OSError:
         pass  # the writer is not in that group
     os.fchmod(descriptor, 0o600 | (around.st_mode & 0o044))
-
-
-def _write(descriptor: int, line: bytes) -> None:
-    """Append a line with one write; after half a line of a disk that was full, on a new one."""
-    size = os.fstat(descriptor).st_size
-    whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
-    text = line if whole else b"\n" + line
-    if os.write(descriptor, text) != len(text):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.fsync(descriptor)  # a file server may refuse only now
 
 
 def _line(entry: Entry) -> bytes:

@@ -11,6 +11,9 @@ from hpckit.errors import HpckitError
 if TYPE_CHECKING:
     from hpckit import Run, RunList
 
+# So many damaged runs are named.
+_DAMAGED = 10
+
 RunsOption = Annotated[
     Path | None,
     typer.Option(
@@ -83,3 +86,11 @@ def raise_last(errors: list[HpckitError]) -> None:
         note(f"hpckit: error: {error}")
     for error in errors[-1:]:
         raise error
+
+
+def say_damaged(lines: list[str]) -> None:
+    """Name what cannot be read, as far as it does not hide what can."""
+    for line in lines[:_DAMAGED]:
+        note(f"damaged: {line}")
+    if len(lines) > _DAMAGED:
+        note(f"damaged: {len(lines) - _DAMAGED} more")

@@ -17,6 +17,7 @@ from hpckit.cli.arguments import (
     RunsOption,
     raise_last,
     runs_called,
+    say_damaged,
     say_note,
     say_whose,
     settled_root,
@@ -31,17 +32,23 @@ from hpckit.cli.view import (
 )
 from hpckit.text import format_seconds
 
-# So many are named.
-_DAMAGED = 10
-
 
 def jobs(
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many; 0 shows all.")] = 20,
     active: Annotated[bool, typer.Option("--active", help="Only runs that are not over.")] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option("--rebuild", help="Find all your runs again, and write their index anew."),
+    ] = False,
     runs: RunsOption = None,
     json: JsonOption = False,
 ) -> None:
     """List your runs, newest first, with their states."""
+    if rebuild:
+        from hpckit.cli.rebuild import rebuild_index  # noqa: PLC0415  # seldom
+
+        rebuild_index(runs, json=json)
+        return
     shown = newest(settled_root(runs), limit or None)
     found = [status for status in shown.status() if not (active and status.finished)]
     if json:
@@ -51,20 +58,12 @@ def jobs(
     if shown:
         heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")
         say(table(heads, [_row(status) for status in found]))
-    _say_damaged([str(row.error) for row in shown.damaged])
-    _say_damaged([f"{row.run.run_id}: {text}" for row in found for text in row.damaged[:1]])
+    say_damaged([str(row.error) for row in shown.damaged])
+    say_damaged([f"{row.run.run_id}: {text}" for row in found for text in row.damaged[:1]])
     if not shown:
         note("No runs yet. Start one: hpckit submit ddp")
     elif len(shown) == limit:
         note(f"These are the newest {limit} runs; --limit 0 shows all.")
-
-
-def _say_damaged(lines: list[str]) -> None:
-    """Name what cannot be read, as far as it does not hide what can."""
-    for line in lines[:_DAMAGED]:
-        note(f"damaged: {line}")
-    if len(lines) > _DAMAGED:
-        note(f"damaged: {len(lines) - _DAMAGED} more")
 
 
 def _row(status: RunStatus) -> tuple[object, ...]:

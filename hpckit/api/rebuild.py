@@ -1,0 +1,44 @@
+"""The index of runs made anew from the folders that can have some."""
+
+import os
+from pathlib import Path
+
+from hpckit.api import Tell, log, searched
+from hpckit.api.lookup import settled_folder
+from hpckit.errors import HpckitError, NotFoundError
+from hpckit.index import Rebuilt, known_roots, rebuild
+from hpckit.paths import is_folder, typed_path
+
+
+def rebuild_index(*, runs: Path | str | None = None, tell: Tell = log) -> Rebuilt:
+    """Make the index of your runs anew, from the runs' folders, which it only repeats.
+
+    Looked into are the folders that the index speaks of, `$HPCKIT_RUNS`, each site's, `./runs`
+    and `runs`. Nothing in them is changed.
+
+    Raises:
+        NotFoundError: there is no folder `runs`. OutsideError: the index cannot be written.
+    """
+    asked = None if runs is None else typed_path(runs)
+    if asked is not None and not is_folder(asked):
+        raise NotFoundError(f"There is no folder {str(asked)!r}.")
+    root = settled_folder(asked, tell=tell)
+    return rebuild([root, *usual_roots(tell), *known_roots()])
+
+
+def usual_roots(tell: Tell) -> list[Path]:
+    """Return the folders that runs go to when nobody names one: `$HPCKIT_RUNS`, sites', `./runs`.
+
+    A site's file that is wrong is said to `tell`: its folder may be known otherwise.
+    """
+    from hpckit.sites import list_sites, read_site  # noqa: PLC0415  # seldom
+
+    named = os.environ.get("HPCKIT_RUNS")
+    words = [named] if named else []
+    try:
+        collections = searched(tell)
+        sites = [read_site(row.path, collections) for row in list_sites(collections).values()]
+        words += [os.path.expandvars(site.runs) for site in sites if site.runs]
+    except HpckitError as error:
+        tell(f"folders of sites are left out: {error}")
+    return [typed_path(word) for word in (*words, "runs") if "$" not in word]
