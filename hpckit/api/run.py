@@ -13,7 +13,6 @@ from hpckit.logs import log_files, read_all
 from hpckit.run_record import is_function_call
 from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
-from hpckit.slurm.client import patience
 from hpckit.slurm.states import JobState
 from hpckit.text import format_seconds, in_line
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 # What became of runs is not loaded to submit one: it is imported where it is asked for.
 
-_ESTIMATE_S = 3.0  # what an estimate is worth waiting for
 _HEADS = ("job", "name", "state", "nodes", "GPUs", "elapsed", "folder")
 
 
@@ -325,28 +323,6 @@ def status_of(runs: Sequence[Run]) -> list[RunStatus]:
         run._ended = status if status.finished else None
     known = {status.run.dir: status for status in found}
     return [run._ended or known[run.dir] for run in runs]
-
-
-@patience(_ESTIMATE_S)
-def expected_starts(found: Iterable[RunStatus]) -> dict[str, float]:
-    """Return when waiting jobs are expected to start, by job id, where their status has no time.
-
-    Epoch seconds. Each scheduler is asked once; what takes it long is left out.
-    """
-    from hpckit.submission.states import by_scheduler  # noqa: PLC0415
-
-    pending = [
-        status.run
-        for status in found
-        if status.state is JobState.PENDING
-        and status.expected_start is None
-        and not status.never_starts
-    ]
-    starts: dict[str, float] = {}
-    for scheduler, runs in by_scheduler(pending).items():
-        ids = dict.fromkeys(run.array_job_id or run.job_id for run in runs)
-        starts |= scheduler.expected_starts(list(ids))
-    return starts
 
 
 def wait(

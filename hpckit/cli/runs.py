@@ -26,6 +26,7 @@ from hpckit.cli.output import note, print_json, say, show_log, table
 from hpckit.cli.view import (
     NeverStarting,
     say_notes,
+    say_uncertain,
     status_document,
     status_lines,
     status_pages,
@@ -58,6 +59,7 @@ def jobs(
     if shown:
         heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")
         say(table(heads, [_row(status) for status in found]))
+        say_uncertain(found)
     say_damaged([str(row.error) for row in shown.damaged])
     say_damaged([f"{row.run.run_id}: {text}" for row in found for text in row.damaged[:1]])
     if not shown:

@@ -4,12 +4,11 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hpckit import Progress, RunStatus
-from hpckit.api.run import expected_starts
 from hpckit.cli.output import by, note, redraw
 from hpckit.errors import DamagedRunError
 from hpckit.text import format_seconds
@@ -147,23 +146,29 @@ class LiveView:
         self._shown: dict[str, str] = {}
         self._drawn = 0
         self._terminal = sys.stderr.isatty()
+        self._silence = Silence()
 
     def __call__(self, statuses: list[RunStatus]) -> None:
         """Show a round of statuses."""
-        # The seconds alone are no news: a log gets a line when something else has changed.
-        expected = expected_starts(statuses)
-        lines = {
-            status.run.job_id: _line(status, expected, seconds=self._terminal or status.finished)
-            for status in statuses
-        }
+        lines = {status.run.job_id: self._line(status) for status in statuses}
         if self._terminal:
             redraw([*lines.values()], _width(), drawn=self._drawn)
             self._drawn = len(lines)
         else:
+            self._silence(statuses)
             for job_id, line in lines.items():
                 if self._shown.get(job_id) != line:
                     note(line)
         self._shown = lines
+
+    def _line(self, status: RunStatus) -> str:
+        if self._terminal:
+            return status_line(status)
+        # The seconds alone are no news, nor is what the services that are silent cannot say.
+        before = self._shown.get(status.run.job_id)
+        if before and status.unanswered and not status.finished:
+            return before
+        return status_line(status if status.finished else replace(status, elapsed_s=None))
 
 
 class NeverStarting:
@@ -171,15 +176,49 @@ class NeverStarting:
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+        self._silence = Silence()
 
     def __call__(self, statuses: list[RunStatus]) -> None:
         """Look at a round of statuses; the last one is shown by who waited."""
+        self._silence(statuses)
         if all(status.finished or status.never_starts for status in statuses):
             return
         for status in statuses:
             if status.never_starts and status.run.job_id not in self._said:
                 self._said.add(status.run.job_id)
                 note(status_line(status))
+
+
+class Silence:
+    """Says, to who waits, that Slurm does not answer and since when; and when it does again."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def __call__(self, statuses: Sequence[RunStatus]) -> None:
+        """Look at a round of statuses."""
+        silent = next((row for row in statuses if row.unanswered and not row.finished), None)
+        if silent and self._since is None:
+            self._since = time.time()
+            note(
+                f"{time.strftime('%H:%M:%S')} hpckit does not know what became of the jobs: "
+                f"{str(silent.silence).rstrip('.')}. The jobs go on without an answer; hpckit "
+                "keeps asking."
+            )
+        elif not silent and self._since is not None:
+            lasted = format_seconds(time.time() - self._since)
+            note(f"{time.strftime('%H:%M:%S')} Slurm answers again, after {lasted}.")
+            self._since = None
+
+
+def say_uncertain(found: Sequence[RunStatus]) -> None:
+    """Say which of many states a service that is silent leaves open, and why."""
+    silent = [row for row in found if row.unanswered and not row.finished]
+    if silent:
+        note(
+            f"note: {len(silent)} of {len(found)} states may be old, because Slurm did not "
+            f"answer. {silent[0].silence}"
+        )
 
 
 def say_notes(ended: Sequence[RunStatus]) -> None:
@@ -191,9 +230,3 @@ def say_notes(ended: Sequence[RunStatus]) -> None:
 
 def _width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
-
-
-def _line(status: RunStatus, expected: Mapping[str, float], *, seconds: bool) -> str:
-    line = status_line(status if seconds else replace(status, elapsed_s=None))
-    moment = expected.get(status.run.job_id)
-    return f"{line}, expected start {clock(moment)}" if moment else line

@@ -138,6 +138,7 @@ class Scheduler:
         accounting: sacct knows what its jobs used, and sacctmgr who pays.
         by_mark: a run is ended by a mark in its folder, which is seen wherever the job runs.
         most_pause_s: the longest pause between two questions, in seconds.
+        seldom_s: the same for who has waited for hours.
     """
 
     name = ""
@@ -150,6 +151,7 @@ class Scheduler:
     accounting = False
     by_mark = False
     most_pause_s = 10.0
+    seldom_s = 60.0
 
     def why_not(self) -> str | None:
         """Say why it cannot be used here; None: it can."""
@@ -229,11 +231,6 @@ class Scheduler:
         """Say in plain words why a job waits, or ended, where the record has a reason."""
         del run
         return record.reason
-
-    def expected_starts(self, job_ids: Sequence[str]) -> dict[str, float]:
-        """Return when waiting jobs may start, in epoch seconds, where that can be told."""
-        del job_ids
-        return {}
 
     def forbid_requeue(self) -> None:
         """From inside a job: let nothing start it again, where the scheduler does so by itself.

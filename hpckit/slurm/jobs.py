@@ -26,7 +26,6 @@ from hpckit.slurm.states import (
     JobState,
     SlurmSource,
     each_task,
-    expand_array,
     is_finished,
     parse_exit,
     parse_state,
@@ -79,31 +78,6 @@ def sacct_attempts(job_ids: Sequence[str]) -> dict[str, tuple[JobRecord, ...]]:
     whole = [checked_id(job_id).partition("_")[0] for job_id in job_ids]
     rows = (row for ids in id_lists(whole) for row in _ask_sacct(ids))
     return by_job(row for row in rows if is_asked(row, wanted))
-
-
-def expected_starts(job_ids: Sequence[str]) -> dict[str, float]:
-    """Ask when waiting jobs should start, in epoch seconds; left out while Slurm has no estimate.
-
-    The estimate assumes that running jobs use all of their time limits: squeue(1), --start.
-
-    Raises:
-        RequestError: Something in `job_ids` is not a job id.
-        CommandError: The controller does not answer, or there is no squeue.
-    """
-    found: dict[str, float] = {}
-    for ids in id_lists(job_ids):
-        argv = ["squeue", "--noheader", "--start", "--format=%i %S", f"--jobs={ids}"]
-        result = ask(argv, check=False)
-        if result.returncode != 0 and UNKNOWN_JOB not in result.stderr:
-            raise refusal(result)
-        lines = [line.strip().rpartition(" ") for line in result.stdout.splitlines()]
-        rows = [(job_id, moment) for job_id, _, moment in lines if _ID.match(job_id)]
-        if not is_answer(result, rows=bool(rows)):
-            raise refusal(result)
-        for job_id, moment in rows:
-            if (start := parse_moment(moment)) is not None:
-                found |= dict.fromkeys(expand_array(job_id), start)
-    return found
 
 
 def by_job(records: Iterable[JobRecord]) -> dict[str, tuple[JobRecord, ...]]:

@@ -13,7 +13,7 @@ from hpckit.runs import Run
 from hpckit.schedulers.base import Answers, Scheduler
 from hpckit.schedulers.local.state import cancel_asked
 from hpckit.slurm.reasons import NEVER, code_of
-from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
+from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_finished, is_waiting
 from hpckit.submission import verdict
 from hpckit.submission.verdict import (
     exit_code_of,
@@ -33,7 +33,8 @@ class RunStatus:
     `elsewhere`: this Slurm has another job with its id, or nothing is here that could say what
     became of a local run. `damaged`: which of the run's files cannot be read, and why.
 
-    `unanswered`: Slurm's queue did not say what it is now, or accounting what became of it.
+    `silence`: why Slurm's queue did not say what it is now, or accounting what became of it.
+    `left_queue`: the queue answered, and no longer lists it.
 
     `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
     the way of knowing. `expected_start` is in epoch seconds.
@@ -52,13 +53,19 @@ class RunStatus:
     exit_code: int | None = None
     ranks: tuple[RankRecord, ...] = ()
     elsewhere: bool = False
-    unanswered: bool = False
+    silence: str | None = None
+    left_queue: bool = False
     damaged: tuple[str, ...] = ()
 
     @property
     def finished(self) -> bool:
         """Whether the job is over for good."""
         return is_finished(self.state)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a service that would know more of it did not answer."""
+        return self.silence is not None
 
     @property
     def waiting(self) -> bool:
@@ -148,11 +155,22 @@ def _status(run: Run, said: Answers) -> RunStatus:
     ranks = tuple(read_ranks(run.dir, damaged))
     damaged += said.damaged.get(run.run_id, ())
     silent = bool(said.trouble) and not (said.queue and run.job_id in said.records)
-    status = replace(_told(run, ranks, said), unanswered=silent)
+    status = replace(
+        _told(run, ranks, said),
+        silence="; ".join(said.trouble) if silent else None,
+        left_queue=_has_left(run, said),
+    )
     if status.state is JobState.RUNNING and not status.reason_text:
         words = verdict.straggling(status.ranks, run.ranks, time.time())
         status = replace(status, reason_text=words)
     return replace(status, damaged=tuple(damaged))
+
+
+def _has_left(run: Run, said: Answers) -> bool:
+    """Say whether the queue answered and does not list a run's job; a local run has none."""
+    record = said.records.get(run.job_id)
+    unlisted = record is None or record.source == SlurmSource.SACCT
+    return said.queue and unlisted and run.scheduler.accounting
 
 
 def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
@@ -162,6 +180,8 @@ def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
     record = said.records.get(run.job_id)
     if record is None:
         return _inferred(run, ranks, said)
+    if _has_left(run, said) and run.mine and (why := verdict.outdated(record, ranks)):
+        return _inferred(run, ranks, replace(said, trouble=(*said.trouble, why)))
     status = _as_recorded(run, record, ranks)
     if not said.queue:
         return _without_queue(status, record, said)

@@ -59,6 +59,19 @@ def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], max_requeues: i
     return None
 
 
+def outdated(record: JobRecord, ranks: Sequence[RankRecord]) -> str | None:
+    """Say why accounting's row cannot be the last word on a job that left the queue; None: it may.
+
+    The daemon that writes accounting may be minutes behind, or have lost the end of a job for good
+    (sacctmgr(1), "show runawayjobs"). Of other users' jobs the queue may not say that it has them.
+    """
+    if not is_finished(record.state):
+        return f"accounting says {record.state}, but the queue no longer lists the job"
+    if record.restarts is not None and any(row.restart > record.restarts for row in ranks):
+        return "accounting knows only an earlier attempt, and the queue no longer lists the job"
+    return None
+
+
 def taken_away(
     state: JobState, *, time_limit_min: int | None, restarts: int | None, max_requeues: int
 ) -> str:

@@ -1,18 +1,23 @@
 """Waiting for runs, and ending them."""
 
 import itertools
+import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from hpckit.errors import OutsideError, RequestError, StillRunningError
 from hpckit.find import refuse_doubtful
 from hpckit.runs import Run
 from hpckit.schedulers.local.state import ask_cancel
 from hpckit.slurm.client import left_s, own_patience_s, patience
+from hpckit.slurm.states import JobState, SlurmSource
 from hpckit.submission.states import RunStatus, by_scheduler, statuses
 
 # Slurm's controller serves everybody: ask soon at first, then ever more seldom.
 _FIRST_S, _GROWTH = 0.3, 1.3
+_LATE, _LEAST = 0.01, 0.8
 # Who waits has time for a slow controller, but asks at least for so long.
 _ROUND_S, _SHORTEST_S = 60.0, 2.0
 # How long `cancel` looks for the end of what it cancelled; and what is too short for a question.
@@ -31,6 +36,7 @@ def wait(
         StillRunningError: `timeout_s` seconds have passed; the runs go on. OutsideError: nothing
             here can tell what becomes of one.
     """
+    found: list[RunStatus] = []
     for found in _rounds(runs, timeout_s, max(_ROUND_S, own_patience_s())):
         if look:
             look(found)
@@ -38,9 +44,19 @@ def wait(
             return found
         if lost := [status.reason_text for status in found if status.elsewhere]:
             raise OutsideError(f"Nothing to wait for here: {lost[0]}")
-    open_runs = sum(not status.finished for status in found)
-    raise StillRunningError(
-        f"{open_runs} of {len(found)} runs are not over after {timeout_s:g} s; they continue."
+    raise StillRunningError(_not_over(found, timeout_s or 0.0))
+
+
+def _not_over(found: Sequence[RunStatus], after_s: float) -> str:
+    """Say what is known of runs that were waited for in vain."""
+    going_on = [status for status in found if not status.finished]
+    silent = [status for status in going_on if status.unanswered]
+    text = f"{len(going_on)} of {len(found)} runs are not over after {after_s:g} s"
+    if not silent:
+        return f"{text}; they continue."
+    return (
+        f"{text}, as far as hpckit knows: Slurm did not answer for {len(silent)} of them. "
+        f"{silent[0].silence}"
     )
 
 
@@ -49,9 +65,10 @@ def _rounds(
 ) -> Iterator[list[RunStatus]]:
     """Yield what runs are, again and again, until the time is up; each round takes `round_s` s."""
     until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+    over: dict[Path, RunStatus] = {}
     for pause in pauses(runs):
         with patience(max(min(round_s, until - time.monotonic()), _SHORTEST_S)):
-            found = statuses(runs)
+            found = _asked_again(runs, over)
         yield found
         left_s = until - time.monotonic()
         if left_s <= 0:
@@ -59,11 +76,30 @@ def _rounds(
         time.sleep(min(pause, left_s))
 
 
+def _asked_again(runs: Sequence[Run], over: dict[Path, RunStatus]) -> list[RunStatus]:
+    """Return what runs are, but ask no more for those in `over`, which gets those that are over.
+
+    Accounting would be asked for them in each round once Slurm's queue has forgotten them.
+    """
+    fresh = {row.run.dir: row for row in statuses([run for run in runs if run.dir not in over])}
+    over.update({folder: row for folder, row in fresh.items() if row.finished})
+    return [over.get(run.dir) or fresh[run.dir] for run in runs]
+
+
 def pauses(runs: Sequence[Run]) -> Iterator[float]:
-    """Yield, without end, the seconds between two questions about runs."""
+    """Yield, without end, the seconds between two questions about runs.
+
+    Who has waited for an hour learns of an end half a minute late: 1 % of the time. A little is
+    left to chance, so that many who wait do not ask in the same moment.
+    """
     longest = max((run.scheduler.most_pause_s for run in runs), default=_FIRST_S)
+    most = max((run.scheduler.seldom_s for run in runs), default=_FIRST_S)
+    waited = 0.0
     for number in itertools.count():
-        yield min(_FIRST_S * _GROWTH ** min(number, 100), longest)
+        limit = min(max(longest, waited * _LATE), most)
+        pause = min(_FIRST_S * _GROWTH ** min(number, 100), limit)
+        waited += pause
+        yield pause * random.uniform(_LEAST, 1.0)  # noqa: S311  # no secret
 
 
 def over_by_and_by(runs: Sequence[Run]) -> Callable[[], bool]:
@@ -72,13 +108,14 @@ def over_by_and_by(runs: Sequence[Run]) -> Callable[[], bool]:
     It may be called all the time: it asks as seldom as `wait` does.
     """
     waits, due, over = pauses(runs), 0.0, False
+    ended: dict[Path, RunStatus] = {}
 
     def look() -> bool:
         nonlocal due, over
         if not over and time.monotonic() >= due:
             over = all(
                 status.finished or status.elsewhere or status.never_starts
-                for status in statuses(runs)
+                for status in _asked_again(runs, ended)
             )
             due = time.monotonic() + next(waits)
         return over
@@ -119,10 +156,12 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
         rest_s = left_s()
     for run in alive:
         ask_cancel(run.dir)  # a mark also for when its scheduler has forgotten it
-    return _settled(runs, rest_s)
+    return _settled(runs, rest_s, before)
 
 
-def _settled(runs: Sequence[Run], patience_s: float) -> list[RunStatus]:
+def _settled(
+    runs: Sequence[Run], patience_s: float, before: Mapping[Path, RunStatus]
+) -> list[RunStatus]:
     """Return what runs are once they are over, or after a while.
 
     The while is longer than `patience_s` seconds only if Slurm answers.
@@ -131,7 +170,7 @@ def _settled(runs: Sequence[Run], patience_s: float) -> list[RunStatus]:
     for pause in pauses(runs):
         left = patience_s - (time.monotonic() - began)
         with patience(left if left > _LAST_S else _SHORTEST_S, anew=True):
-            found = statuses(runs)
+            found = [_removed(row, before[row.run.dir]) for row in statuses(runs)]
         spent = time.monotonic() - began
         going_on = [row for row in found if not (row.finished or row.elsewhere)]
         silent = any(row.unanswered for row in going_on)
@@ -139,3 +178,18 @@ def _settled(runs: Sequence[Run], patience_s: float) -> list[RunStatus]:
             break
         time.sleep(pause)
     return found
+
+
+def _removed(row: RunStatus, before: RunStatus) -> RunStatus:
+    """Return what a run is that waited before it was cancelled, and that the queue lost since.
+
+    Slurm's queue keeps every job for some minutes but a task of an array that never ran. So this
+    needs no word of accounting.
+    """
+    listed = before.waiting and before.source == SlurmSource.SQUEUE
+    if not (listed and row.left_queue) or row.finished:
+        return row
+    return replace(
+        row, state=JobState.CANCELLED, source=SlurmSource.SQUEUE, silence=None,
+        reason_text="removed from the queue before it started",
+    )  # fmt: skip

@@ -213,7 +213,7 @@ def test_logs_follow_by_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
     assert len(calls(fake_slurm)) == 1
 
 
-def test_estimates_for_an_array_are_one_question(
+def test_showing_an_array_that_waits_asks_nothing_more(
     fake_slurm: Path, tmp_path: Path, hanging: Clock
 ) -> None:
     runs = [
@@ -222,7 +222,7 @@ def test_estimates_for_an_array_are_one_question(
     ]
     waiting = [RunStatus(run=run, state=JobState.PENDING, source="squeue") for run in runs]
     LiveView()(waiting)
-    assert hanging.limits == [("squeue", 3.0)]
+    assert hanging.limits == []
 
 
 def test_what_hangs_behind_a_wrapper_ends_too(tmp_path: Path) -> None:

@@ -84,7 +84,6 @@ def test_a_job_on_its_way_back_counts_the_restart_to_come(fake: Fake) -> None:
 def test_a_job_that_squeue_does_not_know_is_left_out(fake: Fake) -> None:
     fake("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert jobs.squeue(["99"]) == {}
-    assert jobs.expected_starts(["99"]) == {}
 
 
 def test_one_unknown_job_does_not_lose_the_others(fake: Fake) -> None:
@@ -102,8 +101,6 @@ def test_a_controller_that_is_down_is_an_error_with_advice(fake: Fake) -> None:
     fake("scontrol", say)
     with pytest.raises(CommandError, match="down or restarting: try again"):
         jobs.squeue(["1"])
-    with pytest.raises(CommandError, match="Unable to contact slurm controller"):
-        jobs.expected_starts(["1"])
     with pytest.raises(CommandError, match="Unable to contact slurm controller"):
         scontrol_job("1", "x")
 
@@ -125,7 +122,7 @@ def test_words_without_rows_are_no_answer_whatever_the_exit_status(fake: Fake, b
     for program in ("squeue", "sacct"):
         fake(program, f'case "$*" in *--helpformat*) echo {columns} ;; *) {body} ;; esac')
     words = "Unable to contact|Invalid user id|Welcome to the lab|error: timed out"
-    for reader in (jobs.squeue, jobs.sacct, job_usage, jobs.expected_starts):
+    for reader in (jobs.squeue, jobs.sacct, job_usage):
         with pytest.raises(CommandError, match=words):
             reader(["1"])
     with pytest.raises(CommandError, match=words):
@@ -214,13 +211,6 @@ def test_a_users_own_filters_do_not_apply(
     assert "SQUEUE_PARTITION" not in seen
     assert "SLURM_CONF=/etc/here" in seen
     assert "SLURM_BITSTR_LEN=0" in seen
-
-
-def test_each_waiting_task_has_its_start(fake: Fake) -> None:
-    log = fake("squeue", r"printf '5_[2-3] N/A\n5_1 1700000020\n7_[0,4%%2] 1700000010\n'")
-    starts = {"5_1": 1700000020.0, "7_0": 1700000010.0, "7_4": 1700000010.0}
-    assert jobs.expected_starts(["5", "7", "5"]) == starts
-    assert log.read_text().count("\n") == 1
 
 
 def test_a_refused_script_is_a_verdict_and_a_controller_that_is_down_an_error(fake: Fake) -> None:

@@ -38,6 +38,7 @@ class Local(Scheduler):
     starts_at_once = True
     by_mark = True
     most_pause_s = 1.0
+    seldom_s = 1.0
 
     def where(self, job: "Job") -> str:
         """Say that it is here."""

@@ -114,16 +114,6 @@ class Slurm(Scheduler):
         del run
         return explain(record.reason)
 
-    def expected_starts(self, job_ids: Sequence[str]) -> dict[str, float]:
-        """Ask squeue --start; silence means that it has no estimate yet."""
-        from hpckit.errors import CommandError
-        from hpckit.slurm import jobs
-
-        try:
-            return jobs.expected_starts(list(job_ids))
-        except CommandError:
-            return {}
-
     def forbid_requeue(self) -> None:
         """Switch --requeue off, by which Slurm requeues on preemption or a node's failure."""
         from hpckit.slurm import control
