@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # typing's own would cost more than all the rest
 if TYPE_CHECKING:
     from hpckit.api.call import Call, Calls, call, map
     from hpckit.api.cancel import cancel
+    from hpckit.api.clean import Cleaned, Cleaning, clean
     from hpckit.api.collections import (
         Added,
         add_collection,
@@ -86,6 +87,8 @@ __all__ = [
     "Calls",
     "Check",
     "Checks",
+    "Cleaned",
+    "Cleaning",
     "Collection",
     "CommandError",
     "ConfigError",
@@ -123,6 +126,7 @@ __all__ = [
     "call",
     "cancel",
     "check",
+    "clean",
     "collections",
     "detect_cluster",
     "doctor",
@@ -163,6 +167,7 @@ if not TYPE_CHECKING:
     _HOMES = {
         "hpckit.api.call": ("Call", "Calls", "call", "map"),
         "hpckit.api.cancel": ("cancel",),
+        "hpckit.api.clean": ("Cleaned", "Cleaning", "clean"),
         "hpckit.api.collections": (
             *("Added", "add_collection", "added_collections"),
             *("collections", "new_collection", "trust_folder"),

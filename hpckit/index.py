@@ -137,17 +137,21 @@ def _counted(row: FolderFound, known: Collection[str]) -> FolderFound:
     return replace(row, new=new)
 
 
-def forget_gone() -> int:
-    """Take out the lines of runs that are gone; return how many.
+def forget_gone(removed: Collection[str] = ()) -> int:
+    """Take out the lines of runs that are gone, and of folders just removed; return how many.
 
     Raises:
         OutsideError: the index cannot be written, or another command keeps it locked.
     """
-    if not any(is_gone(Path(row.dir)) for row in read_index()[0]):
+
+    def stale(row: IndexEntry) -> bool:
+        return row.dir in removed or is_gone(Path(row.dir))
+
+    if not any(map(stale, read_index()[0])):
         return 0
     with _alone():
         entries, torn, _ = read_index()
-        kept = [row for row in reversed(entries) if not is_gone(Path(row.dir))]
+        kept = [row for row in reversed(entries) if not stale(row)]
         # What is damaged stays for `rebuild`, which still can read the folder in it.
         _write([*(f"{line}\n" for line in torn), *map(_line, kept)])
     return len(entries) - len(kept)

@@ -19,6 +19,7 @@ _MONTH = re.compile(r"\d{4}-\d\d")
 # What users type has at most nine digits.
 _LONG = re.compile(r"\d{10}")
 _DURATION = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?")
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
 _DIGITS = re.compile(r"0*([0-9]{1,19})")
 # Slurm and Linux count in 63 bits at most.
 _MOST = 2**63 - 1
@@ -135,6 +136,27 @@ def parse_moment(text: str) -> float | None:
         return time.mktime(time.strptime(word, "%Y-%m-%dT%H:%M:%S"))
     except (ValueError, OverflowError):
         return None
+
+
+def parse_bytes(text: str | int) -> int:
+    """Read a size as bytes: `500M`, `10GB`, `1.5 TiB`; as Slurm does, in steps of 1024.
+
+    Raises:
+        RequestError: it is none.
+    """
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None:
+        raise RequestError(f"Size {str(text)!r} is not one: write 500M, 10G or 1.5T.")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def format_bytes(size: float) -> str:
+    """Write a size for people: `512 B`, `4.0 KB`, `12 GB`; in steps of 1024."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.1f} {unit}" if size < 10 and unit != "B" else f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TB"
 
 
 def format_minutes(minutes: int) -> str:

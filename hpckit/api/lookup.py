@@ -95,6 +95,16 @@ def _state(word: str) -> JobState:
     return state
 
 
+def parse_states(words: str | Sequence[str] | None) -> "tuple[JobState, ...]":
+    """Return the states of one word, of several with commas between them, or of a list.
+
+    Raises:
+        RequestError: one is no state of Slurm's.
+    """
+    rows = words.split(",") if isinstance(words, str) else words or ()
+    return tuple(_state(word.strip()) for word in rows)
+
+
 def _moment(since: str | float | None) -> float:
     if since is None:
         return 0.0

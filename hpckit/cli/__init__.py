@@ -33,6 +33,7 @@ COMMANDS = {
     "stats": "Show how a job used its GPUs, cores and memory, and what to change.",
     "scale": "Run the same work in several sizes; show time, speed-up and efficiency.",
     "report": "Show GPU-hours held, used and lost: your own, an account's, everybody's.",
+    "clean": "Remove old runs that no unfinished job needs; show them first.",
     "sample": "Run COMMAND, and record how this node's GPUs, cores and memory are used.",
     "workloads": "Programs hpckit can submit.",
     "templates": "Job script templates.",

@@ -8,7 +8,9 @@ is written goes through a descriptor, and only what was made here is ever remove
 import contextlib
 import errno
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,8 @@ from hpckit.paths import is_mine_alone, strangers
 from hpckit.runs import FOLDER_MODE
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# What a run's folder is called while it is removed.
+REMOVED = re.compile(r"\..+\.removed\.[0-9a-f]{16}")
 Identity = tuple[int, int]
 
 
@@ -115,6 +119,28 @@ def remove_run(folder: Path) -> None:
         finally:
             os.close(root)
         folder.parent.rmdir()  # refuses one that is not empty
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder of this user's own for good; from the first moment on it is no run any more.
+
+    What a kill leaves of it has a name by which `hpckit clean` finds it.
+
+    Raises:
+        OSError: it is another's, or something of it cannot be removed.
+    """
+    root = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        status = os.stat(folder.name, dir_fd=root, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode) or not is_mine_alone(folder, status):
+            raise PermissionError(errno.EPERM, "it is not a folder that you alone can write")
+        beside = folder.name
+        if not REMOVED.fullmatch(beside):
+            beside = f".{folder.name[:150]}.removed.{os.urandom(8).hex()}"
+            os.rename(folder.name, beside, src_dir_fd=root, dst_dir_fd=root)
+        _remove(beside, _identity(status), root)
+    finally:
+        os.close(root)
 
 
 def _refuse_strangers(path: Path, *, shared: bool) -> None:

@@ -249,6 +249,25 @@ def _find_lost_job(handover: Handover) -> list[str]:
     return [f"Slurm has taken run {handover.run_id}: it is job {jobs}."]
 
 
+def has_no_job(folder: Path) -> bool:
+    """Say whether a submission was cut short and, as its scheduler answers, has no job."""
+    handover = _read(folder)
+    if handover is None or _under_way(handover):
+        return False
+    try:
+        return not _jobs(handover)
+    except CommandError:
+        return False
+
+
+def _under_way(handover: Handover) -> bool:
+    """Say whether a submission may still be going on: other hosts' processes cannot be seen."""
+    if handover.host == socket.gethostname():
+        return start_ticks(handover.pid) == handover.pid_started
+    parts = max(1, len(handover.parts))
+    return abs(time.time() - handover.since) < _SUBMITTING_S * parts
+
+
 def _jobs(handover: Handover) -> list[str]:
     """Return the jobs that Slurm took, in the order of submission: the first missing ends them."""
     found: list[str] = []

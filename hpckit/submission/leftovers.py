@@ -1,0 +1,118 @@
+"""What killed commands left behind and no other command removes.
+
+A folder is a leftover only if it says so itself: it is called like a run, has no `run.json`, and
+nothing in it was written by a job.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpckit.find import index_path
+from hpckit.frozen import frozen
+from hpckit.logs import JOB_LOG
+from hpckit.paths import cache_folder, is_there
+from hpckit.runs import RECORD
+from hpckit.submission.cleaning import measured, unsafe
+from hpckit.submission.folders import REMOVED
+from hpckit.submission.handover import ARRAY_RECORD, HANDOVER, has_no_job
+
+# A submission, and a file that is put in another's place, take seconds.
+_YOUNG_S = 3600.0
+_RUN_FOLDER = re.compile(r"(?P<base>[A-Za-z0-9._-]+-\d{8}-\d{6}-[0-9a-f]{6})(_\d+)?")
+_BESIDE = re.compile(r"\..+\.[0-9a-f]{16}")  # `hpckit.files.replace_file`
+_OF_JOBS = ("ranks", "logs", "samples", "checkpoints", "metrics.jsonl", "local.json")
+# What is kept in the cache is made again when it is missed.
+_CACHE_S = 30 * 86400.0
+_CACHES = ("made", "report")
+
+
+@frozen(kw_only=True)
+class Leftover:
+    """A file or folder that only `hpckit clean` removes, why it is one, and its bytes."""
+
+    path: Path
+    why: str
+    size: int
+
+
+def leftovers(root: Path, now: float) -> Iterator[Leftover]:
+    """Yield what killed commands left in a folder of runs.
+
+    Args:
+        root: the folder.
+        now: epoch seconds.
+    """
+    if unsafe(root):
+        return
+    groups: defaultdict[str, list[Path]] = defaultdict(list)
+    for path in _own(root):
+        if REMOVED.fullmatch(path.name):
+            yield _leftover(path, "the rest of a run that was being removed")
+        elif match := _RUN_FOLDER.fullmatch(path.name):
+            groups[match["base"]].append(path)
+    for base, paths in groups.items():
+        if why := _abandoned(root / base, paths, now):
+            yield from (_leftover(path, why) for path in paths)
+
+
+def cached(now: float) -> Iterator[Leftover]:
+    """Yield what is old in hpckit's caches, and what kills left there and beside the index."""
+    for name in _CACHES:
+        for path in _own(cache_folder() / name):
+            if _age_s(path, now) > _CACHE_S and path.is_file():
+                yield _leftover(path, "kept from earlier commands, and old")
+    for folder in (index_path().parent, *(cache_folder() / name for name in _CACHES)):
+        for path in _own(folder):
+            if _BESIDE.fullmatch(path.name) and _CACHE_S >= _age_s(path, now) > _YOUNG_S:
+                yield _leftover(path, "half-written by a command that was killed")
+
+
+def _abandoned(base: Path, paths: list[Path], now: float) -> str:
+    """Say why the folders of a submission are no run's any more; "" if they may be."""
+    if any(is_there(path / name) for path in paths for name in (RECORD, *_OF_JOBS)):
+        return ""
+    if any(_size(path / JOB_LOG) for path in paths):
+        return ""
+    if any(now - measured(path)[1] < _YOUNG_S for path in paths):
+        return ""
+    if is_there(base / ARRAY_RECORD) and not is_there(base / HANDOVER):
+        return "of an array whose tasks are removed"
+    # Not every scheduler has a handover: what was given to one is not told from what was not.
+    begun = any(_own(path) for path in _own(base) if path.name.startswith("submitit"))
+    no_job = has_no_job(base) if is_there(base / HANDOVER) else not begun
+    return "left by a submission that was killed" if no_job else ""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _own(folder: Path) -> list[Path]:
+    """Return what of a folder belongs to the user, links aside."""
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.is_symlink() and entry.stat().st_uid == os.getuid():
+                    found.append(Path(entry.path))
+    except OSError:
+        return sorted(found)
+    return sorted(found)
+
+
+def _age_s(path: Path, now: float) -> float:
+    try:
+        return now - path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _leftover(path: Path, why: str) -> Leftover:
+    size = measured(path)[0] if path.is_dir() else _size(path)
+    return Leftover(path=path, why=why, size=size)
