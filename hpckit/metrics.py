@@ -1,5 +1,12 @@
-"""Progress of a running script, read from the end of its `metrics.jsonl`."""
+"""What a script logged in `metrics.jsonl`: its progress, and the rows of all its attempts.
 
+Rows are only ever added. An attempt that goes on from a checkpoint takes steps again that an
+earlier one had logged, and says so first, in a row with `resumed`; scripts of one's own are told by
+a step that goes back.
+"""
+
+import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -10,6 +17,9 @@ from hpckit.frozen import frozen
 from hpckit.values import Count, Moment, check
 
 METRICS = "metrics.jsonl"
+# Which attempt wrote a row, and of a row without figures: that training goes on after its step.
+RESTART, RESUMED = "restart", "resumed"
+Row = dict[str, Any]
 _TAIL_BYTES, _ALL_BYTES = 32_000, 64 * 2**20
 
 
@@ -53,8 +63,10 @@ def read_progress(run_dir: Path) -> Progress | None:
     steps = [row for row in rows if _is(row, "step")]
     if not steps:
         return None
-    known = {name: _last(rows, name) for name in _NEWEST}
-    return Progress(step=steps[-1]["step"], steps_per_s=_rate(steps), **known)
+    counted = [row for row, again in rows_again(rows) if not again]
+    known = {name: _last(counted, name) for name in _NEWEST}
+    newest = [row for row in split_attempts(steps)[-1] if not row.get(RESUMED)]
+    return Progress(step=steps[-1]["step"], steps_per_s=_rate(newest), **known)
 
 
 def progress_of(run_dir: Path) -> Progress | None:
@@ -67,6 +79,44 @@ def progress_of(run_dir: Path) -> Progress | None:
         return read_progress(run_dir)
     except DamagedFileError as error:
         raise DamagedRunError(f"{METRICS}: {error}") from error
+
+
+def split_attempts(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows of each attempt, in the file's order."""
+    found: list[list[Row]] = []
+    last: Row = {}
+    for row in rows:
+        if not found or _begins(row, last):
+            found.append([])
+        found[-1].append(row)
+        last = row if _is(row, "step") else last
+    return found
+
+
+def _begins(row: Row, last: Row) -> bool:
+    """Say whether an attempt begins with a row; `last` is the row before that has a step."""
+    if not _is(row, "step"):
+        return False
+    numbers = row.get(RESTART), last.get(RESTART)
+    other = None not in numbers and numbers[0] != numbers[1]
+    return bool(last) and (bool(row.get(RESUMED)) or other or row["step"] < last["step"])
+
+
+def rows_again(rows: Sequence[Row]) -> list[tuple[Row, bool]]:
+    """Return all rows, each with whether a later attempt has taken its step again."""
+    found: list[tuple[Row, bool]] = []
+    least = math.inf  # from this step on, later attempts have said it
+    for part in reversed(split_attempts(rows)):
+        found += [(row, _is(row, "step") and row["step"] >= least) for row in reversed(part)]
+        first = next((row for row in part if _is(row, "step")), None)
+        if first is not None:
+            least = min(least, first["step"] + bool(first.get(RESUMED)))
+    return found[::-1]
+
+
+def counted_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that count, each step once: of steps that were repeated, the last time."""
+    return [row for row, again in rows_again(rows) if not again and not row.get(RESUMED)]
 
 
 def all_rows(path: Path) -> list[dict[str, Any]]:

@@ -160,15 +160,20 @@ class Run:
 
         return error_report(self._folder, status.ranks, status.state)
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self, *, every_attempt: bool = False) -> list[dict[str, Any]]:
         """Return what the script logged, a row per step: step, epoch, loss, samples_per_s...
+
+        An attempt that goes on from a checkpoint takes steps again that an earlier one had logged.
+        Each step is there once, as it was logged last; with `every_attempt` all rows of the file
+        are, in which `restart` is the attempt's number.
 
         Raises:
             DamagedRunError: the file is not one.
         """
-        from hpckit.metrics import METRICS, all_rows  # noqa: PLC0415
+        from hpckit.metrics import METRICS, all_rows, counted_rows  # noqa: PLC0415
 
-        return all_rows(self.dir / METRICS)
+        rows = all_rows(self.dir / METRICS)
+        return rows if every_attempt else counted_rows(rows)
 
     def progress(self) -> Progress | None:
         """Return how far the script is: step, epoch, loss, seconds left; None: nothing is logged.

@@ -19,10 +19,11 @@ from hpckit.pages.pictures import (
     zone,
 )
 from hpckit.pages.submitted import how_it_ended, what_was_submitted
-from hpckit.pages.training import training
+from hpckit.pages.training import Training, training
 from hpckit.pages.verdict import WORDS, verdict
 from hpckit.report.gather import Gathered
-from hpckit.report.job_page import notes_of, provenance
+from hpckit.report.job_page import away_before, notes_of, provenance
+from hpckit.report.terminal import duration
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.document import job_document
 from hpckit.stats.metric import Metric
@@ -66,16 +67,17 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
     """Return the page of one job."""
     job = found.job
     document = job_document(job, advice)
-    times, charts = training(found.known.run)
-    shown = pictures(curves, charts)
+    logged = training(found.known.run, job.attempts)
+    shown = pictures(curves, logged.charts)
     numbers = device_numbers(shown)
     hosts = len({row.host for row in job.per_node} | {row.host for row in job.per_gpu})
     data = {
         "kind": "job",
         "zone": zone(job.start),
-        "range": whole_span(job, curves, times),
+        "range": whole_span(job, curves, logged.times),
         "width_s": curves.width_s if curves else 1,
-        "moments": {"job": curves.times if curves else (), "training": times},
+        "moments": {"job": curves.times if curves else (), "training": logged.times},
+        "breaks": logged.breaks,
         "charts": [picture_data(picture, hosts, numbers) for picture in shown],
         "attempts": attempt_data(job),
         "advice": advice_data(advice),
@@ -87,7 +89,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
         _figures(document, job),
         _advice(advice, drawn=bool(shown)),
         how_it_ended(found.known),
-        _over_time(shown, hosts, curves),
+        _over_time(shown, hosts, curves, _said_of_attempts(job, logged)),
         _tables(document),
         what_was_submitted(found.known.run),
         _sources(job),
@@ -121,7 +123,12 @@ def _joined(words: Sequence[str | None]) -> str:
 def _when(word: str, moment: float | None) -> str | None:
     if moment is None:
         return None
-    return f"{word} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(moment))}"
+    return f"{word} {clock(moment)}"
+
+
+def clock(moment: float) -> str:
+    """Return a moment as the cluster's clocks have it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
 
 
 def _verdict(job: JobUse, advice: Sequence[Advice]) -> Element:
@@ -193,7 +200,22 @@ def _one_advice(number: int, item: Advice, *, drawn: bool) -> Element:
     )
 
 
-def _over_time(shown: Sequence[Picture], hosts: int, curves: Curves | None) -> Element | None:
+def _said_of_attempts(job: JobUse, logged: Training) -> Sequence[str]:
+    """Say what the marks of attempts mean, where there are several."""
+    if len(job.attempts) < 2:
+        return ()
+    words = [
+        f"The {len(job.attempts)} attempts stand on one axis; between them, in grey, the job "
+        "had no nodes."
+    ]
+    if logged.repeated:
+        words.append("A dotted line has steps that a later attempt took again.")
+    return words
+
+
+def _over_time(
+    shown: Sequence[Picture], hosts: int, curves: Curves | None, attempts: Sequence[str]
+) -> Element | None:
     if not shown:
         return section("Over time", e("p", "This job has no samples, so there are no pictures."))
     buttons = {"in": "Zoom in", "out": "Zoom out", "all": "Show all", "none": "No highlight"}
@@ -203,6 +225,7 @@ def _over_time(shown: Sequence[Picture], hosts: int, curves: Curves | None) -> E
         "Over time",
         e("div", tools, e("output", id="moment"), class_="tools"),
         e("p", _HELP.format(width=width), class_="dim", id="help"),
+        e("p", " ".join(attempts), class_="dim") if attempts else None,
         e("noscript", e("p", "Without its script this page has tables, and no pictures.")),
         e("div", (picture_element(picture, hosts) for picture in shown), class_="charts"),
         e("div", class_="unseen", id="spoken", role="status", aria_live="polite"),
@@ -214,7 +237,12 @@ def _tables(document: Document) -> Iterator[Element]:
     for title, name, heads, columns in (
         ("GPUs", "per_gpu", ("GPU", "model"), _GPU_COLUMNS),
         ("Nodes", "per_node", ("node",), _NODE_COLUMNS),
-        ("Attempts", "attempts", ("attempt", "state", "nodes"), _ATTEMPT_COLUMNS),
+        (
+            "Attempts",
+            "attempts",
+            ("attempt", "state", "nodes", "began", "wait before"),
+            _ATTEMPT_COLUMNS,
+        ),
     ):
         rows = document[name]
         if not rows or (name == "attempts" and len(rows) < 2):
@@ -226,7 +254,7 @@ def _tables(document: Document) -> Iterator[Element]:
         }
         cells = [
             [
-                *_names(name, row),
+                *_names(name, row, rows[at - 1] if at else None),
                 *(figure(f"{name}.{at}.{key}", row[key]) for key in known.values()),
             ]
             for at, row in enumerate(rows)
@@ -237,8 +265,8 @@ def _tables(document: Document) -> Iterator[Element]:
             yield found
 
 
-def _names(name: str, row: Document) -> list[Content]:
-    """Return the first cells of a row: what it is about."""
+def _names(name: str, row: Document, before: Document | None) -> list[Content]:
+    """Return the first cells of a row: what it is about, and when; `before` is the row before."""
     if name == "per_gpu":
         index = "?" if row["index"] is None else row["index"]
         return [
@@ -247,7 +275,14 @@ def _names(name: str, row: Document) -> list[Content]:
         ]
     if name == "per_node":
         return [str(row["host"])]
-    return [str(row["restart"]), row["state"] or "", ", ".join(row["hosts"])]
+    away = away_before(before["end"], row["start"]) if before else None
+    return [
+        str(row["restart"]),
+        row["state"] or "",
+        ", ".join(row["hosts"]),
+        "" if row["start"] is None else clock(row["start"]),
+        "" if away is None else duration(away),
+    ]
 
 
 def _sources(job: JobUse) -> Element | None:

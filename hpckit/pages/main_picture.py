@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hpckit.pages.pictures import Picture, device_numbers, device_of, label
@@ -22,7 +21,7 @@ from hpckit.plotting import (
 )
 from hpckit.report.terminal import duration
 from hpckit.stats.summary.curves import Curve
-from hpckit.stats.summary.figures import JobUse
+from hpckit.stats.summary.figures import Attempt, JobUse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +33,8 @@ POINTS: Mapping[Kind, int] = {"png": 1200, "svg": 500}
 _HEAD_IN, _PANEL_IN, _LEGEND_IN, _LEGEND_ROW_IN = 0.8, 1.05, 0.1, 0.16
 # As on the page: bands of more lines than these hide one another. Of more than those: their mean.
 _FEW_BANDS, _MOST_LINES = 8, 16
+_PALE = 0.75  # a line of what was done again
+_LETTER_PT, _TITLE_LETTER_PT = 3.4, 5.2  # of the sizes of attempts' names and of titles
 # Up to how many seconds time is counted in a unit, the unit's length, and its name.
 _UNITS = (
     (600.0, 1.0, "s"),
@@ -51,6 +52,7 @@ class Drawing:
         shown: the pictures of its page, in their order.
         moments: what they are drawn over: `job` and `training`, as on the page.
         width_s: of a bin; 0: there are no samples.
+        breaks: places in the moments of `training` at which an attempt's lines end.
     """
 
     job: JobUse
@@ -58,6 +60,7 @@ class Drawing:
     moments: Mapping[str, Sequence[float]]
     width_s: int
     span: tuple[float, float]
+    breaks: Sequence[int] = ()
 
     @property
     def hosts(self) -> int:
@@ -120,6 +123,7 @@ def _title(job: JobUse) -> str:
     models = ", ".join(sorted({gpu.name for gpu in job.per_gpu if gpu.name}))
     gpus = f"{job.gpus} GPU{'s' * (job.gpus > 1)}" if job.gpus else None
     so_far = " so far" if job.running else ""
+    so_far += f" in {len(job.attempts)} attempts" if len(job.attempts) > 1 else ""
     words = (
         f"Job {job.job_id}" + (f" {job.name}" if job.name else ""),
         job.state,
@@ -131,12 +135,15 @@ def _title(job: JobUse) -> str:
 
 
 def _note(drawing: Drawing) -> str:
-    if not drawing.width_s:
-        return "Lines: what the script logged."
-    return (
-        f"Lines: means over {duration(drawing.width_s)}. Pale bands: from the lowest to the "
-        "highest sample."
-    )
+    words = ["Lines: what the script logged."]
+    if drawing.width_s:
+        width = duration(drawing.width_s)
+        words = [f"Lines: means over {width}. Pale bands: lowest to highest sample."]
+    if len(drawing.job.attempts) > 1:
+        words.append("Grey: no nodes.")
+    if any(curve.replaced for one in drawing.shown for curve in one.chart.curves):
+        words.append("Dotted: repeated later.")
+    return " ".join(words)
 
 
 def _panel(axes: "Axes", one: Picture, drawing: Drawing) -> None:
@@ -154,7 +161,10 @@ def _panel(axes: "Axes", one: Picture, drawing: Drawing) -> None:
             style = line_style(numbers.get(_device(curve), 0))
             if len(chart.curves) <= _FEW_BANDS:
                 _band(axes, times, curve.low, curve.high, style["color"])
-            _line(axes, times, curve.mean, style, gaps=one.moments == "job")
+            if curve.replaced:
+                style |= {"alpha": _PALE, "linestyle": ":"}
+            breaks = None if one.moments == "job" else drawing.breaks
+            _line(axes, times, curve.mean, style, breaks)
     lows = [value for curve in chart.curves for value in curve.low if value is not None]
     axes.set_ylim(bottom=min(*lows, 0) if lows else 0, top=chart.top)
 
@@ -167,9 +177,9 @@ def _many(axes: "Axes", times: Sequence[float], curves: Sequence[Curve]) -> None
     """Draw many devices: each of them thin, the band of all, and their mean."""
     _band(axes, times, *_edges(curves), COLOURS[0])
     for curve in curves:
-        _line(axes, times, curve.mean, {"color": DIM, "linewidth": 0.3, "alpha": 0.25}, gaps=True)
+        _line(axes, times, curve.mean, {"color": DIM, "linewidth": 0.3, "alpha": 0.25})
     means = [_mean(row) for row in zip(*(curve.mean for curve in curves), strict=True)]
-    _line(axes, times, means, line_style(0) | {"linewidth": 1.6}, gaps=True)
+    _line(axes, times, means, line_style(0) | {"linewidth": 1.6})
 
 
 def _edges(curves: Sequence[Curve]) -> tuple[Values, Values]:
@@ -198,12 +208,19 @@ def _band(axes: "Axes", times: Sequence[float], low: Values, high: Values, colou
 
 
 def _line(
-    axes: "Axes", times: Sequence[float], values: Values, style: Mapping[str, Any], *, gaps: bool
+    axes: "Axes",
+    times: Sequence[float],
+    values: Values,
+    style: Mapping[str, Any],
+    breaks: Sequence[int] | None = None,
 ) -> None:
-    """Draw a line; a value between two gaps, by which no line would be seen, is a point."""
+    """Draw a line; a value between two gaps, by which no line would be seen, is a point.
+
+    `breaks` are the only gaps of a line with values at some moments only; None: each is one.
+    """
     pairs = [(moment, value) for moment, value in zip(times, values, strict=True)]
-    if not gaps:  # a script logs some figures at some steps only
-        pairs = [(moment, value) for moment, value in pairs if value is not None]
+    if breaks is not None:  # a script logs some figures at some steps only
+        pairs = [pair for at, pair in enumerate(pairs) if pair[1] is not None or at in breaks]
     known = [None, *(value for _, value in pairs), None]
     alone = [
         at
@@ -250,21 +267,34 @@ def _legend(axes: "Axes", drawing: Drawing, group: Sequence[int]) -> None:
 
 def _attempts(panels: Sequence["Axes"], drawing: Drawing) -> None:
     """Mark where attempts began, and the time between them."""
-    for before, row in pairwise(drawing.job.attempts):
-        if row.start is None:
-            continue
-        start = drawing.at(row.start)
+    known = [row for row in drawing.job.attempts if row.start is not None]
+    if len(known) < 2:
+        return
+    starts = [drawing.at(row.start) for row in known]
+    for before, start in zip(known, starts[1:], strict=False):
         for axes in panels:
             if before.end is not None:
                 axes.axvspan(drawing.at(before.end), start, color=BETWEEN, alpha=0.16, linewidth=0)
             axes.axvline(start, color=DIM, linewidth=0.8, linestyle=(0, (4, 3)))
+    wide_pt = 0.86 * WIDTH_IN * 72 / drawing.at(drawing.span[1])
+    for row, start, end in zip(
+        known, starts, [*starts[1:], drawing.at(drawing.span[1])], strict=True
+    ):
+        right = 3 if row is not known[0] else _TITLE_LETTER_PT * len(drawing.shown[0].title)
         panels[0].annotate(
-            f"attempt {row.restart}",
+            _name_of(row, (end - start) * wide_pt - right),
             (start, 1),
-            xytext=(3, 1),
+            xytext=(right, 1),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
             va="bottom",
             fontsize=6.5,
             color=DIM,
         )
+
+
+def _name_of(attempt: Attempt, room_pt: float) -> str:
+    """Return an attempt's number and how it ended, as far as there is room for it."""
+    words = f"attempt {attempt.restart}", str(attempt.restart)
+    known = (f"{words[0]}: {attempt.state}", *words) if attempt.state else words
+    return next((word for word in known if (len(word) + 2) * _LETTER_PT <= room_pt), "")

@@ -70,7 +70,7 @@ def device_of(host: str | None, uuid: str | None = None) -> str:
 def label(curve: Curve, hosts: int) -> str:
     """Name a device as briefly as the job allows."""
     if curve.gpu is None:
-        return curve.host or "rank 0"
+        return curve.host or ("steps repeated later" if curve.replaced else "rank 0")
     name = f"GPU {curve.gpu[:12] if curve.index is None else curve.index}"
     return name if hosts == 1 else f"{curve.host} {name}"
 
@@ -99,6 +99,7 @@ def picture_data(picture: Picture, hosts: int, numbers: Mapping[str, int]) -> di
                 "label": label(curve, hosts),
                 "look": numbers.get(device_of(curve.host, curve.gpu), 0),
                 "mean": curve.mean,
+                **({"replaced": True} if curve.replaced else {}),
                 **({} if curve.low == curve.high else {"low": curve.low, "high": curve.high}),
             }
             for curve in picture.chart.curves

@@ -1,13 +1,17 @@
 """What a run's script logged, over time: loss, throughput and the like, as pictures."""
 
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from hpckit.errors import DamagedRunError
-from hpckit.metrics import METRICS, all_rows
+from hpckit.metrics import METRICS, RESUMED, Row, all_rows, rows_again, split_attempts
 from hpckit.runs import Run
 from hpckit.stats.summary.curves import MOST_BINS, Chart, Curve
+from hpckit.stats.summary.figures import Attempt
 
 # What the workloads log, in the order of the pictures, with its unit.
 _SERIES = {
@@ -19,27 +23,77 @@ _SERIES = {
 _DIGITS = 6
 
 
-def training(run: Run | None) -> tuple[tuple[float, ...], tuple[Chart, ...]]:
-    """Return the moments of a run's rows, in epoch seconds, and a picture of each series.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """What was logged, over moments in epoch seconds.
+
+    Attributes:
+        breaks: the places in `times` at which one attempt's lines end and the next one's begin.
+        repeated: how many rows say what a later attempt has said again.
+    """
+
+    times: tuple[float, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    breaks: tuple[int, ...] = ()
+    repeated: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Point:
+    """Rows that are one point; none where one attempt's lines end."""
+
+    time: float
+    rows: Sequence[Row] = ()
+    again: bool = False
+
+
+def training(run: Run | None, attempts: Sequence[Attempt] = ()) -> Training:
+    """Return the moments of a run's rows, and a picture of each series.
+
+    Rows are of the attempt they name; those that name none, of the one of `attempts` at their time.
 
     Of more rows than a picture has points for, each point is the mean of several, beside their
     lowest and highest.
     """
     if run is None:
-        return (), ()
+        return Training()
     try:
         rows = all_rows(run.dir / METRICS)
     except DamagedRunError:
-        return (), ()
-    timed = sorted((row for row in rows if _number(row, "time") is not None), key=_time)
-    each = max(-(-len(timed) // MOST_BINS), 1)
-    groups = [timed[at : at + each] for at in range(0, len(timed), each)]
+        return Training()
+    starts = [row.start for row in attempts if row.start is not None]
+    points = list(_points(rows, starts))
     charts = (
-        Chart(name=name, title=title, unit=unit, top=None, curves=(_curve(groups, name),))
+        Chart(name=name, title=title, unit=unit, top=None, curves=tuple(_curves(points, name)))
         for name, (title, unit) in _SERIES.items()
-        if any(_number(row, name) is not None for row in timed)
     )
-    return tuple(round(_mean([_time(row) for row in group]), 1) for group in groups), tuple(charts)
+    return Training(
+        times=tuple(round(point.time, 1) for point in points),
+        charts=tuple(chart for chart in charts if chart.curves),
+        breaks=tuple(at for at, point in enumerate(points) if not point.rows),
+        repeated=sum(len(point.rows) for point in points if point.again),
+    )
+
+
+def _points(rows: Sequence[Row], starts: Sequence[float]) -> Iterator[_Point]:
+    """Yield the points of all attempts, in the order of time."""
+    numbers = {id(row): at for at, part in enumerate(split_attempts(rows)) for row in part}
+    timed = [
+        (_time(row), (numbers[id(row)], bisect(starts, _time(row))), again, row)
+        for row, again in rows_again(rows)
+        if _number(row, "time") is not None and not row.get(RESUMED)
+    ]
+    timed.sort(key=lambda entry: entry[0])
+    each = max(-(-len(timed) // MOST_BINS), 1)
+    before: tuple[float, tuple[int, int]] | None = None
+    for (attempt, again), group in groupby(timed, key=lambda entry: entry[1:3]):
+        mine = [row for *_, row in group]
+        if before and before[1] != attempt:
+            yield _Point(time=(before[0] + _time(mine[0])) / 2)
+        for at in range(0, len(mine), each):
+            part = mine[at : at + each]
+            yield _Point(time=_mean([_time(row) for row in part]), rows=part, again=again)
+        before = _time(mine[-1]), attempt
 
 
 def _time(row: Mapping[str, Any]) -> float:
@@ -54,12 +108,28 @@ def _number(row: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def _curve(groups: Sequence[Sequence[Mapping[str, Any]]], name: str) -> Curve:
+def _curves(points: Sequence[_Point], name: str) -> Iterator[Curve]:
+    """Yield the line of what counts, then that of steps which were repeated; of none, nothing."""
+    if all(_number(row, name) is None for point in points for row in point.rows):
+        return
+    yield _curve([point if not point.again else _NONE for point in points], name)
+    again = [point if point.again else _NONE for point in points]
+    for at, point in enumerate(again[1:]):
+        if point.again and not points[at].again:  # it goes on from what counts
+            again[at] = points[at]
+    if any(point.again for point in again):
+        yield replace(_curve(again, name), replaced=True)
+
+
+_NONE = _Point(time=0.0)
+
+
+def _curve(points: Sequence[_Point], name: str) -> Curve:
     low: list[float | None] = []
     mean: list[float | None] = []
     high: list[float | None] = []
-    for group in groups:
-        known = [value for row in group if (value := _number(row, name)) is not None]
+    for point in points:
+        known = [value for row in point.rows if (value := _number(row, name)) is not None]
         low.append(_short(min(known)) if known else None)
         mean.append(_short(_mean(known)) if known else None)
         high.append(_short(max(known)) if known else None)

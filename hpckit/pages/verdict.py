@@ -1,5 +1,6 @@
 """A job in a few sentences, before all figures."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,15 @@ def _level(job: JobUse, advice: Sequence[Advice]) -> str:
     return "ended" if state in _GOOD else "unknown"
 
 
+def _attempts(job: JobUse) -> str:
+    """Say in how many attempts a job ran, and how those before the last one ended."""
+    ends = Counter(row.state or "?" for row in job.attempts[:-1])
+    if not ends:
+        return ""
+    words = ", ".join(f"{count} ended {state}" for state, count in ends.items())
+    return f" in {len(job.attempts)} attempts ({words})"
+
+
 def _sentences(job: JobUse, advice: Sequence[Advice]) -> Iterator[str]:
     state = job.state or "UNKNOWN"
     if job.elapsed_s is None:
@@ -52,7 +62,7 @@ def _sentences(job: JobUse, advice: Sequence[Advice]) -> Iterator[str]:
     else:
         so_far = " so far" if job.running else ""
         code = f" with exit status {job.exit_code}" if job.exit_code else ""
-        yield f"{state}{code} after {duration(job.elapsed_s)}{so_far}."
+        yield f"{state}{code} after {duration(job.elapsed_s)}{so_far}{_attempts(job)}."
     summary = job.summary
     if summary.gpu_utilization_percent is not None:
         used = f"The GPUs were busy for {percent(summary.gpu_utilization_percent)} of the time"

@@ -56,8 +56,8 @@ def write_picture_of(found: Gathered, path: Path, kind: Kind) -> Path:
             longer be read.
     """
     curves = _curves(found, POINTS[kind])
-    times, charts = training(found.known.run)
-    shown = pictures(curves, charts)
+    logged = training(found.known.run, found.job.attempts)
+    shown = pictures(curves, logged.charts)
     if not shown:
         raise RequestError(
             f"Job {found.job.job_id}: it has no samples and logged nothing, so there is nothing to "
@@ -66,9 +66,10 @@ def write_picture_of(found: Gathered, path: Path, kind: Kind) -> Path:
     drawing = Drawing(
         job=found.job,
         shown=shown,
-        moments={"job": curves.times if curves else (), "training": times},
+        moments={"job": curves.times if curves else (), "training": logged.times},
+        breaks=logged.breaks,
         width_s=curves.width_s if curves else 0,
-        span=whole_span(found.job, curves, times),
+        span=whole_span(found.job, curves, logged.times),
     )
     return write_shown(path, main_picture(kind, drawing), "picture")
 

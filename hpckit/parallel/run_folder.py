@@ -1,7 +1,6 @@
 """What a run leaves behind: metrics.jsonl and checkpoints/."""
 
 import json
-import math
 import os
 import pickle
 import time
@@ -38,10 +37,11 @@ class Metrics:
         *,
         tensorboard: bool = False,
     ) -> None:
-        """Begin the file, or keep its lines up to the step after which training goes on.
+        """Begin the file, or go on with it after the step that training goes on after.
 
-        Later steps come again, and a line that was cut off when the job was killed is no line.
-        Without a folder nothing is written: all ranks but the first are like this.
+        What an earlier attempt logged stays, also of steps that come again: a line says after which
+        step this one goes on (see `hpckit.metrics`). Without a folder nothing is written: all ranks
+        but the first are like this.
 
         Raises:
             SetupError: events for TensorBoard are wanted, which is not installed.
@@ -50,29 +50,41 @@ class Metrics:
             event_writer(folder / "tensorboard", step + 1) if folder and tensorboard else None
         )
         self._path = folder / "metrics.jsonl" if folder else None
-        self._constants = constants
-        if self._path:
-            lines = self._path.read_text().splitlines(keepends=True) if self._path.exists() else []
-            beside = self._path.with_suffix(".part")
-            beside.write_text("".join(line for line in lines if _step_of(line) <= step))
-            beside.replace(self._path)
+        self._constants = {**constants, "restart": restart_number()}
+        self._after: int | None = None
+        if self._path and not step and not restart_number():
+            self._path.unlink(missing_ok=True)  # a new training in an old folder
+        elif self._path and whole_lines(self._path):
+            self._after = step
 
     def write(self, step: int, epoch: int, **figures: float | str) -> None:
         """Append one line, and an event for each number."""
         if self._events:
             _write_events(self._events, step, figures)
+        if self._after is not None:
+            self._append({"step": self._after, "resumed": True})
+            self._after = None
+        self._append({"step": step, "epoch": epoch, **figures})
+
+    def _append(self, record: Mapping[str, Any]) -> None:
         if self._path:
-            record = {"step": step, "epoch": epoch, **figures, **self._constants}
+            line = json.dumps({**record, **self._constants, "time": time.time()})
             with self._path.open("a") as file:
-                file.write(json.dumps({**record, "time": time.time()}) + "\n")
+                file.write(line + "\n")
 
 
-def _step_of(line: str) -> float:
-    """Return the step of a line; infinity for what is none, as a full disk may leave it."""
-    try:
-        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
-    except (ValueError, KeyError, TypeError):
-        return math.inf
+def restart_number() -> int:
+    """Return which attempt of its job this is; 0 is the first, or no job at all."""
+    word = os.environ.get("HPCKIT_RESTART", "")
+    return int(word) if word.isdecimal() else 0
+
+
+def whole_lines(path: Path) -> bool:
+    """Cut off a line that was torn when its job was killed; return whether any line is left."""
+    content = path.read_bytes() if path.exists() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(path, content.rfind(b"\n") + 1)
+    return b"\n" in content
 
 
 def event_writer(folder: Path | str | None, purge_step: int) -> "SummaryWriter":

@@ -19,7 +19,7 @@ from hpckit.parallel.benchmark import synchronize
 from hpckit.parallel.devices import Replica, Spec, replicas_of
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
-from hpckit.parallel.run_folder import event_writer
+from hpckit.parallel.run_folder import event_writer, restart_number, whole_lines
 from hpckit.parallel.throughput import WARMUP_STEPS, Speed, device_label
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ class ThroughputWriter:
 
     def _write(self, figures: dict[str, float]) -> None:
         if self._path:
-            record = {"step": self._step, **figures, "devices": self.label, "time": time.time()}
+            record = {"step": self._step, **figures, "devices": self.label}
+            record |= {"restart": restart_number(), "time": time.time()}
             with self._path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         if self._events:
@@ -167,9 +168,7 @@ def _leads() -> bool:
 def _opened(path: Path) -> Path:
     """Return the path of a file that holds whole lines only: a torn one is cut off."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = path.read_bytes() if path.exists() else b""
-    if content and not content.endswith(b"\n"):
-        os.truncate(path, content.rfind(b"\n") + 1)
+    whole_lines(path)
     return path
 
 

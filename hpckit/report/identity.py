@@ -173,7 +173,7 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         hosts=hosts,
         nodes=_nodes(known, attempts) or len(hosts) or requested.nodes,
         gpus=usage.alloc_gpus if usage else None,
-        submitted=(record and record.submit_time) or (run.submitted_at if run else None),
+        submitted=_submitted(known),
         start=_began(known, attempts),
         end=attempts[-1].end if attempts and attempts[-1].over else None,
         elapsed_s=_elapsed(known, attempts),
@@ -181,6 +181,15 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         requested=requested,
         origins={"state": known.status.source if known.status else source},
     )
+
+
+def _submitted(known: KnownJob) -> float | None:
+    """Return when a job was submitted; to Slurm a requeue is a submission, too."""
+    first = known.attempts[0].record if known.attempts else known.record
+    said = [first and first.submit_time, known.run.submitted_at if known.run else None]
+    found = [moment for moment in said if moment]
+    again = len(known.attempts) > 1 or bool(known.last and known.last.restarts)
+    return (min(found) if again else found[0]) if found else None
 
 
 def _exit_code(known: KnownJob) -> int | None:

@@ -33,6 +33,7 @@ _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"
 _BAR = 32
 _TENTH = 0.1
 _LABEL = 18
+_LATER = 12
 # More of them scroll the figures away: --all shows every one.
 _MOST_ADVICE, _MOST_NOTES = 4, 4
 # Below these a figure is red or yellow; the rules' own thresholds decide what is advised.
@@ -242,13 +243,22 @@ def _attempts(job: JobUse) -> Iterator[str]:
     yield ""
     whose = "GPU-hours" if any(note.code == "newest_attempt" for note in job.notes) else "figures"
     yield f"{len(job.attempts)} attempts ({whose} above are for all of them)"
-    for attempt in job.attempts:
+    ends = (None, *(attempt.end for attempt in job.attempts))
+    for end, attempt in zip(ends, job.attempts, strict=False):
+        away = away_before(end, attempt.start)
+        later = "" if away is None else f"{duration(away)} later"
         yield cut(
             f"  {attempt.restart}  {attempt.state or '?':<10} {duration(attempt.elapsed_s):>12}  "
             f"GPU {percent(attempt.gpu_utilization_percent):>6}  CPU "
-            f"{percent(attempt.cpu_efficiency_percent):>6}  {in_line(','.join(attempt.hosts))}",
+            f"{percent(attempt.cpu_efficiency_percent):>6}  {later:<{_LATER}}  "
+            f"{in_line(','.join(attempt.hosts))}",
             WIDTH,
         )
+
+
+def away_before(end: float | None, start: float | None) -> float | None:
+    """Return for how long a job had no nodes between one attempt's end and the next one's start."""
+    return None if end is None or start is None else max(start - end, 0.0)
 
 
 def _advice(content: Page, style: Style) -> Iterator[str]:

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 from hpckit.report.terminal import WIDTH, Style, blocks, cut, duration, percent, size
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU
-from hpckit.stats.summary.coverage import enough
+from hpckit.stats.summary.coverage import enough, total
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, part_word
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import in_line
 
 _MOST_GPUS, _MOST_NODES = 8, 4
+# Of an attempt on the axis of time, with the mark before it.
+_LEAST_COLUMNS = 3
 
 
 def gpu_rows(
@@ -31,15 +33,15 @@ def gpu_rows(
     head += f" {'W':>5}" + (f" {'read':>5}" if partly else "") + "  "
     yield ""
     room = WIDTH - len(head)
-    timeline = timelines[-1] if timelines else None
-    yield style.paint(head + _axis(timeline, room, job), "bold")
+    axis = Axis(timelines, room)
+    yield style.paint(head + _axis(axis, job), "bold")
     for gpu in shown:
         line = f"{cut(_label(gpu), width):<{width}}  {_short(gpu.utilization_percent)} "
         line += f"{_short(gpu.idle_percent)} {_short(gpu.memory_used_percent)}"
         line += "".join(f" {_short(_of(row, gpu), row)}" for row in more)
         watts = f"{gpu.power_watts_mean:.0f}" if gpu.power_watts_mean is not None else "?"
         line += f" {watts:>5}" + (f" {_short(gpu.covered_percent)}" if partly else "")
-        yield line + "  " + blocks(_line(gpu, timeline), room, style)
+        yield line + "  " + axis.line(gpu, style)
     if len(shown) < len(gpus):
         rest = [gpu for gpu in gpus if gpu not in shown]
         known = [g.utilization_percent for g in rest if g.utilization_percent is not None]
@@ -99,20 +101,62 @@ def _short(value: float | None, metric: Metric | None = None) -> str:
     return f"{value:>4.0f}%" if share else f"{value:>5.4g}"
 
 
-def _line(gpu: GpuUse, timeline: Timeline | None) -> tuple[float | None, ...]:
-    if timeline is None:
-        return ()
+class Axis:
+    """One axis of time for all attempts, each as wide as it was long; a mark between two.
+
+    Attributes:
+        shown: the attempts there is room for, the newest ones.
+        widths: how many columns each of them has.
+    """
+
+    def __init__(self, timelines: Sequence[Timeline], room: int) -> None:
+        most = max(room // _LEAST_COLUMNS, 1)
+        self.shown = tuple(timelines[-most:])
+        self.room = room
+        lengths = [_columns(one) * one.width_s for one in self.shown]
+        self.widths = shares(lengths, room - len(self.shown) + 1)
+
+    def line(self, gpu: GpuUse, style: Style) -> str:
+        """Return what a GPU did in all of them."""
+        mark = "\u250a" if style.unicode else "|"
+        parts = zip(self.shown, self.widths, strict=True)
+        return mark.join(blocks(_values(gpu, one) or (None,), width, style) for one, width in parts)
+
+
+def shares(lengths: Sequence[float], room: int) -> list[int]:
+    """Divide columns in proportion to lengths; the shortest has two."""
+    found: list[int] = []
+    for at, length in enumerate(lengths):
+        rest = sum(lengths[at:])
+        share = round(room * length / rest) if rest else room // (len(lengths) - at)
+        left = (_LEAST_COLUMNS - 1) * (len(lengths) - at - 1)
+        width = min(max(share, _LEAST_COLUMNS - 1), room - left)
+        found.append(width)
+        room -= width
+    return found
+
+
+def _columns(timeline: Timeline) -> int:
+    return max((len(line.values) for line in timeline.gpu_utilization), default=1)
+
+
+def _values(gpu: GpuUse, timeline: Timeline) -> tuple[float | None, ...]:
     lines = timeline.gpu_utilization
     return next(
         (line.values for line in lines if (line.host, line.gpu) == (gpu.host, gpu.uuid)), ()
     )
 
 
-def _axis(timeline: Timeline | None, room: int, job: JobUse) -> str:
-    """Return what stands above the lines: when they begin and end."""
-    if timeline is None or job.elapsed_s is None:
+def _axis(axis: Axis, job: JobUse) -> str:
+    """Return what stands above the lines: which attempts, and how long they were together."""
+    if not axis.shown or job.elapsed_s is None:
         return ""
-    last = job.attempts[-1].elapsed_s if job.attempts else job.elapsed_s
-    end = duration(last)
-    begin = "0" if len(job.attempts) < 2 else f"attempt {timeline.restart}"
-    return f"{begin}{end:>{room - len(begin)}}"
+    first, last = axis.shown[0].restart, axis.shown[-1].restart
+    if len(axis.shown) == 1:
+        only = job.attempts[-1].elapsed_s if job.attempts else job.elapsed_s
+        begin, end = "0" if len(job.attempts) < 2 else f"attempt {last}", duration(only)
+        return f"{begin}{end:>{axis.room - len(begin)}}"
+    mine = [row for row in job.attempts if first <= row.restart <= last]
+    end = duration(total(row.elapsed_s for row in mine))
+    begin = f"attempts {first}-{last}"
+    return f"{begin}{end:>{axis.room - len(begin)}}"

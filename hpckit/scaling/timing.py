@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hpckit.metrics import split_attempts
+
 # Seconds per step of rank zero, in lines that have s_per_step.
 PARTS = ("compute_s", "communication_s", "input_s")
 _MOST_S, _MOST_STEPS = 1e9, 1e15
@@ -93,16 +95,21 @@ def _own_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str,
 
 
 def _between_lines(rows: Sequence[Mapping[str, Any]]) -> tuple[float, int] | None:
-    """Return the mean seconds per step between the first line and the last, and the steps."""
-    timed = [
-        (step, moment)
-        for row in rows
-        if (step := _count(row.get("step"))) is not None
-        and (moment := _number(row.get("time"), most=math.inf)) is not None
-    ]
-    if len(timed) < 2:
-        return None
-    steps, seconds = timed[-1][0] - timed[0][0], timed[-1][1] - timed[0][1]
+    """Return the mean seconds per step between the first line and the last, and the steps.
+
+    Of each attempt by itself: between two the job waits in the queue.
+    """
+    steps, seconds = 0, 0.0
+    for part in split_attempts([dict(row) for row in rows]):
+        timed = [
+            (step, moment)
+            for row in part
+            if (step := _count(row.get("step"))) is not None
+            and (moment := _number(row.get("time"), most=math.inf)) is not None
+        ]
+        if len(timed) > 1:
+            steps += timed[-1][0] - timed[0][0]
+            seconds += timed[-1][1] - timed[0][1]
     return (seconds / steps, steps) if steps > 0 and 0 < seconds < _MOST_S else None
 
 

@@ -5,7 +5,7 @@ The two differ by as little as the threshold allows.
 
 from dataclasses import dataclass, replace
 
-from hpckit.stats.summary.figures import JobUse, Stalls
+from hpckit.stats.summary.figures import Attempt, JobUse, Stalls
 from tests.advice.made import GIB, HOUR, START, cpu_job, cpu_node, gpu, job, node
 
 
@@ -199,6 +199,11 @@ CASES = (
     Case("time-limit-too-long", "yellow", took(6000, 10000), took(6001, 10000),
          action="--time 02:10:00"),
     Case("time-limit-too-long", "red", took(901, 90000), took(900, 90000)),
+    # After a restart all may be to do again: the last attempt alone is not what it takes.
+    Case("time-limit-too-long", "red",
+         took(1000, 10000, attempts=(Attempt(restart=0, elapsed_s=500.0),) * 2),
+         took(7000, 10000, attempts=(Attempt(restart=0, elapsed_s=6000.0),
+                                     Attempt(restart=1, elapsed_s=1000.0)))),
     Case("failed", "yellow", took(60, 7200, state="FAILED"), took(60, 7200, state="COMPLETED"),
          action="hpckit logs 4711 --errors"),
     # Red says that the loader is to blame: only if cores or disks have more to do.

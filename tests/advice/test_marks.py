@@ -72,6 +72,7 @@ def again(state: str, **changes: Any) -> JobUse:
 
 
 LAST = (("job", 5.0, 10.0),)
+ALL = (("job", 0.0, 10.0),)
 MARKS = {
     "gpu-unused": Marked(two(0.0, 0.0), ("c1/1",)),
     "low-gpu-utilization": Marked(
@@ -140,7 +141,7 @@ MARKS = {
         (("c1", 9, 10),),
         over(memory_bytes={"c1": [50.0 * GIB] * 9 + [95.0 * GIB]}),
     ),
-    "time-limit-too-long": Marked(again("COMPLETED", requested={"time_limit_s": 9e4}), (), LAST),
+    "time-limit-too-long": Marked(again("COMPLETED", requested={"time_limit_s": 9e4}), (), ALL),
     "failed": Marked(again("FAILED"), (), LAST),
     "timeout": Marked(again("TIMEOUT"), (), LAST),
     "out-of-memory": Marked(

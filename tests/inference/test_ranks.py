@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("mpi4py")
 pytest.importorskip("networkx")
 
+from hpckit.metrics import METRICS, all_rows, counted_rows
 from tests.inference.ranks import WORKLOAD, alone, ended, environment, mpich, start
 
 pytestmark = pytest.mark.torch
@@ -20,7 +21,7 @@ SMALL = ("--n_agents", 100, "--n_timesteps", 10, "--n-samples-regularisation", 2
 
 
 def losses(out: Path) -> list[tuple[float, float]]:
-    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    rows = counted_rows(all_rows(out / METRICS))
     return [(row["loss"], row["regularisation"]) for row in rows]
 
 

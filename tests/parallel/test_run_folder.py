@@ -1,6 +1,5 @@
 """Checkpoints and metrics that a job left behind when it was ended at a bad moment."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from hpckit.metrics import METRICS, all_rows, counted_rows, read_progress  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402
 from hpckit.parallel.run_folder import (  # noqa: E402
     Metrics,
@@ -114,9 +114,34 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path: Pat
     saver.communicate()
 
 
-def test_lines_that_are_none_are_left_out_of_the_metrics(tmp_path: Path) -> None:
-    lines = ['{"step": 1}', '{"step": 2', "", "7", '{"loss": 1}', '{"step": 2}', '{"step": 3}']
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 2')
-    Metrics(tmp_path, 2, {}).write(3, 1, loss=0.5)
-    kept = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in kept] == [1, 2, 3]
+def test_what_an_earlier_attempt_logged_stays_also_of_steps_that_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / METRICS
+    first = Metrics(tmp_path, 0, {"total_steps": 9})
+    for step in (2, 4, 6, 8):
+        first.write(step, 1, loss=1 / step)
+    with path.open("a") as file:
+        file.write('7\n{"loss": 1}\n{"step": 9, "lo')  # the job is killed
+    monkeypatch.setenv("HPCKIT_RESTART", "1")
+    Metrics(tmp_path, 4, {"total_steps": 9}).write(6, 1, loss=0.5)
+    progress = read_progress(tmp_path)
+    assert progress is not None
+    assert (progress.step, progress.total_steps, progress.loss) == (6, 9, 0.5)
+    monkeypatch.setenv("HPCKIT_RESTART", "2")
+    Metrics(tmp_path, 5, {}).write(6, 1, loss=0.25)
+    every = [
+        (row["restart"], row["step"], row.get("loss")) for row in all_rows(path) if "step" in row
+    ]
+    assert every == [
+        (0, 2, 1 / 2), (0, 4, 1 / 4), (0, 6, 1 / 6), (0, 8, 1 / 8),
+        (1, 4, None), (1, 6, 0.5), (2, 5, None), (2, 6, 0.25),
+    ]  # fmt: skip
+    counted = [row for row in counted_rows(all_rows(path)) if "step" in row]
+    assert [(row["restart"], row["step"]) for row in counted] == [(0, 2), (0, 4), (2, 6)]
+
+
+def test_a_new_training_in_an_old_folder_begins_its_metrics_anew(tmp_path: Path) -> None:
+    for loss in (1.0, 2.0):
+        Metrics(tmp_path, 0, {}).write(1, 1, loss=loss)
+    assert [row["loss"] for row in all_rows(tmp_path / METRICS)] == [2.0]

@@ -58,9 +58,9 @@ def test_lines_are_means_after_the_warm_up(tmp_path: Path, clock: Clock) -> None
     assert speed
     assert (speed.devices, speed.steps, speed.samples, speed.seconds) == ("4xCPU", 5, 150, 13)
     assert lines(folder) == [
-        {"step": 9, "s_per_step": 2.0, "samples_per_s": 20.0, "devices": "4xCPU"},
-        {"step": 11, "s_per_step": 2.0, "samples_per_s": 15.0, "devices": "4xCPU"},
-        {"step": 12, "s_per_step": 5.0, "samples_per_s": 2.0, "devices": "4xCPU"},
+        {"step": 9, "s_per_step": 2.0, "samples_per_s": 20.0, "devices": "4xCPU", "restart": 0},
+        {"step": 11, "s_per_step": 2.0, "samples_per_s": 15.0, "devices": "4xCPU", "restart": 0},
+        {"step": 12, "s_per_step": 5.0, "samples_per_s": 2.0, "devices": "4xCPU", "restart": 0},
     ]
     writer.close()
     assert writer.summary() == speed

@@ -18,6 +18,7 @@ from hpckit.stats.samples import columns, reading
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.curves import Curves, make_curves
+from hpckit.stats.summary.figures import Attempt
 from hpckit.stats.summary.summarise import summarise
 from tests.conftest import Answer
 from tests.report.html import addresses, allowed, at, data_of, figures, hash_of, read_html
@@ -323,11 +324,31 @@ def test_what_a_script_logged_is_drawn_as_far_as_it_is_numbers(here: Path) -> No
     rows += [{"loss": 3.0}, {"time": "now", "loss": 1.0}, [1]]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "metrics.jsonl").write_text(text)
-    times, charts = training(read_run(folder))
-    assert [chart.name for chart in charts] == ["loss", "test_loss"]
-    assert len(times) == 3000
-    loss = charts[0].curves[0]
+    logged = training(read_run(folder))
+    assert [chart.name for chart in logged.charts] == ["loss", "test_loss"]
+    assert (len(logged.times), logged.breaks, logged.repeated) == (3000, (), 0)
+    loss = logged.charts[0].curves[0]
     assert (loss.low[0], loss.mean[0], loss.high[0]) == (1.9996, 1.9998, 2.0)
+
+
+def test_each_attempts_lines_end_and_steps_taken_again_are_drawn_apart(here: Path) -> None:
+    folder = make_run(here / "runs")
+    rows: list[Any] = [{"time": START + at, "loss": 10 - at, "step": at} for at in range(5)]
+    rows.append({"time": START + 100, "step": 2, "resumed": True})
+    rows += [{"time": START + 98 + at, "loss": 10 - at, "step": at} for at in range(3, 6)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    logged = training(read_run(folder))
+    assert [moment - START for moment in logged.times] == [0, 1, 2, 3, 4, 52.5, 101, 102, 103]
+    assert (logged.breaks, logged.repeated) == ((5,), 2)
+    counts, again = logged.charts[0].curves
+    assert (counts.replaced, counts.mean) == (False, (10, 9, 8, None, None, None, 7, 6, 5))
+    assert (again.replaced, again.mean) == (True, (None, None, 8, 7, 6, None, None, None, None))
+    # A file of before, whose rows name no attempt: they are of the one at their time.
+    del rows[3:6]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    attempts = [Attempt(restart=0, start=START - 1), Attempt(restart=1, start=START + 50)]
+    old = training(read_run(folder), attempts)
+    assert (old.charts[0].curves[0].mean, old.breaks) == ((10, 9, 8, None, 7, 6, 5), (3,))
 
 
 def test_uplot_is_as_it_came_from_npm() -> None:

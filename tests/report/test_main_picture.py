@@ -72,7 +72,9 @@ def test_all_that_the_page_shows_is_below_one_another(here: Path, cli: Cli) -> N
         "GPU utilization", "GPU memory", "GPU power", "GPU SM activity", "Training loss",
         "Node: cores in use", "Node: memory",
     ]  # fmt: skip
-    assert {"%", "GiB", "W", "cores", "GPU 0", "GPU 1", "attempt 1"} <= set(found)
+    assert {"%", "GiB", "W", "cores", "GPU 0", "GPU 1"} <= set(found)
+    named = [text for text in found if text.startswith("attempt ")]
+    assert named == ["attempt 0", "attempt 1: COMPLETED"]
     assert "time since the job's start (min)" in found
     # What others wrote is text, and nothing of it is an order, an element or a formula.
     assert any(SPELT in text for text in found)

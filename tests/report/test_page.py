@@ -6,7 +6,8 @@ import pytest
 
 from hpckit.report.job_page import Page, page
 from hpckit.report.terminal import Style
-from hpckit.stats.summary.figures import Attempt, JobUse, Requested, Summary
+from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, Requested, Summary
+from hpckit.stats.summary.timeline import Line, Timeline
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,59 @@ def test_a_peak_without_a_limit_is_no_unknown_share() -> None:
     job = JobUse(job_id="local-1a2b3c", summary=Summary(memory_peak_bytes=655 << 20))
     (row,) = (row for row in page(Page(job=job), Style()).splitlines() if row.startswith("CPU mem"))
     assert row == "CPU memory        655 MiB at the peak; the limit is not known"
+
+
+def test_all_attempts_stand_on_one_axis() -> None:
+    """Each as wide as it was long, and a mark between two; the newest ones where there are many."""
+
+    def drawn(*seconds: int, unicode: bool = True) -> tuple[str, str]:
+        lines = [
+            Timeline(
+                restart=at,
+                start=1e9 + 1000 * at,
+                width_s=1,
+                gpu_utilization=(Line(host="n1", gpu="G", index=0, values=(100.0,) * length),),
+                gpu_memory_bytes=(),
+                gpu_throttled=(),
+                cores_used=(),
+                memory_bytes=(),
+            )
+            for at, length in enumerate(seconds)
+        ]
+        attempts = [
+            Attempt(restart=row.restart, start=row.start, end=row.start + length, elapsed_s=length)
+            for row, length in zip(lines, seconds, strict=True)
+        ]
+        job = JobUse(
+            job_id="1",
+            elapsed_s=float(sum(seconds)),
+            per_gpu=(GpuUse(host="n1", uuid="G", index=0),),
+            attempts=tuple(attempts),
+        )
+        text = page(Page(job=job, timelines=lines), Style(unicode=unicode)).splitlines()
+        at = next(at for at, row in enumerate(text) if row.startswith("GPU   "))
+        return text[at][31:], text[at + 1][31:]
+
+    head, line = drawn(30, 10)
+    assert head.split() == ["attempts", "0-1", "40", "s"]
+    assert [len(part) for part in line.split("┊")] == [36, 12]
+    assert "|" in drawn(30, 10, unicode=False)[1]
+    head, line = drawn(*(9,) * 40)
+    shown = line.split("┊")
+    assert head.split()[:2] == ["attempts", f"{40 - len(shown)}-39"]
+    assert {*line} == {"█", "┊"}
+    assert max(map(len, shown)) - min(map(len, shown)) <= 1
+    assert len(line) == len(drawn(30)[1]) == 49
+    assert drawn(1, 10_000)[1].startswith("██┊")
+
+
+def test_time_between_attempts_is_said() -> None:
+    times = [(0.0, 60.0, "PREEMPTED"), (4060.0, 4100.0, "COMPLETED")]
+    attempts = [
+        Attempt(restart=at, state=state, start=start, end=end, elapsed_s=end - start)
+        for at, (start, end, state) in enumerate(times)
+    ]
+    text = page(Page(job=JobUse(job_id="1", attempts=tuple(attempts))), Style()).splitlines()
+    at = text.index("2 attempts (figures above are for all of them)")
+    assert "later" not in text[at + 1]
+    assert "1 h 06 min later" in text[at + 2]

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from hpckit.cli.view import progress_text
-from hpckit.metrics import Progress, read_progress, tail_rows
+from hpckit.metrics import (
+    Progress,
+    counted_rows,
+    read_progress,
+    rows_again,
+    split_attempts,
+    tail_rows,
+)
 
 
 def write(tmp_path: Path, *rows: dict[str, Any], torn: str = "") -> Path:
@@ -63,3 +70,22 @@ def test_progress_reads_as_one_line() -> None:
     text = "step 5/10 epoch 1/2 loss 0.1235 1,234 samples/s 5 s left"
     assert progress_text(found) == text
     assert progress_text(found, over=True) == text.removesuffix(" 5 s left")
+
+
+def test_scripts_of_ones_own_are_told_by_a_step_that_goes_back(tmp_path: Path) -> None:
+    rows = [{"step": step, "time": 10.0 * at} for at, step in enumerate((1, 2, 3, 4, 3, 4, 5))]
+    assert [len(part) for part in split_attempts(rows)] == [4, 3]
+    again = [(row["step"], was) for row, was in rows_again(rows)]
+    assert again == [
+        (1, False),
+        (2, False),
+        (3, True),
+        (4, True),
+        (3, False),
+        (4, False),
+        (5, False),
+    ]
+    found = read_progress(write(tmp_path, *rows))
+    assert found is not None
+    assert found.steps_per_s == 0.1  # of its newest attempt
+    assert counted_rows([{"note": 1}, *rows])[0] == {"note": 1}

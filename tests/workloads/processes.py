@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.metrics import METRICS, all_rows, counted_rows
 from hpckit.payload import rendezvous
 from tests.workloads.nursery import Forked
 
@@ -82,11 +82,8 @@ def free_port() -> int:
 
 
 def records(out: Path, key: str) -> list[dict[str, float]]:
-    """The lines of metrics.jsonl that have this key."""
-    path = out / "metrics.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    found = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [record for record in found if key in record]
+    """The lines of metrics.jsonl that count and have this key."""
+    return [row for row in counted_rows(all_rows(out / METRICS)) if key in row]
 
 
 def losses(out: Path) -> Curve:

@@ -87,6 +87,7 @@ def test_by_hand_it_learns_the_digits_and_leaves_a_whole_record(tmp_path: Path) 
         "total_steps",
         "epochs",
         "lr",
+        "restart",
         "time",
     }
     assert (step["step"], step["epoch"], step["total_steps"]) == (230, 10, 230)

@@ -26,23 +26,25 @@
     const place = document.querySelector(`.plot[data-chart="${CSS.escape(spec.id)}"]`);
     const series = [{}], rows = [data.moments[spec.moments]], bands = [];
     const chart = { spec, place, means: [], parts: [] };
+    // A script logs some figures at some steps only: its lines have no gaps but between attempts.
+    const breaks = spec.moments === "training" ? new Set(data.breaks) : null;
+    const values = (row) => breaks ? row.map((value, at) => value ?? (breaks.has(at) ? null : undefined)) : row;
     const many = spec.lines.length > MOST_IN_LEGEND;  // dashes of so many are only noise
     spec.lines.forEach((line, at) => {
-      // A script logs some figures at some steps only.
-      const common = { spanGaps: spec.moments === "training", points: { show: showsPoints(line) } };
+      const common = { points: { show: showsPoints(line), filter: alone } };
       const own = [series.length];
       chart.means.push(series.length);
       series.push({
-        ...common, label: line.label, width: many ? 0.75 : 1.5, dash: many ? [] : dashOf(line.look),
-        stroke: () => colourOf(line.look),
+        ...common, label: line.label, width: many ? 0.75 : 1.5, stroke: () => colourOf(line.look),
+        dash: many ? [] : line.replaced ? DASHES[2] : dashOf(line.look),
       });
-      rows.push(line.mean);
+      rows.push(values(line.mean));
       if (line.low) {
-        const edge = { spanGaps: common.spanGaps, points: { show: false }, width: 0, stroke: null };
+        const edge = { points: { show: false }, width: 0, stroke: null };
         own.push(series.length, series.length + 1);
         bands.push({ series: [series.length + 1, series.length], fill: () => bandOf(chart, line) });
         series.push({ ...edge, label: `${line.label} lowest` }, { ...edge, label: `${line.label} highest` });
-        rows.push(line.low, line.high);
+        rows.push(values(line.low), values(line.high));
       }
       chart.parts.push(own);
     });
@@ -53,8 +55,23 @@
     return chart;
   }
 
-  // A value between two gaps has no line to be seen by.
   const showsPoints = (line) => (u, at, first, last) => last - first < 60;
+
+  // A value between two gaps has no line to be seen by.
+  function alone(u, number_, show) {
+    if (show) return null;
+    const row = u.data[number_], found = [];
+    let before = null, last = null;  // the value before, unless a gap is between; where one stands alone
+    row.forEach((value, at) => {
+      if (value === undefined) return;
+      if (value !== null && before === null) last = at;
+      else if (value !== null) last = null;
+      else if (last !== null) { found.push(last); last = null; }
+      before = value;
+    });
+    if (last !== null) found.push(last);
+    return found;
+  }
 
   const bandOf = (chart, line) => {
     if (isPale(line.device)) return "transparent";
@@ -124,10 +141,11 @@
     };
     ctx.save();
     data.attempts.forEach((attempt, at) => {
-      const before = data.attempts[at - 1];
-      if (!before || attempt.start == null) return;
-      if (before.end != null) fill(before.end, attempt.start, colour("--between"));
-      line(u, x(attempt.start), `attempt ${attempt.restart}`);
+      if (attempt.start == null || data.attempts.length < 2) return;
+      const before = data.attempts[at - 1], next = data.attempts[at + 1];
+      if (before?.end != null) fill(before.end, attempt.start, colour("--between"));
+      if (before) line(u, x(attempt.start));
+      name(u, x(attempt.start), next?.start == null ? bbox.left + bbox.width + 24 * devicePixelRatio : x(next.start), attempt);
     });
     const stretches = stretchesIn(chart);
     for (const { start, end } of stretches) fill(start, end, colour("--mark"));
@@ -135,20 +153,29 @@
     ctx.restore();
   }
 
-  function line(u, left, text) {
+  function line(u, left) {
     const { ctx, bbox } = u;
     if (left <= bbox.left || left >= bbox.left + bbox.width) return;
-    ctx.strokeStyle = ctx.fillStyle = colour("--dim");
+    ctx.strokeStyle = colour("--dim");
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
     ctx.beginPath();
     ctx.moveTo(left, bbox.top);
     ctx.lineTo(left, bbox.top + bbox.height);
     ctx.stroke();
+  }
+
+  // An attempt's number and how it ended, as far as there is room before the next one's.
+  function name(u, left, right, { restart, state }) {
+    const { ctx, bbox } = u;
+    if (left >= bbox.left + bbox.width) return;
+    ctx.fillStyle = colour("--dim");
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     ctx.textAlign = "left";
     ctx.textBaseline = "bottom";
-    ctx.fillText(text, left + 3 * devicePixelRatio, bbox.top);
+    const words = [...(state ? [`attempt ${restart}: ${state}`] : []), `attempt ${restart}`, String(restart)];
+    const text = words.find((word) => ctx.measureText(word).width + 6 * devicePixelRatio <= right - left);
+    if (text) ctx.fillText(text, left + 3 * devicePixelRatio, bbox.top);
   }
 
   function stretchesIn(chart) {
@@ -202,7 +229,7 @@
       const value = make("span", { class: "value" });
       chart.values.push(value);
       const button = make("button", { type: "button", "aria-pressed": "true" },
-        sample(row.look, chart.spec.lines.length > MOST_IN_LEGEND), make("span", {}, row.label), value);
+        sample(row, chart.spec.lines.length > MOST_IN_LEGEND), make("span", {}, row.label), value);
       button.addEventListener("click", () => toggle(row.device));
       chart.buttons.push(button);
       if (at < MOST_IN_LEGEND) place.append(button);
@@ -211,7 +238,7 @@
     if (more > 0) place.append(make("span", { class: "more" }, `and ${more} more, in the table`));
   }
 
-  function sample(look, many) {
+  function sample({ look, replaced }, many) {
     const space = "http://www.w3.org/2000/svg";
     const svg = document.createElementNS(space, "svg");
     const path = document.createElementNS(space, "path");
@@ -221,7 +248,7 @@
     path.setAttribute("d", "M0 4H22");
     path.setAttribute("stroke-width", "2.5");
     path.setAttribute("stroke", `var(--c${look % COLOURS})`);
-    path.setAttribute("stroke-dasharray", many ? "" : dashOf(look).join(" "));
+    path.setAttribute("stroke-dasharray", many ? "" : (replaced ? DASHES[2] : dashOf(look)).join(" "));
     svg.append(path);
     return svg;
   }

@@ -47,6 +47,7 @@ class Curve:
     Attributes:
         gpu: its UUID; None: the line is the node's.
         index: the GPU's on its node.
+        replaced: it is what an attempt did that a later one did again.
     """
 
     host: str
@@ -55,6 +56,7 @@ class Curve:
     low: tuple[float | None, ...]
     mean: tuple[float | None, ...]
     high: tuple[float | None, ...]
+    replaced: bool = False
 
 
 @frozen(kw_only=True)
