@@ -24,6 +24,31 @@ def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
     return _cause(run, ranks, state, _attempt_log(run, ranks))
 
 
+# How Slurm's own words for the end of an attempt read as a state; its own word comes too late.
+_STATES = {
+    "TIME LIMIT": JobState.TIMEOUT,
+    "DEADLINE": JobState.DEADLINE,
+    "PREEMPTION": JobState.PREEMPTED,
+    "NODE FAILURE": JobState.NODE_FAIL,
+}
+
+
+def why_from_inside(run: Run, ranks: Sequence[RankRecord]) -> Cause | None:
+    """Say why an attempt failed by itself, at its end and inside its job; None: it did not.
+
+    A time limit, a preemption or a lost node is no failure of its own. `ranks` are its records.
+    """
+    log = _attempt_log(run, ranks)
+    facts = job_facts(log)
+    cause = _cause(run, ranks, _STATES.get(facts.why or "", JobState.FAILED), log)
+    if cause is None or cause.kind in (Kind.TIME_LIMIT, Kind.PREEMPTED):
+        return None
+    # Ended by a signal, and Slurm did not say that somebody had sent it.
+    silent = cause.kind is Kind.STOPPED and facts.why is None
+    lost = cause.kind is Kind.LOST and (facts.lost_nodes or facts.why == "NODE FAILURE")
+    return None if silent or lost else cause
+
+
 def cause_rows(run: Run, ranks: Sequence[RankRecord], state: JobState) -> list[tuple[str, str]]:
     """Return the cause in rows of a word (`why`, `rank 1`, `lost`, `stopped`) and a text."""
     cause = why(run, ranks, state)

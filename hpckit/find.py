@@ -61,7 +61,8 @@ def index_line(run: Run) -> str:
     """Return a run's line of the index."""
     row = {"job_id": run.job_id, "run_id": run.run_id, "dir": str(run.dir)}
     whole = {"whole": run.whole} if run.whole and run.whole != run.array_job_id else {}
-    return json.dumps(row | whole) + "\n"
+    chain = {"chain": run.jobs} if len(run.jobs) > 1 else {}
+    return json.dumps(row | whole | chain) + "\n"
 
 
 def handed_over() -> Path:
@@ -86,13 +87,14 @@ class IndexEntry:
     run_id: str
     dir: str
     whole: str | None = None
+    chain: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str | None, ...]:
         """What may mean this run, or all tasks of its array."""
         task = f"{self.whole}_{self.run_id.rpartition('_')[2]}"
         parents = (_parent(self.job_id), _parent(self.run_id))
-        return (self.job_id, self.run_id, *parents, self.whole, task)
+        return (self.job_id, self.run_id, *parents, self.whole, task, *self.chain)
 
 
 def read_index() -> tuple[list[IndexEntry], list[str], str]:

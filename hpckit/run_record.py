@@ -105,6 +105,7 @@ class RunRecord(TypedDict):
     hpckit_version: Word
     plan: Shape
     array: NotRequired[ArrayTask | None]
+    chain: NotRequired[tuple[str, ...] | None]
     user: NotRequired[Word | None]
     site: NotRequired[Used | None]
     workload: NotRequired[Used | None]
@@ -125,7 +126,8 @@ def checked_record(found: object) -> Mapping[str, Any]:
     record: RunRecord = rebuild(RunRecord, found, newer=True)
     array = record.get("array")
     whole = array.get("whole") if array else None
-    for word in (record["job_id"], array["job_id"] if array else "0", whole or "0"):
+    chain = record.get("chain") or ()
+    for word in (record["job_id"], array["job_id"] if array else "0", whole or "0", *chain):
         if not _SAFE_ID.fullmatch(word):
             raise DamagedFileError(f"{word[:80]!r} cannot be a job's id")
     if not SCHEDULERS.knows(record["executor"]):
@@ -138,8 +140,9 @@ def checked_record(found: object) -> Mapping[str, Any]:
         scheduler = find_scheduler(record["executor"])
     except RequestError as error:  # its package cannot be loaded
         raise OutsideError(f"Run {record['run_id'][:80]!r}: {error}") from error
-    if not scheduler.job_id.fullmatch(record["job_id"]):
-        raise DamagedFileError(f"{record['job_id']!r} is not a job id of {record['executor']}")
+    for word in (record["job_id"], *chain):
+        if not scheduler.job_id.fullmatch(word):
+            raise DamagedFileError(f"{word!r} is not a job id of {record['executor']}")
     if not _RUN_ID.fullmatch(record["run_id"]):
         raise DamagedFileError(f"{record['run_id'][:80]!r} cannot be a run's id")
     if "\0" in record["cwd"]:

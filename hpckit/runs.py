@@ -43,6 +43,11 @@ class Run:
         return str(self.record["job_id"])
 
     @property
+    def jobs(self) -> tuple[str, ...]:
+        """The ids of its jobs in order: of a chain all, else the one."""
+        return tuple(self.record.get("chain") or ()) or (self.job_id,)
+
+    @property
     def doubt(self) -> str:
         """Why the record may be another's than the folder's owner's, or of another run; or ""."""
         name, record = os.path.realpath(self.dir).rpartition("/")[2], self.dir / RECORD
@@ -99,7 +104,7 @@ class Run:
     def names(self) -> tuple[str, ...]:
         """What this run alone is called: by Slurm, by its folder, and as a task of the whole."""
         task = (f"{self.whole}_{self.task}",) if self.whole else ()
-        return (self.job_id, self.run_id, *task)
+        return (*self.jobs, self.run_id, *task)
 
     @property
     def task(self) -> int:

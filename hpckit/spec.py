@@ -179,6 +179,10 @@ class JobSpec:
         "--max-requeues", default=0, shown_default="0", least=0,
         help="Restarts after time limit or preemption.",
     )  # fmt: skip
+    chain: int = option(
+        "--chain", default=0, shown_default="0", least=0,
+        help="Follow-up jobs, each to go on after the one before, where Slurm may not requeue.",
+    )  # fmt: skip
     executor: str = option(
         "--executor", default="auto", shown_default="auto",
         help="auto, slurm or local (this machine).",

@@ -41,6 +41,7 @@ class SizelessOptions(TypedDict, total=False):
     name: str | None
     after: str | int | Run | Sequence[str | int | Run]
     max_requeues: int
+    chain: int
     sample_interval: float
     skip_check: Sequence[str]
 

@@ -63,6 +63,11 @@ class Run:
         return self._folder.array_job_id
 
     @property
+    def chain(self) -> tuple[str, ...]:
+        """The ids of all jobs of a chain, in order; empty for a run of one job."""
+        return self._folder.jobs if len(self._folder.jobs) > 1 else ()
+
+    @property
     def name(self) -> str:
         """The job's name."""
         return str(self._folder.record["name"])

@@ -94,6 +94,8 @@ def _say_submitted(submission: Submission, found: "RunList", *, json: bool) -> N
         text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1}{several})"
     else:
         text = f"Submitted {first.job_id}"
+        if rest := first.chain[1:]:
+            text += f" (then {', '.join(rest)})"
     try:
         if not json:
             say(text)

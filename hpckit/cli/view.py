@@ -121,6 +121,8 @@ def status_page(status: RunStatus) -> str:
         f"  shape    {plan['nodes']} node(s) x {plan['tasks_per_node']} rank(s), "
         f"{plan['total_gpus']} GPU(s), {plan['strategy']}" + by(status.launched_by),
     ]
+    if status.chain:
+        lines.append(f"  chain    {status.chain}")
     if status.nodes:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
     lines += [f"  {word:<8} {text}" for word, text in status.why()]

@@ -104,8 +104,9 @@ def figures_of(
     wanted = {row.job_id for row in rows}
     found: dict[str, list[Run]] = {}
     for run in newest_runs(root, None):
-        if run.mine and run.job_id in wanted and run.scheduler.accounting:
-            found.setdefault(run.job_id, []).append(run)
+        for job in wanted.intersection(run.jobs):
+            if run.mine and run.scheduler.accounting:
+                found.setdefault(job, []).append(run)
     return Figures(found, ledger or {})
 
 

@@ -29,6 +29,7 @@ class Job:
         sbatch: other options of sbatch, `KEY` or `KEY=VALUE`.
         own_args: how many words at the end of `command` the user gave, as they were given.
         tasks: what follows `command` in each array task; a single empty one without an array.
+        chain: how many jobs follow this one, each after the end of the one before.
         device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
     """
 
@@ -58,6 +59,7 @@ class Job:
     sbatch: tuple[str, ...]
     template: str
     max_requeues: int
+    chain: int
     sample_interval_s: float
     handles_stop_signal: bool
     device: str | None

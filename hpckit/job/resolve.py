@@ -42,11 +42,34 @@ def resolve(
     partition = _partition(spec, site) if machine is None else None
     own = scheduler or usual_scheduler(one_machine=machine is not None)
     job = _worked_out(spec, site, workload, partition, own, machine, python)
+    _refuse_chain(spec, own)
     job = replace(job, notes=(*notes, *job.notes))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
     check_job(job, spec, partition)
     return job
+
+
+def _refuse_chain(spec: JobSpec, scheduler: Scheduler) -> None:
+    """Refuse what cannot go together with `--chain`."""
+    if not spec.chain:
+        return
+    if spec.array:
+        raise RequestError(
+            f"--chain {spec.chain} is for one job, not for an --array, whose tasks end at "
+            "different times. Submit each value by itself, or use --max-requeues."
+        )
+    if spec.max_requeues:
+        raise RequestError(
+            f"--chain {spec.chain} and --max-requeues {spec.max_requeues} both let the job go on "
+            "after a time limit or a preemption. Give --max-requeues where the cluster allows "
+            "requeues, else --chain."
+        )
+    if not scheduler.chains:
+        raise RequestError(
+            f"--chain {spec.chain} is for Slurm, and this run is for executor {scheduler.name!r}: "
+            "leave --chain out (hpckit resubmit: --unset chain)."
+        )
 
 
 def _worked_out(
@@ -95,6 +118,7 @@ def _worked_out(
         sbatch=_sbatch(spec, site, workload),
         template=spec.template,
         max_requeues=spec.max_requeues,
+        chain=spec.chain,
         sample_interval_s=spec.sample_interval_s,
         handles_stop_signal=bool(workload and workload.handles_stop_signal),
         device=device,

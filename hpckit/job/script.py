@@ -38,7 +38,7 @@ VARIABLES = {
     "executor": "slurm or local",
     "launcher": ", ".join(LAUNCHERS),
     "strategy": "serial, dp, ddp, mirrored or mpi",
-    "exec": "true when the launched process takes the script's place (mpirun)",
+    "exec": "true when the launched process takes the script's place (mpirun, or --chain)",
     "launch": "argv that starts hpckit's supervisors; end the script with it",
     "run": ".id .dir .name (.dir without the array task)",
     "site": ".name .description .contact .url",
@@ -78,7 +78,8 @@ class ArrayPart:
 class RunPlace:
     """Where a submission lives: its id and folder (the array's own, when there is one).
 
-    `part` is one array of several, where a scheduler takes the tasks in such.
+    `part` is one array of several, where a scheduler takes the tasks in such; `link` is the number
+    of one job of a chain.
     """
 
     run_id: str
@@ -86,11 +87,12 @@ class RunPlace:
     cwd: str
     after: tuple[str, ...] = ()
     part: ArrayPart | None = None
+    link: int = 0
 
     @property
     def first(self) -> int:
-        """The number of the first task."""
-        return self.part.first if self.part else 0
+        """The number of the first task; of a chain's job, its own."""
+        return self.part.first if self.part else self.link
 
 
 def make_script(
@@ -141,7 +143,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "executor": job.scheduler.environment,
         "launcher": job.launcher.name,
         "strategy": job.strategy.name,
-        "exec": job.launcher.in_batch_script and not job.scheduler.one_machine,
+        "exec": _takes_over(job),
         "launch": list(launch_argv(job, place)),
         "run": {"id": place.run_id, "dir": str(place.dir), "name": job.name},
         "site": {key: getattr(job.site, key) for key in ("name", "description", "contact", "url")},
@@ -164,8 +166,21 @@ def _module_system(job: Job) -> str:
     return job.site.modules if wanted else "none"
 
 
+def _takes_over(job: Job) -> bool:
+    """Say whether what is launched takes the place of the job script's own process."""
+    return (job.launcher.in_batch_script and not job.scheduler.one_machine) or job.chain > 0
+
+
 def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
-    """Return the argv that starts the supervisors."""
+    """Return the argv that starts the supervisors, under what decides on the jobs that follow."""
+    launch = _launch_argv(job, place)
+    if not job.chain:
+        return launch
+    ahead = (*own_python(), "-m", "hpckit.submission.follow_up", str(place.dir), str(place.link))
+    return (*ahead, "--", *launch)
+
+
+def _launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
     folder = str(submitit_folder(place.dir, place.first))
     in_job = (*own_python(), "-m", "hpckit.submission.in_job", folder)
     if not job.scheduler.one_machine:
@@ -175,7 +190,7 @@ def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
 
 
 def submitit_folder(run_dir: Path, first: int = 0) -> Path:
-    """Return where submitit keeps its pickles; mode 700. Of an array in several, each has one."""
+    """Return where submitit keeps its pickles; mode 700. Each array or job of several has one."""
     return run_dir / "submitit" / str(first) if first else run_dir / "submitit"
 
 
@@ -236,7 +251,7 @@ def _array(job: Job, place: RunPlace) -> str | None:
 
 def _signal(job: Job) -> str | None:
     """Return the warning before the time limit, to where the supervisors are."""
-    if not job.max_requeues:
+    if not (job.max_requeues or job.chain):
         return None
     shell = "B:" if job.launcher.in_batch_script else ""
     return f"{shell}USR2@{signal_delay_s(job.time_min)}"

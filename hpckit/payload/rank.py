@@ -191,7 +191,7 @@ class RankProcess:
         A shell cannot trap a signal that was ignored when it began.
         """
         shell_traps = self.task.handles_stop_signal and not self.task.by_python
-        return self.task.max_requeues > 0 and not shell_traps
+        return self.task.warned and not shell_traps
 
     def _watch(self, child: "Popen[bytes]", line: EndLine, stderr: IO[bytes]) -> int:
         """Wait for the script's end; return its status, which an MPI script tells beforehand."""

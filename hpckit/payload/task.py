@@ -13,6 +13,9 @@ from hpckit.values import rebuild
 MAX_JSON_BYTES = 120_000
 # What torchrun and mpirun hand it on in to the ranks that they start.
 TASK_VARIABLE = "HPCKIT_TASK"
+# The exit status of a job that was told of its end, and whose work another job goes on with:
+# ERESTART, "interrupted system call should be restarted".
+GOES_ON = 85
 # Of a job on one machine: the process whose descendants are the job.
 JOB_ROOT = "HPCKIT_JOB_ROOT"
 
@@ -30,6 +33,7 @@ class Task:
         replicas: GPUs that one process was to use; on the CPU, it makes as many logical replicas.
         cpus_per_task: as asked for; None: nobody said.
         simulated: whether one machine plays all nodes; None: the scheduler's name says it.
+        chain: how many jobs of a chain come after the first.
         ledgers: folders that get a line of each attempt, at its end.
         sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
@@ -47,6 +51,7 @@ class Task:
     mpi: bool = False
     mpirun: tuple[str, ...] = ("mpirun",)
     max_requeues: int = 0
+    chain: int = 0
     handles_stop_signal: bool = False
     sample_interval_s: float = 10.0
     signal_delay_s: int = 90
@@ -63,6 +68,11 @@ class Task:
         if self.simulated is None:
             return find_scheduler(self.executor).one_machine
         return self.simulated
+
+    @property
+    def warned(self) -> bool:
+        """Whether Slurm warns the job before its end, by SIGUSR2."""
+        return bool(self.max_requeues or self.chain)
 
     @property
     def folder(self) -> Path:

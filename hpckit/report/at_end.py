@@ -95,7 +95,7 @@ def _enter(folder: str, entry: Entry) -> None:
 def entry_of(run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[str, str]) -> Entry:
     """Return what a ledger says of a run's newest attempt, inside the job and at its end."""
     now = time.time()
-    restart = int(environ.get("SLURM_RESTART_COUNT") or 0)
+    restart = int(environ.get("SLURM_RESTART_COUNT") or environ.get("HPCKIT_RESTART") or 0)
     ranks = [row for row in read_all_attempts(run.dir) if row.restart == restart]
     begun = min((row.started for row in ranks), default=now)
     start = parse_moment(environ.get("SLURM_JOB_START_TIME", "")) or begun
@@ -103,7 +103,7 @@ def entry_of(run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[s
     known = used and enough_of_elapsed(used.gpu_coverage_percent, used.elapsed_s)
     return Entry(
         user="",
-        job_id=run.job_id,
+        job_id=run.jobs[restart] if restart < len(run.jobs) > 1 else run.job_id,
         start=min(start, begun),
         end=max(now, begun),
         restart=restart,

@@ -119,7 +119,8 @@ def gather_one(
 def _ids(target: Target) -> frozenset[str]:
     """Return what a job is called by those who sample it."""
     last, run = target.known.last, target.known.run
-    names = {target.job_id, *((last.job_id, last.raw_id) if last else ()), run and run.job_id}
+    own = run.jobs if run else ()
+    names = {target.job_id, *((last.job_id, last.raw_id) if last else ()), *own}
     return frozenset(name for name in names if name)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hpckit.errors import (
@@ -17,7 +18,7 @@ from hpckit.report.identity import KnownJob
 from hpckit.runs import DamagedRun, Run
 from hpckit.schedulers.slurm.asking import is_its
 from hpckit.slurm.jobs import is_asked, squeue
-from hpckit.slurm.states import JobRecord
+from hpckit.slurm.states import JobRecord, JobState
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.figures import SourceNote
@@ -57,7 +58,7 @@ def find_targets(words: Sequence[str], root: Path) -> tuple[list[Target], list[H
     read = [_read(word, root) for word in words]
     runs = list({run.dir: run for word in read for run in word.runs}.values())
     found = {status.run.dir: status for status in statuses(runs)}
-    ids = [run.job_id for run in runs if run.scheduler.accounting]
+    ids = [job for run in runs if run.scheduler.accounting for job in run.jobs]
     ids += [word.job_id for word in read if _is_foreign(word)]
     usage, trouble = _usage(list(dict.fromkeys(ids)))
     queued = _squeue([word.job_id for word in read if _is_foreign(word)])
@@ -107,13 +108,25 @@ def _of_run(
     trouble: str | None,
 ) -> Target:
     run = status.run
-    attempts = usage.get(run.job_id, ())
+    attempts = _attempts(run, usage)
     # A job that was requeued and renamed has neither name nor time of its run's in its last row.
     if not any(is_its(run, row.record) for row in attempts):
         attempts = ()
     known = KnownJob(run=run, status=status, attempts=attempts)
     notes = _trouble(trouble) if run.scheduler.accounting else ()
     return Target(job_id=run.job_id, known=known, step=step, notes=notes)
+
+
+def _attempts(run: Run, usage: dict[str, tuple[JobUsage, ...]]) -> tuple[JobUsage, ...]:
+    """Return accounting's rows of a run's attempts; those of a chain are its jobs that began."""
+    if len(run.jobs) == 1:
+        return usage.get(run.job_id, ())
+    rows = [(link, row) for link, job in enumerate(run.jobs) for row in usage.get(job, ())]
+    return tuple(
+        replace(row, record=replace(row.record, restarts=link))
+        for link, row in rows
+        if row.record.state is not JobState.CANCELLED or row.record.nodes
+    )
 
 
 def _is_foreign(word: _Word) -> bool:

@@ -36,6 +36,7 @@ class Order:
         after: `kind:id` of the jobs it waits for, as the header has them.
         after_dirs: `kind:folder` of the runs it waits for.
         follows: the job before whose end no task may start; None: any.
+        token: what stands for the run's id where one of a chain's jobs is looked for.
         environ, cwd: the environment and the folder to submit with; the folder need not be this
             process's own.
     """
@@ -53,6 +54,12 @@ class Order:
     part: "ArrayPart | None" = None
     after: tuple[str, ...] = ()
     follows: str | None = None
+    token: str | None = None
+
+
+def link_name(run_id: str, link: int) -> str:
+    """Return what one of a chain's jobs can be found by, in place of the id of the run of all."""
+    return f"{run_id}.{link}"
 
 
 @dataclass(kw_only=True)
@@ -136,6 +143,7 @@ class Scheduler:
         starts_at_once: people read what a job comes to before it is handed over.
         names_jobs: a job can be found by its run's id (`job_of`), also where no answer came.
         accounting: sacct knows what its jobs used, and sacctmgr who pays.
+        chains: a submission can be several jobs, one after the end of the other (`Order.follows`).
         by_mark: a run is ended by a mark in its folder, which is seen wherever the job runs.
         most_pause_s: the longest pause between two questions, in seconds.
         seldom_s: the same for who has waited for hours.
@@ -149,6 +157,7 @@ class Scheduler:
     starts_at_once = False
     names_jobs = False
     accounting = False
+    chains = False
     by_mark = False
     most_pause_s = 10.0
     seldom_s = 60.0

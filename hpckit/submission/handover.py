@@ -21,7 +21,7 @@ from hpckit.frozen import frozen
 from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
 from hpckit.runs import RECORD, Run, json_members, write_json, write_members, write_text
-from hpckit.schedulers.base import find_scheduler
+from hpckit.schedulers.base import find_scheduler, link_name
 from hpckit.schedulers.local.state import my_start_ticks, start_ticks
 from hpckit.schedulers.pickles import name_pickles, task_ids
 from hpckit.slurm.client import patience
@@ -43,7 +43,7 @@ class Handover:
         root: the folder of runs.
         common: what the records of all tasks say.
         records: what each task's says besides, without its job's id.
-        parts: the arrays, if there are several.
+        parts: the arrays, if there are several. chain: how many jobs follow the first one.
         since: epoch seconds before sbatch started.
         host, pid, pid_started: the process that submits, as in a `LocalState`.
     """
@@ -58,6 +58,12 @@ class Handover:
     pid_started: int
     common: dict[str, Any] = field(default_factory=dict)
     parts: tuple[ArrayPart, ...] = ()
+    chain: int = 0
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs, or arrays, are submitted."""
+        return max(1, len(self.parts), self.chain + 1)
 
     @property
     def base(self) -> Path:
@@ -72,6 +78,7 @@ def new_handover(
     *,
     array: bool,
     parts: tuple[ArrayPart, ...] = (),
+    chain: int = 0,
 ) -> Handover:
     """Return a handover that begins now, by this process."""
     common = {
@@ -87,6 +94,7 @@ def new_handover(
         common=common,
         records=tuple(own),
         parts=parts,
+        chain=chain,
         since=time.time(),
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -115,7 +123,7 @@ def remember(run_id: str, root: Path) -> None:
 def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
     """Write each task's record, now that the job has its number; the handover is over.
 
-    An array in several has tasks of several ids; the first is the whole's.
+    An array in several has tasks of several ids; the first is the whole's. A chain's are its jobs.
 
     Raises:
         OSError: a folder cannot be written.
@@ -134,6 +142,8 @@ def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
         if array and handover.parts:
             array["whole"] = whole
         own = {**row, "job_id": job_id, "array": array}
+        if handover.chain:
+            own["chain"] = job_ids
         record = {**handover.common, **own}
         with opened(record["run_id"]) as folder:
             write_members(folder / RECORD, [*shared, *json_members(own)])
@@ -218,9 +228,8 @@ def _find_lost_job(handover: Handover) -> list[str]:
             f"hpckit does not know yet whether Slurm took run {handover.run_id}: {error} "
             "Ask again later, and do not submit the run again before."
         ) from error
-    parts = max(1, len(handover.parts))
-    under_way = time.time() - handover.since < _SUBMITTING_S * parts
-    if len(job_ids) < parts and not here and under_way:
+    under_way = time.time() - handover.since < _SUBMITTING_S * handover.jobs
+    if len(job_ids) < handover.jobs and not here and under_way:
         return []  # it may be: that host's processes cannot be seen from this one
     if not job_ids:
         forget(handover.run_id)
@@ -237,6 +246,12 @@ def _find_lost_job(handover: Handover) -> list[str]:
             f"to {handover.base}: {error.strerror}. Free some space there and ask again."
         ) from error
     forget(handover.run_id)
+    if handover.chain and len(job_ids) < handover.jobs:
+        return [
+            f"Slurm has taken only {len(job_ids)} of the {handover.jobs} jobs of run "
+            f"{handover.run_id}, a chain, as job {jobs}: hpckit was ended before it submitted the "
+            f"rest. Let these run, or cancel them and submit again: hpckit cancel {handover.run_id}"
+        ]
     if len(found) < len(handover.records):
         for record in handover.records[len(found) :]:
             remove_run(handover.base.with_name(record["run_id"]))
@@ -272,8 +287,13 @@ def _jobs(handover: Handover) -> list[str]:
     """Return the jobs that Slurm took, in the order of submission: the first missing ends them."""
     found: list[str] = []
     scheduler = find_scheduler({**handover.common, **handover.records[0]}.get("executor", "slurm"))
-    for part in handover.parts or (None,):
-        job = scheduler.job_of(handover.run_id, handover.since, part)
+    asked: list[tuple[str, ArrayPart | None]] = [
+        (handover.run_id, part) for part in handover.parts or (None,)
+    ]
+    if handover.chain:
+        asked = [(link_name(handover.run_id, link), None) for link in range(handover.jobs)]
+    for token, part in asked:
+        job = scheduler.job_of(token, handover.since, part)
         if job is None:
             break
         found.append(job)
@@ -287,7 +307,10 @@ def adopt(handover: Handover, jobs: list[str]) -> list[Run]:
         OSError: a folder cannot be written.
     """
     job_ids: list[str] = []
-    for job, part in zip(jobs, handover.parts or (None,), strict=False):
+    for link, job in enumerate(jobs if handover.chain else ()):
+        name_pickles(submitit_folder(handover.base, link), [job])
+        job_ids.append(job)
+    for job, part in zip(jobs, (() if handover.chain else handover.parts or (None,)), strict=False):
         count = part.count if part else len(handover.records)
         its = task_ids(job, count, array=handover.array)
         name_pickles(submitit_folder(handover.base, part.first if part else 0), its)

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
-from hpckit.payload.task import Task, first_name, pickle_name, task_from_json
+from hpckit.payload.task import GOES_ON, Task, first_name, pickle_name, task_from_json
 
 # What only the job needs is imported in functions: to submit it, its class is enough.
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ class ScriptFailedError(JobError):
     def __init__(self, code: int) -> None:
         super().__init__(f"exit status {code}")
         self.code = code
+
+
+class GoesOnError(JobError):
+    """The job was told of its end, and the next one of its chain goes on."""
 
 
 class Payload:
@@ -62,12 +66,14 @@ class Payload:
             # Beside the ranks: a controller may take its time to answer.
             threading.Thread(target=_forbid_requeue, args=[task], daemon=True).start()
         code = self._running.run()
+        if told and task.chain and not last_attempt(task):
+            raise GoesOnError("Slurm signalled a time limit or a preemption; the next job goes on.")
         if code:
             raise ScriptFailedError(code)
         if told:
             raise JobError(
-                "Slurm signalled a time limit or a preemption, and the job has used all "
-                f"{task.max_requeues} requeues of --max-requeues. The script got SIGUSR2 to save "
+                f"Slurm signalled a time limit or a preemption, and {_all_used(task)}. "
+                "The script got SIGUSR2 to save "
                 "its state and has ended. To continue: hpckit resubmit."
             )
         return {"exit_code": 0}
@@ -88,7 +94,13 @@ def last_attempt(task: Task) -> bool:
     """Say whether no requeue of hpckit's is left."""
     from hpckit.payload.environment import restart_count  # noqa: PLC0415
 
-    return restart_count() >= task.max_requeues
+    return restart_count() >= max(task.max_requeues, task.chain)
+
+
+def _all_used(task: Task) -> str:
+    if task.chain:
+        return f"the run has used all {task.chain} follow-up jobs of --chain"
+    return f"the job has used all {task.max_requeues} requeues of --max-requeues"
 
 
 def _forbid_requeue(task: Task) -> None:
@@ -131,8 +143,9 @@ def _handle_signals(task: Task, running: "Supervised", told: list[int]) -> None:
             told.append(signum)
 
     handle_passed(lambda signum, _frame: running.forward(signum))
-    if task.max_requeues:
-        signal.signal(signal.SIGUSR2, last_signal if last_attempt(task) else stop_signal)
+    if task.warned:
+        alone = task.chain or last_attempt(task)  # a chain's job is never requeued
+        signal.signal(signal.SIGUSR2, last_signal if alone else stop_signal)
 
 
 def open_own_folder(folder: Path, job_id: str) -> Path:
@@ -206,6 +219,9 @@ def main() -> None:
         process_job(folder)
     except ScriptFailedError as failure:
         sys.exit(_exit_status(failure.code))
+    except GoesOnError as error:
+        sys.stderr.write(f"hpckit: {error}\n")
+        sys.exit(GOES_ON)
     except HpckitError as error:
         sys.exit(f"hpckit: {error}")
 

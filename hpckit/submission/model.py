@@ -64,7 +64,10 @@ class Submission:
 
 
 def in_parts(submission: Submission) -> list[Submission]:
-    """Return a submission for each array that its scheduler needs for all tasks; mostly itself."""
+    """Return a submission for each job or array that is submitted; mostly itself."""
+    if chain := submission.job.chain:
+        place = submission.place
+        return [replace(submission, place=replace(place, link=link)) for link in range(chain + 1)]
     count, most = len(submission.job.tasks), None
     if count > _ALWAYS_TAKEN:
         most = submission.job.scheduler.most_tasks()

@@ -125,8 +125,8 @@ def plan_record(job: Job) -> dict[str, Any]:
     """Return the plan as plain values, for `run.json`."""
     names = (
         "nodes", "gpus_per_node", "total_gpus", "gpu_type", "tasks_per_node", "ranks",
-        "cpus_per_task", "mem_gb", "time_min", "template", "max_requeues", "sample_interval_s",
-        "device",
+        "cpus_per_task", "mem_gb", "time_min", "template", "max_requeues", "chain",
+        "sample_interval_s", "device",
     )  # fmt: skip
     return {
         **{name: getattr(job, name) for name in names},

@@ -18,7 +18,7 @@ from hpckit.submission import verdict
 from hpckit.submission.verdict import (
     exit_code_of,
     longest_s,
-    max_requeues_of,
+    most_restarts,
     of_attempt,
     restarts_of,
 )
@@ -90,6 +90,17 @@ class RunStatus:
         return self.state is JobState.COMPLETED
 
     @property
+    def chain(self) -> str | None:
+        """Which of a chain's jobs the newest attempt is, in words; None: it is no chain."""
+        jobs = self.run.jobs
+        if len(jobs) == 1:
+            return None
+        from hpckit.causes import listed  # noqa: PLC0415  # few runs are chains
+
+        link = min(self.restarts or 0, len(jobs) - 1)
+        return f"job {jobs[link]} is attempt {link + 1} of {len(jobs)} ({listed(jobs)})"
+
+    @property
     def launched_by(self) -> str | None:
         """The launcher's name; None where another stands in for it on one machine."""
         name = self.run.record["plan"]["launcher"]
@@ -123,6 +134,7 @@ class RunStatus:
             "nodes": list(self.nodes),
             "elapsed_s": None if self.elapsed_s is None else round(self.elapsed_s, 1),
             "restarts": self.restarts,
+            "chain": list(self.run.jobs) if len(self.run.jobs) > 1 else None,
             "exit_code": self.exit_code,
             "run_dir": str(self.run.dir),
             "executor": self.run.executor,
@@ -154,7 +166,8 @@ def _status(run: Run, said: Answers) -> RunStatus:
     damaged: list[str] = []
     ranks = tuple(read_ranks(run.dir, damaged))
     damaged += said.damaged.get(run.run_id, ())
-    silent = bool(said.trouble) and not (said.queue and run.job_id in said.records)
+    listed = said.queue and any(job in said.records for job in run.jobs)
+    silent = bool(said.trouble) and not listed
     status = replace(
         _told(run, ranks, said),
         silence="; ".join(said.trouble) if silent else None,
@@ -168,7 +181,7 @@ def _status(run: Run, said: Answers) -> RunStatus:
 
 def _has_left(run: Run, said: Answers) -> bool:
     """Say whether the queue answered and does not list a run's job; a local run has none."""
-    record = said.records.get(run.job_id)
+    record = _record(run, said)
     unlisted = record is None or record.source == SlurmSource.SACCT
     return said.queue and unlisted and run.scheduler.accounting
 
@@ -177,7 +190,7 @@ def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
     if why := said.lost.get(run.run_id):
         status = _inferred(run, ranks, Answers(trouble=(why,)))
         return replace(status, elsewhere=not status.finished)
-    record = said.records.get(run.job_id)
+    record = _record(run, said)
     if record is None:
         return _inferred(run, ranks, said)
     if _has_left(run, said) and run.mine and (why := verdict.outdated(record, ranks)):
@@ -188,6 +201,15 @@ def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
     # On one machine no file comes late.
     ended = None if run.scheduler.one_machine else record.end_time
     return _completed(status, ended) if status.good else status
+
+
+def _record(run: Run, said: Answers) -> JobRecord | None:
+    """Return what is known of a run's job; of a chain's, of the one that speaks for all."""
+    if len(run.jobs) == 1:
+        return said.records.get(run.job_id)
+    from hpckit.submission.chain import record_of  # noqa: PLC0415  # few runs are chains
+
+    return record_of(run, said.records)
 
 
 def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> RunStatus:
@@ -215,7 +237,7 @@ def _why(
     """Say why a job waits, or was taken away for good."""
     if record.reason:
         return run.scheduler.explain(run, record)
-    requeues = max_requeues_of(run)
+    requeues = most_restarts(run)
     told = verdict.ended_when_told(record.state, ranks, run.ranks, restarts, requeues)
     if not told and record.state not in (JobState.TIMEOUT, JobState.PREEMPTED):
         return None
@@ -223,7 +245,8 @@ def _why(
         record.state,
         time_limit_min=record.time_limit_min,
         restarts=restarts,
-        max_requeues=requeues,
+        most=requeues,
+        option="--chain" if len(run.jobs) > 1 else "--max-requeues",
     )
 
 
@@ -231,7 +254,7 @@ def _without_queue(status: RunStatus, record: JobRecord, said: Answers) -> RunSt
     """Return what accounting alone tells: of an attempt that another may follow, it is no end."""
     if not status.finished:
         return replace(status, reason_text=f"as accounting last knew it; {_first(said)}")
-    doubt = verdict.doubt_of_end(record, status.ranks, max_requeues_of(status.run))
+    doubt = verdict.doubt_of_end(record, status.ranks, most_restarts(status.run))
     if doubt is None:
         return _completed(status, record.end_time) if status.good else status
     why = f"last seen {status.state} by accounting, but {doubt}; {_first(said)}"
@@ -278,7 +301,7 @@ def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStat
     """Judge by the rank files alone: over when every rank of the last attempt has ended."""
     ended = verdict.all_ended(ranks, run.ranks)
     # Ranks end also when Slurm takes their job away, to start it again later.
-    over = ended and (said.queue or not max_requeues_of(run))
+    over = ended and (said.queue or not most_restarts(run))
     why = "; ".join(said.trouble)
     why = why or _unknown(run)
     failed = first_failure(list(ranks))

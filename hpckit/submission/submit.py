@@ -20,7 +20,7 @@ from hpckit.logs import JOB_LOG
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.render import Rendered
 from hpckit.runs import Run, open_to_write, write_text
-from hpckit.schedulers.base import Order, Scheduler, Sent
+from hpckit.schedulers.base import Order, Scheduler, Sent, link_name
 from hpckit.schedulers.slurm.sbatch import told_if_slow
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
@@ -84,6 +84,7 @@ def _submit_in(
             records,
             array=submission.job.is_array,
             parts=tuple(part.place.part for part in parts if part.place.part),
+            chain=submission.job.chain,
         )
         with root.opened(run_id) as base:
             if scheduler.names_jobs:
@@ -116,6 +117,11 @@ def _sent(order: Order, sent: Sent) -> list[str]:
         sent.begun = sent.answered = True  # also where a scheduler of others does not say so
         return job_ids
     except SubmissionError as error:
+        if order.follows and order.job.chain:
+            raise SubmissionError(
+                f"{error} The job is one of the {order.job.chain} that follow the first; none of "
+                "them is left."
+            ) from error
         if order.part is None:
             raise
         last = order.part.first + order.part.count - 1
@@ -215,6 +221,7 @@ def _task(submission: Submission, index: int, like: Task | None = None) -> Task:
         mpi=job.strategy.mpi,
         mpirun=(*site.mpirun.split(), *site.mpirun_args),
         max_requeues=job.max_requeues,
+        chain=job.chain,
         handles_stop_signal=job.handles_stop_signal,
         sample_interval_s=job.sample_interval_s,
         signal_delay_s=signal_delay_s(job.time_min),
@@ -262,13 +269,15 @@ def _refuse_patterns(folder: Path, scheduler: Scheduler) -> None:
 def _order(part: Submission, folder: Path, script: str, tasks: list[Task], sent: Sent) -> Order:
     """Return what the scheduler gets of a part; a limit of tasks at once holds for all parts.
 
-    Slurm has such a limit for one array. So each array waits for the end of the one before.
+    Slurm has such a limit for one array. So each array waits for the end of the one before, as a
+    chain's jobs do.
     """
     job, place = part.job, part.place
     mine = tasks[_tasks_of(part)]
     return Order(
         run_id=place.run_id,
         part=place.part,
+        token=link_name(place.run_id, place.link) if job.chain else None,
         folder=folder,
         script=script,
         run_dirs=tuple(task.run_dir for task in mine),
@@ -279,5 +288,5 @@ def _order(part: Submission, folder: Path, script: str, tasks: list[Task], sent:
         cwd=Path(place.cwd),
         after=place.after,
         after_dirs=part.after_dirs,
-        follows=sent.jobs[-1] if sent.jobs and job.parallel else None,
+        follows=sent.jobs[-1] if sent.jobs and (job.parallel or job.chain) else None,
     )

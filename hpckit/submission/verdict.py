@@ -46,7 +46,7 @@ def may_be_late(ranks: Sequence[RankRecord], end: float | None, now: float) -> b
     return not failed and end is not None and abs(now - end) < LATE_S
 
 
-def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], max_requeues: int) -> str | None:
+def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], most: int) -> str | None:
     """Say why accounting's row of a finished attempt may not be the job's end; None: it is.
 
     For when squeue cannot be asked, which alone knows of a job's way back into the queue. Slurm
@@ -54,7 +54,7 @@ def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], max_requeues: i
     """
     if record.restarts is not None and any(row.restart > record.restarts for row in ranks):
         return "its ranks have begun another attempt"
-    if max_requeues and record.state not in _FOR_GOOD:
+    if most and record.state not in _FOR_GOOD:
         return "it may start again"
     return None
 
@@ -73,9 +73,14 @@ def outdated(record: JobRecord, ranks: Sequence[RankRecord]) -> str | None:
 
 
 def taken_away(
-    state: JobState, *, time_limit_min: int | None, restarts: int | None, max_requeues: int
+    state: JobState,
+    *,
+    time_limit_min: int | None,
+    restarts: int | None,
+    most: int,
+    option: str = "--max-requeues",
 ) -> str:
-    """Say what took a job away, and in which of its attempts.
+    """Say what took a job away, and in which of its attempts; `option` gives it `most` restarts.
 
     A FAILED one, none of whose ranks did, ended when it was told of a time limit or preemption.
     """
@@ -87,10 +92,10 @@ def taken_away(
         what = (
             f"its script ended after the signal that the time limit{limit} or a preemption was near"
         )
-    if not max_requeues:
+    if not most:
         return what
-    attempt = "" if restarts is None else f", in attempt {restarts + 1} of {max_requeues + 1}"
-    return f"{what}{attempt} (--max-requeues {max_requeues})"
+    attempt = "" if restarts is None else f", in attempt {restarts + 1} of {most + 1}"
+    return f"{what}{attempt} ({option} {most})"
 
 
 def ended_when_told(
@@ -134,9 +139,9 @@ def _lost(ranks: Sequence[RankRecord], planned: int) -> Iterator[str]:
         yield f"rank {number} left no record"
 
 
-def max_requeues_of(run: Run) -> int:
-    """Return how often Slurm may start a run again."""
-    return int(run.record["plan"].get("max_requeues") or 0)
+def most_restarts(run: Run) -> int:
+    """Return how often a run may start again: by requeues, or by the other jobs of its chain."""
+    return int(run.record["plan"].get("max_requeues") or 0) or len(run.jobs) - 1
 
 
 def restarts_of(record: JobRecord, ranks: tuple[RankRecord, ...]) -> int | None:
@@ -151,7 +156,7 @@ def of_attempt(
     run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]
 ) -> tuple[RankRecord, ...]:
     """Leave out what an earlier attempt wrote: this one may wait, or have failed in its set-up."""
-    if not max_requeues_of(run):
+    if not most_restarts(run):
         return ranks  # submitted with --no-requeue
     if is_waiting(record.state):
         return ()

@@ -334,6 +334,31 @@ def test_a_job_whose_submission_was_killed_is_among_the_jobs(here, cli, slurm) -
     assert cli("jobs").err == ""
 
 
+def test_a_chain_whose_submission_was_killed_is_found_as_far_as_it_came(here, cli, slurm) -> None:
+    second = '[ $(wc -l <"$FAKE_SLURM_DIR/taken") -lt 2 ] && echo 77 && exit\n'
+    answers = slurm(second + KILLED, KNOWS)
+    subprocess.run([*HPCKIT, *SUBMIT, "--chain=2"], capture_output=True, timeout=120)
+    assert "--dependency=afterany:77" in (answers / "argv").read_text()
+    taken = [line.split()[1] for line in (answers / "taken").read_text().splitlines()]
+    (run,) = runs(here)
+    assert taken == [f"hpckit:{run.name}.0", f"hpckit:{run.name}.1"]
+    said = cli("jobs")
+    assert f"Slurm has taken only 2 of the 3 jobs of run {run.name}, a chain, as job" in said.err
+    assert json.loads((run / "run.json").read_text())["chain"] == ["77", "77"]
+    assert (run / "submitit" / "1" / "77_submitted.pkl").exists()
+    assert cli("jobs").err == ""
+
+
+def test_a_chain_is_taken_whole_or_not_at_all(here, cli, slurm) -> None:
+    third = '[ $(wc -l <"$FAKE_SLURM_DIR/taken") -lt 3 ] && echo 77 && exit\n'
+    answers = slurm(third + "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1", "")
+    said = cli(*SUBMIT, "--chain=2")
+    assert "QOSMaxSubmitJobPerUserLimit. The job is one of the 2 that follow the first" in said.err
+    calls = [json.loads(line) for line in (answers / "calls.jsonl").read_text().splitlines()]
+    assert [call for call in calls if call[0] == "scancel"] == [["scancel", "77"]] * 2
+    assert runs(here) == []
+
+
 def test_while_another_host_submits_nobody_calls_it_not_taken(here, cli, slurm) -> None:
     slurm(KILLED, "exit 0")
     subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=120)

@@ -93,6 +93,19 @@ def test_templates_vars_lists_exactly_what_there_is() -> None:
     assert set(VARIABLES) == set(make_context(job(), PLACE))
 
 
+def test_a_chain_has_a_script_for_each_of_its_jobs() -> None:
+    one = job(chain=2, gpus=2)
+    found = options(one)
+    assert (found["signal"], "no-requeue" in found, "requeue" in found) == ("USR2@90", True, False)
+    for link, folder in enumerate(("submitit", "submitit/1", "submitit/2")):
+        place = replace(PLACE, link=link)
+        argv = launch_argv(one, place)
+        start = argv.index("hpckit.submission.follow_up")
+        assert argv[start + 1 : start + 5] == ("/runs/50%/r1", str(link), "--", "srun")
+        assert argv[-1] == f"/runs/50%/r1/{folder}"
+        assert make_context(one, place)["exec"] is True
+
+
 def test_supervisors_are_started_by_the_plans_launcher() -> None:
     argv = launch_argv(job(nodes=2, gpus=2), PLACE)
     assert argv[:3] == ("srun", "--nodes=2", "--ntasks=4")

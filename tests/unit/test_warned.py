@@ -12,7 +12,7 @@ from hpckit.job.script import signal_delay_s
 from hpckit.payload import supervisor
 from hpckit.payload.task import Task
 from hpckit.schedulers.slurm import Slurm
-from hpckit.submission.in_job import Payload
+from hpckit.submission.in_job import GoesOnError, Payload
 
 
 class Script:
@@ -50,7 +50,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
             signal.signal(number, handler)
 
 
-def payload(*, saves: bool) -> Payload:
+def payload(*, saves: bool, max_requeues: int = 2, chain: int = 0) -> Payload:
     task = Task(
         run_dir="/r",
         run_id="r",
@@ -61,7 +61,8 @@ def payload(*, saves: bool) -> Payload:
         command=("true",),
         python=("python",),
         device="cpu",
-        max_requeues=2,
+        max_requeues=max_requeues,
+        chain=chain,
         handles_stop_signal=saves,
         signal_delay_s=30,
     )
@@ -92,6 +93,21 @@ def test_a_script_that_saves_is_told_and_its_job_is_not_done(script: Script, mon
         payload(saves=True)()
     assert script.heard == ["SIGUSR2"]
     assert script.no_requeue.wait(60)
+
+
+def test_a_job_of_a_chain_leaves_the_rest_to_the_next(script: Script, monkeypatch) -> None:
+    chain = {"max_requeues": 0, "chain": 2}
+    for attempt in ("0", "1"):
+        monkeypatch.setenv("HPCKIT_RESTART", attempt)
+        with pytest.raises(GoesOnError, match="the next job goes on"):
+            payload(saves=True, **chain)()
+        assert payload(saves=False, **chain)() == {"exit_code": 0}
+        assert script.heard == ["SIGUSR2"]  # who does not save its state has all of its time
+        script.heard.clear()
+    monkeypatch.setenv("HPCKIT_RESTART", "2")
+    with pytest.raises(JobError, match=r"used all 2 follow-up jobs of --chain\. The script got"):
+        payload(saves=True, **chain)()
+    assert not script.no_requeue.is_set()
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ class Slurm(Scheduler):
     environment = "slurm"
     names_jobs = True
     accounting = True
+    chains = True
 
     def why_not(self) -> str | None:
         """Say that no sbatch finds its cluster's configuration, as on a workstation."""
@@ -85,14 +86,15 @@ class Slurm(Scheduler):
         """Run scancel."""
         from hpckit.slurm import control
 
-        control.cancel([run.job_id for run in runs])
+        # Of a chain the last job first: the one that runs would make room for the next.
+        control.cancel([job for run in runs for job in reversed(run.jobs)])
 
     def take_back(self, run_dirs: Sequence[Path], sent: Sent) -> str | None:
         """Run scancel, and make sure of it."""
         from hpckit.schedulers.slurm.ending import take_back
 
         del run_dirs
-        troubles = [trouble for job in sent.jobs if (trouble := take_back(job))]
+        troubles = [trouble for job in reversed(sent.jobs) if (trouble := take_back(job))]
         return " ".join(troubles) or None
 
     def job_of(self, run_id: str, since: float, part: "ArrayPart | None" = None) -> str | None:

@@ -18,17 +18,16 @@ _SAME_SUBMISSION_S = 3600
 
 def ask_of_runs(runs: Sequence[Run]) -> Answers:
     """Ask for runs' jobs, and see that the answers are of these."""
-    said = ask_in_full([run.job_id for run in runs])
+    said = ask_in_full([job for run in runs for job in run.jobs])
     records, lost = {}, {}
-    for run in runs:
-        if (record := said.records.get(run.job_id)) is None:
+    for owner, job in ((run, job) for run in runs for job in run.jobs):
+        if (record := said.records.get(job)) is None:
             continue
-        if is_its(run, record):
-            records[run.job_id] = _with_reason(record)
+        if is_its(owner, record):
+            records[job] = _with_reason(record)
         else:
-            lost[run.run_id] = (
-                f"job {run.job_id} here is another, {record.name!r}: was this one on another "
-                "cluster?"
+            lost[owner.run_id] = (
+                f"job {job} here is another, {record.name!r}: was this one on another cluster?"
             )
     return replace(said, records=records, lost=lost)
 

@@ -68,8 +68,11 @@ def send(order: Order, sent: Sent) -> str:
     # inherits sbatch's environment: the user's own locale, not the one for parsing. The terminal's
     # Ctrl-C is for us: sbatch would die of it without a word on what it has done.
     run_id, arguments = order.run_id, order.job.site.sbatch_args
-    token = token_options(run_id, order.script, arguments, order.part)
-    argv = ["sbatch", "--parsable", *token, *arguments]
+    if order.token:  # the jobs of a chain share their log, so nothing else tells them apart
+        argv = ["sbatch", "--parsable", *arguments, f"--comment=hpckit:{order.token}"]
+    else:
+        token = token_options(run_id, order.script, arguments, order.part)
+        argv = ["sbatch", "--parsable", *token, *arguments]
     if order.follows:
         # In place of the header's.
         argv.append(f"--dependency={','.join([*order.after, f'afterany:{order.follows}'])}")
@@ -95,7 +98,8 @@ def send(order: Order, sent: Sent) -> str:
         sent.answered = True
         raise
     if job is None and isinstance(unclear, _UnconfirmedError):
-        raise _nobody_knows(run_id, f"{unclear} Slurm shows no job of this run.") from unclear
+        why = f"{unclear} Slurm shows no job of this run."
+        raise _nobody_knows(run_id, why, order.token) from unclear
     sent.answered = True
     if job is None:
         raise SubmissionError(str(unclear))
@@ -165,20 +169,20 @@ def _ask(order: Order, since: float, unclear: HpckitError) -> str | None:
         with patience():
             for number in range(_ASKS):
                 time.sleep(_PAUSE_S * bool(number))
-                if job := job_of(order.run_id, since, order.part):
+                if job := job_of(order.token or order.run_id, since, order.part):
                     return job
     except CommandError as error:
         raise _nobody_knows(
-            order.run_id, f"{unclear} hpckit asked Slurm for the job: {error}"
+            order.run_id, f"{unclear} hpckit asked Slurm for the job: {error}", order.token
         ) from error
     return None
 
 
-def _nobody_knows(run_id: str, why: str) -> UnknownOutcomeError:
+def _nobody_knows(run_id: str, why: str, token: str | None = None) -> UnknownOutcomeError:
     return UnknownOutcomeError(
         f"hpckit does not know whether Slurm took the job: {why} The run's folder is kept. Ask "
         f"`hpckit status {run_id}`, and do not submit again before it knows. To look for the job "
-        f"by hand, its comment is hpckit:{run_id}: squeue --me --Format=JobID,Comment:100"
+        f"by hand, its comment is hpckit:{token or run_id}: squeue --me --Format=JobID,Comment:100"
     )
 
 

@@ -1,0 +1,86 @@
+"""`--chain N`: jobs that follow one another in one run; which of them says what became of the run.
+
+Each job of a chain is an attempt of the run. At its end it writes down in the run's folder whether
+the next one has something left to do: `hpckit.submission.follow_up`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from enum import StrEnum
+from pathlib import Path
+
+from hpckit.files import DamagedFileError, read_json
+from hpckit.frozen import frozen
+from hpckit.run_record import Size
+from hpckit.runs import Run, write_json
+from hpckit.slurm.states import JobRecord, JobState, is_finished
+from hpckit.values import rebuild
+
+_NOTE, _MOST_BYTES = "chain.json", 1 << 16
+
+
+class Outcome(StrEnum):
+    """What a job of a chain leaves to the next one."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"  # the next one would fail again
+    GOES_ON = "goes on"
+
+
+@frozen(kw_only=True)
+class LinkEnd:
+    """How the newest job of a chain that is over has ended; `why` it failed, in words."""
+
+    link: Size
+    job_id: str
+    outcome: Outcome
+    why: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do for the jobs after it."""
+        return self.outcome is not Outcome.GOES_ON
+
+
+def write_end(run_dir: Path, end: LinkEnd) -> None:
+    """Write down how a job of a chain has ended.
+
+    Raises:
+        OSError: the run's folder cannot be written.
+    """
+    write_json(run_dir / _NOTE, asdict(end))
+
+
+def read_end(run_dir: Path) -> LinkEnd | None:
+    """Return how the newest job of a chain that could say so has ended; None: none could."""
+    try:
+        return rebuild(LinkEnd, read_json(run_dir / _NOTE, most=_MOST_BYTES), newer=True)
+    except (OSError, DamagedFileError):
+        return None
+
+
+def record_of(run: Run, records: Mapping[str, JobRecord]) -> JobRecord | None:
+    """Return what Slurm says of the job that speaks for a chain, with its attempt in `restarts`.
+
+    This is the one that runs or waits next, or the one with which all ended.
+    """
+    known = [
+        replace(records[job], restarts=link) for link, job in enumerate(run.jobs) if job in records
+    ]
+    return _speaker(known, read_end(run.dir)) if known else None
+
+
+def _speaker(known: list[JobRecord], end: LinkEnd | None) -> JobRecord:
+    """Return the job of a chain that speaks for it; `known` are its jobs in order."""
+    if end and end.over and (last := [row for row in known if row.restarts == end.link]):
+        return last[0]  # what comes after it does nothing
+    for row in known:
+        if row.state is JobState.COMPLETED or not is_finished(row.state):
+            return row
+    # All are over, and the work is not done: the last one that had begun ended it, unless somebody
+    # took those after it out of the queue.
+    begun = [row for row in known if row.state is not JobState.CANCELLED or row.nodes]
+    if not begun:
+        return known[0]
+    gone = begun[-1].restarts != known[-1].restarts
+    return replace(begun[-1], state=JobState.CANCELLED) if gone else begun[-1]

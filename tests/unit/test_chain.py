@@ -1,0 +1,269 @@
+"""A chain of jobs: which of them speaks for all, and what each leaves to the next one."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.errors import CommandError
+from hpckit.failures import why_from_inside
+from hpckit.find import add_to_index, find_runs
+from hpckit.payload.task import GOES_ON
+from hpckit.ranks import write_rank
+from hpckit.runs import Run
+from hpckit.slurm.states import JobRecord, JobState, SlurmSource
+from hpckit.submission import follow_up
+from hpckit.submission.chain import LinkEnd, Outcome, read_end, record_of, write_end
+from hpckit.submission.follow_up import Link
+from hpckit.submission.states import statuses
+from tests.unit.made import PLAN, make_run, rank
+from tests.unit.test_status import answers, down, sacct_row, squeue_row
+
+JOBS = ("11", "12", "13")
+TIME_LIMIT = "slurmstepd-c1: error: *** JOB 11 ON c1 CANCELLED AT T DUE TO TIME LIMIT ***\n"
+CANCELLED = "slurmstepd-c1: error: *** STEP 11.0 ON c1 CANCELLED AT T ***\n"
+PREEMPTED = "slurmstepd-c1: error: *** JOB 11 ON c1 CANCELLED AT T DUE TO PREEMPTION ***\n"
+NODE = "slurmstepd-c1: error: *** JOB 11 ON c1 CANCELLED AT T DUE TO NODE FAILURE, SEE LOG ***\n"
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Run:
+    return make_run(tmp_path, plan={**PLAN, "ranks": 1, "chain": 2}, chain=list(JOBS))
+
+
+def ended(run: Run, link: int, outcome: Outcome) -> None:
+    write_end(run.dir, LinkEnd(link=link, job_id=JOBS[link], outcome=outcome))
+
+
+# --- which job speaks for a chain ---
+
+# R: runs, P: waits, T: time limit, F: failed, X: preempted, K: killed by scancel while it ran,
+# C: completed, -: cancelled before it began, ?: Slurm does not know it.
+_STATES = {"R": "RUNNING", "P": "PENDING", "T": "TIMEOUT", "F": "FAILED", "X": "PREEMPTED",
+           "C": "COMPLETED", "K": "CANCELLED", "-": "CANCELLED"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("jobs", "over", "attempt", "state"),
+    [
+        ("PPP", None, 0, "PENDING"),
+        ("RPP", None, 0, "RUNNING"),
+        ("TPP", None, 1, "PENDING"),
+        ("XRP", None, 1, "RUNNING"),
+        ("TFR", None, 2, "RUNNING"),  # told of its end, it ended with GOES_ON
+        ("?RP", None, 1, "RUNNING"),
+        ("CPP", None, 0, "COMPLETED"),
+        ("TC-", None, 1, "COMPLETED"),
+        ("TCC", (1, Outcome.COMPLETE), 1, "COMPLETED"),
+        ("FPP", (0, Outcome.FAILED), 0, "FAILED"),
+        ("FCC", (0, Outcome.FAILED), 0, "FAILED"),
+        ("TFC", (1, Outcome.FAILED), 1, "FAILED"),
+        ("TTT", (2, Outcome.GOES_ON), 2, "TIMEOUT"),
+        ("T--", (0, Outcome.GOES_ON), 0, "CANCELLED"),
+        ("K--", None, 0, "CANCELLED"),
+        ("---", None, 0, "CANCELLED"),
+    ],
+)
+def test_one_job_of_a_chain_speaks_for_it(
+    chain: Run, jobs: str, over: tuple[int, Outcome] | None, attempt: int, state: str
+) -> None:
+    records = {
+        name: JobRecord(
+            job_id=name,
+            state=JobState(_STATES[letter]),
+            source=SlurmSource.SQUEUE,
+            nodes=None if letter in "P-" else ("c1",),
+        )
+        for name, letter in zip(JOBS, jobs, strict=True)
+        if letter != "?"
+    }
+    if over:
+        ended(chain, *over)
+    found = record_of(chain, records)
+    assert found is not None
+    assert (found.restarts, found.state) == (attempt, state)
+    assert record_of(chain, {}) is None
+
+
+def test_a_chain_has_one_status(fake_slurm: Path, chain: Run) -> None:
+    rows = [squeue_row("11", "TIMEOUT"), squeue_row("12", "RUNNING", start="5"),
+            squeue_row("13", "PENDING", nodes="", reason="Dependency")]  # fmt: skip
+    answers(fake_slurm, squeue_out="".join(rows))
+    write_rank(chain.dir, rank(0, exit_code=143, ended=20.0, consequence=True))
+    write_rank(chain.dir, rank(0, restart=1, started=30.0))
+    (found,) = statuses([chain])
+    assert (found.state, found.restarts, found.unanswered) == (JobState.RUNNING, 1, False)
+    assert [row.restart for row in found.ranks] == [1]
+    assert found.chain == "job 12 is attempt 2 of 3 (11, 12, 13)"
+    assert found.document()["chain"] == ["11", "12", "13"]
+    rows = [squeue_row("11", "TIMEOUT"), squeue_row("12", "PREEMPTED"), squeue_row("13", "TIMEOUT")]
+    answers(fake_slurm, squeue_out="".join(rows))
+    (found,) = statuses([chain])
+    assert found.reason_text == (
+        "it reached its time limit of 01:00:00, in attempt 3 of 3 (--chain 2)"
+    )
+    # Nobody can say what follows: an end is not the chain's.
+    down(fake_slurm)
+    answers(fake_slurm, sacct_out=sacct_row("11", "TIMEOUT"))
+    (found,) = statuses([chain])
+    assert (found.state, found.unanswered) == (JobState.UNKNOWN, True)
+
+
+def test_a_chain_is_found_by_each_of_its_jobs(tmp_path, monkeypatch, chain: Run) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for root in (tmp_path, tmp_path / "elsewhere"):  # by its folder, then by the index
+        assert [find_runs(name, root)[0].run_id for name in JOBS] == ["ddp-1"] * 3
+        add_to_index([chain])
+
+
+# --- how an attempt ended, by what the job itself can see ---
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "failed"),
+    [
+        (TIME_LIMIT, {"exit_code": 143, "consequence": True}, None),
+        (PREEMPTED, {"exit_code": 143, "consequence": True}, None),
+        (NODE, {"ended": None}, None),
+        ("srun: error: Node failure on c1\n", {"ended": None}, None),
+        # Nobody says who sent it.
+        ("", {"exit_code": 143, "consequence": True}, None),
+        # Slurm does: scancel.
+        (CANCELLED, {"exit_code": 143, "consequence": True}, "ranks were ended from outside"),
+        (CANCELLED, {"exit_code": 1}, "rank 0 on n0 failed first, exit status 1"),
+        ("", {"exit_code": 1}, "rank 0 on n0 failed first, exit status 1"),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=11.0.\n", {"exit_code": 137},
+         "rank 0 on n0 failed first, exit status 137 (out of memory)"),
+        ("", {"ended": None}, "rank(s) 0 (n0) recorded no end: killed from outside"),
+        ("module: not found\n", None, "no rank had started"),
+    ],
+)  # fmt: skip
+def test_a_crash_is_told_from_what_took_the_job_away(
+    chain: Run, log: str, end: dict[str, Any] | None, failed: str | None
+) -> None:
+    (chain.dir / "job.out").write_text(log)
+    ranks = [] if end is None else [rank(0, **{"ended": 20.0, **end})]
+    cause = why_from_inside(chain, ranks)
+    assert (cause is None) == (failed is None)
+    assert cause is None or cause.text.startswith(str(failed))
+
+
+# --- what a job of a chain does ---
+
+
+class Controller:
+    """Stands for Slurm's: keeps in mind what was cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[str] = []
+        self.silent = False
+
+    def cancel(self, jobs: tuple[str, ...]) -> None:
+        if self.silent:
+            raise CommandError("no answer.")
+        self.cancelled += jobs
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch):
+    one = Controller()
+    monkeypatch.setattr(follow_up.control, "cancel", one.cancel)
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    yield one
+    for number, handler in before.items():
+        if handler is not None and number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, handler)
+
+
+def link(run: Run, number: int, code: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setenv("SLURM_JOB_ID", JOBS[number])
+    return Link(run.dir, number, (sys.executable, "-c", code)).run()
+
+
+def test_a_job_that_is_done_cancels_those_after_it(
+    chain: Run, controller: Controller, monkeypatch, capfd
+) -> None:
+    code = "import os; print('attempt', os.environ['HPCKIT_RESTART'])"
+    assert link(chain, 0, code, monkeypatch) == 0
+    assert controller.cancelled == ["13", "12"]
+    assert read_end(chain.dir) == LinkEnd(link=0, job_id="11", outcome=Outcome.COMPLETE)
+    assert capfd.readouterr() == ("attempt 0\n", "")
+    # One that starts anyway has nothing to do.
+    controller.silent = True
+    assert link(chain, 1, code, monkeypatch) == 0
+    assert capfd.readouterr() == (
+        "",
+        "hpckit: job 12 is not needed: job 11 has COMPLETED. It ends at once.\n"
+        "hpckit: job 12 cannot cancel 13, which will end at once: no answer.\n",
+    )
+
+
+def test_a_job_that_was_told_of_its_end_leaves_the_rest_to_the_next(
+    chain: Run, controller: Controller, monkeypatch, capfd
+) -> None:
+    for number, then in enumerate(("job 12 goes on", "job 13 goes on", "hpckit resubmit 13")):
+        assert link(chain, number, f"raise SystemExit({GOES_ON})", monkeypatch) == GOES_ON
+        said = capfd.readouterr().err
+        assert said.startswith(f"hpckit: job {JOBS[number]} has ended before the work was done")
+        assert said.endswith(f"{then}.\n")
+    assert controller.cancelled == []
+    assert read_end(chain.dir) == LinkEnd(link=2, job_id="13", outcome=Outcome.GOES_ON)
+
+
+def test_a_job_that_failed_by_itself_is_the_last(
+    chain: Run, controller: Controller, monkeypatch, capfd
+) -> None:
+    write_rank(chain.dir, rank(0, exit_code=3, ended=20.0))
+    assert link(chain, 0, "raise SystemExit(3)", monkeypatch) == 3
+    assert controller.cancelled == ["13", "12"]
+    assert capfd.readouterr().err == (
+        "hpckit: job 11 failed: rank 0 on n0 failed first, exit status 3, 10.0 s after its start. "
+        "The next 2 jobs would fail again, so none runs.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "status"),
+    [
+        (TIME_LIMIT, {"exit_code": 143, "consequence": True}, 7),
+        (NODE, {"ended": None}, 7),
+        ("", {"exit_code": 3}, 0),
+    ],
+)
+def test_what_the_job_before_could_not_say_is_judged(
+    chain: Run, controller: Controller, monkeypatch, log: str, end: dict[str, Any], status: int
+) -> None:
+    (chain.dir / "job.out").write_text(log)
+    write_rank(chain.dir, rank(0, **{"ended": 20.0, **end}))
+    assert link(chain, 1, "raise SystemExit(7)", monkeypatch) == status
+    assert bool(controller.cancelled) == (status == 0 or not log)
+    said = json.loads((chain.dir / "chain.json").read_text())
+    assert said["link"] == (1 if status else 0)
+
+
+def test_an_older_note_says_nothing_of_the_job_before(
+    chain: Run, controller: Controller, monkeypatch
+) -> None:
+    ended(chain, 0, Outcome.GOES_ON)
+    write_rank(chain.dir, rank(0, restart=1, exit_code=3, ended=20.0))
+    assert link(chain, 2, "raise SystemExit(7)", monkeypatch) == 0
+
+
+def test_a_job_may_end_before_the_chain_is_submitted(
+    chain: Run, controller: Controller, monkeypatch
+) -> None:
+    record = chain.dir / "run.json"
+    text = record.read_text()
+    record.unlink()
+    waits: list[float] = []
+
+    def submitted(seconds: float) -> None:
+        waits.append(seconds)
+        record.write_text(text)
+
+    monkeypatch.setattr(follow_up.time, "sleep", submitted)
+    assert link(chain, 0, "", monkeypatch) == 0
+    assert (len(waits), controller.cancelled) == (1, ["13", "12"])
