@@ -31,8 +31,9 @@ HPCKIT = Path(sys.executable).with_name("hpckit")
 # Each in turn; against SIGKILL hpckit can do nothing.
 WAYS = ("KILL", "INT", "KILL all", "TERM", "KILL", "HUP", "KILL all", "INT INT")
 TASKS = 3
-# About as long as a submission takes, without a slow sbatch.
-SLOW_S, QUICK_S, BETWEEN_S = 0.4, 0.5, 0.15
+SLOW_S, BETWEEN_S = 0.4, 0.15
+# After so many submissions it is measured again how long one takes, for the machine may be busy.
+MEASURED = 10
 # Of a killed hpckit the sbatch may go on.
 _LEFT_S = 180.0
 _SLOW = """\
@@ -114,20 +115,38 @@ def interrupt(desk: Desk, number: int, seed: int) -> Result:
     chance = random.Random(seed)
     result = Result(seed=seed, number=number)
     endings: Counter[str] = Counter()
+    quick_s = 0.0
     for index in range(number):
+        if index % MEASURED == 0:
+            quick_s = _undisturbed_s(desk)
         slow_s = SLOW_S * chance.randrange(2)
         (desk.folder / "slow").write_text(f"{slow_s}\n")
         array = ("--array", f"x={','.join(map(str, range(TASKS)))}") if chance.randrange(2) else ()
         way = WAYS[index % len(WAYS)]
-        after_s = chance.uniform(0, QUICK_S + 2 * slow_s)
+        after_s = chance.uniform(0, quick_s + 2 * slow_s)
         status, said = _ended(desk, index, array, way, after_s)
         endings[f"{way} -> {status}"] += 1
-        if "Traceback" in said or status in (1, 2):
+        if _is_fault(status, said):
             result.tracebacks.append(f"submission {index}: {said[-2000:]}")
     result.endings = dict(sorted(endings.items()))
     _wait_for_sbatch(desk)
     compare(desk, result)
     return result
+
+
+def _undisturbed_s(desk: Desk) -> float:
+    """Submit without an end; return how long it took, in seconds."""
+    (desk.folder / "slow").write_text("0\n")
+    began = time.monotonic()
+    answer = desk.hpckit("submit", "serial", "held.sh", "--gpus=0", "--name=cut0")
+    assert answer.returncode == 0, answer.stderr
+    return time.monotonic() - began
+
+
+def _is_fault(status: int, said: str) -> bool:
+    """Say whether a command ended as none may; Python itself prints a traceback as it starts."""
+    early = "KeyboardInterrupt" in said and "hpckit/cli" not in said
+    return status == 2 or ("Traceback" in said and not early)
 
 
 def _ended(

@@ -70,11 +70,13 @@ class Sent:
         begun: sbatch, or a controller of ours, was started.
         answered: it is known whether there is a job.
         jobs: their ids; an array's own.
+        given_up: says whether the user has asked to stop: then nothing is tried again.
     """
 
     begun: bool = False
     answered: bool = False
     jobs: list[str] = field(default_factory=list)
+    given_up: Callable[[], bool] = lambda: False
 
 
 @frozen(kw_only=True)

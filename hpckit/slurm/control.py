@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpckit.errors import SubmissionError
+from hpckit.errors import CommandError, SubmissionError
 from hpckit.frozen import frozen
 from hpckit.slurm.client import ask, checked_id, id_lists, refusal
 from hpckit.slurm.hostlist import nodes_or_none
@@ -22,6 +22,8 @@ _WOULD_START = re.compile(
 _SHOWN = 300
 # So many tasks of one array are cancelled together.
 _MANY = 50
+# So many are named in an error.
+_NAMED = 5
 _SERVICE_DOWN = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection refused|"
     r"Could not establish a configuration source|Protocol authentication error|Zero Bytes were"
@@ -53,10 +55,25 @@ def cancel(job_ids: Sequence[str]) -> None:
         CommandError: The controller does not answer or refuses, or there is no scancel.
     """
     for ids in id_lists(job_ids):
-        result = ask(["scancel", *_by_array(ids.split(","))], check=False)
+        words = _by_array(ids.split(","))
+        try:
+            result = ask(["scancel", *words], check=False)
+        except CommandError as error:
+            raise _not_known(words, error) from error
         said = [line for line in result.stderr.splitlines() if line.strip()]
         if result.returncode != 0 and not (said and all("Invalid job id" in line for line in said)):
-            raise refusal(result)
+            raise _not_known(words, refusal(result))
+
+
+def _not_known(words: Sequence[str], error: CommandError) -> CommandError:
+    """Say of which jobs nobody knows whether they will end: scancel may have reached some."""
+    named = " ".join(words[:_NAMED]) + f" and {len(words) - _NAMED} more" * (len(words) > _NAMED)
+    return CommandError(
+        f"{str(error).rstrip('.')}. hpckit does not know whether Slurm ends {named}: cancel again.",
+        argv=error.argv,
+        returncode=error.returncode,
+        stderr=error.stderr,
+    )
 
 
 def _by_array(job_ids: Sequence[str]) -> list[str]:

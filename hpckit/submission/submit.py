@@ -74,7 +74,7 @@ def _submit_in(
     submission, scheduler = parts[0], parts[0].job.scheduler
     run_id = submission.place.run_id
     tell, ready = calls
-    sent = Sent()
+    sent = Sent(given_up=lambda: taken.seen)
     try:
         _make_folders(root, parts, [row.text for row in rendered], [task.run_id for task in tasks])
         records = task_records(submission, rendered[0], tasks)

@@ -480,6 +480,7 @@ CASES = [*NAMES, *VALUES, *SIZES, *YAML, *TEMPLATES, *RUNS, *OUTSIDE]
 @pytest.fixture
 def prepared(request: pytest.FixtureRequest, here: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     given: Case = request.param
+    monkeypatch.setattr("hpckit.schedulers.slurm.sbatch._UNREACHED_S", 0)
     write_files(here, given.files)
     for name, value in given.env.items():
         monkeypatch.setenv(name, value)

@@ -84,6 +84,59 @@ def test_what_slurm_did_not_take_leaves_nothing(here, cli, slurm) -> None:
     assert cli("jobs").err == "No runs yet. Start one: hpckit submit ddp\n"
 
 
+REFUSED = "sbatch: error: Batch job submission failed: "
+UNREACHED = f"{REFUSED}Unable to contact slurm controller (connect failure)"
+# It is not taken the first two times; `tries` has a line for each.
+RESTARTING = f"""\
+tries=$FAKE_SLURM_DIR/tries; echo >>"$tries"
+if (($(wc -l <"$tries") < 3)); then
+  rm "$FAKE_SLURM_DIR/taken"; {{sent}}
+  echo '{UNREACHED}' >&2; exit 1
+fi
+echo 77"""
+
+
+def test_a_controller_that_restarts_is_waited_for(here, cli, slurm, monkeypatch) -> None:
+    """Where sbatch could not connect there is no job: to try again is safe."""
+    monkeypatch.setattr("hpckit.schedulers.slurm.sbatch._LONGEST_PAUSE_S", 0.01)
+    answers = slurm(RESTARTING.format(sent=""), KNOWS)
+    said = cli(*SUBMIT)
+    assert (said.status, said.out) == (0, "Submitted 77\n"), said.err
+    assert (answers / "tries").read_text() == "\n" * 3
+    assert not (answers / "asks").exists()
+    (run,) = runs(here)
+    assert json.loads((run / "run.json").read_text())["job_id"] == "77"
+
+
+def test_what_may_have_arrived_is_not_sent_again(here, cli, slurm) -> None:
+    """The controller went down with the job, it may be."""
+    answers = slurm(RESTARTING.format(sent=f"echo '{TIMED_OUT}' >&2"), "exit 0")
+    said = cli(*SUBMIT)
+    assert said.status == 3
+    assert (answers / "tries").read_text() == "\n"
+    assert (answers / "asks").exists()
+
+
+def test_a_controller_that_stays_away_is_said_in_the_end(here, cli, slurm, monkeypatch) -> None:
+    monkeypatch.setattr("hpckit.schedulers.slurm.sbatch._LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("hpckit.schedulers.slurm.sbatch._UNREACHED_S", 0.5)
+    slurm(f"echo '{UNREACHED}' >&2; exit 1", "exit 0")
+    said = cli(*SUBMIT)
+    assert said.status == 3
+    assert "Unable to contact slurm controller (connect failure). The controller does" in said.err
+    assert runs(here) == []
+
+
+def test_ctrl_c_ends_the_waiting_for_a_controller(here, slurm) -> None:
+    answers = slurm(f"echo >>$FAKE_SLURM_DIR/tries; kill -2 $PPID; echo '{UNREACHED}' >&2; exit 1",
+                    "exit 0")  # fmt: skip
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 130
+    assert "Interrupted: the run is cancelled, nothing is left." in done.stderr
+    assert (answers / "tries").read_text() == "\n"
+    assert runs(here) == []
+
+
 @pytest.mark.parametrize(
     ("sbatch", "shown"),
     [

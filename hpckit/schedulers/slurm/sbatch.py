@@ -7,7 +7,9 @@ And `--check`: what Slurm itself says of a job that is not submitted.
 """
 
 import contextlib
+import itertools
 import os
+import random
 import re
 import tempfile
 import threading
@@ -45,6 +47,8 @@ _UNCLEAR = re.compile(
     r"Connection reset|Broken pipe|Communication",
     re.IGNORECASE,
 )
+_UNREACHED = "Unable to contact slurm controller (connect failure)"
+_UNREACHED_S, _LONGEST_PAUSE_S = 60.0, 8.0
 _COMPLAINT = re.compile(r"\b(?:error|fatal)\b", re.IGNORECASE)
 _SHOWN = 300  # characters
 _SBATCH_S, _SILENT_S = 120.0, 8.0
@@ -81,16 +85,7 @@ def send(order: Order, sent: Sent) -> str:
     unclear: HpckitError | None = None
     job: str | None = None
     try:
-        said = shell.run(
-            argv,
-            env=dict(order.environ),
-            timeout_s=_SBATCH_S,
-            check=False,
-            own_locale=True,
-            input=order.script,
-            own_group=True,
-        )
-        job = _job_id(said)
+        job = _job_id(_run(argv, order, sent))
     except (_UnclearError, TooSlowError) as error:
         unclear = error
         job = _ask(order, since, unclear)
@@ -105,6 +100,43 @@ def send(order: Order, sent: Sent) -> str:
         raise SubmissionError(str(unclear))
     sent.jobs.append(job)
     return job
+
+
+def _run(argv: list[str], order: Order, sent: Sent) -> shell.Completed:
+    """Run sbatch; again, for a while, as long as it cannot even connect: then there is no job.
+
+    A restart of slurmctld takes longer than sbatch's own patience (MessageTimeout, 10 s).
+
+    Raises:
+        CommandError: sbatch cannot be started, or is too slow. KeyboardInterrupt: the user asked to
+            stop, and there is no job.
+    """
+    until = time.monotonic() + _UNREACHED_S
+    for number in itertools.count():
+        said = shell.run(
+            argv,
+            env=dict(order.environ),
+            timeout_s=_SBATCH_S,
+            check=False,
+            own_locale=True,
+            input=order.script,
+            own_group=True,
+        )
+        pause = min(2.0**number, _LONGEST_PAUSE_S) * random.uniform(0.5, 1)  # noqa: S311
+        if not _never_arrived(said) or time.monotonic() + pause > until:
+            return said
+        if sent.given_up():
+            sent.answered = True
+            raise KeyboardInterrupt
+        time.sleep(pause)
+    raise AssertionError  # it has no end
+
+
+def _never_arrived(said: shell.Completed) -> bool:
+    """Say whether sbatch found no controller, and said nothing else that may mean a job."""
+    words = said.stderr + said.stdout
+    unclear = _UNCLEAR.search(words) or _printed_id(said.stdout)
+    return said.returncode > 0 and _UNREACHED in words and not unclear
 
 
 @contextmanager
