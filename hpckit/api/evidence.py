@@ -7,6 +7,7 @@ ranks are equal; time, memory and cores are what is to be found.
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpckit.api.stats import JobStats, stats_of_runs
@@ -73,8 +74,10 @@ def _evidence(row: JobStats) -> Evidence:
     cause = why(status.run, status.ranks, status.state) if status else None
     killed = row.job.state == "OUT_OF_MEMORY" or bool(row.summary.oom_kills)
     bins = [line.values for times in row.timelines for line in times.cores_used]
+    # The set-up of the job, which its ranks know nothing of, belongs to the time that it needs.
+    short = any(note.code == "rank_times" for note in row.job.notes)
     return Evidence(
-        job=row.job,
+        job=replace(row.job, elapsed_s=None) if short else row.job,
         out_of_memory=killed or (cause is not None and cause.kind is Kind.OUT_OF_MEMORY),
         cores_peak=max((value for row in bins for value in row if value is not None), default=None),
     )

@@ -89,6 +89,8 @@ def gather_one(
         _completed(job, account, held, now),
         notes=(
             *target.notes,
+            *_old_state(known),
+            *_by_ranks(known, held),
             *notes,
             *matched.notes,
             *_suspended(held),
@@ -129,6 +131,26 @@ def _lost(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
     for row in lost_rows(known, held):
         text = f"Accounting does not give the start and end of an attempt ({row.state})."
         yield SourceNote(code="attempt_lost", text=text)
+
+
+def _old_state(known: KnownJob) -> Iterator[SourceNote]:
+    """Say that a run's state may have changed since, where the queue was silent."""
+    status = known.status
+    if status and status.unanswered and not (status.finished or status.left_queue):
+        text = f"Slurm's queue did not answer, so the state may be old: {status.silence}"
+        yield SourceNote(code="no_queue", text=text)
+
+
+def _by_ranks(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
+    """Say that Slurm gave none of a job's times; the set-up before its ranks is not in theirs."""
+    status = known.status
+    told = known.attempts or known.record or (status and status.start_time)
+    if held and status and not told and not status.run.scheduler.one_machine:
+        text = (
+            "Slurm does not say when the job ran: its time is from the first rank's start to the "
+            "last rank's end."
+        )
+        yield SourceNote(code="rank_times", text=text)
 
 
 def _suspended(held: Sequence[Span]) -> Iterator[SourceNote]:

@@ -44,7 +44,8 @@ class KnownJob:
 
 def spans(known: KnownJob, now: float) -> tuple[Span, ...]:
     """Return the attempts that held nodes, in order."""
-    found = list(_slurm_spans(known, now)) or list(_rank_spans(known, now))
+    by_slurm = list(_slurm_spans(known, now)) or list(_queue_spans(known, now))
+    found = by_slurm or list(_rank_spans(known, now))
     return tuple(span for span in found if span.end >= span.start)
 
 
@@ -64,6 +65,33 @@ def _slurm_spans(known: KnownJob, now: float) -> "Sequence[Span]":
         )
         for number, (record, usage, over) in enumerate(_rows(known))
         if record.start_time is not None and (end := _end(record, now, over=over)) is not None
+    ]
+
+
+def _queue_spans(known: KnownJob, now: float) -> "Sequence[Span]":
+    """Return the one attempt of a run, by the queue, where accounting has none of it.
+
+    The queue knows the newest only, so of a job that started again the rank files say more.
+    """
+    run, status = known.run, known.status
+    if run is None or status is None or run.scheduler.one_machine or known.attempts:
+        return []
+    start, elapsed_s = status.start_time, status.elapsed_s
+    again = status.restarts or any(restart for restart, _, _ in known.ranks)
+    if start is None or elapsed_s is None or again:
+        return []
+    return [
+        Span(
+            restart=0,
+            start=start,
+            end=start + elapsed_s if status.finished else max(now, start),
+            state=str(known.state),
+            hosts=status.nodes,
+            nodes=len(status.nodes) or None,
+            gpus=_planned_gpus(run),
+            held_s=elapsed_s,
+            over=status.finished,
+        )
     ]
 
 
@@ -172,7 +200,7 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         submitted_by_hpckit=run is not None,
         hosts=hosts,
         nodes=_nodes(known, attempts) or len(hosts) or requested.nodes,
-        gpus=usage.alloc_gpus if usage else None,
+        gpus=usage.alloc_gpus if usage else (attempts[-1].gpus if attempts else None),
         submitted=_submitted(known),
         start=_began(known, attempts),
         end=attempts[-1].end if attempts and attempts[-1].over else None,

@@ -128,7 +128,9 @@ def _time(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
         why = f"job {ended.job_id} ended at its limit of {clock(limit_s)}, x {MORE:g}"
         return row.to(math.ceil(limit_s * MORE / 60), why, top, asked.partition, up=True)
     if not took:
-        return row.stays("no such run has COMPLETED")
+        completed = any(run.completed for run in runs)
+        unknown = "how long the runs that COMPLETED took is not known"
+        return row.stays(unknown if completed else "no such run has COMPLETED")
     least = min(LEAST_TIME_MIN, asked.time_min)
     wanted = math.ceil(most_s * MARGIN / 60)
     why = f"{_last(took)} took at most {clock(most_s)}, + {_percent(MARGIN)} %"

@@ -37,7 +37,7 @@ class RunStatus:
     `left_queue`: the queue answered, and no longer lists it.
 
     `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
-    the way of knowing. `expected_start` is in epoch seconds.
+    the way of knowing. `expected_start` and `start_time` are in epoch seconds.
     """
 
     run: Run
@@ -47,6 +47,7 @@ class RunStatus:
     reason_text: str | None = None
     nodes: tuple[str, ...] = ()
     elapsed_s: float | None = None
+    start_time: float | None = None
     time_limit_min: int | None = None
     expected_start: float | None = None
     restarts: int | None = None
@@ -223,6 +224,7 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         reason_text=_why(run, record, ranks, restarts),
         nodes=record.nodes or (),
         elapsed_s=record.elapsed_s,
+        start_time=None if waiting else record.start_time,
         time_limit_min=record.time_limit_min,
         expected_start=record.start_time if waiting else None,
         restarts=restarts,

@@ -57,6 +57,12 @@ def values(*runs: Evidence, asked: Asked = ASKED) -> dict[str, int | None]:
     return {name: row.value for name, row in sized(*runs, asked=asked).items()}
 
 
+def test_a_time_that_is_not_known_is_said_to_be_that() -> None:
+    """Not that no run has COMPLETED."""
+    row = sized(run(took_s=None))["time_min"]
+    assert (row.value, row.reason) == (None, "how long the runs that COMPLETED took is not known")
+
+
 def test_each_resource_becomes_what_the_runs_used_at_most_and_a_margin() -> None:
     took = (2 * HOUR + 38 * 60 + 12, 2 * HOUR, HOUR)
     found = sized(*(run(seconds, (at + 8) * GIB, 5.0 + at) for at, seconds in enumerate(took)))

@@ -1,0 +1,74 @@
+"""`hpckit stats` of a run while accounting or the queue does not answer: no wrong figure."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Answer
+from tests.report.accounting import keep_accounts, row
+from tests.unit.made import PLAN, make_run
+from tests.unit.test_status import OFF, answers, down, end_ranks, squeue_row
+
+Cli = Callable[..., Answer]
+
+
+def document(cli: Cli, *words: str) -> dict[str, Any]:
+    answer = cli("stats", *words, "--json")
+    assert (answer.status, answer.err) == (0, "")
+    found: dict[str, Any] = json.loads(answer.out)
+    return found
+
+
+def note(found: dict[str, Any], code: str) -> str:
+    (text,) = [str(row["text"]) for row in found["notes"] if row["code"] == code]
+    return text
+
+
+def codes(found: dict[str, Any]) -> set[str]:
+    return {row["code"] for row in found["notes"]}
+
+
+@pytest.mark.parametrize("total_gpus", [0, 4])
+def test_without_accounting_the_queue_says_how_long_a_job_ran(
+    fake_slurm: Path, here: Path, cli: Cli, total_gpus: int
+) -> None:
+    """The ranks of a job begin later than the job: they would call it 20 s shorter."""
+    run = make_run(here / "runs", plan={**PLAN, "total_gpus": total_gpus})
+    end_ranks(run, 0, 0, 0, 0)
+    answers(fake_slurm, sacct_rc="1", sacct_err=OFF)
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED", elapsed="1:00", end="170"))
+    found = document(cli, "11")
+    assert (found["elapsed_s"], found["start"], found["end"]) == (60, 110, 170)
+    assert found["gpus"] == total_gpus
+    assert "accounting storage is disabled" in note(found, "no_accounting")
+    assert "rank_times" not in codes(found)
+
+
+def test_times_by_the_ranks_alone_are_said_to_be_that(
+    fake_slurm: Path, here: Path, cli: Cli
+) -> None:
+    end_ranks(make_run(here / "runs"), 0, 0, 0, 0)
+    answers(fake_slurm, sacct_rc="1", sacct_err=OFF)
+    found = document(cli, "11")
+    assert found["elapsed_s"] == pytest.approx(13)
+    assert "from the first rank's start to the last rank's end" in note(found, "rank_times")
+
+
+def test_a_state_that_may_be_old_is_said_to_be_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
+    make_run(here / "runs", job_id="77")
+    down(fake_slurm)
+    running = row("77", State="RUNNING", End="Unknown", JobName="ddp")
+    keep_accounts(here.parent / "bin", [running])
+    (here.parent / "bin" / "squeue").unlink()
+    found = document(cli, "77")
+    assert found["state"] == "RUNNING"
+    said = note(found, "no_queue")
+    assert "the state may be old: squeue: " in said
+    assert "Unable to contact slurm controller" in said
+    (fake_slurm / "squeue.rc").write_text("0")
+    (fake_slurm / "squeue.err").unlink()
+    answers(fake_slurm, squeue_out=squeue_row("77", "RUNNING"))
+    assert "no_queue" not in codes(document(cli, "77"))
