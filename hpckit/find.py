@@ -74,7 +74,7 @@ def any_handed_over() -> bool:
     """Say whether there are such submissions; where it may not be read, none is the user's."""
     try:
         with os.scandir(handed_over()) as entries:
-            return any(entries)
+            return any(not entry.name.startswith(".") for entry in entries)
     except OSError:
         return False
 

@@ -265,6 +265,8 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _is_run(entry: "os.DirEntry[str]") -> bool:
+    if entry.name.startswith("."):  # one that `hpckit clean` was removing
+        return False
     try:
         return entry.is_dir() and is_there(Path(entry.path) / RECORD)
     except OSError:

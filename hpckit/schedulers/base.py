@@ -139,6 +139,7 @@ class Scheduler:
     Attributes:
         name: as --executor and run.json have it.
         says: how sentences call who says what became of a job.
+        takes_jobs: how sentences call who takes a job.
         job_id: what its ids look like.
         one_machine: its jobs have one machine, on which `hpckit.payload.spawn` stands for srun.
         environment: submitit's word for what a job finds in its environment: slurm, or local.
@@ -153,6 +154,7 @@ class Scheduler:
 
     name = ""
     says = "the job script's end"
+    takes_jobs = "This machine"
     job_id: re.Pattern[str] = re.compile(r"[\w.-]{1,60}", re.ASCII)
     one_machine = True
     environment = "local"
@@ -225,6 +227,17 @@ class Scheduler:
             CommandError: the scheduler does not answer.
         """
         raise NotImplementedError
+
+    def job_at(
+        self, folder: Path, run_id: str, since: float, part: "ArrayPart | None" = None
+    ) -> str | None:
+        """Return the same for a run whose folder, or array's own folder, is at hand.
+
+        Raises:
+            CommandError: the scheduler does not answer.
+        """
+        del folder
+        return self.job_of(run_id, since, part)
 
     def preflight(self, job: "Job", script: str) -> str:
         """Return one line that says whether and when a job would start.

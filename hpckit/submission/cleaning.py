@@ -177,7 +177,7 @@ class _Needs:
 
 def _words(run: Run) -> Iterator[str]:
     """Yield all that may mean a run, or its array."""
-    yield from run.names
+    yield from (*run.names, *run.jobs)
     if run.array_job_id and run.whole:
         yield from (run.array_job_id, run.whole, run.run_id.rpartition("_")[0])
 

@@ -15,13 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError
-from hpckit.files import DamagedFileError, read_json, read_text
-from hpckit.find import add_to_index, handed_over
+from hpckit.files import DamagedFileError, read_json, read_text, replace_file
+from hpckit.find import add_to_index, handed_over, read_index
 from hpckit.frozen import frozen
 from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
-from hpckit.runs import RECORD, Run, json_members, write_json, write_members, write_text
-from hpckit.schedulers.base import find_scheduler, link_name
+from hpckit.runs import (
+    RECORD,
+    Run,
+    json_members,
+    read_or_tell,
+    write_json,
+    write_members,
+)
+from hpckit.schedulers.base import Scheduler, find_scheduler, link_name
 from hpckit.schedulers.local.state import my_start_ticks, start_ticks
 from hpckit.schedulers.pickles import name_pickles, task_ids
 from hpckit.slurm.client import patience
@@ -117,7 +124,7 @@ def remember(run_id: str, root: Path) -> None:
     """Put a submission on the user's list of those that are on their way."""
     with contextlib.suppress(OSError):  # without a home, its run id finds it again
         handed_over().mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_text(handed_over() / run_id, str(root / run_id))
+        replace_file(handed_over() / run_id, str(root / run_id))
 
 
 def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
@@ -179,6 +186,7 @@ def _lost_jobs(root: Path | None, words: tuple[str, ...]) -> Iterator[str]:
     for folder in dict.fromkeys([*_listed(), *(path for path in named if _unsettled(path))]):
         handover = _read(folder)
         if handover is None:
+            _index_if_missing(folder)
             forget(folder.name)
             continue
         try:
@@ -189,6 +197,18 @@ def _lost_jobs(root: Path | None, words: tuple[str, ...]) -> Iterator[str]:
             yield str(error)
 
 
+def _index_if_missing(folder: Path) -> None:
+    """Put runs into the index whose submission was killed when all but that was done."""
+    names = [folder.name]
+    with contextlib.suppress(OSError, DamagedFileError, AttributeError):
+        names = list(read_json(folder / ARRAY_RECORD, most=_MOST_BYTES).get("runs", ()))
+    found = (read_or_tell(folder.with_name(str(name))) for name in names)
+    runs = [run for run in found if run and run.mine]
+    known = {row.dir for row in read_index()[0]} if runs else set()
+    if missing := [run for run in runs if str(run.dir) not in known]:
+        add_to_index(missing)
+
+
 def _listed() -> Iterator[Path]:
     try:
         names = sorted(path for path in handed_over().iterdir())
@@ -196,7 +216,11 @@ def _listed() -> Iterator[Path]:
         return
     for name in names:
         with contextlib.suppress(OSError, DamagedFileError):
-            yield Path(read_text(name, most=8192).strip())
+            folder = Path(read_text(name, most=8192).strip())
+            if folder.is_absolute() and folder.name == name.name:
+                yield folder
+            elif not name.name.startswith("."):  # not one that is about to be put in its place
+                name.unlink()
 
 
 def _unsettled(folder: Path) -> bool:
@@ -219,30 +243,30 @@ def _read(folder: Path) -> Handover | None:
 
 def _find_lost_job(handover: Handover) -> list[str]:
     here = handover.host == socket.gethostname()
-    if here and start_ticks(handover.pid) == handover.pid_started:
+    if here and _under_way(handover):
         return []  # it is being submitted in this moment
+    who = _scheduler(handover).takes_jobs
     try:
         job_ids = _jobs(handover)
     except CommandError as error:
         raise UnknownOutcomeError(
-            f"hpckit does not know yet whether Slurm took run {handover.run_id}: {error} "
+            f"hpckit does not know yet whether {who} took run {handover.run_id}: {error} "
             "Ask again later, and do not submit the run again before."
         ) from error
-    under_way = time.time() - handover.since < _SUBMITTING_S * handover.jobs
-    if len(job_ids) < handover.jobs and not here and under_way:
+    if len(job_ids) < handover.jobs and _under_way(handover):
         return []  # it may be: that host's processes cannot be seen from this one
     if not job_ids:
         forget(handover.run_id)
         raise NotFoundError(
-            f"Slurm has no job of run {handover.run_id}: submit it again. "
-            f"The files of the first submission are in {handover.base}"
+            f"{who} has no job of run {handover.run_id}: submit it again. The files of the first "
+            f"submission are in {handover.base}; hpckit clean removes them."
         )
     jobs = ", ".join(job_ids)
     try:
         found = adopt(handover, job_ids)
     except OSError as error:
         raise UnknownOutcomeError(
-            f"Slurm has taken run {handover.run_id} as job {jobs}, but hpckit cannot write this "
+            f"{who} has taken run {handover.run_id} as job {jobs}, but hpckit cannot write this "
             f"to {handover.base}: {error.strerror}. Free some space there and ask again."
         ) from error
     forget(handover.run_id)
@@ -256,12 +280,12 @@ def _find_lost_job(handover: Handover) -> list[str]:
         for record in handover.records[len(found) :]:
             remove_run(handover.base.with_name(record["run_id"]))
         return [
-            f"Slurm has taken only tasks 0 to {len(found) - 1} of run {handover.run_id}, as job "
+            f"{who} has taken only tasks 0 to {len(found) - 1} of run {handover.run_id}, as job "
             f"{jobs}: hpckit was ended before it submitted the other "
             f"{len(handover.records) - len(found)}. Cancel these, and submit again: "
             f"hpckit cancel {handover.run_id}"
         ]
-    return [f"Slurm has taken run {handover.run_id}: it is job {jobs}."]
+    return [f"{who} has taken run {handover.run_id}: it is job {jobs}."]
 
 
 def has_no_job(folder: Path) -> bool:
@@ -279,21 +303,24 @@ def _under_way(handover: Handover) -> bool:
     """Say whether a submission may still be going on: other hosts' processes cannot be seen."""
     if handover.host == socket.gethostname():
         return start_ticks(handover.pid) == handover.pid_started
-    parts = max(1, len(handover.parts))
-    return abs(time.time() - handover.since) < _SUBMITTING_S * parts
+    return abs(time.time() - handover.since) < _SUBMITTING_S * handover.jobs
+
+
+def _scheduler(handover: Handover) -> Scheduler:
+    return find_scheduler({**handover.common, **handover.records[0]}.get("executor", "slurm"))
 
 
 def _jobs(handover: Handover) -> list[str]:
     """Return the jobs that Slurm took, in the order of submission: the first missing ends them."""
     found: list[str] = []
-    scheduler = find_scheduler({**handover.common, **handover.records[0]}.get("executor", "slurm"))
+    scheduler = _scheduler(handover)
     asked: list[tuple[str, ArrayPart | None]] = [
         (handover.run_id, part) for part in handover.parts or (None,)
     ]
     if handover.chain:
         asked = [(link_name(handover.run_id, link), None) for link in range(handover.jobs)]
     for token, part in asked:
-        job = scheduler.job_of(token, handover.since, part)
+        job = scheduler.job_at(handover.base, token, handover.since, part)
         if job is None:
             break
         found.append(job)

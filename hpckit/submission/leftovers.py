@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpckit.find import index_path
+from hpckit.find import handed_over, index_path
 from hpckit.frozen import frozen
 from hpckit.logs import JOB_LOG
 from hpckit.paths import cache_folder, is_there
@@ -64,7 +64,8 @@ def cached(now: float) -> Iterator[Leftover]:
         for path in _own(cache_folder() / name):
             if _age_s(path, now) > _CACHE_S and path.is_file():
                 yield _leftover(path, "kept from earlier commands, and old")
-    for folder in (index_path().parent, *(cache_folder() / name for name in _CACHES)):
+    caches = (cache_folder() / name for name in _CACHES)
+    for folder in (index_path().parent, handed_over(), *caches):
         for path in _own(folder):
             if _BESIDE.fullmatch(path.name) and _CACHE_S >= _age_s(path, now) > _YOUNG_S:
                 yield _leftover(path, "half-written by a command that was killed")

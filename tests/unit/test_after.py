@@ -91,6 +91,11 @@ def test_local_runs_know_slurms_kinds(
     assert {kind: _gate([f"{kind}:{tmp_path}"]) for kind in gates} == gates
 
 
+def test_what_a_local_run_waits_for_may_be_removed(tmp_path: Path) -> None:
+    assert _gate([f"afterany:{tmp_path}"]) is JobState.PENDING  # it is about to be written
+    assert _gate([f"afterany:{tmp_path / 'gone'}"]) is JobState.CANCELLED
+
+
 def array_run(root: Path, name: str, job_id: str, index: int, whole: str = "100") -> None:
     array = {"job_id": job_id.partition("_")[0], "index": index, "whole": whole}
     make_run(root, f"{name}_{index}", job_id=job_id, array=array)

@@ -18,6 +18,7 @@ from hpckit.schedulers.local.state import (
     ask_cancel,
     begin_local_state,
     controller_name,
+    controller_runs,
     read_local_state,
 )
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
     from hpckit.job import Job
+    from hpckit.job.script import ArrayPart
     from hpckit.runs import Run
     from hpckit.schedulers.local.controller import ControllerSpec
     from hpckit.slurm.states import JobRecord
@@ -36,6 +38,7 @@ class Local(Scheduler):
     name = "local"
     job_id = re.compile(r"local-[\w-]{1,40}", re.ASCII)
     starts_at_once = True
+    names_jobs = True
     by_mark = True
     most_pause_s = 1.0
     seldom_s = 1.0
@@ -62,6 +65,17 @@ class Local(Scheduler):
     def cancel(self, runs: Sequence["Run"]) -> None:
         """Leave it to the mark in the run's folder, which its controller sees."""
 
+    def job_at(
+        self, folder: Path, run_id: str, since: float, part: "ArrayPart | None" = None
+    ) -> str | None:
+        """Return the job that a controller has of a run, or is about to write down."""
+        del since, part
+        for place in (folder, folder.with_name(f"{folder.name}_0")):
+            if state := read_local_state(place):
+                return controller_name(state.job_id)
+        name = _job_name(run_id)
+        return name if controller_runs(name) else None
+
     def take_back(self, run_dirs: Sequence[Path], sent: Sent) -> str | None:
         """End what was started, and wait until its controller is gone."""
         from hpckit.schedulers.local import end_local
@@ -83,6 +97,14 @@ class Local(Scheduler):
 
 
 LOCAL = Local()
+# What makes a run's id its own: `hpckit.runs.new_run_id`.
+_MARK = re.compile(r"[0-9a-f]{6}", re.ASCII)
+
+
+def _job_name(run_id: str) -> str:
+    """Return the id of a run's job: a controller is found by it that has written nothing yet."""
+    mark = run_id.rpartition("-")[2]
+    return f"local-{mark if _MARK.fullmatch(mark) else os.urandom(3).hex()}"
 
 
 def start(order: Order) -> list[str]:
@@ -94,7 +116,7 @@ def start(order: Order) -> list[str]:
     from hpckit.schedulers.pickles import hand_over, task_ids
 
     job = order.job
-    name = f"local-{os.urandom(3).hex()}"
+    name = _job_name(order.run_id)
     job_ids = task_ids(name, len(order.calls), array=order.array)
     spec = ControllerSpec(
         script=order.script,

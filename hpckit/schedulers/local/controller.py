@@ -271,6 +271,8 @@ def _gate(after: Sequence[str]) -> JobState | None:
     for word in after:
         kind, _, folder = word.partition(":")
         state = read_local_state(Path(folder))
+        if state is None and not Path(folder).exists():
+            return JobState.CANCELLED  # removed: its end will never be known
         if kind == "after" and state is not None and state.started is not None:
             continue
         if state is None or not is_finished(state.state):

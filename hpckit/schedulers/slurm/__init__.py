@@ -25,6 +25,7 @@ class Slurm(Scheduler):
     job_id = re.compile(r"\d{1,20}([_+]\d{1,10})?", re.ASCII)
     one_machine = False
     environment = "slurm"
+    takes_jobs = "Slurm"
     names_jobs = True
     accounting = True
     chains = True
