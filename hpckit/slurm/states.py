@@ -210,10 +210,11 @@ def parse_exit(text: str, state: JobState) -> tuple[int | None, int | None]:
     """Read Slurm's `status:signal` as (exit code as a shell has it, signal or None).
 
     `0:0` says nothing of a job that did not complete: Slurm shows it also for one that was
-    cancelled, lost its node or reached its time limit.
+    cancelled, lost its node or reached its time limit. Of a lost node slurmctld writes a number of
+    its own (`exit_code = 1` in job_mgr.c, shown as 0:1 or 1:0): nothing has ended with it.
     """
     match = _EXIT.fullmatch(text.strip())
-    if match is None or not is_finished(state):
+    if match is None or not is_finished(state) or state is JobState.NODE_FAIL:
         return None, None
     if not is_good(state) and not int(match[1]) and not int(match[2] or 0):
         return None, None

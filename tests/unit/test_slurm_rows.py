@@ -173,6 +173,11 @@ def test_an_exit_status_that_cannot_be_read_is_none(text: str) -> None:
     assert parse_exit(text, JobState.FAILED) == (None, None)
 
 
+@pytest.mark.parametrize("text", ["0:1", "1:0", "0:0"])
+def test_a_lost_node_is_no_exit_status(text: str) -> None:
+    assert parse_exit(text, JobState.NODE_FAIL) == (None, None)
+
+
 def test_no_answer_is_no_job() -> None:
     assert parse_squeue("") == parse_sacct("") == parse_scontrol_jobs("", "x") == []
     assert parse_squeue("CLUSTER: box\nslurm_load_jobs error") == []
