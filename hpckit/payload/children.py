@@ -24,6 +24,20 @@ LOCAL_GRACE_S = 5.0
 REQUEUE_STATUS = 144
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
+# Read at once: what started this process may be killed at any moment.
+_BEGAN_UNDER = os.getppid()
+_INIT = 1
+
+
+def is_abandoned() -> bool:
+    """Say whether what started this process is gone: of a step's supervisor, its slurmstepd.
+
+    It may have gone before anything could look. Then init is the parent; of a process that Slurm
+    knows by its own number: in a container of its own, a starter may be number 1.
+    """
+    parent = os.getppid()
+    own = os.environ.get("SLURM_TASK_PID") == str(os.getpid())
+    return parent != _BEGAN_UNDER or (parent == _INIT and own)
 
 
 # The kernel's own, and those of a terminal's job control; SIGTERM and SIGINT end a job.
@@ -76,6 +90,8 @@ def prepare_warned_script() -> None:
 def die_with_parent(signum: int) -> None:
     """Let the kernel send this process `signum` when its parent ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signum)
+    if is_abandoned():  # the kernel tells of no end that has been
+        os.kill(os.getpid(), signum)
 
 
 def signal_group(child: "Popen[bytes]", signum: int) -> None:

@@ -19,6 +19,7 @@ from hpckit.payload.children import (
     die_with_parent,
     end_job,
     handle_passed,
+    is_abandoned,
     prepare_script,
     prepare_warned_script,
     shell_status,
@@ -195,7 +196,7 @@ class RankProcess:
 
     def _watch(self, child: "Popen[bytes]", line: EndLine, stderr: IO[bytes]) -> int:
         """Wait for the script's end; return its status, which an MPI script tells beforehand."""
-        parent, told, ends_by = os.getppid(), None, None
+        told, ends_by = None, None
         notes = self._recorder
         for _ in until_ended(child, _POLL_S):
             if told is None and (told := line.told()) is not None:
@@ -207,7 +208,7 @@ class RankProcess:
                 notes.hangs = True
                 with contextlib.suppress(OSError):  # a full disk costs the advice, not the rank
                     _say(stderr, f"{HANGS_AT_END} for {_ENDS_WITHIN_S:g} s")
-            if not notes.alone and os.getppid() != parent:
+            if not notes.alone and is_abandoned():
                 # slurmstepd was killed: Slurm cannot end this script any more.
                 notes.alone, self._stop_at = True, time.monotonic() + _GRACE_ALONE_S
                 self.stop(signal.SIGTERM)

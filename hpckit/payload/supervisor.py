@@ -11,6 +11,7 @@ from hpckit import shell
 from hpckit.launchers import find_launcher
 from hpckit.payload.children import (
     end_job,
+    is_abandoned,
     prepare_child,
     shell_status,
     signal_group,
@@ -81,10 +82,10 @@ class LauncherProcess:
             prepare=prepare_child,
         )
         self._child = child
-        parent, alone = os.getppid(), False
+        alone = False
         while child.poll() is None:
             time.sleep(_POLL_S)
-            if not alone and os.getppid() != parent:
+            if not alone and is_abandoned():
                 alone = True
                 self.stop(signal.SIGTERM)  # slurmstepd was killed: see `RankProcess`
             if self._stop_at is None and self._failed_long_ago():

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, add_site, eventually, stepd_of
+from tests.slurm.conftest import (
+    OVER,
+    SCRIPTS,
+    Desk,
+    Record,
+    add_site,
+    eventually,
+    processes_of,
+    stepd_of,
+)
 
 pytestmark = pytest.mark.slurm
 SEEN = str(SCRIPTS / "seen.py")
@@ -67,3 +76,27 @@ def test_a_job_that_lost_a_slurmstepd_has_failed(desk: Desk) -> None:
     assert (waited["state"], waited["exit_code"], waited["source"]) == ("FAILED", 143, "ranks")
     why = "Slurm says COMPLETED, but rank 1 on c2 ended with exit status 143"
     assert waited["reason_text"] == why
+
+
+def first_process(job_id: str) -> tuple[int, int] | None:
+    """Give the slurmstepd of a job's step and what it has started; None: not yet."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cmdline").read_text().startswith(f"slurmstepd: [{job_id}.0]"):
+                children = (entry / "task" / entry.name / "children").read_text().split()
+                return (int(entry.name), int(children[0])) if children else None
+        except OSError:
+            continue  # it has ended since
+    return None
+
+
+def test_a_slurmstepd_that_is_killed_while_hpckit_starts_is_missed_too(desk: Desk) -> None:
+    """Its process is stopped as soon as it is there: before, or among, its imports."""
+    job = held(desk, "serial", SEEN, *ALONE)
+    assert eventually(lambda: first_process(job["job_id"]) is not None, pause_s=0.01)
+    stepd, supervisor = first_process(job["job_id"]) or (0, 0)
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(stepd, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGCONT)
+    assert desk.over(job["job_id"])["state"] == "FAILED"
+    assert eventually(lambda: not processes_of(job["run_dir"]))

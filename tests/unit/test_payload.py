@@ -14,7 +14,7 @@ import pytest
 from hpckit import __version__
 from hpckit.errors import JobError
 from hpckit.failures import hints
-from hpckit.payload import rank, recorder, rendezvous, supervisor
+from hpckit.payload import children, rank, recorder, rendezvous, supervisor
 from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
 from hpckit.payload.spawn import task_environments
 from hpckit.payload.task import Task, task_from_json
@@ -38,6 +38,40 @@ from hpckit.tracebacks import (
 )
 
 THIRD_OF_FOUR = RankPlacement(rank=3, world_size=4, local_rank=1, local_world_size=2, node_rank=1)
+
+
+# --- whose child ---
+
+
+@pytest.mark.parametrize(
+    ("parent", "own", "abandoned"),
+    [
+        (children._BEGAN_UNDER, True, False),
+        (children._BEGAN_UNDER + 1, False, True),  # a subreaper's
+        (1, True, True),
+        (1, False, False),  # a container's starter, under which it began
+    ],
+)
+def test_who_began_under_a_slurmstepd_that_is_gone_knows(
+    monkeypatch: pytest.MonkeyPatch, parent: int, own: bool, abandoned: bool
+) -> None:
+    monkeypatch.setattr(os, "getppid", lambda: parent)
+    if parent == 1:
+        monkeypatch.setattr(children, "_BEGAN_UNDER", 1)
+    monkeypatch.setenv("SLURM_TASK_PID", str(os.getpid() + (not own)))
+    assert children.is_abandoned() is abandoned
+
+
+def test_who_wants_to_die_with_a_parent_dies_after_one_that_is_dead() -> None:
+    text = (
+        "import os, signal, time\n"
+        "from hpckit.payload import children\n"
+        "children._BEGAN_UNDER += 1\n"
+        "children.die_with_parent(signal.SIGTERM)\n"
+        "time.sleep(600)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], check=False, timeout=300)
+    assert done.returncode == -signal.SIGTERM
 
 
 # --- place ---
