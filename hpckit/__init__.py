@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         doctor,
         doctor_gpu,
         doctor_mpi,
+        doctor_notify,
         doctor_stats,
     )
     from hpckit.api.lookup import find, runs
@@ -132,6 +133,7 @@ __all__ = [
     "doctor",
     "doctor_gpu",
     "doctor_mpi",
+    "doctor_notify",
     "doctor_stats",
     "explain_advice",
     "find",
@@ -173,7 +175,8 @@ if not TYPE_CHECKING:
             *("collections", "new_collection", "trust_folder"),
         ),
         "hpckit.api.doctor": (
-            *("Check", "Checks", "doctor", "doctor_gpu", "doctor_mpi", "doctor_stats"),
+            *("Check", "Checks", "doctor", "doctor_gpu", "doctor_mpi"),
+            *("doctor_notify", "doctor_stats"),
         ),
         "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.rebuild": ("rebuild_index",),

@@ -150,8 +150,8 @@ class Fields:
         return value
 
 
-def read_document(path: Path, what: str) -> Fields:
-    """Read one YAML file whose top is a mapping.
+def read_document(path: Path, what: str, *, secret: bool = False) -> Fields:
+    """Read one YAML file whose top is a mapping; nothing is kept of a `secret` one.
 
     Raises:
         ConfigError: unreadable, not YAML, not a mapping, a key twice; with file and line.
@@ -163,7 +163,7 @@ def read_document(path: Path, what: str) -> Fields:
     except DamagedFileError as error:
         utf = isinstance(error.__cause__, UnicodeDecodeError)
         raise ConfigError(f"{'is not UTF-8 text' if utf else error}.", at=path) from error
-    if _LEFT_OUT.get():
+    if secret or _LEFT_OUT.get():
         values = _parsed(text, path)
     else:
         plain = kept(lambda: _plain(_parsed(text, path)), text, *_makers())

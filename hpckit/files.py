@@ -299,6 +299,22 @@ def append_lines(descriptor: int, lines: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def make_first(path: Path) -> bool:
+    """Make an empty file that only its owner reads; say whether it was not there before.
+
+    Of any number who try, on any node, one is told so: open(2), O_EXCL.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
 def write_shown(path: Path, content: str | bytes, what: str) -> Path:
     """Write what a user asked for, a page or a picture, whole or not at all; return its path.
 

@@ -29,6 +29,7 @@ from hpckit.text import parse_minutes
 
 if TYPE_CHECKING:
     from hpckit.prometheus import Prometheus
+    from hpckit.sinks import Notify
 
 GENERIC = "generic"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -97,6 +98,7 @@ class Site:
     ledger: str | None = None
     grafana: str | None = None
     prometheus: "Prometheus | None" = None
+    notify: "Notify | None" = None
     advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
     costs: Costs = Costs()
     found: Found | None = None
@@ -226,6 +228,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         ledger=ledger_folder(fields),
         grafana=fields.text("grafana"),
         prometheus=_prometheus(fields),
+        notify=_notify(fields),
         advice=_advice(fields),
         costs=_costs(fields),
     )
@@ -365,6 +368,15 @@ def _prometheus(fields: Fields) -> "Prometheus | None":
     from hpckit.prometheus import read_prometheus  # noqa: PLC0415  # few sites have one
 
     return read_prometheus(fields)
+
+
+def _notify(fields: Fields) -> "Notify | None":
+    if "notify" not in fields.values:
+        fields.asked.add("notify")
+        return None
+    from hpckit.sinks import read_notify  # noqa: PLC0415  # few sites have one
+
+    return read_notify(fields, trusted=False)
 
 
 def _environments(fields: Fields) -> dict[str, Environment]:

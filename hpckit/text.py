@@ -92,6 +92,11 @@ def parse_past(text: str, now: float, option: str = "since") -> float:
         ) from None
 
 
+def parse_seconds(text: str) -> int | None:
+    """Read any duration that users write, in seconds; a bare number is minutes. Else None."""
+    return _seconds(text.strip())
+
+
 def _seconds(word: str) -> int | None:
     if _LONG.search(word):
         return None

@@ -26,7 +26,10 @@ from hpckit.slurm.client import patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.text import parse_minutes
 
-__all__ = ["Check", "Checks", "Level", "doctor", "doctor_gpu", "doctor_mpi", "doctor_stats"]
+__all__ = [
+    "Check", "Checks", "Level", "doctor", "doctor_gpu", "doctor_mpi", "doctor_notify",
+    "doctor_stats",
+]  # fmt: skip
 
 _TIME_MIN = 5
 _WORDS = {Level.GOOD: "ok", Level.BAD: "bad", Level.UNKNOWN: "unknown"}
@@ -128,6 +131,20 @@ def doctor_stats(
     return checks
 
 
+def doctor_notify(*, site: str | None = None) -> Checks:
+    """Send a test event to each sink of `notify:`: webhooks, commands, mail by the program `mail`.
+
+    Args:
+        site: a site's name (else the one detected here).
+    """
+    from hpckit.doctor.telling import telling_checks  # noqa: PLC0415  # see doctor_mpi
+    from hpckit.sinks import find_notify  # noqa: PLC0415
+
+    here = find_site(site, survey().collections)
+    with patience():
+        return Checks(telling_checks(find_notify(here.notify)))
+
+
 def doctor_mpi(
     *,
     site: str | None = None,
@@ -215,7 +232,7 @@ def doctor_gpu(
 
 def _named(spec: JobSpec, runs: Path | str | None, word: str, tell: Tell) -> Submission:
     root = None if runs is None else typed_path(runs)
-    return prepare(replace(spec, name=f"doctor-{word}"), root, tell=tell)
+    return prepare(replace(spec, name=f"doctor-{word}", skip_checks=("notify",)), root, tell=tell)
 
 
 def _seconds(within: int | str) -> int:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from hpckit.collections import Collection, survey
 from hpckit.environ import own_python
-from hpckit.errors import CommandError, OutsideError, PlanError, RequestError
+from hpckit.errors import CommandError, ConfigError, OutsideError, PlanError, RequestError
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.launchers import named_launcher
-from hpckit.paths import here
+from hpckit.paths import config_folder, here, is_there
 from hpckit.render import spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
@@ -66,6 +66,8 @@ def prepare(
         notes=notes,
     )
     job = replace(job, notes=(*job.notes, *account_note(job, spec)))
+    if "notify" not in spec.skip_checks:
+        job = _with_notify(job)
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(job.name)
     dependencies = _dependencies(spec, scheduler, root, preview=preview)
@@ -148,6 +150,34 @@ def _no_strategy(spec: JobSpec) -> str:
         f"{spec.target!r} is not a strategy; a program needs one of {', '.join(STRATEGIES)}: "
         f"hpckit submit ddp {program}. A workload's arguments go after `--`."
     )
+
+
+def _with_notify(job: Job) -> Job:
+    """Add who is told of the job: by a process in it, and by Slurm's mail.
+
+    Raises:
+        ConfigError: the user's file is wrong, or others could read it.
+    """
+    config = config_folder() / "config.yaml"
+    if job.site.notify is None and not is_there(config):
+        return job
+    from hpckit.sinks import find_notify, mail_options  # noqa: PLC0415  # few jobs have one
+
+    try:
+        found = find_notify(job.site.notify)
+    except ConfigError as error:
+        raise ConfigError(f"{error.why} {off_switch('notify')}", at=error.at) from error
+    if found is None:
+        return job
+    job = replace(job, notify=found.public)
+    mail = found.mail_by_slurm
+    if mail is None:
+        return job
+    if job.scheduler.one_machine:
+        return replace(job, notes=(*job.notes, "no mail: Slurm sends it, and this is a local run"))
+    given = {text.partition("=")[0] for text in job.sbatch}
+    more = [text for text in mail_options(mail) if text.partition("=")[0] not in given]
+    return replace(job, sbatch=(*job.sbatch, *more))
 
 
 def choose_scheduler(word: str, *, preview: bool) -> Scheduler:

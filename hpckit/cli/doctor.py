@@ -1,4 +1,4 @@
-"""`hpckit doctor [mpi|gpu|stats]`: what a submission needs, and what to do where it is missing."""
+"""`hpckit doctor [mpi|gpu|stats|notify]`: what a submission needs, and what is to be done."""
 
 from typing import Annotated, Any
 
@@ -105,6 +105,12 @@ def stats(
 ) -> None:
     """Say which sources of figures answer here: samples, accounting, jobstats, Prometheus."""
     _end(api.doctor_stats(site=site, runs=runs, timeout=timeout_s), json=json)
+
+
+@commands.command("notify")
+def notify(site: SiteOption = None, json: JsonOption = False) -> None:
+    """Send a test event to each of those who are told of your jobs; docs/notify.md."""
+    _end(api.doctor_notify(site=site), json=json)
 
 
 def _end(found: api.Checks, *, json: bool) -> None:

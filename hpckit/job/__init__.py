@@ -6,7 +6,7 @@ refuses the impossible, each refusal with its off switch; `script` makes the job
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpckit.documents import Scalar
 from hpckit.environments import Environment
@@ -17,6 +17,9 @@ from hpckit.schedulers.base import Scheduler
 from hpckit.sites import Site
 from hpckit.strategies import Strategy
 from hpckit.workloads import Workload
+
+if TYPE_CHECKING:
+    from hpckit.sinks import Notify
 
 
 @frozen(kw_only=True)
@@ -31,6 +34,7 @@ class Job:
         tasks: what follows `command` in each array task; a single empty one without an array.
         chain: how many jobs follow this one, each after the end of the one before.
         device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
+        notify: who is told of it, without secrets.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Job:
     handles_stop_signal: bool
     device: str | None
     notes: tuple[str, ...] = ()
+    notify: "Notify | None" = None
 
     def option(self, name: str) -> Any:  # noqa: ANN401
         """Return what came of a field of `JobSpec`."""

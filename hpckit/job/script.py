@@ -41,6 +41,7 @@ VARIABLES = {
     "exec": "true when the launched process takes the script's place (mpirun, or --chain)",
     "launch": "argv that starts hpckit's supervisors; end the script with it",
     "run": ".id .dir .name (.dir without the array task)",
+    "notify": ".argv .wait_s of what tells the user of this job, or none",
     "site": ".name .description .contact .url",
     "nodes": "number of nodes",
     "tasks_per_node": "ranks per node",
@@ -145,6 +146,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "strategy": job.strategy.name,
         "exec": _takes_over(job),
         "launch": list(launch_argv(job, place)),
+        "notify": _notify(job, place),
         "run": {"id": place.run_id, "dir": str(place.dir), "name": job.name},
         "site": {key: getattr(job.site, key) for key in ("name", "description", "contact", "url")},
         "nodes": job.nodes,
@@ -169,6 +171,28 @@ def _module_system(job: Job) -> str:
 def _takes_over(job: Job) -> bool:
     """Say whether what is launched takes the place of the job script's own process."""
     return (job.launcher.in_batch_script and not job.scheduler.one_machine) or job.chain > 0
+
+
+def _notify(job: Job, place: RunPlace) -> dict[str, Any] | None:
+    """Return what starts the process that tells of the job; no secret is in its argv."""
+    if job.notify is None or not job.notify.told_in_job:
+        return None
+    from hpckit.sinks import SCRIPT_PATIENCE_S  # noqa: PLC0415  # few jobs tell anybody
+
+    words = [
+        f"--name={job.name}",
+        f"--nodes={1 if job.scheduler.one_machine else job.nodes}",
+        f"--limit-min={job.time_min}",
+        f"--max-requeues={job.max_requeues or job.chain}",
+    ]
+    if job.is_array:
+        words += [f"--first={place.first}", f"--tasks={len(job.tasks)}"]
+    if job.notify.of_site:
+        events = ",".join(job.notify.told_in_job[0].events)
+        words += [f"--site-mail={events}", f"--idle-s={job.notify.idle_s:g}"]
+        words.append(f"--idle-gpus={job.notify.idle_gpus}")
+    argv = [*own_python(), "-m", "hpckit.notify.in_job", str(place.dir), *words]
+    return {"argv": argv, "wait_s": SCRIPT_PATIENCE_S}
 
 
 def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:

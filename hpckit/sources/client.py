@@ -4,30 +4,23 @@ Its API: prometheus.io/docs/prometheus/latest/querying/api.
 """
 
 import math
-import os
-import queue
-import ssl
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from pathlib import Path
-from typing import Any, TypeVar
+from http.client import HTTPResponse
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from hpckit.errors import OutsideError
-from hpckit.files import DamagedFileError, parse_json, read_text, reason
+from hpckit.files import DamagedFileError, parse_json
 from hpckit.prometheus import Prometheus
 from hpckit.text import in_line
+from hpckit.web import WORDS, connect, secret_of_file, secret_of_variable, talking, within
 
-Value = TypeVar("Value")
 # A week of 8 GPUs every 15 s would be 40 MB; `hpckit.sources.ask` asks for less.
 _MOST_BYTES = 64 << 20
-_LONGEST_TOKEN = 64 << 10
 # Longer addresses are refused by some servers before Prometheus: they are sent as forms.
 _LONGEST_ADDRESS = 6000
-_WORDS = 160
 _OK, _REDIRECTS, _UNAUTHORIZED, _FORBIDDEN = 200, range(300, 400), 401, 403
 # Prometheus says in JSON what is wrong with a question.
 _EXPLAINED = (400, 422, 503)
@@ -107,7 +100,7 @@ class Client:
             )
         began = time.monotonic()
         try:
-            body = _within(self.left_s, lambda: _exchange(self.settings, path, form, self.left_s))
+            body = within(self.left_s, lambda: _exchange(self.settings, path, form, self.left_s))
         except OutsideError as error:
             self.trouble = str(error)  # it is not waited for again and again
             raise
@@ -116,76 +109,29 @@ class Client:
         return _data(body)
 
 
-def _within(seconds: float, work: Callable[[], Value]) -> Value:
-    """Wait for work in another thread: a name server, or a server that drips, has no other limit.
-
-    Raises:
-        OutsideError: it took longer, or its own.
-    """
-    said: queue.SimpleQueue[Value | BaseException] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            said.put(work())
-        except Exception as error:  # noqa: BLE001  # it is raised again where it is waited for
-            said.put(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        result = said.get(timeout=seconds)
-    except queue.Empty:
-        raise OutsideError(f"it did not answer within {seconds:.3g} s") from None
-    if isinstance(result, BaseException):
-        raise result
-    return result
-
-
 def _exchange(settings: Prometheus, path: str, form: Mapping[str, str], timeout_s: float) -> bytes:
     """Return the body of an answer that Prometheus itself gave."""
     parts = urlsplit(settings.url)
     headers = {"Accept": "application/json", "User-Agent": "hpckit", **_secrets(settings)}
-    connection = _connection(settings, parts.hostname or "", parts.port, timeout_s)
+    connection = connect(parts, settings.ca_file, timeout_s)
     address, text = f"{parts.path}/api/v1/{path}", urlencode(form)
     try:
-        if len(text) <= _LONGEST_ADDRESS:
-            connection.request("GET", f"{address}?{text}" if text else address, headers=headers)
-        else:
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-            connection.request("POST", address, body=text, headers=headers)
-        with connection.getresponse() as response:
-            return _body(response)
-    except ssl.SSLCertVerificationError as error:
-        why = in_line(error.verify_message)[:_WORDS]
-        raise OutsideError(f"its certificate is not trusted ({why}): see ca_file") from error
-    except TimeoutError as error:
-        raise OutsideError(f"it did not answer within {timeout_s:.3g} s") from error
-    except OSError as error:
-        why = in_line(error.strerror or str(error) or type(error).__name__)
-        raise OutsideError(f"it cannot be reached ({why})") from error
-    except (HTTPException, ValueError) as error:
-        why = in_line(str(error) or type(error).__name__)[:_WORDS]
-        raise OutsideError(f"it does not speak HTTP as a Prometheus does ({why})") from error
+        with talking(timeout_s, "a Prometheus"):
+            if len(text) <= _LONGEST_ADDRESS:
+                connection.request("GET", f"{address}?{text}" if text else address, headers=headers)
+            else:
+                headers["Content-Type"] = "application/x-www-form-urlencoded"
+                connection.request("POST", address, body=text, headers=headers)
+            with connection.getresponse() as response:
+                return _body(response)
     finally:
         connection.close()
-
-
-def _connection(
-    settings: Prometheus, host: str, port: int | None, timeout_s: float
-) -> HTTPConnection:
-    if settings.url.startswith("http:"):
-        return HTTPConnection(host, port, timeout=timeout_s)
-    try:
-        path = settings.ca_file and str(Path(settings.ca_file).expanduser())
-        trusted = ssl.create_default_context(cafile=path)
-    except OSError as error:
-        raise OutsideError(f"ca_file {settings.ca_file!r} cannot be used ({error})") from error
-    return HTTPSConnection(host, port, timeout=timeout_s, context=trusted)
 
 
 def _body(response: HTTPResponse) -> bytes:
     status = response.status
     if status in _REDIRECTS:
-        where = in_line(response.headers.get("Location") or "nowhere")[:_WORDS]
+        where = in_line(response.headers.get("Location") or "nowhere")[:WORDS]
         raise OutsideError(f"it sends us on to {where}: write the right address into the site")
     if status in (_UNAUTHORIZED, _FORBIDDEN):
         raise OutsideError(f"it refuses us (HTTP {status}): see token_env and token_file")
@@ -193,36 +139,18 @@ def _body(response: HTTPResponse) -> bytes:
     if len(body) > _MOST_BYTES:
         raise OutsideError(f"its answer is larger than {_MOST_BYTES >> 20} MB")
     if status != _OK and status not in _EXPLAINED:
-        raise OutsideError(f"it answers HTTP {status} ({in_line(response.reason)[:_WORDS]})")
+        raise OutsideError(f"it answers HTTP {status} ({in_line(response.reason)[:WORDS]})")
     return body
 
 
 def _secrets(settings: Prometheus) -> dict[str, str]:
-    found = {
-        name: _usable(os.environ.get(variable), f"the variable {variable}")
-        for name, variable in settings.headers_env.items()
-    }
+    found = {name: secret_of_variable(word) for name, word in settings.headers_env.items()}
     token = None
     if settings.token_env:
-        token = _usable(os.environ.get(settings.token_env), f"the variable {settings.token_env}")
+        token = secret_of_variable(settings.token_env)
     elif settings.token_file:
-        path = Path(os.path.expandvars(settings.token_file)).expanduser()
-        try:
-            token = _usable(read_text(path, most=_LONGEST_TOKEN), f"token_file {path}")
-        except (OSError, DamagedFileError) as error:
-            raise OutsideError(
-                f"token_file {str(path)!r} cannot be read ({reason(error)})"
-            ) from error
+        token = secret_of_file(settings.token_file, "token_file")
     return found | ({"Authorization": f"Bearer {token}"} if token else {})
-
-
-def _usable(text: str | None, what: str) -> str:
-    value = (text or "").strip()
-    if not value:
-        raise OutsideError(f"{what} has no value: log in as the site's page says")
-    if not value.isascii() or not value.isprintable():
-        raise OutsideError(f"{what} has characters that no header may have")
-    return value
 
 
 def _data(body: bytes) -> object:
@@ -234,7 +162,7 @@ def _data(body: bytes) -> object:
     if not isinstance(answer, dict) or answer.get("status") not in ("success", "error"):
         raise OutsideError("its answer is not one of a Prometheus")
     if answer["status"] == "error":
-        raise OutsideError(f"it says: {in_line(str(answer.get('error')))[:_WORDS]}")
+        raise OutsideError(f"it says: {in_line(str(answer.get('error')))[:WORDS]}")
     return answer.get("data")
 
 

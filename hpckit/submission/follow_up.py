@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from hpckit import shell
 from hpckit.errors import CommandError, HpckitError
 from hpckit.failures import why_from_inside
+from hpckit.notify.told import told_at_the_end
 from hpckit.payload.children import PASSED, prepare_script, shell_status
 from hpckit.payload.task import GOES_ON
 from hpckit.ranks import read_all_attempts
@@ -151,10 +152,11 @@ def _count(jobs: tuple[str, ...]) -> str:
 def main() -> None:
     """Run one job of a chain."""
     run_dir, number, _, *argv = sys.argv[1:]
-    try:
-        sys.exit(Link(Path(run_dir), int(number), tuple(argv)).run())
-    except (HpckitError, OSError) as error:
-        sys.exit(f"hpckit: {error}")
+    with told_at_the_end():
+        try:
+            sys.exit(Link(Path(run_dir), int(number), tuple(argv)).run())
+        except (HpckitError, OSError) as error:
+            sys.exit(f"hpckit: {error}")
 
 
 if __name__ == "__main__":

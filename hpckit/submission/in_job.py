@@ -206,12 +206,17 @@ def _import_submitit() -> "tuple[Callable[[Path], None], str]":
 
 def main() -> None:
     """Run submitit's part of the job with quiet logs; exit with the script's status."""
-    import logging  # noqa: PLC0415
-
+    from hpckit.notify.told import told_at_the_end  # noqa: PLC0415
     from hpckit.payload.children import handle_passed  # noqa: PLC0415
 
     handle_passed(lambda _signum, _frame: None)  # until the script can have them
-    folder = Path(sys.argv[1])
+    with told_at_the_end():
+        _process(Path(sys.argv[1]))
+
+
+def _process(folder: Path) -> None:
+    import logging  # noqa: PLC0415
+
     try:
         process_job, job_id = _import_submitit()
         folder = open_own_folder(folder, job_id)

@@ -205,7 +205,8 @@ def test_one_block_of_the_shipped_template_can_be_replaced(tmp_path: Path) -> No
     lab = collection(tmp_path, "lab", {NAME: source})
     names = {"header": [], "env": {}, "setup": [], "rendezvous": ["r"], "nodes": 2,
              "modules": {"template": "modules/none.sh.j2", "load": [], "use": []},
-             "environment": {"template": "environments/none.sh.j2"}, "python": ["p"]}  # fmt: skip
+             "environment": {"template": "environments/none.sh.j2"}, "python": ["p"],
+             "notify": None}  # fmt: skip
     made = render("t", names, (lab, BUILTIN))
     assert made.text.rstrip().endswith("echo 2")
     assert "set -euo pipefail" in made.text

@@ -1,0 +1,5 @@
+"""Telling people what becomes of a job, from inside it: one process beside the job script.
+
+`event` (what is told, and its forms), `sending` (to one sink), `outbox` (to all, each in a thread),
+`claims` (each event once), `watching` (errors and ends), `idling` (GPUs), `in_job` (the process).
+"""
