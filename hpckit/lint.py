@@ -30,6 +30,7 @@ from hpckit.job.script import VARIABLES, RunPlace, make_script
 from hpckit.launchers import LAUNCHERS, find_launcher
 from hpckit.render import Rendered, list_templates, template_faults
 from hpckit.schedulers.base import Machine
+from hpckit.sinks import EVENTS, Command, Notify
 from hpckit.sites import PartitionLimits, Site, list_sites, read_site
 from hpckit.spec import JobSpec
 from hpckit.workloads import list_workloads, read_workload
@@ -216,6 +217,9 @@ def matrix(template: str, collections: tuple[Collection, ...]) -> Iterator[tuple
         jobs = [_plan(replace(spec, target=target), _FULL) for target in ("ddp", "mpi")]
         yield from [(name, job) for job in jobs if find_launcher(name).refusal(job) is None][:1]
     yield "local", _plan(base, _FULL, Machine())
+    told = Notify(sinks=(Command(name="x", events=EVENTS, argv=("tell",)),))
+    for name in ("srun", "torchrun"):
+        yield f"{name}, notify", replace(_plan(replace(base, launcher=name), _FULL), notify=told)
 
 
 def _plan(spec: JobSpec, site: Site, machine: Machine | None = None) -> Job:

@@ -46,7 +46,7 @@ class Outbox:
         self._tell = tell
         self._lock = threading.Lock()
         self._out: set[str] = set()
-        self._open: dict[int, str] = {}
+        self._open: dict[int, tuple[str, float]] = {}
         self._count = 0
 
     def knock(self) -> None:
@@ -74,7 +74,7 @@ class Outbox:
         for sink in sinks:
             with self._lock:
                 number = self._count = self._count + 1
-                self._open[number] = sink.name
+                self._open[number] = (sink.name, time.monotonic())
             words = (number, sink, event, claim, outcome, seconds)
             threading.Thread(target=self._send, args=words, daemon=True).start()
 
@@ -101,15 +101,18 @@ class Outbox:
             del self._open[number]
 
     def finish(self, seconds: float = LAST_PATIENCE_S) -> None:
-        """Wait for what is on its way, but not for a sink that could not be reached before."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            with self._lock:
-                left = [name for name in self._open.values() if name not in self._out]
-            if not left:
-                break
+        """Wait for what is on its way, but not for a sink that was down or silent before."""
+        began = time.monotonic()
+        while time.monotonic() < began + seconds and self._awaited(began):
             time.sleep(0.02)
         with self._lock:
-            left = sorted(set(self._open.values()))
+            left = sorted({name for name, _ in self._open.values()})
         for name in left:
             self._tell(f"notify: {name!r} has not answered, and the job does not wait for it.")
+
+    def _awaited(self, now_s: float) -> bool:
+        """Say whether an answer may still come from a sink that has answered until now."""
+        with self._lock:
+            rows = list(self._open.values())
+            silent = {name for name, began in rows if now_s - began > LAST_PATIENCE_S}
+            return any(name not in self._out | silent for name, _ in rows)

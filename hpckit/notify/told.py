@@ -1,6 +1,6 @@
 """How a supervisor that has taken the job script's place tells that the script is over.
 
-Elsewhere the script's own shell does so: templates/slurm/notify.sh.j2.
+Elsewhere the script's own shell does so: templates/slurm/base.sh.j2.
 """
 
 import contextlib
