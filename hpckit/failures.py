@@ -94,28 +94,37 @@ def _terms(run: Run) -> dict[str, str]:
 def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> Cause | None:
     if run.scheduler.one_machine and state is JobState.NODE_FAIL:
         state = JobState.FAILED  # this machine is there; the run's controller is not
-    launcher = recorded_launcher(run.record["plan"]["launcher"])
-    ranks_are_tasks = launcher is not None and launcher.ranks_are_tasks
     known = Evidence(
         ranks=tuple(ranks),
         planned=run.ranks,
         state=state,
         facts=job_facts(log),
-        srun=not run.scheduler.one_machine and ranks_are_tasks,
+        srun=ranks_are_tasks(run),
         full=no_room(run.dir) is not None,
         again=not ranks and bool(read_all_attempts(run.dir, [])),
     )
     return find_cause(known)
 
 
+def ranks_are_tasks(run: Run) -> bool:
+    """Say whether the tasks that srun names in a run's log are its ranks."""
+    launcher = recorded_launcher(run.record["plan"]["launcher"])
+    return not run.scheduler.one_machine and launcher is not None and launcher.ranks_are_tasks
+
+
 def _attempt_log(run: Run, ranks: Sequence[RankRecord]) -> str:
     """Return what the job's log has of this attempt's ranks: an earlier one may stand before."""
-    start = min((row.log_start for row in ranks), default=0)
+    return attempt_log(run, min((row.log_start for row in ranks), default=0))
+
+
+def attempt_log(run: Run, start: int, until: int | None = None) -> str:
+    """Return what the job's log has from one attempt's start, until another's, if there is one."""
     try:
         with open_regular(run.dir / JOB_LOG) as stream:
             end = stream.seek(0, 2)
+            end = end if until is None else min(until, end)
             stream.seek(max(start if start <= end else 0, end - _LOG_BYTES))
-            return stream.read(_LOG_BYTES).decode(errors="replace")
+            return stream.read(max(end - stream.tell(), 0)).decode(errors="replace")
     except FileNotFoundError:
         return ""
     except (OSError, DamagedFileError) as error:

@@ -132,6 +132,8 @@ def logs(
 
 def _print_errors(run: Run) -> None:
     status = run.status()
+    for end in status.earlier():
+        say(end.text)
     if status.good:
         note(f"{run.job_id} COMPLETED: no rank failed.")
         return

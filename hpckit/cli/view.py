@@ -125,6 +125,7 @@ def status_page(status: RunStatus) -> str:
         lines.append(f"  chain    {status.chain}")
     if status.nodes:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
+    lines += [f"  {'before':<8} {row.text}" for row in status.earlier()]
     lines += [f"  {word:<8} {text}" for word, text in status.why()]
     lines += [f"  note     {text}" for text in status.notes]
     lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]

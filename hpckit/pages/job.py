@@ -240,7 +240,7 @@ def _tables(document: Document) -> Iterator[Element]:
         (
             "Attempts",
             "attempts",
-            ("attempt", "state", "nodes", "began", "wait before"),
+            ("attempt", "state", "why", "nodes", "began", "wait before"),
             _ATTEMPT_COLUMNS,
         ),
     ):
@@ -279,6 +279,7 @@ def _names(name: str, row: Document, before: Document | None) -> list[Content]:
     return [
         str(row["restart"]),
         row["state"] or "",
+        row["why"] or "",
         ", ".join(row["hosts"]),
         "" if row["start"] is None else clock(row["start"]),
         "" if away is None else duration(away),

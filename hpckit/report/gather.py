@@ -13,6 +13,7 @@ from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samp
 from hpckit.report.monitoring import Monitoring
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
+from hpckit.restarts import earlier_ends
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.slurm.usage import running_steps
@@ -108,14 +109,23 @@ def gather_one(
     if live and known.attempts and job.running:
         answers.insert(0, running_answer(known.attempts[-1], live))
     drawn = files or (told.files if told else ())
+    job = merge(job, account, answers)
     return Gathered(
-        job=merge(job, account, answers),
+        job=replace(job, attempts=_with_ends(job, known.run)),
         timelines=account.timelines if account else told.timelines if told else (),
         known=known,
         files=tuple(SampleFile(path=file.path, restart=file.restart) for file in files),
         spans=held,
         curves={most: make_curves(drawn, held, most) for most in points},
     )
+
+
+def _with_ends(job: JobUse, run: Run | None) -> tuple[Attempt, ...]:
+    """Return a job's attempts, each with why it ended that another one followed."""
+    if run is None or len(job.attempts) < 2:
+        return job.attempts
+    ends = {end.restart: end.why for end in earlier_ends(run, job.attempts[-1].restart)}
+    return tuple(replace(row, why=ends.get(row.restart)) for row in job.attempts)
 
 
 def _ids(target: Target) -> frozenset[str]:

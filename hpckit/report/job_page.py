@@ -254,6 +254,8 @@ def _attempts(job: JobUse) -> Iterator[str]:
             f"{in_line(','.join(attempt.hosts))}",
             WIDTH,
         )
+        if attempt.why:
+            yield from fold(in_line(attempt.why), WIDTH, "     ", "     ")
 
 
 def away_before(end: float | None, start: float | None) -> float | None:

@@ -263,6 +263,13 @@ class Scheduler:
             CommandError: the scheduler does not answer or refuses.
         """
 
+    def requeue(self) -> None:
+        """From inside a job: put it back into the queue.
+
+        Raises:
+            CommandError: the scheduler does not answer or refuses.
+        """
+
     def unheeded(self, job_id: str, state: str) -> str | None:
         """Say of a job that was cancelled that it goes on in `state`; None: that may still come."""
         del job_id, state

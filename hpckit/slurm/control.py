@@ -112,6 +112,15 @@ def forbid_requeue(job_id: str) -> None:
     ask(["scontrol", "update", f"JobId={checked_id(job_id)}", "Requeue=0"])
 
 
+def requeue(job_id: str) -> None:
+    """End a job that runs, and put it back into the queue: scontrol(1).
+
+    Raises:
+        CommandError: The controller does not answer or refuses, or there is no scontrol.
+    """
+    ask(["scontrol", "requeue", checked_id(job_id)])
+
+
 def test_only(script_path: Path, env: Mapping[str, str] | None) -> TestOnly:
     """Ask Slurm whether it would take a script, without submitting it.
 

@@ -69,6 +69,9 @@ class Payload:
         if told and task.chain and not last_attempt(task):
             raise GoesOnError("Slurm signalled a time limit or a preemption; the next job goes on.")
         if code:
+            from hpckit.submission.kept_signal import requeue_if_kept  # noqa: PLC0415
+
+            requeue_if_kept(task)
             raise ScriptFailedError(code)
         if told:
             raise JobError(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpckit.frozen import frozen
 from hpckit.launchers import launched_by
@@ -22,6 +22,9 @@ from hpckit.submission.verdict import (
     of_attempt,
     restarts_of,
 )
+
+if TYPE_CHECKING:
+    from hpckit.restarts import EarlierEnd
 
 _SAID_OF_RANKS = ("rank", "host", "exit_code", "error", "device", "restart")
 
@@ -116,6 +119,14 @@ class RunStatus:
 
         return cause_rows(self.run, self.ranks, self.state)
 
+    def earlier(self) -> "list[EarlierEnd]":
+        """Return how the attempts before this one ended, oldest first; see `hpckit.restarts`."""
+        if not self.restarts and not any(row.restart for row in self.ranks):
+            return []
+        from hpckit.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
+
+        return earlier_ends(self.run, self.restarts)
+
     def progress(self) -> Progress | None:
         """Return how far the script is by what it logged last; None: it has logged nothing.
 
@@ -136,6 +147,10 @@ class RunStatus:
             "elapsed_s": None if self.elapsed_s is None else round(self.elapsed_s, 1),
             "restarts": self.restarts,
             "chain": list(self.run.jobs) if len(self.run.jobs) > 1 else None,
+            "earlier_attempts": [
+                {"restart": row.restart, "hosts": list(row.hosts), "why": row.why}
+                for row in self.earlier()
+            ],
             "exit_code": self.exit_code,
             "run_dir": str(self.run.dir),
             "executor": self.run.executor,

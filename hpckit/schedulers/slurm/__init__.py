@@ -123,6 +123,12 @@ class Slurm(Scheduler):
 
         control.forbid_requeue(os.environ["SLURM_JOB_ID"])
 
+    def requeue(self) -> None:
+        """Run scontrol requeue, which ends the job here."""
+        from hpckit.slurm import control
+
+        control.requeue(os.environ["SLURM_JOB_ID"])
+
     def unheeded(self, job_id: str, state: str) -> str | None:
         """Say that scancel did nothing."""
         from hpckit.schedulers.slurm.ending import is_unheeded, unheeded

@@ -165,10 +165,15 @@ class NodeUse(NodeOfTable):
 
 @frozen(kw_only=True)
 class Attempt:
-    """One attempt of a job; a requeue begins the next."""
+    """One attempt of a job; a requeue begins the next.
+
+    Attributes:
+        why: how it ended, of one that another followed, where its run's folder tells.
+    """
 
     restart: int
     state: str | None = None
+    why: str | None = None
     hosts: tuple[str, ...] = ()
     start: float | None = None
     end: float | None = None
