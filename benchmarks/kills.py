@@ -329,6 +329,8 @@ def main() -> None:
         KINDS[kind][0](place, row)
         look(place, row)
         rows.append(row)
+        if len(rows) % 20 == 0:
+            print(f"{len(rows)} rounds", flush=True)
         for text in row.wrong:
             print(f"{number}: {kind}, {row.victim} after {row.after_s:.3f} s: {text}", flush=True)
     wrong = tidy(place)

@@ -5,6 +5,7 @@ folder is certainly not there any more.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -189,9 +190,10 @@ def _alone() -> Iterator[None]:
                 )
             yield
     except (OSError, DamagedFileError) as error:
+        ours = isinstance(error, OSError) and error.errno not in (errno.EISDIR, errno.ELOOP)
+        todo = "Nothing in it was changed." if ours else "Remove what stands in its place."
         raise OutsideError(
-            f"The index {path} cannot be written: {reason(error)}. If it is not a file of yours, "
-            "remove it."
+            f"The index {path} cannot be written: {reason(error)}. {todo}"
         ) from error
 
 

@@ -52,6 +52,7 @@ class Recorder:
         self.hangs = False
         self.alone = False
         self._record: RankRecord | None = None
+        self._began_s = 0.0
         self._starts = {"out": 0, "err": 0}
         self._failed_before: str | None = None
         self._oom_kills = oom_kills()
@@ -83,6 +84,7 @@ class Recorder:
 
     def begin(self, device: str) -> None:
         """Write down that this rank begins."""
+        self._began_s = time.monotonic()
         self._write(
             RankRecord(
                 rank=self.place.rank,
@@ -121,7 +123,8 @@ class Recorder:
         self._write(
             replace(
                 self._record,
-                ended=time.time(),
+                # Whatever the clock was set to meanwhile, it lasted that long.
+                ended=self._record.started + time.monotonic() - self._began_s,
                 exit_code=code,
                 met=self.met,
                 error=self._why(code, error, by_signal=by_signal),

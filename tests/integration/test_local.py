@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -194,6 +195,18 @@ def test_cancel_works_from_another_process(here: Path) -> None:
     nothing_runs(here)
     hpckit("cancel", run["job_id"])
     assert state(run["job_id"])["state"] == "CANCELLED"
+
+
+def test_a_run_whose_folder_is_removed_ends_because_no_command_could_end_it(here: Path) -> None:
+    run = submit(SLEEP, "--gpus", "0", "--sample-interval", "0")
+    until(started(run))
+
+    def removed() -> bool:
+        shutil.rmtree(run["run_dir"], ignore_errors=True)
+        return not Path(run["run_dir"]).exists()
+
+    until(removed)
+    nothing_runs(here)
 
 
 def test_submission_returns_at_once_and_outlives_its_terminal(here: Path) -> None:

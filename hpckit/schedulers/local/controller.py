@@ -97,6 +97,8 @@ class LocalJob:
         self.child: Popen[bytes] | None = None
         self.warned = False
         self.stragglers: Stragglers | None = None
+        self._began_s = 0.0
+        self._place: int | None = None
         self.state = LocalState(
             job_id=job_id,
             state=JobState.PENDING,
@@ -130,7 +132,20 @@ class LocalJob:
         self.stragglers = Stragglers(
             self.run_dir, self.state.restarts, self.spec.ranks, self.spec.wait_s
         )
+        self._began_s = time.monotonic()
+        if self._place is None:
+            self._place = os.open(self.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._write(state=JobState.RUNNING, started=time.time(), reason="")
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long the attempt lasts, whatever the clock was set to meanwhile."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def removed(self) -> bool:
+        """Whether somebody has removed the run's folder: by no command could it be ended."""
+        return self._place is not None and os.fstat(self._place).st_nlink == 0
 
     def look(self, environ: Mapping[str, str]) -> None:
         """Bring the state up to date; start again, warn or stop as needed."""
@@ -141,7 +156,7 @@ class LocalJob:
         elif self.stragglers and (words := self.stragglers.idle()):
             self._end_idle(words)
         else:
-            self._watch_time(time.time() - self.state.started)
+            self._watch_time(self.elapsed_s)
 
     def _end_idle(self, words: str) -> None:
         """End a job whose last ranks do nothing, as srun's --wait would."""
@@ -187,9 +202,12 @@ class LocalJob:
             self.child.kill()  # one that was stopped by SIGSTOP; one that has ended hears nothing
             code = shell_status(self.child.wait()) if code is None else code
             self._clean()
-        self.state = replace(
-            self.state, state=state, ended=time.time(), exit_code=code, reason=reason
-        )
+        if self._place is not None:
+            os.close(self._place)
+            self._place = None
+        started = self.state.started
+        ended = time.time() if started is None else started + self.elapsed_s
+        self.state = replace(self.state, state=state, ended=ended, exit_code=code, reason=reason)
         try:
             write_last_state(self.run_dir, self.state)
         except OSError as error:  # its folder is gone, perhaps: the other tasks go on
@@ -251,6 +269,8 @@ def _look_at(jobs: "Sequence[LocalJob]", spec: ControllerSpec, environ: Mapping[
         try:
             if cancel_asked(job.run_dir):
                 job.end(JobState.CANCELLED)
+            elif job.removed:
+                job.end(JobState.CANCELLED, reason="its folder was removed")
             elif job.child is not None:
                 job.look(environ)
             elif gate is JobState.CANCELLED:

@@ -205,14 +205,15 @@ def states_of_runs(runs: Sequence[Run]) -> Answers:
 
 
 def _record(run: Run, local: LocalState) -> JobRecord:
-    until = local.ended or time.time()
+    until = local.ended or (time.time() if local.state is JobState.RUNNING else None)
+    lasted = until - local.started if local.started and until else None
     return JobRecord(
         job_id=run.job_id,
         state=local.state,
         source=_SOURCE,
         reason=local.reason or None,
         nodes=(local.host,),
-        elapsed_s=max(until - local.started, 0.0) if local.started else None,
+        elapsed_s=None if lasted is None else max(lasted, 0.0),
         time_limit_min=run.record["plan"]["time_min"],
         start_time=local.started,
         end_time=local.ended,

@@ -57,6 +57,9 @@ _ASKS, _PAUSE_S = 3, 1.0
 _ASK_S = 20.0
 # Slurm forgets finished jobs after MinJobAge, 300 s unless a site says otherwise.
 _REMEMBERED_S = 240.0
+# By so much a login node's clock may be ahead of the controller's, or of another login node's.
+_SKEW_S = 60.0
+_LONG_BEFORE_S = 86400.0
 _COMMENT = re.compile(r"^#SBATCH\s(?:.*\s)?--comment\b", re.MULTILINE)
 _JOB = re.compile(r"\d+")
 
@@ -274,13 +277,14 @@ def job_of(run_id: str, since: float, part: "ArrayPart | None" = None) -> str | 
     try:
         return _carrier(_accounting(since), run_id, part)
     except CommandError:
-        if time.time() - since > _REMEMBERED_S:
+        if not -_SKEW_S < time.time() - since < _REMEMBERED_S:  # or the clock was set meanwhile
             raise
     return None
 
 
 def _accounting(since: float) -> list[str]:
-    start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - 60))
+    # Seldom asked, so it may be much: this clock may have been wrong by hours.
+    start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - _LONG_BEFORE_S))
     argv = ["sacct", "--allocations", "--noheader", "--parsable2", f"--user={os.getuid()}"]
     return [*argv, f"--starttime={start}", "--format=JobID,Comment,SubmitLine"]
 
