@@ -223,12 +223,14 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for variable in [name for name in os.environ if name.startswith(_NOT_OURS)]:
         del os.environ[variable]
     os.environ |= {
+        "HOME": str(folder / "home"),  # no site or template of whoever runs this
         "HPCKIT_RUNS": str(folder / "runs"),
         "XDG_STATE_HOME": str(folder / "state"),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-    (folder / "work").mkdir(parents=True)
+    for name in ("home", "work"):
+        (folder / name).mkdir(parents=True)
     began = time.monotonic()
     soak = Soak(folder=folder, at_once=max(options.at_once, ARRAY))
     try:

@@ -78,7 +78,9 @@ def _of_status(job: Job, row: Record) -> list[str]:
         wrong.append(f"status says exit status {row['exit_code']}, not {code}")
     if state in ("COMPLETED", "FAILED") and code is None and not row["exit_code"]:
         wrong.append(f"status says exit status {row['exit_code']} of a job that {state}")
-    if row["restarts"] != (restarts := int(job.kill == "requeue")):
+    # Of many jobs at once Slurm is not asked how often each began: its ranks tell, if any began.
+    unknown = row["restarts"] is None and not row["ranks"]
+    if row["restarts"] != (restarts := int(job.kill == "requeue")) and not unknown:
         wrong.append(f"status says {row['restarts']} restarts, not {restarts}")
     if row["damaged"]:
         wrong.append(f"damaged: {row['damaged']}")

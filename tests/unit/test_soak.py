@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GOOD = {"state": "COMPLETED", "exit_code": 0, "restarts": 0, "damaged": [], "reason_text": None}
+GOOD = {
+    "state": "COMPLETED",
+    "exit_code": 0,
+    "restarts": 0,
+    "damaged": [],
+    "reason_text": None,
+    "ranks": [{}],
+}
 LINES = ["0 0 0", "0 0 1", "0 0 end"]
 
 
@@ -37,6 +44,8 @@ def job(soak: dict[str, ModuleType], folder: Path, lines: list[str], **words: An
         ({"state": "FAILED", "exit_code": 1}, ["not COMPLETED", "exit status 1, not 0"]),
         ({"exit_code": None}, ["exit status None, not 0"]),
         ({"restarts": 1}, ["1 restarts, not 0"]),
+        ({"restarts": None}, ["None restarts, not 0"]),
+        ({"restarts": None, "ranks": []}, []),
         ({"damaged": ["ranks/0.json"]}, ["damaged"]),
     ],
 )
