@@ -36,18 +36,17 @@ _OVER_LIMIT_S, _LEFT_LIMIT_S = 900.0, 60.0
 
 @dataclass(kw_only=True)
 class Soak:
-    """One soak as it goes on."""
+    """One soak as it goes on.
+
+    `work` is where jobs are submitted from: accounting tells these jobs by it.
+    """
 
     folder: Path
+    work: Path
     at_once: int
     jobs: list[Job] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     disturbing: list[tuple[Job, "Future[None]"]] = field(default_factory=list)
-
-    @property
-    def work(self) -> Path:
-        """Where jobs are submitted from."""
-        return self.folder / "work"
 
     @property
     def runs(self) -> Path:
@@ -229,10 +228,11 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-    for name in ("home", "work"):
-        (folder / name).mkdir(parents=True)
+    work = folder / f"work-{os.urandom(4).hex()}"  # a folder of this name may have been before
+    for path in (folder / "home", work):
+        path.mkdir(parents=True)
     began = time.monotonic()
-    soak = Soak(folder=folder, at_once=max(options.at_once, ARRAY))
+    soak = Soak(folder=folder, work=work, at_once=max(options.at_once, ARRAY))
     try:
         soak.submit_all(make_plan(options.jobs, options.killed, options.seed), options.seed)
         return make_report(soak, options.seed, began, soak.wait())
