@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ _QUIET = {
 _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_TERMINAL_PROMPT",
          "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_CONFIG_GLOBAL")  # fmt: skip
 _FETCH_S = 600
+# It is there while a clone is used: who finds it was preceded by one that was killed.
+_BEGUN = "begun"
 _SHORT = re.compile(r"[0-9a-fA-F]{7,63}")
 
 
@@ -93,9 +96,28 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
         raise OutsideError(f"{clone.parent / 'lock'}: {error}.") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (clone / "HEAD").is_file():
-            _git(None, "init", "--quiet", "--bare", "--template=", str(clone))
-        yield clone
+        begun = clone.parent / _BEGUN
+        if begun.exists():
+            _discard(clone)
+        begun.touch()
+        try:
+            if not (clone / "HEAD").is_file():
+                _git(None, "init", "--quiet", "--bare", "--template=", str(clone))
+            yield clone
+        finally:
+            begun.unlink(missing_ok=True)
+
+
+def _discard(clone: Path) -> None:
+    """Remove what a git wrote that may have been killed: its locks would stop every later one.
+
+    That git may still be at it, so the clone first gets another name.
+    """
+    with contextlib.suppress(OSError):
+        aside = Path(tempfile.mkdtemp(prefix=".new-", dir=clone.parent))
+        clone.rename(aside / "clone")
+    for rest in clone.parent.glob(".new-*"):
+        shutil.rmtree(rest, ignore_errors=True)
 
 
 def _resolve(clone: Path, source: Source, rev: str) -> str:

@@ -276,6 +276,24 @@ def test_adding_at_the_same_time_loses_none(here: Path) -> None:
     assert sorted(entry.name for entry in read_lock(lock)) == [f"lab{n}" for n in range(8)]
 
 
+def test_what_a_killed_git_left_stops_no_later_one(here: Path, repo: Path, cli: Cli) -> None:
+    assert cli("collections", "add", f"git+file://{repo}@main").status == 0
+    cache = here.parent / "home" / ".cache" / "hpckit" / "collections"
+    (head,) = cache.glob("*/*/HEAD")
+    clone = head.parent
+    for number, (name, text) in enumerate(
+        {"refs/heads/main.lock": "", "packed-refs.lock": "", "config": "[co", "HEAD": ""}.items()
+    ):
+        commit(repo, version(f"v{number}"))
+        (clone / name).write_text(text)
+        (clone.parent / "begun").touch()
+        (clone.parent / ".new-old").mkdir()
+        said = cli("collections", "update")
+        assert said.status == 0, said.err
+        assert f"export LAB=v{number}" in script(cli)
+        assert sorted(path.name for path in clone.parent.glob("[.b]*")) == []
+
+
 def test_adding_one_repository_at_the_same_time_fetches_it_in_turn(here: Path, repo: Path) -> None:
     locks = [here / str(number) / "hpckit.lock" for number in range(4)]
     context = multiprocessing.get_context("fork")
