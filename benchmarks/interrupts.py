@@ -115,10 +115,11 @@ def interrupt(desk: Desk, number: int, seed: int) -> Result:
     chance = random.Random(seed)
     result = Result(seed=seed, number=number)
     endings: Counter[str] = Counter()
-    quick_s = 0.0
+    quick_s, heard = 0.0, list[str]()
     for index in range(number):
         if index % MEASURED == 0:
-            quick_s = _undisturbed_s(desk)
+            quick_s, said = _undisturbed(desk)
+            heard.append(said)
         slow_s = SLOW_S * chance.randrange(2)
         (desk.folder / "slow").write_text(f"{slow_s}\n")
         array = ("--array", f"x={','.join(map(str, range(TASKS)))}") if chance.randrange(2) else ()
@@ -126,21 +127,22 @@ def interrupt(desk: Desk, number: int, seed: int) -> Result:
         after_s = chance.uniform(0, quick_s + 2 * slow_s)
         status, said = _ended(desk, index, array, way, after_s)
         endings[f"{way} -> {status}"] += 1
+        heard.append(said)
         if _is_fault(status, said):
             result.tracebacks.append(f"submission {index}: {said[-2000:]}")
     result.endings = dict(sorted(endings.items()))
     _wait_for_sbatch(desk)
-    compare(desk, result)
+    compare(desk, result, "".join(heard))
     return result
 
 
-def _undisturbed_s(desk: Desk) -> float:
-    """Submit without an end; return how long it took, in seconds."""
+def _undisturbed(desk: Desk) -> tuple[float, str]:
+    """Submit without an end; return how long it took, in seconds, and what was said."""
     (desk.folder / "slow").write_text("0\n")
     began = time.monotonic()
     answer = desk.hpckit("submit", "serial", "held.sh", "--gpus=0", "--name=cut0")
     assert answer.returncode == 0, answer.stderr
-    return time.monotonic() - began
+    return time.monotonic() - began, answer.stderr
 
 
 def _is_fault(status: int, said: str) -> bool:
@@ -204,13 +206,17 @@ def _left_over(mark: bytes) -> Iterator[Path]:
             continue  # it has ended since
 
 
-def compare(desk: Desk, result: Result) -> None:
-    """Ask hpckit, then Slurm, and write down where they differ."""
+def compare(desk: Desk, result: Result, heard: str) -> None:
+    """Ask hpckit, then Slurm, and write down where they differ.
+
+    `heard` is what all submissions said: they, too, ask for the jobs of those before.
+    """
     asked = desk.hpckit("jobs", "--limit=0", "--json")
     again = desk.hpckit("jobs", "--limit=0", "--json")
     for answer in (asked, again):
         if "Traceback" in answer.stderr or answer.returncode:
             result.tracebacks.append(f"jobs: {answer.returncode} {answer.stderr[-2000:]}")
+    heard += asked.stderr
     rows = json.loads(again.stdout)["jobs"]
     recorded = {row["job_id"] for row in rows}
     known = _in_slurm(desk)
@@ -225,7 +231,7 @@ def compare(desk: Desk, result: Result) -> None:
             continue
         if not (base / "handover.json").exists():
             result.begun += folder == base
-        elif f"Slurm has no job of run {base.name}:" in asked.stderr:
+        elif f"Slurm has no job of run {base.name}:" in heard:
             result.cut += folder == base
         else:
             result.unsettled.append(folder.name)

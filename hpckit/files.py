@@ -7,6 +7,7 @@ that is read from, or written into, such a folder goes through here.
 
 import errno
 import fcntl
+import functools
 import json
 import math
 import os
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ParamSpec
 
 from hpckit.errors import OutsideError
 
@@ -26,6 +27,7 @@ MAX_DEPTH = 40
 _MAX_DIGITS = 40
 # Bytes: less than the records and last lines of a few ranks.
 _LITTLE_ROOM = 64_000
+_Args = ParamSpec("_Args")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _APPEND = (
     os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -73,6 +75,22 @@ def open_to_lock(path: Path | str) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
+def _again_if_stale(read: Callable[_Args, bytes]) -> Callable[_Args, bytes]:
+    """Read once more where NFS calls a file stale: another machine has just put a new one there."""
+
+    @functools.wraps(read)
+    def again(*args: _Args.args, **words: _Args.kwargs) -> bytes:
+        try:
+            return read(*args, **words)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            return read(*args, **words)
+
+    return again
+
+
+@_again_if_stale
 def read_bytes(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = None) -> bytes:
     """Read a whole file of at most `most` bytes.
 
@@ -87,6 +105,7 @@ def read_bytes(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = 
     return content
 
 
+@_again_if_stale
 def read_tail(path: Path | str, most: int, *, start: int = 0) -> bytes:
     """Read the last `most` bytes of a file, of those from byte `start` on.
 

@@ -1,6 +1,7 @@
 """A run's logs: which files there are, and following them."""
 
 import codecs
+import errno
 import stat
 import time
 from collections import defaultdict
@@ -92,6 +93,9 @@ def follow(
             try:
                 chunk = b"" if path in bad else _piece(path, places.get(path, 0))
             except (OSError, DamagedFileError) as error:
+                # NFS, of a file whose server or name has changed: the next open finds it anew.
+                if isinstance(error, OSError) and error.errno == errno.ESTALE and not last_round:
+                    continue
                 bad.add(path)
                 damaged.append(f"{path.name}: {reason(error)}")
                 continue

@@ -2,13 +2,16 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 from hpckit.files import (
     MAX_DEPTH,
     DamagedFileError,
+    open_regular,
     parse_json,
     read_bytes,
     read_json,
@@ -102,3 +105,27 @@ def test_a_link_in_the_files_place_is_replaced_not_followed(tmp_path: Path) -> N
     replace_file(tmp_path / "file", "text")
     assert (tmp_path / "bashrc").read_text() == "mine"
     assert not (tmp_path / "file").is_symlink()
+
+
+@pytest.mark.parametrize("read", [read_bytes, lambda path: read_tail(path, 10)])
+def test_a_file_that_another_machine_replaced_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], bytes]
+) -> None:
+    """NFS calls the old one stale; a run's record is replaced, not written over."""
+    path = tmp_path / "run.json"
+    path.write_bytes(b"{}")
+    fails = [OSError(errno.ESTALE, "Stale file handle")]
+
+    def opened(name: Path, **words: Any) -> IO[bytes]:
+        if fails:
+            raise fails.pop()
+        return open_regular(name, **words)
+
+    monkeypatch.setattr("hpckit.files.open_regular", opened)
+    assert read(path) == b"{}"
+    fails += [OSError(errno.ESTALE, "Stale file handle")] * 2
+    with pytest.raises(OSError, match="Stale"):
+        read(path)
+    fails[:] = [OSError(errno.EIO, "Input/output error")]
+    with pytest.raises(OSError, match="Input"):
+        read(path)

@@ -1,8 +1,11 @@
+import errno
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from hpckit.errors import NotFoundError
+from hpckit.files import open_regular
 from hpckit.logs import follow, log_files, read_all
 from hpckit.runs import Run
 from tests.conftest import write_files
@@ -70,6 +73,39 @@ def test_following_goes_on_until_over_and_sees_files_that_appear(tmp_path: Path)
         )
     ]
     assert found == [("0.out", "one\n"), ("0.err", "late\n"), ("0.out", "two\n")]
+
+
+def test_a_log_that_nfs_calls_stale_is_followed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, damaged = tmp_path / "0.out", list[str]()
+    path.write_text("one\n")
+    fails = iter([False, True, True, False, False, False])
+
+    def opened(name: Path) -> IO[bytes]:
+        if next(fails):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return open_regular(name)
+
+    monkeypatch.setattr("hpckit.logs.open_regular", opened)
+    monkeypatch.setattr("hpckit.logs._PAUSE_S", 0)
+    steps = iter([lambda: 0, lambda: path.write_text("one\ntwo\n"), lambda: 0, lambda: 0])
+    over = iter([False, False, False, True, True])
+    pieces = follow(lambda: [path], lambda: (next(steps, int)(), next(over))[1], damaged)
+    assert "".join(text for _, text in pieces) == "one\ntwo\n"
+    assert damaged == []
+
+
+def test_a_log_that_stays_stale_is_said_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(_path: Path) -> IO[bytes]:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr("hpckit.logs.open_regular", stale)
+    damaged: list[str] = []
+    assert list(follow(lambda: [tmp_path / "0.out"], lambda: True, damaged)) == []
+    assert damaged == ["0.out: Stale file handle"]
 
 
 def test_a_letter_that_two_pieces_share_is_one(tmp_path: Path) -> None:
