@@ -36,6 +36,8 @@ def cancel(runs: str | int | Iterable[Run | str | int]) -> RunList:
     for run in every:
         refuse_doubtful(run._folder, run.run_id)
     found = cancel_runs([run._folder for run in every]) if every else []
+    for run in every:
+        run._answer = None  # what was said of it before
     errors = _troubles(found, {})
     if words := [str(row) for row in rows if not isinstance(row, Run)]:
         called = cancel_called(words, None, log)

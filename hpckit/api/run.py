@@ -35,12 +35,15 @@ class Run:
     """One job that hpckit submitted, or one task of an array.
 
     `state`, `ranks` and `exit_code` ask Slurm each time they are read, until the job is over;
-    `status()` asks once for all.
+    `status()` asks once for all. A loop over a `RunList` is one question for up to 500 runs.
     """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._ended: RunStatus | None = None
+        # For `in_turn`: the list it is in, and what was said of it beside another, and when.
+        self._beside: RunList | None = None
+        self._answer: tuple[float, RunStatus] | None = None
 
     @property
     def job_id(self) -> str:
@@ -109,7 +112,11 @@ class Run:
 
     def status(self) -> RunStatus:
         """Return what became of it, why it waits, where it runs."""
-        return status_of([self])[0]
+        if self._beside is None:
+            return status_of([self])[0]
+        from hpckit.api.in_turn import status_in_turn  # noqa: PLC0415  # it imports this module
+
+        return status_in_turn(self)
 
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until it is over, or can never start; how it ended is then its `state`.
@@ -258,6 +265,9 @@ class Run:
     def __hash__(self) -> int:
         return hash(self.dir)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_beside": None, "_answer": None}
+
     def __repr__(self) -> str:
         return in_line(f"{type(self).__name__}({self.job_id!r}, {self.name!r}, {str(self.dir)!r})")
 
@@ -273,11 +283,16 @@ class RunList(list[Run]):
 
     Attributes:
         damaged: folders that were met on the way and cannot be read, each with its `error`.
+        read: when which run was asked for last, for `in_turn`.
     """
 
     def __init__(self, runs: Iterable[Run] = (), damaged: Sequence[DamagedRun] = ()) -> None:
         super().__init__(runs)
         self.damaged = tuple(damaged)
+        self.read: tuple[float, Run] | None = None
+        for run in self:
+            if run._beside is None:
+                run._beside = self
 
     def status(self) -> list[RunStatus]:
         """Return what became of each."""
@@ -328,6 +343,8 @@ def status_of(runs: Sequence[Run]) -> list[RunStatus]:
     from hpckit.submission.states import statuses  # noqa: PLC0415
 
     asked = [run for run in runs if run._ended is None]
+    for run in asked:
+        run._answer = None
     found = statuses([run._folder for run in asked]) if asked else []
     for run, status in zip(asked, found, strict=True):
         run._ended = status if status.finished else None

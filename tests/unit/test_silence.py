@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 import re
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import hpckit
 from hpckit.cli.view import LiveView, NeverStarting
 from hpckit.errors import StillRunningError
 from hpckit.ranks import write_rank
@@ -123,6 +125,43 @@ def test_who_waits_for_hours_asks_once_a_minute(tmp_path: Path) -> None:
     assert 48 <= spans[-1] <= 60
     local = make_run(tmp_path, "local", job_id="local-1", executor="local")
     assert max(itertools.islice(pauses([local]), 400)) <= 1
+
+
+def test_a_loop_over_states_is_two_questions_and_each_answer_serves_once(
+    fake_slurm: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpckit.api.in_turn.FRESH_S", 1e6)
+    runs = many(here / "runs")
+    up(fake_slurm, rows_of(runs, "PENDING"))
+    found = hpckit.runs(runs=here / "runs")
+    assert [run.state for run in found] == ["PENDING"] * MANY
+    assert asked(fake_slurm) == Counter({"squeue": 2})
+    # The next round sees what has changed, and who looks at one run alone always does.
+    up(fake_slurm, rows_of(runs, "RUNNING"))
+    assert [run.state for run in found] == ["RUNNING"] * MANY
+    assert asked(fake_slurm) == Counter({"squeue": 1})
+    for state in ("RUNNING", "SUSPENDED", "COMPLETING"):
+        up(fake_slurm, rows_of(runs, state))
+        assert found[7].state == state
+    # What was said before it was cancelled, or asked for with others, is no answer.
+    assert [run.state for run in found[3:5]] == ["COMPLETING"] * 2
+    up(fake_slurm, rows_of(runs, "CANCELLED"))
+    assert found[9].cancel().state == "CANCELLED"
+    asked(fake_slurm)
+    assert {run.state for run in found[10:]} == {"CANCELLED"}  # they are over
+    assert asked(fake_slurm) == Counter()
+    assert pickle.loads(pickle.dumps(found[0])) == found[0]
+
+
+def test_an_old_answer_is_none(
+    fake_slurm: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpckit.api.in_turn.FRESH_S", -1.0)
+    runs = many(here / "runs")[:5]
+    up(fake_slurm, rows_of(runs, "PENDING"))
+    found = hpckit.runs(runs=here / "runs", name="ddp")[-5:]
+    assert len([run.state for run in found]) == 5
+    assert asked(fake_slurm) == Counter({"squeue": 5})
 
 
 # --- accounting that is behind, or lost an end ---
