@@ -97,19 +97,23 @@ class IndexEntry:
         return (self.job_id, self.run_id, *parents, self.whole, task, *self.chain)
 
 
-def read_index() -> tuple[list[IndexEntry], list[str], str]:
-    """Return the index's entries, newest first; damaged lines; and what is wrong with it, or ""."""
+def read_index(word: str | None = None) -> tuple[list[IndexEntry], list[str], str]:
+    """Return the index's entries, newest first; damaged lines; and what is wrong with it, or "".
+
+    Of a `word` only lines that may mean it: hundreds of words would read each line as often.
+    """
     try:
         content = read_tail(index_path(), _INDEX_BYTES)
     except FileNotFoundError:
         return [], [], ""
     except (OSError, DamagedFileError) as error:
         return [], [], f"your index {index_path()} cannot be read: {reason(error)}"
+    parts = [b""] if word is None else _parts_of(word)
     lines = content.split(b"\n")
     entries, torn = [], []
     for line in reversed(lines[len(content) == _INDEX_BYTES :]):
         try:
-            if line:
+            if line and any(part in line for part in parts):
                 entries.append(rebuild(IndexEntry, parse_json(line), newer=True))
         except DamagedFileError:
             torn.append(line.decode(errors="replace"))
@@ -117,8 +121,13 @@ def read_index() -> tuple[list[IndexEntry], list[str], str]:
     return entries, torn, f"{many} damaged in your index {index_path()}" if torn else ""
 
 
-def _indexed() -> list[IndexEntry]:
-    return read_index()[0]
+def _parts_of(word: str) -> list[bytes]:
+    """Return texts of which each line that means a word has one, as JSON has them."""
+    return [json.dumps(text)[1:-1].encode() for text in (word, _parent(word)) if text]
+
+
+def _indexed(word: str | None = None) -> list[IndexEntry]:
+    return read_index(word)[0]
 
 
 def index_trouble() -> DamagedRun | None:
@@ -220,7 +229,7 @@ def _names(run: Run, word: str) -> bool:
 
 
 def _from_index(word: str, broken: list[DamagedRun]) -> list[Run]:
-    entries = [row for row in _indexed() if word in row.names]
+    entries = [row for row in _indexed(word) if word in row.names]
     found = [run for row in entries if (run := _still_there(row, broken)) and _names(run, word)]
     return list({run.dir: run for run in found}.values())
 

@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,3 +160,29 @@ def test_an_index_that_another_command_keeps_is_left_as_it_is(here: Path, monkey
     with held_to_append(index_path()), pytest.raises(OutsideError, match="run this again later"):
         rebuild([])
     assert indexed() == ["one"]
+
+
+def test_only_lines_that_may_mean_a_word_are_read(here: Path, monkeypatch) -> None:
+    """`status` of 200 ids would read 200 times as many entries as there are lines."""
+    runs = [make_run(here / "a", f"e-{n}", job_id=str(500 + n)) for n in range(30)]
+    parts = {"job_id": "71", "whole": "70"}
+    runs += [
+        make_run(here / "a", f"arr_{n}", job_id=f"71_{n - 9}", array={**parts, "index": n})
+        for n in range(10, 13)
+    ]
+    add_to_index(runs)
+    read: list[str] = []
+
+    def counted(kind: type, value: dict[str, str], **words: bool) -> object:
+        read.append(value["run_id"])
+        return real(kind, value, **words)
+
+    find = sys.modules["hpckit.find"]  # hpckit.find is a function
+    real = find.rebuild
+    monkeypatch.setattr(find, "rebuild", counted)
+    for word, count in (("517", 1), ("e-17", 1), ("71_2", 3), ("70_11", 3), ("70", 3), ("arr", 3)):
+        read.clear()
+        found = find.find_runs(word, here / "nowhere")
+        assert found
+        assert all(word in (*run.names, run.whole, run.run_id.rpartition("_")[0]) for run in found)
+        assert len(read) == count, word
