@@ -33,14 +33,20 @@ _STATES = {
 }
 
 
+def ended_as(run: Run, ranks: Sequence[RankRecord]) -> tuple[JobState, Cause | None]:
+    """Return how an attempt ended, at its end and inside its job, by its log and its ranks."""
+    log = _attempt_log(run, ranks)
+    state = _STATES.get(job_facts(log).why or "", JobState.FAILED)
+    return state, _cause(run, ranks, state, log)
+
+
 def why_from_inside(run: Run, ranks: Sequence[RankRecord]) -> Cause | None:
     """Say why an attempt failed by itself, at its end and inside its job; None: it did not.
 
     A time limit, a preemption or a lost node is no failure of its own. `ranks` are its records.
     """
-    log = _attempt_log(run, ranks)
-    facts = job_facts(log)
-    cause = _cause(run, ranks, _STATES.get(facts.why or "", JobState.FAILED), log)
+    _, cause = ended_as(run, ranks)
+    facts = job_facts(_attempt_log(run, ranks))
     if cause is None or cause.kind in (Kind.TIME_LIMIT, Kind.PREEMPTED):
         return None
     # Ended by a signal, and Slurm did not say that somebody had sent it.

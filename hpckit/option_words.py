@@ -124,6 +124,17 @@ def read_gpus(given: str | int) -> dict[str, Any]:
     return {"gpus": int(count), **({"gpu_type": kind} if kind else {})}
 
 
+def read_retry(given: object) -> tuple[str, ...]:
+    """Read the rules of `--retry`, as `oom:mem*2,timeout:time*2`.
+
+    Raises:
+        ValueError: one is no rule.
+    """
+    from hpckit.retry_rules import read_rules  # noqa: PLC0415  # few requests have some
+
+    return read_rules(given)
+
+
 def read_texts(given: str | Iterable[Any]) -> tuple[Any, ...]:
     """Read a list of values, or one."""
     return (given,) if isinstance(given, str) else tuple(given)

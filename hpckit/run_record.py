@@ -83,6 +83,20 @@ class StudyPart(TypedDict):
     in_turn: bool
 
 
+class RetryOf(TypedDict):
+    """Which run of which job a run tries again, after what kind of failure, and what changed.
+
+    `number` counts the retries of one request, from 1. `text` is for people.
+    """
+
+    of: Word
+    job_id: Word
+    number: Size
+    kind: Word
+    changes: Mapping[str, Any]
+    text: Word
+
+
 class Started(TypedDict):
     """What ranks run: its kind, as in `hpckit.job.program`, and its path or name."""
 
@@ -114,6 +128,7 @@ class RunRecord(TypedDict):
     script_hash: NotRequired[Word | None]
     program: NotRequired[Started]
     study: NotRequired[StudyPart]
+    retry: NotRequired[RetryOf]
 
 
 def checked_record(found: object) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from hpckit.option_words import (
     WORD,
     read_array,
     read_gpus,
+    read_retry,
     read_sbatch,
     read_sbatch_texts,
     read_settings,
@@ -183,6 +184,13 @@ class JobSpec:
         "--chain", default=0, shown_default="0", least=0,
         help="Follow-up jobs, each to go on after the one before, where Slurm may not requeue.",
     )  # fmt: skip
+    retry: tuple[str, ...] = option(
+        "--retry", default=(), metavar="KIND:CHANGE", read=read_retry,
+        help="Submit a failed job again with more, as in oom:mem*2,timeout:time*2.",
+    )  # fmt: skip
+    retries: int = option(
+        "--retries", default=1, shown_default="1", least=1, help="How often --retry may do so."
+    )
     executor: str = option(
         "--executor", default="auto", shown_default="auto",
         help="auto, slurm or local (this machine).",
@@ -260,7 +268,8 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
     try:
         found = row.read(given) if row.read else given
     except (TypeError, ValueError) as error:
-        raise RequestError(f"{row.flags[0]} {given!r}: {error}.") from error
+        one = given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
+        raise RequestError(f"{row.flags[0]} {one!r}: {error}.") from error
     values = found if isinstance(found, dict) else {name: found}
     for field_name, value in values.items():
         try:
@@ -278,6 +287,7 @@ _BY_KEY = ("settings", "sbatch")
 _WITH: Mapping[str, Mapping[str, Any]] = {
     "gpus": {"gpu_type": None},
     "array": {"zip": False, "parallel": None},
+    "retry": {"retries": 1},
 }
 
 

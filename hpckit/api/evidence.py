@@ -124,7 +124,7 @@ def _kind(record: Mapping[str, Any]) -> str:
 
 
 def _asked(job: Job, given: frozenset[str]) -> Asked:
-    name, time_min, mem_gb = _limits(job)
+    name, time_min, mem_gb = limits(job)
     return Asked(
         time_min=job.time_min,
         nodes=job.nodes,
@@ -149,7 +149,7 @@ def _ties(job: Job) -> list[tuple[str, str]]:
     return [(name, f"--{key} decides it") for key in keys for name in _TIED.get(key, ())]
 
 
-def _limits(job: Job) -> tuple[str | None, int | None, int | None]:
+def limits(job: Job) -> tuple[str | None, int | None, int | None]:
     """Return the partition and its longest time and a node's memory: the site's, else Slurm's."""
     if job.scheduler.one_machine:
         return None, None, None

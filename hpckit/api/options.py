@@ -42,6 +42,8 @@ class SizelessOptions(TypedDict, total=False):
     after: str | int | Run | Sequence[str | int | Run]
     max_requeues: int
     chain: int
+    retry: str | Sequence[str]
+    retries: int
     sample_interval: float
     skip_check: Sequence[str]
 

@@ -99,6 +99,8 @@ def say_job(submission: Submission) -> None:
     """Say on stderr what a submission comes to."""
     job = submission.job
     count = f"{len(job.tasks)} x " if job.is_array else ""
+    if job.chain:
+        count = f"a chain of {job.chain + 1} jobs, each "
     shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
     if not job.gpus_per_node:
         shape = f"{job.nodes} node(s), no GPU"

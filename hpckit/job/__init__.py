@@ -33,6 +33,7 @@ class Job:
         own_args: how many words at the end of `command` the user gave, as they were given.
         tasks: what follows `command` in each array task; a single empty one without an array.
         chain: how many jobs follow this one, each after the end of the one before.
+        retry: rules by which the job submits itself again once it has failed.
         device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
         notify: who is told of it, without secrets.
     """
@@ -64,6 +65,7 @@ class Job:
     template: str
     max_requeues: int
     chain: int
+    retry: tuple[str, ...]
     sample_interval_s: float
     handles_stop_signal: bool
     device: str | None

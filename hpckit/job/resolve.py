@@ -43,6 +43,7 @@ def resolve(
     own = scheduler or usual_scheduler(one_machine=machine is not None)
     job = _worked_out(spec, site, workload, partition, own, machine, python)
     _refuse_chain(spec, own)
+    _refuse_retry(job)
     job = replace(job, notes=(*notes, *job.notes))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
@@ -69,6 +70,31 @@ def _refuse_chain(spec: JobSpec, scheduler: Scheduler) -> None:
         raise RequestError(
             f"--chain {spec.chain} is for Slurm, and this run is for executor {scheduler.name!r}: "
             "leave --chain out (hpckit resubmit: --unset chain)."
+        )
+
+
+def _refuse_retry(job: Job) -> None:
+    """Refuse what cannot go together with `--retry`."""
+    rules = ",".join(job.retry)
+    if not rules:
+        return
+    if job.chain:
+        raise RequestError(
+            f"--retry {rules} and --chain {job.chain} cannot be combined: each job of a chain has "
+            "the same size. Give one of the two."
+        )
+    if not job.scheduler.chains:
+        raise RequestError(
+            f"--retry {rules} is for Slurm, and this run is for executor {job.scheduler.name!r}: "
+            "leave --retry out (hpckit resubmit: --unset retry)."
+        )
+    given = [*job.site.sbatch_args, *job.sbatch]
+    keys = [word.removeprefix("--").partition("=")[0] for word in given]
+    tied = next((key for key in keys if key in ("mem-per-cpu", "mem-per-gpu", "mem")), None)
+    if tied and ":mem" in rules:
+        raise RequestError(
+            f"--retry {rules} changes the memory per node, which --{tied} decides here. Give "
+            f"--mem-gb in place of --{tied}."
         )
 
 
@@ -119,6 +145,7 @@ def _worked_out(
         template=spec.template,
         max_requeues=spec.max_requeues,
         chain=spec.chain,
+        retry=spec.retry,
         sample_interval_s=spec.sample_interval_s,
         handles_stop_signal=bool(workload and workload.handles_stop_signal),
         device=device,

@@ -38,7 +38,7 @@ VARIABLES = {
     "executor": "slurm or local",
     "launcher": ", ".join(LAUNCHERS),
     "strategy": "serial, dp, ddp, mirrored or mpi",
-    "exec": "true when the launched process takes the script's place (mpirun, or --chain)",
+    "exec": "true when the launched process takes the script's place (mpirun, --chain, --retry)",
     "launch": "argv that starts hpckit's supervisors; end the script with it",
     "run": ".id .dir .name (.dir without the array task)",
     "notify": ".argv .wait_s of what tells the user of this job, or none",
@@ -170,7 +170,9 @@ def _module_system(job: Job) -> str:
 
 def _takes_over(job: Job) -> bool:
     """Say whether what is launched takes the place of the job script's own process."""
-    return (job.launcher.in_batch_script and not job.scheduler.one_machine) or job.chain > 0
+    return (job.launcher.in_batch_script and not job.scheduler.one_machine) or bool(
+        job.chain or job.retry
+    )
 
 
 def _notify(job: Job, place: RunPlace) -> dict[str, Any] | None:
@@ -196,12 +198,13 @@ def _notify(job: Job, place: RunPlace) -> dict[str, Any] | None:
 
 
 def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
-    """Return the argv that starts the supervisors, under what decides on the jobs that follow."""
+    """Return the argv that starts the supervisors, under what decides what follows."""
     launch = _launch_argv(job, place)
-    if not job.chain:
+    if not (job.chain or job.retry):
         return launch
-    ahead = (*own_python(), "-m", "hpckit.submission.follow_up", str(place.dir), str(place.link))
-    return (*ahead, "--", *launch)
+    kind = "chain" if job.chain else "retry"
+    ahead = (*own_python(), "-m", "hpckit.submission.follow_up", kind)
+    return (*ahead, str(place.dir), str(place.first), "--", *launch)
 
 
 def _launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:

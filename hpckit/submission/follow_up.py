@@ -1,9 +1,12 @@
-"""What runs in a job script's place where other jobs follow this one; it starts what the job is.
+"""What runs in a job script's place where something follows the job; it starts what the job is.
 
-`python -m hpckit.submission.follow_up RUN_DIR LINK -- COMMAND...`. In a chain each job but the
-first waits for the end of the one before (`afterany`), however that ended. So each says at its end
-whether there is something left to do, and takes the others out of the queue if there is not; and
-each looks, before it begins, whether the one before could still say so.
+`python -m hpckit.submission.follow_up KIND RUN_DIR NUMBER -- COMMAND...`. It outlives the job's
+ranks, also when the kernel kills these for their memory, and Slurm's SIGTERM at the time limit.
+
+`retry`: a job that has failed is submitted again. `chain`: each job but the first waits for the end
+of the one before (`afterany`), however that ended. So each says at its end whether there is
+something left to do, and takes the others out of the queue if there is not; and each looks, before
+it begins, whether the one before could still say so.
 """
 
 import os
@@ -15,56 +18,145 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit import shell
+from hpckit.environ import own_python
 from hpckit.errors import CommandError, HpckitError
-from hpckit.failures import why_from_inside
+from hpckit.failures import ended_as, why_from_inside
 from hpckit.notify.told import told_at_the_end
-from hpckit.payload.children import PASSED, prepare_script, shell_status
+from hpckit.payload.children import PASSED, prepare_script, shell_status, until_ended
+from hpckit.payload.environment import restart_count
 from hpckit.payload.task import GOES_ON
-from hpckit.ranks import read_all_attempts
+from hpckit.ranks import RankRecord, read_all_attempts
+from hpckit.retry_rules import TIMEOUT
 from hpckit.runs import Run, read_run
 from hpckit.slurm import control
+from hpckit.slurm.states import JobState
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, write_end
+from hpckit.submission.retry import kind_of
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
 # A job may end while hpckit still submits those after it: so long their numbers are waited for.
 _RECORD_S, _PAUSE_S = 30.0, 0.5
+_POLL_S = 0.2
 
 
-class Link:
-    """One job of a chain: number `number`, in the folder of the run."""
+class Watched:
+    """A job that something may follow: `argv` starts what it is."""
 
-    def __init__(self, run_dir: Path, number: int, argv: tuple[str, ...]) -> None:
+    def __init__(self, run_dir: Path, argv: tuple[str, ...]) -> None:
         self.run_dir = run_dir
-        self.number = number
         self.argv = argv
         self.job_id = os.environ.get("SLURM_JOB_ID", "")
         self._child: Popen[bytes] | None = None
+        self._told = False
 
     def run(self) -> int:
-        """Start what the job is, if anything is left to do; return its exit status."""
+        """Start what the job is, and see to what follows; return its exit status."""
         for signum in (signal.SIGTERM, signal.SIGINT, *PASSED):
             signal.signal(signum, self._pass_on)
-        before = self._before()
-        if before and before.over:
-            self._say(f"is not needed: job {before.job_id} {_how(before)}. It ends at once")
-            self._cancel(self._rest())
+        if not self.begins():
             return 0
-        self._child = shell.spawn(
-            self.argv,
-            env={**os.environ, "HPCKIT_RESTART": str(self.number)},
-            prepare=prepare_script,
-        )
-        status = shell_status(self._child.wait())
-        self._settle(self._end(status))
+        environ = {**os.environ, **self.variables()}
+        self._child = shell.spawn(self.argv, env=environ, prepare=prepare_script)
+        for _ in until_ended(self._child, _POLL_S):
+            if self._told:
+                self.ending()
+        status = shell_status(self._child.returncode)
+        self.ended(status)
         return status
+
+    def begins(self) -> bool:
+        """Say whether there is something to do."""
+        return True
+
+    def variables(self) -> dict[str, str]:
+        """Return what the job finds in its environment besides."""
+        return {}
+
+    def ending(self) -> None:
+        """Look at a job that was told to end, and has not yet; called several times."""
+
+    def ended(self, status: int) -> None:
+        """See to what follows a job that ended with a status."""
+        raise NotImplementedError
 
     def _pass_on(self, signum: int, _frame: FrameType | None) -> None:
         """Outlive a signal; pass it on to a supervisor, since Slurm itself signals srun's tasks."""
+        self._told = self._told or signum == signal.SIGTERM
         supervisor = self.argv[0] == sys.executable
         if supervisor and self._child and self._child.poll() is None:
             self._child.send_signal(signum)
+
+    def recorded(self) -> Run | None:
+        """Return the run, once hpckit has submitted all of it; None: it never did."""
+        until = time.monotonic() + _RECORD_S
+        while True:
+            try:
+                return read_run(self.run_dir)
+            except HpckitError:
+                if time.monotonic() > until:
+                    return None
+            time.sleep(_PAUSE_S)
+
+    def say(self, text: str) -> None:
+        """Write a sentence about this job into its log."""
+        sys.stderr.write(f"hpckit: job {self.job_id} {text.rstrip('.')}.\n")
+        sys.stderr.flush()
+
+
+class Retried(Watched):
+    """A job that is submitted again once it has failed."""
+
+    _done = False
+
+    def ending(self) -> None:
+        """Submit it again before Slurm kills all of it, if its time is up."""
+        run = None if self._done else self.recorded()
+        if run and ended_as(run, self._ranks(run))[0] is JobState.TIMEOUT:
+            self._retry(run, TIMEOUT)
+
+    def ended(self, status: int) -> None:
+        """Submit it again, if the kind of its failure has a rule."""
+        run = self.recorded() if status and not self._done else None
+        if run and (kind := kind_of(*ended_as(run, self._ranks(run)))):
+            self._retry(run, kind)
+
+    def _retry(self, run: Run, kind: str) -> None:
+        self._done = True
+        rules = run.record["request"].get("retry") or ()
+        if kind in {text.partition(":")[0] for text in rules}:
+            # A process of its own: it works the request out as the command line does.
+            argv = (*own_python(), "-m", "hpckit.api.retry", str(self.run_dir), kind)
+            shell.spawn(argv, prepare=prepare_script).wait()
+
+    def _ranks(self, run: Run) -> list[RankRecord]:
+        return [row for row in read_all_attempts(run.dir) if row.restart == restart_count()]
+
+
+class Link(Watched):
+    """One job of a chain: number `number`, in the folder of the run."""
+
+    def __init__(self, run_dir: Path, number: int, argv: tuple[str, ...]) -> None:
+        super().__init__(run_dir, argv)
+        self.number = number
+
+    def begins(self) -> bool:
+        """Look whether the jobs before this one have left something to do."""
+        before = self._before()
+        if before and before.over:
+            self.say(f"is not needed: job {before.job_id} {_how(before)}. It ends at once")
+            self._cancel(self._rest())
+            return False
+        return True
+
+    def variables(self) -> dict[str, str]:
+        """Let the number be the count of restarts."""
+        return {"HPCKIT_RESTART": str(self.number)}
+
+    def ended(self, status: int) -> None:
+        """Decide whether the jobs after this one have something to do."""
+        self._settle(self._end(status))
 
     def _before(self) -> LinkEnd | None:
         """Return how the job before this one ended; judge it where it could not say so itself."""
@@ -86,7 +178,7 @@ class Link:
 
     def _judged(self, number: int) -> LinkEnd:
         """Judge how a job ended by its log and the records of its ranks."""
-        run, cause = self._recorded(), None
+        run, cause = self.recorded(), None
         if run is not None:
             ranks = [row for row in read_all_attempts(run.dir) if row.restart == number]
             cause = why_from_inside(run, ranks)
@@ -102,11 +194,11 @@ class Link:
         write_end(self.run_dir, end)
         rest = self._rest()
         if end.outcome is Outcome.FAILED:
-            self._say(f"failed: {end.why}. {_count(rest)} would fail again, so none runs")
+            self.say(f"failed: {end.why}. {_count(rest)} would fail again, so none runs")
         elif end.outcome is Outcome.GOES_ON and rest:
-            self._say(f"has ended before the work was done; job {rest[0]} goes on")
+            self.say(f"has ended before the work was done; job {rest[0]} goes on")
         elif end.outcome is Outcome.GOES_ON:
-            self._say(
+            self.say(
                 "has ended before the work was done, and it was the last of its chain. To go on: "
                 f"hpckit resubmit {self.job_id}"
             )
@@ -114,19 +206,8 @@ class Link:
             self._cancel(rest)
 
     def _rest(self) -> tuple[str, ...]:
-        run = self._recorded()
+        run = self.recorded()
         return run.jobs[self.number + 1 :] if run else ()
-
-    def _recorded(self) -> Run | None:
-        """Return the run, once hpckit has submitted all of the chain; None: it never did."""
-        until = time.monotonic() + _RECORD_S
-        while True:
-            try:
-                return read_run(self.run_dir)
-            except HpckitError:
-                if time.monotonic() > until:
-                    return None
-            time.sleep(_PAUSE_S)
 
     def _cancel(self, jobs: tuple[str, ...]) -> None:
         """Take jobs out of the queue, the last one first: each would make room for the next."""
@@ -134,11 +215,7 @@ class Link:
             if jobs:
                 control.cancel(jobs[::-1])
         except CommandError as error:
-            self._say(f"cannot cancel {', '.join(jobs)}, which will end at once: {error}")
-
-    def _say(self, text: str) -> None:
-        sys.stderr.write(f"hpckit: job {self.job_id} {text.rstrip('.')}.\n")
-        sys.stderr.flush()
+            self.say(f"cannot cancel {', '.join(jobs)}, which will end at once: {error}")
 
 
 def _how(end: LinkEnd) -> str:
@@ -149,12 +226,20 @@ def _count(jobs: tuple[str, ...]) -> str:
     return "The next job of the chain" if len(jobs) == 1 else f"The next {len(jobs)} jobs"
 
 
+def watched(kind: str, folder: str, number: int, argv: tuple[str, ...]) -> Watched:
+    """Return the job that a job script names: one of a chain, or one that may be retried."""
+    if kind == "chain":
+        return Link(Path(folder), number, argv)
+    task = os.environ.get("SLURM_ARRAY_TASK_ID")  # of an array, `number` is the first task's
+    return Retried(Path(f"{folder}_{number + int(task)}" if task else folder), argv)
+
+
 def main() -> None:
-    """Run one job of a chain."""
-    run_dir, number, _, *argv = sys.argv[1:]
+    """Run a job that something may follow."""
+    kind, folder, number, _, *argv = sys.argv[1:]
     with told_at_the_end():
         try:
-            sys.exit(Link(Path(run_dir), int(number), tuple(argv)).run())
+            sys.exit(watched(kind, folder, int(number), tuple(argv)).run())
         except (HpckitError, OSError) as error:
             sys.exit(f"hpckit: {error}")
 

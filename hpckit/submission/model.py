@@ -12,7 +12,7 @@ from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.launchers import launched_by
 from hpckit.paths import whole_path
 from hpckit.render import Rendered
-from hpckit.run_record import StudyPart
+from hpckit.run_record import RetryOf, StudyPart
 from hpckit.schedulers.base import SCHEDULERS
 from hpckit.slurm.client import patience, why_silent
 from hpckit.spec import JobSpec
@@ -33,6 +33,7 @@ class Submission:
     site: Found | None = None
     after_dirs: tuple[str, ...] = ()
     study: StudyPart | None = None
+    retry: RetryOf | None = None
 
     @property
     def launched_by(self) -> str | None:

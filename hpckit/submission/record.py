@@ -55,6 +55,7 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "program": {"kind": str(job.program.kind), "word": job.program.word},
         "script_hash": _hash(job.program.file),
         **({"study": submission.study} if submission.study else {}),
+        **({"retry": submission.retry} if submission.retry else {}),
     }
 
 

@@ -86,7 +86,18 @@ class RunStatus:
         """What people should know of a run that Slurm has no word for."""
         strategy = str(self.run.record["plan"]["strategy"])
         said = never_met(strategy, self.run.ranks, self.ranks)
-        return (said,) if said else ()
+        return (*self._retries(), *([said] if said else []))
+
+    def _retries(self) -> list[str]:
+        record = self.run.record
+        if not (record.get("retry") or record["request"].get("retry")):
+            return []
+        from hpckit.failures import why  # noqa: PLC0415  # few runs have rules
+        from hpckit.submission.retry import retry_lines  # noqa: PLC0415
+
+        failed = self.finished and not self.good
+        cause = why(self.run, self.ranks, self.state) if failed else None
+        return retry_lines(self.run, self.state, cause)
 
     @property
     def good(self) -> bool:

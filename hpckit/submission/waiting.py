@@ -32,19 +32,35 @@ def wait(
 ) -> list[RunStatus]:
     """Wait until every run is over, or will never start; call `look` with each round of statuses.
 
+    In the place of a run that has failed and was submitted again (`--retry`) stands its retry.
+
     Raises:
         StillRunningError: `timeout_s` seconds have passed; the runs go on. OutsideError: nothing
             here can tell what becomes of one.
     """
     found: list[RunStatus] = []
-    for found in _rounds(runs, timeout_s, max(_ROUND_S, own_patience_s())):
+    now = list(runs)
+    for found in _rounds(now, timeout_s, max(_ROUND_S, own_patience_s())):
         if look:
             look(found)
+        after = [_retry_of(status) for status in found]
+        if any(after):
+            now[:] = [new or old for new, old in zip(after, now, strict=True)]
+            continue
         if all(status.finished or status.never_starts for status in found):
             return found
         if lost := [status.reason_text for status in found if status.elsewhere]:
             raise OutsideError(f"Nothing to wait for here: {lost[0]}")
     raise StillRunningError(_not_over(found, timeout_s or 0.0))
+
+
+def _retry_of(status: RunStatus) -> Run | None:
+    """Return the run that tries a failed one again; None: nothing does, or it did not fail."""
+    if status.good or not status.finished or not status.run.record["request"].get("retry"):
+        return None
+    from hpckit.submission.retry import retry_after  # noqa: PLC0415  # few runs have rules
+
+    return retry_after(status.run)
 
 
 def _not_over(found: Sequence[RunStatus], after_s: float) -> str:

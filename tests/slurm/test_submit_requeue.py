@@ -73,6 +73,8 @@ def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
     assert eventually(Path(last["run_dir"], "ready-0").exists)
     desk.slurm.run("scontrol", "requeue", last["job_id"])
     jobs = [desk.submit("patient", *shape, "--launcher", name) for name in launchers]
+    rules = ("--gpus", "0", "--time", "1", "--retry", "timeout:time*2")
+    late = desk.submit("serial", SCRIPTS / "patient.py", *rules)
     assert eventually(lambda: len(attempts(last["run_dir"], 0)) == 2)
     desk.slurm.run("scancel", "--signal=USR2", f"{last['job_id']}.0")
     for job in jobs:
@@ -82,6 +84,10 @@ def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
             log = Path(job["run_dir"], "logs", f"{rank}.out").read_text()
             assert log == "attempt 0\nsaved on SIGUSR2\nattempt 1\nresumed from SIGUSR2\n"
             assert [row["restart"] for row in attempts(job["run_dir"], rank)] == [0, 1]
+    assert desk.over(late["job_id"])["state"] == "TIMEOUT"
+    again = json.loads(Path(late["run_dir"], "retry.json").read_text())["job_id"]
+    assert desk.scontrol(again)["TimeLimit"] == "00:02:00"
+    desk.call("cancel", again)
     # No requeue is left: Slurm may not requeue it either, which a preemption would do.
     assert desk.scontrol(last["job_id"])["Requeue"] == "0"
     # So the warning is nobody's business: it works on.

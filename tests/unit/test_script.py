@@ -101,7 +101,7 @@ def test_a_chain_has_a_script_for_each_of_its_jobs() -> None:
         place = replace(PLACE, link=link)
         argv = launch_argv(one, place)
         start = argv.index("hpckit.submission.follow_up")
-        assert argv[start + 1 : start + 5] == ("/runs/50%/r1", str(link), "--", "srun")
+        assert argv[start + 1 : start + 6] == ("chain", "/runs/50%/r1", str(link), "--", "srun")
         assert argv[-1] == f"/runs/50%/r1/{folder}"
         assert make_context(one, place)["exec"] is True
 

@@ -1,0 +1,97 @@
+"""A failed job submits itself again: `python -m hpckit.api.retry RUN_DIR KIND`, inside the job.
+
+`hpckit.submission.follow_up` has found out which kind of failure it is. What is asked for changes
+as the rules of `--retry` say, within the partition's limits.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from hpckit.api.evidence import limits
+from hpckit.api.resubmit import asked_again
+from hpckit.api.run import handle
+from hpckit.api.submit import send
+from hpckit.errors import HpckitError
+from hpckit.job import Job
+from hpckit.retry_rules import KINDS, parse_rules
+from hpckit.run_record import RetryOf
+from hpckit.runs import Run, read_run
+from hpckit.spec import spec_from_record
+from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, write_note
+from hpckit.text import whole_number
+
+
+def retry(run: Run, kind: str, environ: Mapping[str, str]) -> RetryNote:
+    """Submit a run again after a failure of a kind; return what was done, or why nothing was.
+
+    Raises:
+        RequestError: the request is wrong by now. OutsideError: Slurm refuses or does not answer.
+    """
+    spec = spec_from_record(run.record["request"])
+    before: RetryOf | None = run.record.get("retry")
+    number = (before["number"] if before else 0) + 1
+    failed = f"it {KINDS[kind]}"
+    if number > spec.retries:
+        return RetryNote(text=f"{failed}, and all {spec.retries} retries of --retries are used")
+    same = asked_again(handle(run), {"after": ()}, run.dir.parent, alone=True)
+    had = _had(same.submission.job, environ)
+    found = changes(parse_rules(spec.retry), kind, had)
+    if isinstance(found, str):
+        return RetryNote(text=f"{failed}, and is not tried again: {found}")
+    asked = {"after": (), **{row.field: row.after for row in found}}
+    again = asked_again(handle(run), asked, run.dir.parent, alone=True)
+    what = f"(retry {number} of {spec.retries}): {_said(found)}"
+    by = RetryOf(
+        of=run.run_id,
+        job_id=run.job_id,
+        number=number,
+        kind=kind,
+        changes={row.field: row.after for row in found},
+        text=f"{KINDS[kind]}; this job tries again {what}",
+    )
+    new = send(replace(again.submission, retry=by), tell=_say)[0]
+    text = f"{failed}; job {new.job_id} tries again {what}"
+    return RetryNote(text=text, run_id=new.run_id, job_id=new.job_id)
+
+
+def _said(rows: tuple[Change, ...]) -> str:
+    return ", ".join(row.line for row in rows) or "the same again"
+
+
+def _had(job: Job, environ: Mapping[str, str]) -> Had:
+    """Return what this job has, by its request and by what Slurm says in it."""
+    megabytes = whole_number(environ.get("SLURM_MEM_PER_NODE", "")) or 0
+    per_cpu = whole_number(environ.get("SLURM_MEM_PER_CPU", "")) or 0
+    megabytes = megabytes or per_cpu * (whole_number(environ.get("SLURM_CPUS_ON_NODE", "")) or 0)
+    name, most_time_min, most_mem_gb = limits(job)
+    return Had(
+        mem_gb=job.mem_gb or -(-megabytes // 1024) or None,
+        time_min=job.time_min,
+        most_mem_gb=most_mem_gb,
+        most_time_min=most_time_min,
+        partition=name,
+    )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"hpckit: {text}\n")
+
+
+def main() -> None:
+    """Submit the run again whose job this is, once; write down what came of it."""
+    run, kind = read_run(Path(sys.argv[1])), sys.argv[2]
+    if read_note(run.dir):
+        return
+    try:
+        note = retry(run, kind, os.environ)
+    except HpckitError as error:
+        note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {error}")
+    write_note(run.dir, note)
+    _say(f"job {run.job_id}: {note.text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""`--retry`: why a job failed, as its rules say it, what is asked for next, and who followed it.
+
+Inside the job, at its end, `hpckit.submission.follow_up` finds out why, and `hpckit.api.retry`
+submits it again. Both runs say so: the record of the new one, and a note in the folder of the old.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from hpckit.causes import Cause, Kind
+from hpckit.errors import HpckitError
+from hpckit.files import DamagedFileError, read_json
+from hpckit.frozen import frozen
+from hpckit.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
+from hpckit.run_record import RetryOf
+from hpckit.runs import Run, read_run, write_json
+from hpckit.slurm.states import JobState
+from hpckit.text import format_minutes, in_line
+from hpckit.values import Word, rebuild
+
+_NOTE, _MOST_BYTES = "retry.json", 1 << 16
+_OPTIONS = {"mem_gb": "--mem-gb", "time_min": "--time"}
+_LABELS = {"mem_gb": "memory per node", "time_min": "time"}
+
+
+@frozen(kw_only=True)
+class Had:
+    """What a job had, and the most that its partition gives; None: not known, or no limit."""
+
+    mem_gb: int | None
+    time_min: int
+    most_mem_gb: int | None = None
+    most_time_min: int | None = None
+    partition: str | None = None
+
+
+@frozen(kw_only=True)
+class Change:
+    """One thing that is asked for otherwise."""
+
+    field: str
+    before: int
+    after: int
+    note: str = ""
+
+    @property
+    def line(self) -> str:
+        """Both values, as `memory per node: 1 GB -> 2 GB`."""
+        said = f"{_written(self.field, self.before)} -> {_written(self.field, self.after)}"
+        return f"{_LABELS[self.field]}: {said}{self.note}"
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The option of `hpckit resubmit` that makes this change."""
+        value = str(self.after) if self.field == "mem_gb" else format_minutes(self.after)
+        return _OPTIONS[self.field], value
+
+
+def _written(field: str, value: int) -> str:
+    return f"{value} GB" if field == "mem_gb" else format_minutes(value)
+
+
+def kind_of(state: JobState, cause: Cause | None) -> str | None:
+    """Return the kind of failure that a job ended with; None: it did not fail by itself."""
+    kind = cause.kind if cause else None
+    if kind is Kind.OUT_OF_MEMORY or state is JobState.OUT_OF_MEMORY:
+        return OOM
+    if kind is Kind.TIME_LIMIT or state is JobState.TIMEOUT:
+        return TIMEOUT
+    return FAIL if kind is Kind.RANK and state is JobState.FAILED else None
+
+
+def changes(rules: Sequence[Rule], kind: str, had: Had) -> tuple[Change, ...] | str:
+    """Return what a job asks for after a failure, or why it cannot be tried again.
+
+    A value is never above what the partition gives.
+    """
+    found: list[Change] = []
+    mine = [rule for rule in rules if rule.kind == kind]
+    for rule in mine:
+        if rule.field is None:
+            continue
+        before = getattr(had, rule.field)
+        if before is None:
+            return f"how much {_LABELS[rule.field]} it had is unknown"
+        wanted = rule.value or math.ceil(before * (rule.factor or 1.0) - 1e-9)
+        most, note = getattr(had, f"most_{rule.field}"), ""
+        if most is not None and wanted > most:
+            where = f"partition {had.partition}" if had.partition else "the site"
+            limit = f"{where} gives at most {_written(rule.field, most)}"
+            wanted, note = most, f" ({limit})"
+        if wanted <= before:
+            why = note.strip(" ()") or f"the rule asks for {_written(rule.field, wanted)}"
+            return f"it had {_written(rule.field, before)} of {_LABELS[rule.field]}, and {why}"
+        found.append(Change(field=rule.field, before=before, after=wanted, note=note))
+    return tuple(found)
+
+
+@frozen(kw_only=True)
+class RetryNote:
+    """What followed a failed job: another run, or nothing, and why.
+
+    `run_id` and `job_id` are the other run's. `text` is for people.
+    """
+
+    text: Word
+    run_id: Word | None = None
+    job_id: Word | None = None
+
+
+def write_note(run_dir: Path, note: RetryNote) -> None:
+    """Write down what followed a job.
+
+    Raises:
+        OSError: the run's folder cannot be written.
+    """
+    write_json(run_dir / _NOTE, asdict(note))
+
+
+def read_note(run_dir: Path) -> RetryNote | None:
+    """Return what followed a job; None: nothing, or nobody could say so."""
+    try:
+        return rebuild(RetryNote, read_json(run_dir / _NOTE, most=_MOST_BYTES), newer=True)
+    except (OSError, DamagedFileError):
+        return None
+
+
+def retry_after(run: Run) -> Run | None:
+    """Return the run that was submitted after this one had failed; None: there is none."""
+    note = read_note(run.dir)
+    if note is None or note.run_id is None or "/" in note.run_id:
+        return None
+    try:
+        found = read_run(run.dir.with_name(note.run_id))
+    except HpckitError:
+        return None  # removed since
+    same = found.run_id == note.run_id and found.mine == run.mine
+    return found if same and (found.record.get("retry") or {}).get("of") == run.run_id else None
+
+
+def retry_lines(run: Run, state: JobState, cause: Cause | None) -> list[str]:
+    """Say of a run which run it tries again, and what tries it again; or what was to do so."""
+    before: RetryOf | None = run.record.get("retry")
+    said = [in_line(f"job {before['job_id']} {before['text']}")] if before else []
+    rules = {str(text).partition(":")[0] for text in run.record["request"].get("retry") or ()}
+    kind = kind_of(state, cause) if rules else None
+    if kind not in rules:
+        return said
+    note = read_note(run.dir)
+    if note is not None:
+        return [*said, in_line(note.text)]
+    how = f"hpckit resubmit {run.job_id} {_by_hand(run, str(kind))}".rstrip()
+    return [*said, f"it {KINDS[str(kind)]}, and could not submit itself again. To do so: {how}"]
+
+
+def _by_hand(run: Run, kind: str) -> str:
+    """Return the options of `hpckit resubmit` that do what the rules say, as far as is known."""
+    plan = run.record["plan"]
+    had = Had(mem_gb=plan.get("mem_gb"), time_min=plan["time_min"])
+    try:
+        found = changes(parse_rules(run.record["request"]["retry"]), kind, had)
+    except (HpckitError, ValueError, TypeError):  # of another version
+        return "--right-size"
+    if isinstance(found, str):
+        return "--right-size"
+    return " ".join(f"{option} {value}" for option, value in (row.words for row in found))

@@ -1,0 +1,273 @@
+"""`--retry`: its rules, what follows a failure, and who is said to follow whom."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.api.retry import _had
+from hpckit.causes import Cause, Kind
+from hpckit.cli.view import status_page
+from hpckit.errors import RequestError
+from hpckit.ranks import write_rank
+from hpckit.retry_rules import Rule, parse_rules, read_rules
+from hpckit.runs import Run
+from hpckit.slurm.states import JobState
+from hpckit.spec import option_values
+from hpckit.submission import follow_up
+from hpckit.submission.follow_up import Link, Retried, watched
+from hpckit.submission.retry import Had, RetryNote, changes, kind_of, retry_after, write_note
+from hpckit.submission.states import statuses
+from hpckit.submission.waiting import wait
+from hpckit.tracebacks import OUT_OF_MEMORY
+from tests.unit.made import PLAN, make_run, rank
+from tests.unit.test_chain import CANCELLED, TIME_LIMIT
+from tests.unit.test_status import answers, squeue_row
+
+HAD = Had(mem_gb=10, time_min=60, most_mem_gb=64, most_time_min=100, partition="gpu")
+RULES = ("oom:mem*2", "timeout:time*2")
+
+
+# --- the rules ---
+
+
+def test_rules_say_a_kind_and_a_change() -> None:
+    given = ["oom:mem*2, timeout:time*1.5", "timeout:mem=64,fail", "oom:time=1-00:00:00"]
+    rules = parse_rules(read_rules(given))
+    assert rules == (
+        Rule(kind="oom", field="mem_gb", factor=2.0),
+        Rule(kind="timeout", field="time_min", factor=1.5),
+        Rule(kind="timeout", field="mem_gb", value=64),
+        Rule(kind="fail"),
+        Rule(kind="oom", field="time_min", value=1440),
+    )
+    assert option_values({"retry": "oom:mem*2,timeout:time*2"}) == {"retry": RULES}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "'' is not a rule: write KIND:CHANGE, as in oom:mem*2"),
+        ("mem*2", "with a KIND of oom, timeout, fail"),
+        ("oom:mem", "'oom:mem' is not a rule"),
+        ("oom", "needs a change, or it fails again: oom:mem*2"),
+        ("oom:gpus*2", "changes 'gpus'; what can be changed is mem and time"),
+        ("oom:mem*1", "the factor must be a number above 1"),
+        ("oom:mem*nan", "the factor must be a number above 1"),
+        ("oom:mem*1e9", "the factor must be a number above 1"),
+        ("oom:mem=0", "memory is a number of GB"),
+        ("timeout:time=x", "'x' is not a duration"),
+        ("oom:mem*2,oom:mem*3", "two rules of oom for the same"),
+        ("node", "Slurm itself starts a job again whose node failed, with --max-requeues N"),
+    ],
+)
+def test_what_is_no_rule_is_refused_in_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        option_values({"retry": [text]})
+    assert said in str(refused.value)
+
+
+# --- the decision ---
+
+
+@pytest.mark.parametrize(
+    ("rules", "kind", "found"),
+    [
+        ("oom:mem*2", "oom", ["memory per node: 10 GB -> 20 GB"]),
+        ("oom:mem*1.25", "oom", ["memory per node: 10 GB -> 13 GB"]),
+        ("oom:mem=48", "oom", ["memory per node: 10 GB -> 48 GB"]),
+        ("oom:mem*9", "oom",
+         ["memory per node: 10 GB -> 64 GB (partition gpu gives at most 64 GB)"]),
+        ("timeout:time*2", "timeout",
+         ["time: 01:00:00 -> 01:40:00 (partition gpu gives at most 01:40:00)"]),
+        ("oom:mem*2,oom:time*1.5,timeout:time*2", "oom",
+         ["memory per node: 10 GB -> 20 GB", "time: 01:00:00 -> 01:30:00"]),
+        ("fail", "fail", []),
+        ("oom:mem=10", "oom", "it had 10 GB of memory per node, and the rule asks for 10 GB"),
+    ],
+)  # fmt: skip
+def test_a_rule_changes_what_the_job_had(rules: str, kind: str, found: list[str] | str) -> None:
+    rows = changes(parse_rules(read_rules(rules)), kind, HAD)
+    assert (rows if isinstance(rows, str) else [row.line for row in rows]) == found
+
+
+def test_a_limit_that_is_reached_ends_the_retries() -> None:
+    most = Had(mem_gb=64, time_min=60, most_mem_gb=64, partition="gpu")
+    said = changes(parse_rules(RULES), "oom", most)
+    assert said == "it had 64 GB of memory per node, and partition gpu gives at most 64 GB"
+    unknown = Had(mem_gb=None, time_min=60)
+    assert changes(parse_rules(RULES), "oom", unknown) == (
+        "how much memory per node it had is unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "found"),
+    [
+        (JobState.OUT_OF_MEMORY, None, "oom"),
+        (JobState.FAILED, Kind.OUT_OF_MEMORY, "oom"),
+        (JobState.TIMEOUT, Kind.TIME_LIMIT, "timeout"),
+        (JobState.FAILED, Kind.RANK, "fail"),
+        (JobState.FAILED, Kind.STOPPED, None),
+        (JobState.CANCELLED, Kind.CANCELLED, None),
+        (JobState.CANCELLED, Kind.RANK, None),
+        (JobState.NODE_FAIL, Kind.LOST, None),
+        (JobState.PREEMPTED, Kind.PREEMPTED, None),
+        (JobState.FAILED, None, None),
+    ],
+)
+def test_kinds_of_failure(state: JobState, kind: Kind | None, found: str | None) -> None:
+    assert kind_of(state, Cause(kind=kind, text="x") if kind else None) == found
+
+
+def test_memory_that_nobody_asked_for_is_told_by_slurm() -> None:
+    class Asked:
+        mem_gb, time_min, options = None, 5, {"partition": None}
+        scheduler = type("One", (), {"one_machine": True})
+
+    def gb(**environ: str) -> int | None:
+        return _had(Asked, environ).mem_gb  # type: ignore[arg-type]
+
+    assert gb(SLURM_MEM_PER_NODE="1500") == 2
+    assert gb(SLURM_MEM_PER_CPU="2000", SLURM_CPUS_ON_NODE="4") == 8
+    assert gb() is None
+
+
+# --- inside the job ---
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Give a run with rules, and the kinds by which it was submitted again."""
+    run = make_run(tmp_path, plan={**PLAN, "ranks": 1}, request={"target": "x", "retry": RULES})
+    asked: list[str] = []
+    spawn = follow_up.shell.spawn
+
+    def again(argv: Any, **options: Any) -> Any:
+        if "hpckit.api.retry" in argv:
+            assert argv[-2] == str(run.dir)
+            asked.append(argv[-1])
+            return spawn(["true"])
+        return spawn(argv, **options)
+
+    monkeypatch.setattr(follow_up.shell, "spawn", again)
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    yield run, asked
+    for number, handler in before.items():
+        if handler is not None and number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "kinds"),
+    [
+        ("", {"exit_code": 137, "error": OUT_OF_MEMORY}, ["oom"]),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=11.0.\n", {"ended": None},
+         ["oom"]),
+        (TIME_LIMIT, {"exit_code": 143, "consequence": True}, ["timeout"]),
+        (CANCELLED, {"exit_code": 143, "consequence": True}, []),
+        ("", {"exit_code": 1, "error": "ValueError: x"}, []),  # no rule of this kind
+    ],
+)  # fmt: skip
+def test_a_job_that_failed_is_submitted_again_by_its_kind(
+    job: tuple[Run, list[str]], log: str, end: dict[str, Any], kinds: list[str]
+) -> None:
+    run, asked = job
+    (run.dir / "job.out").write_text(log)
+    write_rank(run.dir, rank(0, **{"ended": 20.0, **end}))
+    assert Retried(run.dir, (sys.executable, "-c", "raise SystemExit(9)")).run() == 9
+    assert asked == kinds
+
+
+def test_a_job_that_ends_well_is_not(job: tuple[Run, list[str]]) -> None:
+    run, asked = job
+    assert Retried(run.dir, ("true",)).run() == 0
+    assert asked == []
+
+
+def test_at_its_time_limit_a_deaf_job_is_submitted_before_slurm_kills_it(
+    job: tuple[Run, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = job
+    write_rank(run.dir, rank(0))
+    (run.dir / "job.out").write_text(TIME_LIMIT)
+    # What Slurm does: SIGTERM to the job script, while its ranks go on.
+    code = f"""if 1:
+        import os, signal, time
+        os.kill({os.getpid()}, signal.SIGTERM)
+        while not os.path.exists({str(run.dir / "go")!r}):
+            time.sleep(0.01)
+    """
+    ending = Retried.ending
+
+    def looked(self: Retried) -> None:
+        ending(self)
+        if asked:
+            (run.dir / "go").touch()  # the ranks end only now
+
+    monkeypatch.setattr(Retried, "ending", looked)
+    argv = ("/usr/bin/env", sys.executable, "-c", code)
+    assert Retried(run.dir, argv).run() == 0
+    assert asked == ["timeout"]
+
+
+def test_a_job_script_says_which_job_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watched("retry", "/r/a", 0, ("x",)).run_dir == Path("/r/a")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "7")
+    assert watched("retry", "/r/a", 1000, ("x",)).run_dir == Path("/r/a_1007")
+    assert isinstance(watched("chain", "/r/a", 2, ("x",)), Link)
+
+
+# --- what is said ---
+
+
+def pair(tmp_path: Path) -> tuple[Run, Run]:
+    first = make_run(tmp_path, "a-1", job_id="11", request={"target": "x", "retry": RULES})
+    of = {"of": "a-1", "job_id": "11", "number": 1, "kind": "oom", "changes": {"mem_gb": 2},
+          "text": "ran out of memory; this job tries again"}  # fmt: skip
+    second = make_run(tmp_path, "a-2", job_id="12", retry=of,
+                      request={"target": "x", "retry": RULES})  # fmt: skip
+    return first, second
+
+
+def test_both_runs_say_who_follows_whom(fake_slurm: Path, tmp_path: Path) -> None:
+    first, second = pair(tmp_path)
+    killed = squeue_row("11", "OUT_OF_MEMORY")
+    answers(fake_slurm, squeue_out=killed + squeue_row("12", "COMPLETED"))
+    one, two = statuses([first, second])
+    assert one.notes == (
+        "it ran out of memory, and could not submit itself again. To do so: hpckit resubmit 11 "
+        "--right-size",
+    )
+    assert retry_after(first) is None
+    write_note(first.dir, RetryNote(text="it ran; job 12 tries again", run_id="a-2", job_id="12"))
+    assert one.notes == ("it ran; job 12 tries again",)
+    assert "  note     it ran; job 12 tries again\n" in status_page(one)
+    assert two.notes == ("job 11 ran out of memory; this job tries again",)
+    assert [row.run.run_id for row in wait([first])] == ["a-2"]
+    # A note that names a run which says otherwise leads nowhere.
+    write_note(first.dir, RetryNote(text="x", run_id="../a-2", job_id="12"))
+    assert retry_after(first) is None
+    write_note(second.dir, RetryNote(text="x", run_id="a-1", job_id="11"))
+    assert retry_after(second) is None
+
+
+def test_the_command_to_do_it_by_hand_is_exact_where_the_memory_is_known(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path, request={"target": "x", "retry": RULES}, plan={**PLAN, "mem_gb": 4})
+    answers(fake_slurm, squeue_out=squeue_row("11", "OUT_OF_MEMORY"))
+    assert statuses([run])[0].notes[0].endswith("hpckit resubmit 11 --mem-gb 8")
+    answers(fake_slurm, squeue_out=squeue_row("11", "TIMEOUT"))
+    assert statuses([run])[0].notes[0].endswith("hpckit resubmit 11 --time 02:00:00")
+    answers(fake_slurm, squeue_out=squeue_row("11", "CANCELLED"))
+    assert statuses([run])[0].notes == ()
+    broken = json.loads((run.dir / "run.json").read_text())
+    broken["request"]["retry"] = [3, "timeout:%"]
+    answers(fake_slurm, squeue_out=squeue_row("11", "TIMEOUT"))
+    notes = statuses([Run(dir=run.dir, record=broken)])[0].notes
+    assert notes[0].endswith("hpckit resubmit 11 --right-size")
