@@ -81,7 +81,8 @@ def _head(job: JobUse, style: Style) -> Iterator[str]:
     who = [part for part in (job.user, job.account, job.partition, job.site) if part]
     if who:
         yield cut("  " + in_line(" / ".join(who)), WIDTH)
-    yield cut("  " + ", ".join(_shape(job)), WIDTH)
+    for line in fold(", ".join(_shape(job)), WIDTH, "  ", "  "):
+        yield cut(line, WIDTH)
 
 
 def _shape(job: JobUse) -> Iterator[str]:

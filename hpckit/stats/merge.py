@@ -102,7 +102,8 @@ def merge(job: JobUse, account: Account | None, answers: Sequence[Answer]) -> Jo
             for name in remark.figures
             if remark.at_least and getattr(merged.summary, name) is not None
         ),
-        notes=(*merged.notes, *_suspect_notes(merged)),
+        # Each attempt has its own samplers, which may note the same.
+        notes=tuple(dict.fromkeys((*merged.notes, *_suspect_notes(merged)))),
     )
 
 

@@ -75,6 +75,8 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
     ]
     assert document["elapsed_s"] == sum(row["elapsed_s"] for row in attempts)
     assert document["submitted"] <= attempts[0]["start"]
+    notes = [tuple(note.values()) for note in document["notes"]]
+    assert len(notes) == len({*notes})  # not one of each attempt
     drawn = json.loads(Path(document["timeseries_file"]).read_text())["attempts"]
     assert [part["start"] for part in drawn] == [row["start"] for row in attempts]
 
