@@ -348,7 +348,8 @@ def _newest_only(attempts: Sequence[JobUsage]) -> Iterator[Remark]:
         return
     text = "Accounting has CPU time and memory for the newest attempt only."
     figures = (*_NO_CPU, *_MEMORY, *_GPU_PEAKS, "gpu_utilization_percent")
-    yield Remark(figures=figures, note=SourceNote(code="newest_attempt", text=text))
+    note = SourceNote(code="newest_attempt", text=text)
+    yield Remark(figures=figures, note=note, of_known=True)
 
 
 def cpu_seconds(job: JobUsage) -> float | None:

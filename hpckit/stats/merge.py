@@ -40,11 +40,15 @@ _TOLERANCE = 1.0
 
 @frozen(kw_only=True)
 class Remark:
-    """What limits some figures of a source, or why it lacks them; `at_least`: they are as low."""
+    """What limits some figures of a source, or why it lacks them; `at_least`: they are as low.
+
+    `of_known`: it says nothing of figures that nobody knows.
+    """
 
     figures: tuple[str, ...]
     note: SourceNote
     at_least: bool = False
+    of_known: bool = False
 
 
 @frozen(kw_only=True)
@@ -133,7 +137,8 @@ def _remarks(answers: Sequence[Answer], origins: Mapping[str, str]) -> Iterator[
             names = tuple(
                 name
                 for name in remark.figures
-                if origins.get(f"summary.{name}", answer.source) == answer.source
+                if origins.get(f"summary.{name}", None if remark.of_known else answer.source)
+                == answer.source
             )
             if names:
                 yield replace(remark, figures=names)

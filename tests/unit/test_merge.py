@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from hpckit.stats.merge import Answer, merge
+from hpckit.stats.merge import Answer, Remark, merge
 from hpckit.stats.summary.figures import (
     JS1,
     SACCT,
@@ -123,3 +123,13 @@ def test_a_suspect_figure_silences_nothing_else() -> None:
 def test_sizes_and_hours_over_100_are_not_suspect() -> None:
     job = merge(JOB, None, [says(SACCT, cpu_s=1e6, gpu_hours=500.0, memory_peak_bytes=10**12)])
     assert job.suspect == ()
+
+
+def test_what_accounting_has_of_one_attempt_alone_is_said_of_figures_it_gave() -> None:
+    note = SourceNote(code="newest_attempt", text="Of one attempt.")
+    names = ("cpu_s", "gpu_utilization_percent")
+    remark = Remark(figures=names, note=note, of_known=True)
+    told = Answer(source=SACCT, summary={"cpu_s": 5.0}, remarks=(remark,))
+    assert note in merge(JOB, None, [told]).notes
+    # The samples are of all attempts, and of a job without GPUs nobody knows their use.
+    assert note not in merge(JOB, account(cpu_s=7.0), [told]).notes
