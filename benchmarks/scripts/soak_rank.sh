@@ -3,7 +3,7 @@
 for ((number = 0; number < $1; number++)); do
   echo "$HPCKIT_RESTART $RANK $number"
 done
-[[ $2 != hold ]] || exec sleep 86400
+[[ $2 != hold ]] || sleep 86400
 sleep "$2"
 [[ $3 != exit:* ]] || exit "${3#exit:}"
 echo "$HPCKIT_RESTART $RANK end"
