@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from hpckit.errors import CommandError, HpckitError
 from hpckit.frozen import frozen
@@ -256,19 +257,20 @@ def watch(teller: Teller) -> None:
         signal.signal(signum, stopped)
     wake = _wake_on_signals()
     teller.begin()
+    script, words = os.getppid(), ""
+    heard: list[IO[str] | int] = [wake, sys.stdin]
     while not told:
-        ready, _, _ = select.select([sys.stdin, wake], [], [], _POLL_S)
+        ready, _, _ = select.select(heard, [], [], _POLL_S)
         if sys.stdin in ready:
+            if words := sys.stdin.readline().strip():
+                break
+            heard = [wake]  # a template has put something in its place that tells nothing
+        if len(heard) == 1 and os.getppid() != script:
             break
         teller.look()
     # Slurm kills what is left some seconds after a signal, and the shell may be gone by then.
-    teller.end(None if told else _status(), told[0] if told else None)
-
-
-def _status() -> int | None:
-    """Return what the job script ends with; None: it was killed."""
-    words = sys.stdin.readline().split()
-    return int(words[0]) if words and words[0].isdecimal() else None
+    status = int(words) if words.isdecimal() and not told else None
+    teller.end(status, told[0] if told else None)
 
 
 def _wake_on_signals() -> int:

@@ -1,7 +1,7 @@
 """Who is told of what, on a real Slurm: each event once, by any sink, and no job waits for one.
 
-All jobs are submitted at once: one of 2 x 2 ranks that is requeued once, one that fails under
-torchrun (which takes the job script's place), an array with a bad task, one whose script ends
+All jobs are submitted at once: one of 2 x 2 ranks that is requeued once, one that fails, one under
+mpirun and a chain (which take the job script's place), an array with a bad task, one that ends
 before a rank begins, and one whose GPUs do nothing, by the stub NVML.
 """
 
@@ -145,6 +145,7 @@ def submitted(desk: Desk, library: Path) -> dict[str, Record]:
     theatre = Theatre(desk=desk, library=library)
     add_site(desk, "setup: ['exit 7']\n", name="broken")
     (desk.work / "array.py").write_text(ARRAY)
+    (desk.work / "quick.py").write_text("print('done')\n")
     two = ("--nodes", "2", "--gpus", "2", "--name", "requeued")
     jobs = {
         "requeued": desk.submit("ddp", SCRIPTS / "patient.py", *two, "--max-requeues", "1"),
@@ -154,6 +155,13 @@ def submitted(desk: Desk, library: Path) -> dict[str, Record]:
         ),
         "array": desk.submit("serial", "array.py", "--gpus", "0", "--name", "array",
                              "--array", "x=1,2,3"),
+        # In these two, others take the job script's place.
+        "mpirun": desk.submit(
+            "mpi", "quick.py", "--launcher", "mpirun", "--gpus", "0",
+            "--tasks-per-node", "2", "--name", "mpirun",
+        ),
+        "chain": desk.submit("serial", "quick.py", "--gpus", "0", "--name", "chain",
+                             "--chain", "1"),
         "broken": desk.submit("serial", "array.py", "--gpus", "0", "--name", "broken",
                               "--site", "broken"),
     }  # fmt: skip
@@ -201,6 +209,9 @@ def test_each_event_is_told_once(told: Told) -> None:
     assert [row.get("state") for row in told.rows("requeued")] == [None, None, "COMPLETED"]
     assert told.events("failing") == {"start": 1, "error": 1, "failure": 1}
     assert told.events("idle") == {"start": 1, "idle": 1, "end": 1}
+    for name in ("mpirun", "chain"):
+        assert told.events(name) == {"start": 1, "end": 1}
+        assert told.rows(name)[-1]["state"] == "COMPLETED"
     assert told.events("broken") == {"start": 1, "failure": 1}
     # Of an array once, with the first task that fails; and its end, after all tasks.
     assert told.events("array")["start"] == told.events("array")["error"] == 1
