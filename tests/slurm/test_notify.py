@@ -195,6 +195,7 @@ def told(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
                 found.ends[name] = desk.over(job_id.partition("_")[0], 400)
             assert "drips" not in chat.answered
             assert "silent" not in chat.answered
+            chat.release.set()
             yield found
     finally:
         chat.release.set()
