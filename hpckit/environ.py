@@ -43,6 +43,7 @@ _DROPPED = frozenset(
         "HPCKIT_DEVICE",
         "HPCKIT_CPU_REPLICAS",
         "HPCKIT_MPI_SCRIPT",
+        "HPCKIT_SIGNALS",
         "HPCKIT_END_FD",
         "HPCKIT_END_INODE",
         "HPCKIT_SOURCES_ONLY",

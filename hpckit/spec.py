@@ -191,6 +191,10 @@ class JobSpec:
     retries: int = option(
         "--retries", default=1, shown_default="1", least=1, help="How often --retry may do so."
     )
+    checkpoint: str | None = option(
+        "--checkpoint", metavar="PATTERN",
+        help="Requeue only if this, or the run's checkpoints/, is newer than the attempt.",
+    )  # fmt: skip
     executor: str = option(
         "--executor", default="auto", shown_default="auto",
         help="auto, slurm or local (this machine).",
@@ -219,6 +223,10 @@ class JobSpec:
                 raise RequestError(f"{flag} {value} must be at least {row.least}.")
         if self.gpu_type is not None and not _TYPE.fullmatch(self.gpu_type):
             raise RequestError(f"--gpus {self.gpu_type!r}: a GPU type is one word, as in A100:4.")
+        if self.checkpoint is not None and not self.checkpoint.strip():
+            raise RequestError(
+                "--checkpoint is empty. Give a path or a pattern of the script's checkpoints."
+            )
         if self.name is not None and (not self.name.strip() or not self.name.isprintable()):
             raise RequestError(f"--name {self.name!r} must be printable text on one line.")
         for text in self.settings:

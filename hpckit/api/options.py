@@ -44,6 +44,7 @@ class SizelessOptions(TypedDict, total=False):
     chain: int
     retry: str | Sequence[str]
     retries: int
+    checkpoint: str | None
     sample_interval: float
     skip_check: Sequence[str]
 

@@ -68,6 +68,7 @@ class Job:
     retry: tuple[str, ...]
     sample_interval_s: float
     handles_stop_signal: bool
+    checkpoint: str | None
     device: str | None
     notes: tuple[str, ...] = ()
     notify: "Notify | None" = None

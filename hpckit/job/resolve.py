@@ -146,11 +146,26 @@ def _worked_out(
         max_requeues=spec.max_requeues,
         chain=spec.chain,
         retry=spec.retry,
+        checkpoint=_checkpoint(spec),
         sample_interval_s=spec.sample_interval_s,
         handles_stop_signal=bool(workload and workload.handles_stop_signal),
         device=device,
         notes=(*notes, *_crowd(machine, nodes * tasks_per_node), *program.notes),
     )
+
+
+def _checkpoint(spec: JobSpec) -> str | None:
+    """Return the pattern of the script's checkpoints.
+
+    Raises:
+        RequestError: nothing would ask for it.
+    """
+    if spec.checkpoint is not None and not spec.max_requeues:
+        raise RequestError(
+            f"--checkpoint {spec.checkpoint!r} says what a requeue needs. Give --max-requeues N, "
+            "too."
+        )
+    return spec.checkpoint
 
 
 # Options that need no arithmetic: what was asked for, else the site's default.

@@ -5,7 +5,6 @@ in the order that the ddp workload has them too, and keeps the run's record.
 """
 
 import os
-import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import Journal, counted
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.sharing import batches
+from hpckit.parallel.stopping import should_stop
 from hpckit.parallel.tasks import Task, find_task
 from hpckit.parallel.throughput import device_label
 
@@ -74,7 +74,7 @@ def run_script(parser: Parser, train: Callable[[Namespace], None]) -> None:
 
 
 def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequence[Replica]) -> None:
-    """Train until the last epoch, or until SIGUSR2 asks to stop.
+    """Train until the last epoch, or until SIGUSR2 asks to stop, some time before the job's end.
 
     Args:
         args: of `hpckit.parallel.arguments.training_parser`.
@@ -85,9 +85,6 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
     Raises:
         SetupError: the run folder cannot be used, or the loss is no number any more.
     """
-    signals: list[int] = []
-    # Slurm sends this signal some time before the job's end; training stops at the next step.
-    signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
     out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
     journal = make_journal(args, task, devices=device_label([row.device for row in replicas]))
     kind = replicas[0].device.type
@@ -110,7 +107,7 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
     for epoch in journal.epochs_left():
         sampler.set_epoch(epoch)
         for share in batches(sampler, args.batch_size)[journal.steps_done :]:
-            if signals:
+            if should_stop():
                 save(["last.pt"])
                 journal.tell(f"stopped at step {journal.step}, checkpoint saved")
                 return

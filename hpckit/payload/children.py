@@ -1,5 +1,6 @@
 """Child processes that cannot outlive or hang their parent: start, signal, stop."""
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -59,6 +60,14 @@ def handle_passed(handler: Callable[[int, FrameType | None], object]) -> None:
     """
     for signum in PASSED:
         signal.signal(signum, handler)
+    atexit.unregister(_ignore_passed)
+    atexit.register(_ignore_passed)
+
+
+def _ignore_passed() -> None:
+    """Let no signal end a process that ends: Python gives handlers back before it is gone."""
+    for signum in PASSED:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def prepare_child() -> None:
@@ -78,10 +87,10 @@ def prepare_script() -> None:
 
 
 def prepare_warned_script() -> None:
-    """Prepare a script whose job Slurm warns before its end.
+    """Prepare a script that something else than hpckit may send Slurm's warning, SIGUSR2.
 
-    The warning, SIGUSR2, would kill one that never heard of it; a script that handles the signal
-    installs its handler later.
+    It would kill one that never heard of it; a script that handles the signal installs its handler
+    later.
     """
     prepare_script()
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -17,6 +17,7 @@ from hpckit.launchers import find_launcher
 from hpckit.payload import mpi_script
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import RankPlacement
+from hpckit.stop_marks import VARIABLE, marks_of
 
 # Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit; and where Python
 # finds the `sitecustomize.py` that it imports before the script.
@@ -47,6 +48,7 @@ def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str,
         "HPCKIT_RUN_ID": task.run_id,
         "HPCKIT_RESTART": str(restart_count()),
         "HPCKIT_DEVICE": device,
+        VARIABLE: str(marks_of(task.folder, place.rank)),
         "HPCKIT_CPU_REPLICAS": str(task.replicas if device == "cpu" else 1),
         "PYTHONUNBUFFERED": "1",
     }

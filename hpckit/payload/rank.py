@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
@@ -26,7 +27,6 @@ from hpckit.payload.children import (
     signal_group,
     stop_all,
     until_ended,
-    wait_for,
 )
 from hpckit.payload.end_line import EndLine
 from hpckit.payload.environment import (
@@ -38,11 +38,13 @@ from hpckit.payload.environment import (
     script_command,
     why_not,
 )
+from hpckit.payload.notice import Notice, slurm_tells_all
 from hpckit.payload.recorder import Recorder
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
 from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
+from hpckit.stop_marks import marks_of
 from hpckit.tracebacks import HANGS_AT_END
 
 if TYPE_CHECKING:
@@ -57,12 +59,20 @@ _HEARD_S = 1.0
 _POLL_S = 0.05
 # Python's own end takes a moment; with much memory to give back, some seconds.
 _ENDS_WITHIN_S = 20.0
+# What looks on while a script runs: it is told its exit status, and None before. It may end this
+# process, by an exception.
+Look = Callable[[int | None], None]
+
+
+def nobody(code: int | None) -> None:
+    """Look at nothing."""
+    del code
 
 
 class RankProcess:
     """The user's script of one rank.
 
-    `run` it; `stop` and `forward` may come from signal handlers meanwhile.
+    `run` it; `stop`, `forward` and `warn` may come from signal handlers meanwhile.
     """
 
     def __init__(self, task: Task, place: RankPlacement) -> None:
@@ -71,9 +81,14 @@ class RankProcess:
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._recorder = Recorder(task, place)
+        marks = marks_of(task.folder, place.rank)
+        self._slurm_tells = slurm_tells_all(task)
+        self._notice = Notice(marks, restart_count(), by_slurm=self._slurm_tells)
+        self._look: Look = nobody
 
-    def run(self) -> int:
+    def run(self, look: Look = nobody) -> int:
         """Run the script to its end; return its exit status as a shell would give it."""
+        self._look = look
         device, warning = choose_device(self.task.device)
         with self._recorder.logs() as (stdout, stderr):
             if warning and self.place.rank == 0:
@@ -83,9 +98,17 @@ class RankProcess:
             self._finish(code)
         if self._recorder.alone:
             end_job(self.task)
+        try:
+            look(code)  # where the job is requeued, this does not come back
+        except JobError:
+            self._summarise()
+            raise
+        self._summarise()
+        return self._status(code)
+
+    def _summarise(self) -> None:
         if self.place.rank == 0 and (self.task.sample_interval_s > 0 or self.task.ledgers):
             write_summary(self.task.folder, self.task.ledgers)
-        return self._status(code)
 
     def _run_sampled(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:
         sampler = self._start_sampler()
@@ -112,16 +135,20 @@ class RankProcess:
 
     def forward(self, signum: int) -> None:
         """Pass a signal to the script itself, not to its own children."""
-        if self._child and self._child.poll() is None:
+        if self._child and self._child.poll() is None and not self._slurm_tells:
             self._child.send_signal(signum)
 
-    def pass_on(self, signum: int, _frame: FrameType | None = None) -> None:
-        """Forward, as a signal handler."""
-        self.forward(signum)
+    def warn(self) -> None:
+        """Pass Slurm's warning on to the script, now or as soon as it handles the signal."""
+        running = self._child is not None and self._child.poll() is None
+        self._notice.tell(self._child.pid if self._child and running else None)
 
-    def wait_for_end(self, seconds: float) -> None:
-        """Wait for the script to end by itself after a stop signal."""
-        wait_for(self._child, seconds)
+    def pass_on(self, signum: int, _frame: FrameType | None = None) -> None:
+        """Forward, or warn, as a signal handler."""
+        if signum == signal.SIGUSR2 and self.task.warned:
+            self.warn()
+        elif find_launcher(self.task.launcher).passes_on is not None:
+            self.forward(signum)  # else the node's supervisor does: once is enough
 
     def stop(self, signum: int, _frame: FrameType | None = None) -> None:
         """End the script: Slurm, a colleague rank's failure or the user wants it so.
@@ -189,16 +216,22 @@ class RankProcess:
     def _is_surprised(self) -> bool:
         """Say whether the warning before a requeue could kill a script that never heard of it.
 
-        A shell cannot trap a signal that was ignored when it began.
+        hpckit sends it to what handles it. But Slurm may send it to all, or a container's starter
+        to what it has started. A shell cannot trap a signal that was ignored when it began.
         """
-        shell_traps = self.task.handles_stop_signal and not self.task.by_python
-        return self.task.warned and not shell_traps
+        could_trap = not self.task.by_python
+        if could_trap and (self.task.handles_stop_signal or not self._slurm_tells):
+            return False
+        return self.task.warned
 
     def _watch(self, child: "Popen[bytes]", line: EndLine, stderr: IO[bytes]) -> int:
         """Wait for the script's end; return its status, which an MPI script tells beforehand."""
         told, ends_by = None, None
         notes = self._recorder
         for _ in until_ended(child, _POLL_S):
+            if child.returncode is None:
+                self._notice.deliver(child.pid)
+                self._look(None)
             if told is None and (told := line.told()) is not None:
                 self._finish(told)
                 line.answer()
@@ -250,16 +283,11 @@ def main() -> None:
     rank = RankProcess(task, place)
     signal.signal(signal.SIGTERM, rank.stop)
     signal.signal(signal.SIGINT, rank.stop)
-    # Else the node's supervisor signals the scripts itself: once is enough.
-    handle_passed(_ignore if launcher.passes_on is None else rank.pass_on)
+    handle_passed(rank.pass_on)
     try:
         sys.exit(rank.run())
     except JobError as error:
         sys.exit(f"hpckit: {error}")
-
-
-def _ignore(_signum: int, _frame: FrameType | None) -> None:
-    """Outlive a signal; SIG_IGN would be inherited by the script."""
 
 
 if __name__ == "__main__":

@@ -16,13 +16,14 @@ from hpckit.payload.children import (
     shell_status,
     signal_group,
     stop_all,
-    wait_for,
 )
 from hpckit.payload.environment import restart_count, threads
-from hpckit.payload.rank import RankProcess
+from hpckit.payload.notice import parent_of, slurm_tells_all
+from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import task_number
 from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
+from hpckit.stop_marks import WARNED, marks, marks_of
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -33,22 +34,24 @@ _GRACE_S = 6.0
 # What a launcher gets to end by itself after one of its ranks has failed. MPICH's mpirun may never:
 # when the first rank fails, the ranks of another node go on (seen with 4.x under Slurm 22.05).
 _PATIENCE_S = 10.0
+# Between two attempts to reach ranks that have not begun yet with a warning.
+_TELL_S = 1.0
 
 
 class Supervised(Protocol):
     """Something a supervisor runs: one rank, or a launcher of several."""
 
-    def run(self) -> int:
-        """Run to the end; return the exit status."""
+    def run(self, look: Look = nobody) -> int:
+        """Run to the end; return the exit status. `look` is told again and again: see `Look`."""
 
     def stop(self, signum: int, _frame: FrameType | None = None) -> None:
         """End it."""
 
     def forward(self, signum: int) -> None:
-        """Pass the stop signal on."""
+        """Pass a signal on."""
 
-    def wait_for_end(self, seconds: float) -> None:
-        """Wait for it to end by itself after the stop signal."""
+    def warn(self) -> None:
+        """Pass Slurm's warning on to scripts that handle it, once."""
 
 
 def supervised(task: Task) -> Supervised:
@@ -72,8 +75,9 @@ class LauncherProcess:
         self._stop_at: float | None = None
         self._patient_until: float | None = None
         self._ranks_seen = 0
+        self._tell_at: float | None = None
 
-    def run(self) -> int:
+    def run(self, look: Look = nobody) -> int:
         """Run the launcher to its end."""
         child = shell.spawn(
             self.argv,
@@ -92,10 +96,15 @@ class LauncherProcess:
                 self.stop(signal.SIGTERM)
             if self._stop_at is not None and time.monotonic() > self._stop_at:
                 signal_group(child, signal.SIGKILL)
+            if self._tell_at is not None and time.monotonic() > self._tell_at:
+                self._tell()
+            look(None)
         stop_all([child], grace_s=0)
         if alone:
             end_job(self.task)
-        return self._status(shell_status(child.returncode))
+        code = self._status(shell_status(child.returncode))
+        look(code)
+        return code
 
     def _failed_long_ago(self) -> bool:
         """Say whether the launcher has had its time to end since a rank failed."""
@@ -128,9 +137,29 @@ class LauncherProcess:
             self._child.send_signal(signal.SIGTERM)
             self._stop_at = self._stop_at or time.monotonic() + _GRACE_S
 
-    def wait_for_end(self, seconds: float) -> None:
-        """Wait for the launcher to end by itself after a stop signal."""
-        wait_for(self._child, seconds)
+    def warn(self) -> None:
+        """Pass Slurm's warning to the ranks, until they have it; each passes it on once."""
+        if self._tell_at is None:
+            self._tell_at = time.monotonic()
+
+    def _tell(self) -> None:
+        self._tell_at = time.monotonic() + _TELL_S
+        if self._child is None or self._child.poll() is not None:
+            return
+        attempt, known = restart_count(), self._here()
+        left = [
+            row for row in known
+            if WARNED not in marks(marks_of(self.task.folder, row.rank), attempt)
+        ]  # fmt: skip
+        if self.launcher.passes_on is not None:
+            if left or not known:
+                self._child.send_signal(signal.SIGUSR2)
+            return
+        for row in left:
+            # Until the script has begun, the record names the process that will start it.
+            above = parent_of(row.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(row.pid if above in (None, self._child.pid) else above, signal.SIGUSR2)
 
     def forward(self, signum: int) -> None:
         """Pass a signal to the ranks, through a launcher that does so; others may die of it."""
@@ -140,11 +169,16 @@ class LauncherProcess:
             if signum in self.launcher.passes_on:
                 self._child.send_signal(signum)
             return
-        node = task_number(os.environ)
-        for rank in self._ranks():
-            if rank.ended is None and rank.rank // self.task.tasks_per_node == node:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(rank.pid, signum)
+        if slurm_tells_all(self.task):
+            return  # the scripts have it
+        for row in self._here():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(row.pid, signum)
+
+    def _here(self) -> list[RankRecord]:
+        """Return the ranks of this node that have not ended."""
+        node, width = task_number(os.environ), self.task.tasks_per_node
+        return [row for row in self._ranks() if row.ended is None and row.rank // width == node]
 
 
 def launcher_environment(task: Task) -> dict[str, str]:

@@ -37,6 +37,7 @@ class Task:
         ledgers: folders that get a line of each attempt, at its end.
         sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
+        checkpoint: what has to be newer than an attempt's start before the job is requeued.
     """
 
     run_dir: str
@@ -61,6 +62,7 @@ class Task:
     by_python: bool = True
     simulated: bool | None = None
     ledgers: tuple[str, ...] = ()
+    checkpoint: str | None = None
 
     @property
     def one_machine(self) -> bool:

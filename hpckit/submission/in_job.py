@@ -10,7 +10,6 @@ import signal
 import stat
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
@@ -23,6 +22,11 @@ if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
 
     from hpckit.payload.supervisor import Supervised
+    from hpckit.submission.warned import Warned
+
+
+# Signals that came before anything could be done with them.
+_early: list[int] = []
 
 
 class ScriptFailedError(JobError):
@@ -53,32 +57,24 @@ class Payload:
 
         Raises:
             ScriptFailedError: the script did not end with 0.
+            JobError: it ended because of Slurm's warning, and the job does not go on.
         """
         from hpckit.payload.supervisor import supervised  # noqa: PLC0415
 
         task = task_from_json(self.text)
         self._running = supervised(task)
-        told: list[int] = []
-        _handle_signals(task, self._running, told)
+        warned = _handle_signals(task, self._running)
         if task.max_requeues and last_attempt(task) and os.environ.get("SLURM_PROCID", "0") == "0":
             import threading  # noqa: PLC0415  # the last attempt's alone
 
             # Beside the ranks: a controller may take its time to answer.
             threading.Thread(target=_forbid_requeue, args=[task], daemon=True).start()
-        code = self._running.run()
-        if told and task.chain and not last_attempt(task):
-            raise GoesOnError("Slurm signalled a time limit or a preemption; the next job goes on.")
+        code = self._running.run(warned.look)
         if code:
             from hpckit.submission.kept_signal import requeue_if_kept  # noqa: PLC0415
 
             requeue_if_kept(task)
             raise ScriptFailedError(code)
-        if told:
-            raise JobError(
-                f"Slurm signalled a time limit or a preemption, and {_all_used(task)}. "
-                "The script got SIGUSR2 to save "
-                "its state and has ended. To continue: hpckit resubmit."
-            )
         return {"exit_code": 0}
 
     def checkpoint(self) -> "DelayedSubmission | None":
@@ -100,12 +96,6 @@ def last_attempt(task: Task) -> bool:
     return restart_count() >= max(task.max_requeues, task.chain)
 
 
-def _all_used(task: Task) -> str:
-    if task.chain:
-        return f"the run has used all {task.chain} follow-up jobs of --chain"
-    return f"the job has used all {task.max_requeues} requeues of --max-requeues"
-
-
 def _forbid_requeue(task: Task) -> None:
     """Keep Slurm from requeueing the last attempt: on a preemption it asks nobody."""
     from hpckit.schedulers.base import find_scheduler  # noqa: PLC0415  # the last attempt's alone
@@ -119,36 +109,25 @@ def _forbid_requeue(task: Task) -> None:
         )
 
 
-def _handle_signals(task: Task, running: "Supervised", told: list[int]) -> None:
+def _handle_signals(task: Task, running: "Supervised") -> "Warned":
     """Take SIGTERM over from submitit, which ignores it, and pass on what is meant for the script.
 
-    Where the job may start again, SIGUSR2 is Slurm's warning. submitit's own handler requeues the
-    job at once; a script that handles the signal first gets the time until shortly before Slurm
-    kills it to save its state. In the last attempt nothing follows: only a script that saves its
-    state hears of the end, which is added to `told`; any other has all of its time.
+    Where the job may start again, SIGUSR2 is Slurm's warning. submitit's own handler would requeue
+    the job at once; `Warned` calls it when the script has saved its state, or cannot.
     """
     from hpckit.payload.children import handle_passed  # noqa: PLC0415
+    from hpckit.submission.warned import Warned  # noqa: PLC0415
 
-    signal.signal(signal.SIGTERM, running.stop)
-    signal.signal(signal.SIGINT, running.stop)
     requeue = signal.getsignal(signal.SIGUSR2)
-
-    def stop_signal(signum: int, frame: FrameType | None) -> None:
-        if task.handles_stop_signal:
-            running.forward(signum)
-            running.wait_for_end(task.signal_delay_s * 2 / 3)
-        if callable(requeue):
-            requeue(signum, frame)
-
-    def last_signal(signum: int, _frame: FrameType | None) -> None:
-        if task.handles_stop_signal:
-            running.forward(signum)
-            told.append(signum)
-
+    warned = Warned(task, running, requeue if callable(requeue) else None)
+    signal.signal(signal.SIGTERM, warned.stop)
+    signal.signal(signal.SIGINT, warned.stop)
     handle_passed(lambda signum, _frame: running.forward(signum))
     if task.warned:
-        alone = task.chain or last_attempt(task)  # a chain's job is never requeued
-        signal.signal(signal.SIGUSR2, last_signal if alone else stop_signal)
+        signal.signal(signal.SIGUSR2, warned.handle)
+        if signal.SIGUSR2 in _early:
+            warned.handle(signal.SIGUSR2, None)
+    return warned
 
 
 def open_own_folder(folder: Path, job_id: str) -> Path:
@@ -212,7 +191,7 @@ def main() -> None:
     from hpckit.notify.told import told_at_the_end  # noqa: PLC0415
     from hpckit.payload.children import handle_passed  # noqa: PLC0415
 
-    handle_passed(lambda _signum, _frame: None)  # until the script can have them
+    handle_passed(lambda signum, _frame: _early.append(signum))  # until the script can have them
     with told_at_the_end():
         _process(Path(sys.argv[1]))
 

@@ -265,16 +265,22 @@ def _why(
     """Say why a job waits, or was taken away for good."""
     if record.reason:
         return run.scheduler.explain(run, record)
-    requeues = most_restarts(run)
-    told = verdict.ended_when_told(record.state, ranks, run.ranks, restarts, requeues)
-    if not told and record.state not in (JobState.TIMEOUT, JobState.PREEMPTED):
+    if record.state not in (JobState.TIMEOUT, JobState.PREEMPTED, JobState.FAILED):
+        return None
+    from hpckit.stop_marks import NO_CHECKPOINT, STOPPED, marks, marks_of  # noqa: PLC0415
+
+    words = marks(marks_of(run.dir, 0), restarts or 0)
+    early = not words.isdisjoint({STOPPED, NO_CHECKPOINT})
+    told = verdict.ended_when_told(record.state, ranks, run, restarts, early=early)
+    if record.state is JobState.FAILED and not told:
         return None
     return verdict.taken_away(
         record.state,
         time_limit_min=record.time_limit_min,
         restarts=restarts,
-        most=requeues,
+        most=most_restarts(run),
         option="--chain" if len(run.jobs) > 1 else "--max-requeues",
+        no_checkpoint=NO_CHECKPOINT in words,
     )
 
 

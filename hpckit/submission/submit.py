@@ -223,6 +223,7 @@ def _task(submission: Submission, index: int, like: Task | None = None) -> Task:
         max_requeues=job.max_requeues,
         chain=job.chain,
         handles_stop_signal=job.handles_stop_signal,
+        checkpoint=job.checkpoint,
         sample_interval_s=job.sample_interval_s,
         signal_delay_s=signal_delay_s(job.time_min),
         replicas=1 if job.strategy.rank_per_gpu else max(1, job.gpus_per_node),

@@ -79,10 +79,19 @@ def taken_away(
     restarts: int | None,
     most: int,
     option: str = "--max-requeues",
+    no_checkpoint: bool = False,
 ) -> str:
-    """Say what took a job away, and in which of its attempts; `option` gives it `most` restarts.
+    """Say what took a job away, and in which of its attempts.
 
     A FAILED one, none of whose ranks did, ended when it was told of a time limit or preemption.
+
+    Args:
+        state: what became of it.
+        time_limit_min: its time limit.
+        restarts: how often it was started again.
+        most: how often it might have been.
+        option: what said so.
+        no_checkpoint: it was not, because it left nothing that --checkpoint names.
     """
     limit = f" of {format_minutes(time_limit_min)}" if time_limit_min else ""
     what = f"it reached its time limit{limit}"
@@ -95,16 +104,26 @@ def taken_away(
     if not most:
         return what
     attempt = "" if restarts is None else f", in attempt {restarts + 1} of {most + 1}"
-    return f"{what}{attempt} ({option} {most})"
+    kept = ", and left no checkpoint that --checkpoint names" if no_checkpoint else ""
+    return f"{what}{attempt} ({option} {most}){kept}"
 
 
 def ended_when_told(
-    state: JobState, ranks: Sequence[RankRecord], planned: int, restarts: int | None, requeues: int
+    state: JobState,
+    ranks: Sequence[RankRecord],
+    run: Run,
+    restarts: int | None,
+    *,
+    early: bool = False,
 ) -> bool:
-    """Say whether a job that FAILED did so only because its last attempt was told to end."""
+    """Say whether a job that FAILED did so only because its last attempt was told to end.
+
+    `early`: hpckit or the script itself has written so.
+    """
+    requeues = most_restarts(run)
     last = bool(requeues) and restarts is not None and restarts >= requeues
-    well = all_ended(ranks, planned) and not any(row.exit_code for row in ranks)
-    return state is JobState.FAILED and last and well
+    well = all_ended(ranks, run.ranks) and not any(row.exit_code for row in ranks)
+    return state is JobState.FAILED and well and (last or early)
 
 
 def all_ended(ranks: Sequence[RankRecord], planned: int) -> bool:

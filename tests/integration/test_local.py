@@ -333,6 +333,43 @@ if os.environ["HPCKIT_RESTART"] == "0":
     nothing_runs(here)
 
 
+STOPS = """\
+import os, pathlib, time
+time.sleep(float(os.environ["RANK"]))  # the signal may come before this
+from hpckit.parallel import should_stop
+print("attempt", os.environ["HPCKIT_RESTART"], flush=True)
+while os.environ["HPCKIT_RESTART"] == "0":
+    time.sleep(0.05)
+    if should_stop():
+        print("saved", flush=True)
+        break
+"""
+TRAPS = """\
+trap 'echo saved; exit 3' USR2
+echo attempt $HPCKIT_RESTART
+while [ $HPCKIT_RESTART = 0 ]; do sleep 0.05; done
+"""
+
+
+def test_scripts_that_handle_the_warning_save_before_the_next_attempt(here: Path) -> None:
+    """One rank has its handler when the warning comes, the other not yet; and a shell."""
+    words = ("--max-requeues", "1", "--sample-interval", "0")
+    runs = [
+        submit(STOPS, "--tasks-per-node", "2", *words),
+        submit(TRAPS, *words, name="script.sh"),
+    ]
+    for run in runs:
+        log = Path(run["run_dir"]) / "logs" / "0.out"
+        until(lambda: log.exists() and "attempt 0" in log.read_text())  # noqa: B023
+        os.killpg(job_script(Path(run["run_dir"])), signal.SIGUSR2)
+        assert hpckit("wait", run["job_id"]).returncode == 0
+        found = state(run["job_id"])
+        assert (found["state"], found["restarts"], found["exit_code"]) == ("COMPLETED", 1, 0)
+        for rank in found["ranks"]:
+            log = Path(run["run_dir"]) / "logs" / f"{rank['rank']}.out"
+            assert log.read_text() == "attempt 0\nsaved\nattempt 1\n"
+
+
 def test_the_last_attempt_has_all_of_its_time(here: Path) -> None:
     """With no requeue left the warning before the end is nobody's business."""
     script = """\

@@ -24,6 +24,22 @@ def attempts(run_dir: str, rank: int) -> list[Record]:
     return found
 
 
+def epochs(job: Record) -> list[str]:
+    """Give the epochs that rank 0 has printed, of all attempts that could save what they did.
+
+    On a machine that stands still, an attempt may be killed before; the next one begins where it
+    had. Every attempt must begin where the last one that saved has ended.
+    """
+    text, step, found = Path(job["run_dir"], "logs", "0.out").read_text(), "0", list[str]()
+    for attempt in text.split("from step ")[1:]:
+        first, *lines = attempt.splitlines()
+        assert first == step, text
+        if lines and lines[-1].startswith("saved at step "):
+            step = lines[-1].split()[-1]
+            found += [line.split()[1] for line in lines if line.startswith("epoch ")]
+    return found
+
+
 def add_patient(desk: Desk) -> None:
     """Give the user's project a workload that handles SIGUSR2."""
     folder = desk.work / "workloads" / "patient"
@@ -75,6 +91,11 @@ def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
     jobs = [desk.submit("patient", *shape, "--launcher", name) for name in launchers]
     rules = ("--gpus", "0", "--time", "1", "--retry", "timeout:time*2")
     late = desk.submit("serial", SCRIPTS / "patient.py", *rules)
+    # Trainings that ask should_stop. One by torch may need a minute to start on a busy machine.
+    script = SCRIPTS / "mpi_goes_on.py"
+    long = ("--nodes", "2", "--tasks-per-node", "1", "--gpus", "0", "--time", "1")
+    many = (*long, "--max-requeues", "20", "--launcher")
+    trained = [desk.submit("mpi", script, *many, name) for name in ("srun", "mpirun")]
     assert eventually(lambda: len(attempts(last["run_dir"], 0)) == 2)
     desk.slurm.run("scancel", "--signal=USR2", f"{last['job_id']}.0")
     for job in jobs:
@@ -88,6 +109,11 @@ def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
     again = json.loads(Path(late["run_dir"], "retry.json").read_text())["job_id"]
     assert desk.scontrol(again)["TimeLimit"] == "00:02:00"
     desk.call("cancel", again)
+    for job in trained:
+        status = desk.over(job["job_id"])
+        assert (status["state"], status["exit_code"]) == ("COMPLETED", 0)
+        assert status["restarts"] >= 1
+        assert epochs(job) == [str(number) for number in range(1, 11)]
     # No requeue is left: Slurm may not requeue it either, which a preemption would do.
     assert desk.scontrol(last["job_id"])["Requeue"] == "0"
     # So the warning is nobody's business: it works on.

@@ -21,6 +21,8 @@ ALLOWED = {
     "schedulers/local/controller.py": "a run's folder held open: nothing is read",
     "schedulers/local/stragglers.py": PROC,
     "payload/sweep.py": PROC,
+    "payload/notice.py": PROC,
+    "stop_marks.py": "a rank's own file, of a page at most; scripts read it, too",
     "stats/sampler/node.py": PROC,
     "stats/sampler/procfs.py": PROC,
     "collections/scaffold.py": WRITES,

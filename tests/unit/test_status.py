@@ -21,6 +21,7 @@ from hpckit.schedulers.local.state import LocalState, ask_cancel, write_local_st
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.spec import JobSpec
+from hpckit.stop_marks import NO_CHECKPOINT, SENT, STOPPED, add_mark, marks_of
 from hpckit.submission.record import differences
 from hpckit.submission.states import RunStatus, statuses
 from hpckit.submission.waiting import cancel, wait
@@ -403,6 +404,32 @@ def test_used_up_requeues_are_named_with_limit_and_count(
     once = make_run(tmp_path, "ddp-2")
     if word == "TIMEOUT":
         assert one(once).reason_text == "it reached its time limit of 01:00:00"
+
+
+@pytest.mark.parametrize(
+    ("word", "mark", "said"),
+    [
+        ("TIMEOUT", NO_CHECKPOINT, "it reached its time limit of 01:00:00, in attempt 2 of 3 "
+                       "(--max-requeues 2), and left no checkpoint that --checkpoint names"),
+        ("FAILED", NO_CHECKPOINT, "its script ended after the signal that the time limit of "
+                       "01:00:00 or a preemption was near, in attempt 2 of 3 (--max-requeues 2), "
+                       "and left no checkpoint that --checkpoint names"),
+        ("FAILED", STOPPED, "its script ended after the signal that the time limit of "
+                       "01:00:00 or a preemption was near, in attempt 2 of 3 (--max-requeues 2)"),
+        ("FAILED", SENT, None),
+        ("COMPLETED", STOPPED, None),
+    ],
+)  # fmt: skip
+def test_what_was_said_of_the_signal_tells_why_a_job_did_not_go_on(
+    fake_slurm: Path, tmp_path: Path, word: str, mark: str, said: str | None
+) -> None:
+    run = make_run(tmp_path, plan=AGAIN)
+    for number in range(4):
+        write_rank(run.dir, rank(number, restart=1, exit_code=0, ended=20.0))
+    add_mark(marks_of(run.dir, 0), 0, NO_CHECKPOINT)  # of another attempt
+    add_mark(marks_of(run.dir, 0), 1, mark)
+    answers(fake_slurm, squeue_out=squeue_row("11", word, start="5"))
+    assert one(run).reason_text == said
 
 
 def test_a_job_that_nobody_knows_is_unknown_and_says_so(fake_slurm: Path, tmp_path: Path) -> None:

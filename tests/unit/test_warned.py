@@ -1,58 +1,104 @@
 """What a job does when Slurm announces its end: while it may start again, and when it may not."""
 
+import itertools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from hpckit.errors import JobError
 from hpckit.job.script import signal_delay_s
 from hpckit.payload import supervisor
+from hpckit.payload.rank import Look
 from hpckit.payload.task import Task
+from hpckit.ranks import RankRecord, write_rank
 from hpckit.schedulers.slurm import Slurm
-from hpckit.submission.in_job import GoesOnError, Payload
+from hpckit.stop_marks import DEAF, HEARD, NO_CHECKPOINT, SENT, STOPPED, add_mark, marks, marks_of
+from hpckit.submission import warned
+from hpckit.submission.in_job import GoesOnError, Payload, ScriptFailedError
+
+# What the script's side says when it is sent the signal, and stops because of it, or does not.
+OWN_HANDLER, STOPS, WORKS_ON = (SENT,), (SENT, HEARD, STOPPED), (SENT, HEARD)
+NO_HANDLER, NO_ANSWER = (DEAF,), ()
 
 
 class Script:
-    """Stands for a script: Slurm warns it while it runs, and it ends well."""
+    """Stands for a script: Slurm warns it while it runs, and it ends well.
 
-    def __init__(self) -> None:
+    Attributes:
+        says: what it and its supervisor write down at the warning.
+        code: its exit status; None: it works on, and is looked at once more.
+        saves: what it does before it ends, or is looked at.
+        stops: what it does after that.
+    """
+
+    def __init__(self, folder: Path) -> None:
         self.heard: list[object] = []
         self.no_requeue = threading.Event()  # Slurm was told that it may not start the job again
+        self.says: tuple[str, ...] = ()
+        self.code: int | None = 0
+        self.warned = True
+        self.saves: Callable[[], object] = lambda: None
+        self.stops: Callable[[], object] = lambda: None
+        self.answers: Iterator[BaseException] = itertools.repeat(SystemExit(255))
+        self._folder = folder
 
-    def run(self) -> int:
-        os.kill(os.getpid(), signal.SIGUSR2)
-        return 0
+    def run(self, look: Look) -> int:
+        if self.warned:
+            os.kill(os.getpid(), signal.SIGUSR2)
+        self.saves()
+        if self.code is None:
+            look(None)
+            self.stops()
+            self.code = 0
+        write_rank(self._folder, record(int(os.environ["SLURM_RESTART_COUNT"]), self.code))
+        look(self.code)
+        return self.code
+
+    def requeue(self, _signum: int, _frame: object) -> None:
+        """Stand for submitit's handler, which ends the process."""
+        self.heard.append("requeue")
+        raise next(self.answers)
 
     def stop(self, signum: int, _frame: object = None) -> None:
-        self.heard.append(("stop", signum))
-
-    def forward(self, signum: int) -> None:
         self.heard.append(signal.Signals(signum).name)
 
-    def wait_for_end(self, seconds: float) -> None:
-        self.heard.append(seconds)
+    def warn(self) -> None:
+        self.heard.append("warning")
+        for word in self.says:
+            add_mark(marks_of(self._folder, 0), int(os.environ["SLURM_RESTART_COUNT"]), word)
+
+
+def record(attempt: int, code: int) -> RankRecord:
+    return RankRecord(
+        rank=0, restart=attempt, host="c1", device="cpu", pid=1, started=1.0, ended=2.0,
+        exit_code=code,
+    )  # fmt: skip
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Script]:
     """Give a script in place of a real one, and the signals back to pytest."""
-    one = Script()
+    one = Script(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
     monkeypatch.setattr(supervisor, "supervised", lambda _task: one)
     monkeypatch.setattr(Slurm, "forbid_requeue", lambda _self: one.no_requeue.set())
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    signal.signal(signal.SIGUSR2, lambda *_: one.heard.append("requeue"))
     yield one
     for number, handler in before.items():
         if handler is not None and number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, handler)
 
 
-def payload(*, saves: bool, max_requeues: int = 2, chain: int = 0) -> Payload:
+def payload(script: Script, *, saves: bool = False, **changes: object) -> Payload:
+    values: dict[str, object] = {"max_requeues": 2, "signal_delay_s": 30, **changes}
     task = Task(
-        run_dir="/r",
+        run_dir=str(script._folder),
         run_id="r",
         executor="slurm",
         launcher="srun",
@@ -61,53 +107,208 @@ def payload(*, saves: bool, max_requeues: int = 2, chain: int = 0) -> Payload:
         command=("true",),
         python=("python",),
         device="cpu",
-        max_requeues=max_requeues,
-        chain=chain,
         handles_stop_signal=saves,
-        signal_delay_s=30,
+        **values,  # type: ignore[arg-type]
     )
+    signal.signal(signal.SIGUSR2, script.requeue)
     return Payload(task.to_json())
 
 
+def requeued(script: Script, *, saves: bool = False, **changes: object) -> bool:
+    """Run the job; say whether it asked to be requeued, or else ended well."""
+    try:
+        assert payload(script, saves=saves, **changes)() == {"exit_code": 0}
+    except SystemExit:
+        assert script.heard[-1] == "requeue"
+        return True
+    assert "requeue" not in script.heard
+    return False
+
+
 @pytest.mark.parametrize("attempt", ["0", "1"])
-def test_a_job_that_may_start_again_is_requeued(script: Script, monkeypatch, attempt: str) -> None:
+@pytest.mark.parametrize("says", [OWN_HANDLER, STOPS])
+def test_a_job_that_may_start_again_is_requeued(
+    script: Script, monkeypatch, attempt: str, says: tuple[str, ...]
+) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", attempt)
-    assert payload(saves=True)() == {"exit_code": 0}
-    assert script.heard == ["SIGUSR2", 20.0, "requeue"]
-    assert payload(saves=True).checkpoint() is not None
+    script.says = says
+    assert requeued(script, saves=True)
+    assert script.heard == ["warning", "requeue"]
+    assert payload(script, saves=True).checkpoint() is not None
     assert not [row for row in threading.enumerate() if "requeue" in row.name]
     assert not script.no_requeue.is_set()
 
 
+def test_a_script_that_does_not_handle_the_signal_is_requeued_at_once(script: Script) -> None:
+    script.says, script.code = NO_HANDLER, None
+    assert requeued(script)
+    assert script.code is None
+
+
+@pytest.mark.parametrize("says", [OWN_HANDLER, NO_ANSWER])
+def test_one_that_handles_it_has_time_to_save(script: Script, says: tuple[str, ...]) -> None:
+    """Also while it is not known yet whether it does: its supervisor may be on another node."""
+    script.says, script.code = says, None
+    script.stops = lambda: add_mark(marks_of(script._folder, 0), 0, STOPPED)
+    assert requeued(script)
+    assert (script.code, script.heard) == (0, ["warning", "requeue"])  # at its end, not before
+
+
+def test_one_that_does_not_end_in_time_is_requeued_nevertheless(script: Script) -> None:
+    script.says, script.code = OWN_HANDLER, None
+    assert requeued(script, signal_delay_s=0)
+    assert script.code is None
+
+
+@pytest.mark.parametrize("says", [(), WORKS_ON])
+def test_a_job_that_is_complete_is_not_requeued(script: Script, says: tuple[str, ...]) -> None:
+    """It ended while the warning was on its way, or said that it would tell if it stopped."""
+    script.says = says
+    assert not requeued(script, saves=True)
+
+
+def test_a_script_may_stop_by_itself(script: Script) -> None:
+    script.warned = False
+    script.saves = lambda: add_mark(marks_of(script._folder, 0), 0, STOPPED)
+    assert requeued(script)
+
+
+def test_a_failure_that_is_none_of_the_warnings_is_a_failure(script: Script) -> None:
+    script.code = 3
+    with pytest.raises(ScriptFailedError):
+        payload(script)()
+    script.heard.clear()
+    script.says = OWN_HANDLER  # how it ends after the signal is its own affair
+    assert requeued(script)
+
+
+def test_a_job_that_was_cancelled_is_not_requeued(script: Script) -> None:
+    script.says = STOPS
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    assert not requeued(script)
+    assert script.heard == ["warning", "SIGTERM"]
+
+
+def test_a_controller_that_does_not_answer_is_asked_again(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.answers = iter([OSError("no answer"), OSError("no answer"), SystemExit(255)])
+    monkeypatch.setattr(warned, "_AGAIN_S", 0.0)
+    script.says = STOPS
+    assert requeued(script)
+    assert script.heard == ["warning", "requeue", "requeue", "requeue"]
+    assert capsys.readouterr().err.count("the job is not requeued yet") == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("saved/*.pt", "saved/7.pt"),  # from the folder that the job runs in, and the run's
+        ("*/epoch=*/", "logs/epoch=3/weights"),
+        ("**/last.ckpt", "a/b/last.ckpt"),
+        ("nothing", "checkpoints/last.pt"),
+        ("{here}/far/[0-9]", "far/5"),
+    ],
+)
+def test_with_checkpoint_a_requeue_needs_a_newer_one(
+    script: Script, tmp_path: Path, pattern: str, path: str
+) -> None:
+    old = tmp_path / path
+    old.parent.mkdir(parents=True)
+    old.write_text("old")
+    pattern = pattern.format(here=tmp_path)
+    script.says = STOPS
+    with pytest.raises(JobError, match=r"is not requeued: nothing that --checkpoint .* names"):
+        payload(script, checkpoint=pattern)()
+    assert NO_CHECKPOINT in marks(marks_of(tmp_path, 0), 0)
+    script.saves = lambda: old.write_text("newer")
+    assert requeued(script, checkpoint=pattern)
+
+
+@pytest.mark.parametrize(("left_s", "waits"), [(50, True), (5000, False), (-9, False)])
+def test_the_time_that_slurm_leaves_is_used(
+    script: Script, monkeypatch: pytest.MonkeyPatch, left_s: float, waits: bool
+) -> None:
+    """A preemption comes long before the time limit, and says nothing of its own."""
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + left_s)))
+    script.says, script.code = OWN_HANDLER, None
+    assert requeued(script, signal_delay_s=0)
+    assert (script.code == 0) == waits
+
+
+def test_without_a_checkpoint_a_script_works_on_to_its_limit(
+    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.says, script.code = NO_HANDLER, None
+    assert not requeued(script, checkpoint="*.pt", signal_delay_s=0)
+    assert "is not requeued: nothing that --checkpoint *.pt names" in capsys.readouterr().err
+    script.saves, script.code = (tmp_path / "1.pt").touch, None
+    assert requeued(script, checkpoint="*.pt")
+
+
+def test_without_the_option_a_missing_checkpoint_is_said(
+    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.says = STOPS
+    assert requeued(script)
+    assert "nothing in the run's checkpoints/ is newer" in capsys.readouterr().err
+    (tmp_path / "checkpoints").mkdir()
+    script.saves = (tmp_path / "checkpoints" / "last.pt").touch
+    assert requeued(script)
+    assert capsys.readouterr().err == ""
+
+
 def test_in_its_last_attempt_a_job_has_all_of_its_time(script: Script, monkeypatch) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    assert payload(saves=False)() == {"exit_code": 0}
-    assert script.heard == []
-    assert payload(saves=False).checkpoint() is None
+    script.code = None
+    assert not requeued(script)
+    assert payload(script).checkpoint() is None
     assert script.no_requeue.wait(60)
 
 
-def test_a_script_that_saves_is_told_and_its_job_is_not_done(script: Script, monkeypatch) -> None:
+@pytest.mark.parametrize("says", [OWN_HANDLER, STOPS])
+def test_a_script_that_saves_is_told_and_its_job_is_not_done(
+    script: Script, monkeypatch, says: tuple[str, ...]
+) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    script.says = says
     with pytest.raises(JobError, match=r"all 2 requeues of --max-requeues.* got SIGUSR2"):
-        payload(saves=True)()
-    assert script.heard == ["SIGUSR2"]
+        payload(script, saves=True)()
+    assert script.heard == ["warning"]
     assert script.no_requeue.wait(60)
 
 
-def test_a_job_of_a_chain_leaves_the_rest_to_the_next(script: Script, monkeypatch) -> None:
+@pytest.mark.parametrize("says", [OWN_HANDLER, STOPS])
+def test_a_job_of_a_chain_leaves_the_rest_to_the_next(
+    script: Script, monkeypatch: pytest.MonkeyPatch, says: tuple[str, ...]
+) -> None:
     chain = {"max_requeues": 0, "chain": 2}
     for attempt in ("0", "1"):
-        monkeypatch.setenv("HPCKIT_RESTART", attempt)
+        monkeypatch.setenv("SLURM_RESTART_COUNT", attempt)
+        script.says = says
         with pytest.raises(GoesOnError, match="the next job goes on"):
-            payload(saves=True, **chain)()
-        assert payload(saves=False, **chain)() == {"exit_code": 0}
-        assert script.heard == ["SIGUSR2"]  # who does not save its state has all of its time
+            payload(script, **chain)()
+        assert script.heard == ["warning"]
         script.heard.clear()
-    monkeypatch.setenv("HPCKIT_RESTART", "2")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     with pytest.raises(JobError, match=r"used all 2 follow-up jobs of --chain\. The script got"):
-        payload(saves=True, **chain)()
+        payload(script, **chain)()
     assert not script.no_requeue.is_set()
+
+
+@pytest.mark.parametrize("says", [NO_HANDLER, WORKS_ON])
+def test_in_a_chain_who_does_not_stop_has_all_of_its_time(
+    script: Script, says: tuple[str, ...]
+) -> None:
+    script.says, script.code = says, None
+    assert not requeued(script, max_requeues=0, chain=2)
+
+
+def test_a_script_that_stops_where_no_requeue_was_allowed_is_not_done(script: Script) -> None:
+    script.warned = False  # a user's own `scancel --signal=USR2`
+    script.saves = lambda: add_mark(marks_of(script._folder, 0), 0, STOPPED)
+    with pytest.raises(JobError, match="stopped before its work was done, and --max-requeues 0"):
+        payload(script, max_requeues=0)()
 
 
 @pytest.mark.parametrize(

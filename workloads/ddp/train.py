@@ -14,7 +14,6 @@ ranks together: the same seed gives the same loss curve on any number of ranks.
 
 import gc
 import os
-import signal
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -46,13 +45,14 @@ from hpckit.parallel.ranks import (
 )
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.sharing import batches, parts
+from hpckit.parallel.stopping import stop_requested, stopping_now
 from hpckit.parallel.tasks import Task, find_task
 from hpckit.parallel.throughput import device_label
 from hpckit.parallel.training import make_journal
 
 
-def train(args: Namespace, place: Rank, signals: list[int]) -> None:
-    """Train until the last epoch, or until a rank finds a stop signal among its `signals`."""
+def train(args: Namespace, place: Rank) -> None:
+    """Train until the last epoch, or until a rank is told that the job's time is nearly over."""
     rank, world_size, device = place.rank, place.world_size, place.device
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "bf16")
 
@@ -143,6 +143,7 @@ def train(args: Namespace, place: Rank, signals: list[int]) -> None:
                 if stopping:
                     save(["last.pt"])
                     journal.tell(f"stopped at step {journal.step}, checkpoint saved")
+                    stopping_now()
                     return
 
                 optimizer.zero_grad()
@@ -169,7 +170,7 @@ def train(args: Namespace, place: Rank, signals: list[int]) -> None:
                         # goes on beside the backward pass.
                         if part == args.accumulate - 1:
                             sums = adding_over_ranks(
-                                place, loss_sum / copies, hits / copies, len(signals)
+                                place, loss_sum / copies, hits / copies, stop_requested()
                             )
 
                         # Backward. The gradient wanted is that of the mean over the whole batch.
@@ -270,12 +271,9 @@ def make_parser() -> Parser:
 @record  # keeps the traceback of a rank that fails for the report of torchrun or hpckit
 def main() -> None:
     """Read the arguments, train, and take leave of the other ranks."""
-    # Slurm sends this signal some time before the job's end; training stops at the next step.
-    signals: list[int] = []
-    signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
     args, problem = make_parser().parse_args(), None
     try:
-        train(args, find_rank(), signals)
+        train(args, find_rank())
     except SetupError as error:
         rank = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
         problem = f"train.py: error: {rank}{error}"

@@ -15,7 +15,6 @@ GPUs: an epidemic on a graph of which three rates are to be found.
 """
 
 import os
-import signal
 import sys
 import time
 from argparse import Namespace
@@ -36,12 +35,13 @@ from hpckit.parallel.journal import counted
 from hpckit.parallel.mpi import Ranks, find_ranks
 from hpckit.parallel.ranks import divide_cores, say
 from hpckit.parallel.run_folder import Metrics, make_folder
+from hpckit.parallel.stopping import stop_requested, stopping_now
 
 # Samples simulated at once: more need more memory, and are hardly faster.
 _AT_ONCE = 10
 
 
-def fit(args: Namespace, ranks: Ranks, signals: list[int]) -> None:
+def fit(args: Namespace, ranks: Ranks) -> None:
     """Fit, and let rank 0 report what came of it."""
     device = ranks.choose_device(" ".join(args.device_ids or []).replace(",", " ").split())
     share_cores(ranks, device)
@@ -83,10 +83,12 @@ def fit(args: Namespace, ranks: Ranks, signals: list[int]) -> None:
         out=out,
         resume=args.resume == "auto",
         checkpoint_every=args.checkpoint_every,
-        should_stop=lambda: bool(signals),
+        should_stop=stop_requested,
         on_epoch=recorder(args, out, ranks),
     )
     vi.run(problem.data, args.n_epochs, args.patience or float("inf"))
+    if vi.stopped and vi.history.epochs < args.n_epochs:
+        stopping_now()
     if ranks.leads:
         report(vi, problem, out, draws=args.posterior_samples, pictures=not args.no_figures)
 
@@ -272,14 +274,11 @@ def _add_run(parser: Parser) -> None:
 
 def main() -> None:
     """Read the arguments, meet the other ranks, fit."""
-    # Slurm sends this signal some time before the job's end; the fit stops after the epoch.
-    signals: list[int] = []
-    signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
     args = make_parser().parse_args()
     try:
         ranks = find_ranks(gpu_aware=args.gpu_aware)
         with ranks.ending_together():
-            fit(args, ranks, signals)
+            fit(args, ranks)
     except SetupError as error:
         sys.exit(f"train.py: error: {error}")
 

@@ -11,7 +11,6 @@ same on any number of ranks or devices.
 """
 
 import os
-import signal
 import sys
 import time
 from argparse import Namespace
@@ -38,6 +37,7 @@ from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
 from hpckit.parallel.ranks import Rank, find_rank, say, share_cores
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
+from hpckit.parallel.stopping import stopping_now
 from hpckit.parallel.throughput import device_label
 from hpckit.parallel.training import devices_of
 
@@ -45,7 +45,7 @@ from hpckit.parallel.training import devices_of
 ELSEWHERE = ("devices", "shots_at_once", "checkpoint_every", "resume", "out", "skip_grid_check")
 
 
-def run(args: Namespace, place: Rank, signals: list[int]) -> None:
+def run(args: Namespace, place: Rank) -> None:
     """Invert, or find one gradient, on all ranks; the first one decides, the others follow."""
     # Before there is a process group: of one that is there already, the parts of torch that
     # deepwave loads keep hold, and its threads would outlive it and abort the process at exit.
@@ -65,7 +65,6 @@ def run(args: Namespace, place: Rank, signals: list[int]) -> None:
     out = together(place, lambda: make_folder(folder_of(args)))
 
     team = Team(place, work, (args.shots, task.survey.nx, task.survey.nz))
-    team.signals = signals
     if place.rank != 0:
         team.follow()
         return
@@ -79,6 +78,7 @@ def run(args: Namespace, place: Rank, signals: list[int]) -> None:
             invert(args, task, team, out, setting, devices)
     except Stopped:
         say("stopped, nothing saved")
+        stopping_now()
     finally:
         team.dismiss()
 
@@ -160,6 +160,7 @@ def invert(args: Namespace, task: Task, team: Team, out: Path, setting: str, dev
         except Stopped:
             save()
             say(f"stopped at step {inversion.step}, checkpoint saved")
+            stopping_now()
             return
         count = len(inversion.objective.evaluations) - known
         seconds = time.perf_counter() - began
@@ -257,12 +258,9 @@ def spread(args: Namespace, place: Rank, replicas: tuple[Replica, ...]) -> str:
 @record  # keeps the traceback of a rank that fails for the report of torchrun or hpckit
 def main() -> None:
     """Read the arguments, invert, and take leave of the other ranks."""
-    # Slurm sends this signal some time before the job's end; the step under way is given up.
-    signals: list[int] = []
-    signal.signal(signal.SIGUSR2, lambda number, frame: signals.append(number))
     args, problem = make_parser().parse_args(), None
     try:
-        run(args, find_rank(), signals)
+        run(args, find_rank())
     except SetupError as error:
         rank = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
         problem = f"train.py: error: {rank}{error}"

@@ -17,6 +17,7 @@ from torch import Tensor
 from fwi.shots import Replicas, Sums
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import Rank
+from hpckit.parallel.stopping import stop_requested
 
 Result = TypeVar("Result")
 _END, _ENERGY, _MISFIT = 0.0, 1.0, 2.0
@@ -71,7 +72,6 @@ class Team:
         self._place, self._replicas = place, replicas
         self._shots, *self._shape = survey
         self._over = False
-        self.signals: list[int] = []
 
     def energy(self, velocity: Tensor, cutoff_hz: float) -> float:
         """Return the squares of all observed traces, on the first rank."""
@@ -131,7 +131,7 @@ class Team:
         """
         work = self._replicas.misfit if what == _MISFIT else self._replicas.energy
         sums, gradient = together(self._place, lambda: work(velocity, cutoff_hz))
-        stop = torch.tensor([len(self.signals)], dtype=torch.float64)
+        stop = torch.tensor([stop_requested()], dtype=torch.float64)
         message = torch.cat([stop, sums, gradient.flatten()]).to(self._place.device)
         if self._place.world_size > 1:
             with _meeting():

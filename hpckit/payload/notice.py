@@ -1,0 +1,132 @@
+"""Slurm's warning on its way to a script: SIGUSR2, once, and only to what handles it.
+
+The default of SIGUSR2 is death. A process that handles the signal says so in /proc/PID/status
+(proc(5), SigCgt), so a script that never heard of the signal, or still imports what will handle it,
+is not sent any; the latter gets it as soon as it can have it.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpckit.files import DamagedFileError, read_bytes
+from hpckit.payload.task import Task
+from hpckit.stop_marks import DEAF, SENT, WARNED, add_mark
+
+_WARNING = signal.SIGUSR2
+
+
+class Notice:
+    """The warning for one script.
+
+    Attributes:
+        told: whether Slurm has sent it.
+        by_slurm: Slurm sends it to every process of the step by itself.
+    """
+
+    def __init__(self, marks: Path, attempt: int, *, by_slurm: bool) -> None:
+        self.told = False
+        self.by_slurm = by_slurm
+        self._marks = marks
+        self._attempt = attempt
+        self._sent = False
+        self._caught = False
+        self._deaf = False
+
+    def tell(self, pid: int | None) -> None:
+        """Take the warning for a script, process `pid`, or one that has not begun.
+
+        It may come in a signal handler, at any moment of `deliver`, which sends it.
+        """
+        if self.told:
+            return
+        self.told = True
+        # Before any signal: a handler that comes too late for the signal looks here.
+        add_mark(self._marks, self._attempt, WARNED)
+        if self.by_slurm and (self._caught or (pid and handlers_of(pid))):
+            self._sent = True
+            add_mark(self._marks, self._attempt, SENT)
+
+    def deliver(self, pid: int) -> None:
+        """Send what has been told and not sent, if the script can have it; call this often."""
+        if not self.told:
+            # Where Slurm sends it itself, the script may have ended of it when we hear.
+            self._caught = self.by_slurm and (self._caught or bool(handlers_of(pid)))
+            return
+        if self._sent:
+            return
+        able = handlers_of(pid)
+        if not able:
+            if not self._deaf:
+                self._deaf = True
+                add_mark(self._marks, self._attempt, DEAF)
+            return
+        self._sent = True
+        add_mark(self._marks, self._attempt, SENT)
+        for process in able:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, _WARNING)
+
+
+def handlers_of(pid: int) -> list[int]:
+    """Return a script's process if it handles SIGUSR2, else those of its children that do.
+
+    A shell script may have started the Python that does. What a process that handles it has
+    started is its own business, such as the workers of its data loader.
+    """
+    if handles(pid, _WARNING):
+        return [pid]
+    return [found for child in _children(pid) for found in handlers_of(child)]
+
+
+def handles(pid: int, signum: int) -> bool:
+    """Say whether a process has a handler of a signal."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    for line in status.splitlines():
+        name, _, mask = line.partition(":")
+        if name == "SigCgt":
+            return bool(int(mask, 16) >> (signum - 1) & 1)
+    return False
+
+
+def _children(pid: int) -> Iterator[int]:
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it is gone
+            yield from map(int, path.read_text(encoding="ascii").split())
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the parent of a process; None: it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[1])  # its name, before that, may hold anything
+
+
+def slurm_tells_all(task: Task) -> bool:
+    """Say whether Slurm sends a step's signals to the scripts, too, not only to supervisors.
+
+    `proctrack/linuxproc` does; `proctrack/cgroup`, the usual one, signals tasks alone (both in
+    Slurm's src/plugins/proctrack). A batch script's signal goes to that process alone.
+    """
+    from hpckit.launchers import find_launcher  # noqa: PLC0415  # which need this room's task
+
+    if task.one_machine or find_launcher(task.launcher).in_batch_script:
+        return False
+    return tells_all(os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
+
+
+def tells_all(conf: str) -> bool:
+    """Say whether a slurm.conf names `proctrack/linuxproc`."""
+    try:
+        text = read_bytes(conf).decode(errors="replace")
+    except (OSError, DamagedFileError):
+        return False
+    words = ("".join(line.partition("#")[0].split()).lower() for line in text.splitlines())
+    return "proctracktype=proctrack/linuxproc" in words

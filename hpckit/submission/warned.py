@@ -1,0 +1,231 @@
+"""Slurm's warning before a job's end: what its script says to it, and whether the job goes on.
+
+Each supervisor passes the warning on to its scripts; that of rank 0 decides for the job.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from hpckit.errors import JobError
+from hpckit.payload.environment import restart_count
+from hpckit.payload.notice import slurm_tells_all
+from hpckit.payload.task import Task
+from hpckit.rank_variables import task_number
+from hpckit.ranks import RankRecord, own_failures, read_ranks
+from hpckit.stop_marks import DEAF, HEARD, NO_CHECKPOINT, SENT, STOPPED, add_mark, marks, marks_of
+from hpckit.submission.checkpoints import Checkpoints
+
+if TYPE_CHECKING:
+    from hpckit.payload.supervisor import Supervised
+
+Handler = Callable[[int, FrameType | None], object]
+_POLL_S = 0.1
+# Slurm may signal a script before this process, and the script end of it.
+_HEARD_S = 1.0
+# Between two attempts to have the job requeued, while the controller does not answer.
+_AGAIN_S = 5.0
+# So much earlier than it was asked to may Slurm warn: sbatch(1), --signal.
+_EARLIEST_S = 60.0
+_ANEW = (
+    "The job is requeued, but nothing in the run's checkpoints/ is newer than the start of this "
+    "attempt. If the script keeps its checkpoints elsewhere, --checkpoint PATTERN names them."
+)
+
+
+class Warned:
+    """A job that may start again, or may not any more, in one of its attempts.
+
+    `handle` is for SIGUSR2; `look` is called again and again while the script runs, and at its end.
+    """
+
+    def __init__(self, task: Task, running: "Supervised", requeue: Handler | None) -> None:
+        self.task = task
+        self._running = running
+        self._requeue = requeue
+        self._decides = task_number(os.environ) == 0
+        self._attempt = restart_count()
+        self._marks = marks_of(task.folder, 0)
+        self._told_at: float | None = None
+        self._until: float | None = None
+        self._stopped = False
+        self._refused = False
+        self._checkpoints = self._list() if self._decides and self.may_go_on else None
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether hpckit may still requeue the job."""
+        return self._attempt < self.task.max_requeues
+
+    def _list(self) -> Checkpoints:
+        return Checkpoints(self.task.folder, self.task.checkpoint, Path.cwd())
+
+    def handle(self, _signum: int, _frame: FrameType | None) -> None:
+        """Take the warning, as a signal handler."""
+        if self._told_at is None:
+            self._told_at = time.monotonic()
+        self._running.warn()
+
+    def stop(self, signum: int, frame: FrameType | None) -> None:
+        """End the script, as a signal handler."""
+        self._stopped = True
+        self._running.stop(signum, frame)
+
+    def look(self, code: int | None) -> None:
+        """Requeue the job if it is time: this then ends the process.
+
+        Args:
+            code: the script's exit status; None while it runs.
+
+        Raises:
+            JobError: the script has ended because of the warning, and the job does not go on.
+        """
+        if not self._decides:
+            return
+        if code is not None:
+            self._at_end(code)
+        elif self._told_at is not None and self.may_go_on:
+            self._meanwhile()
+
+    def _meanwhile(self) -> None:
+        """Requeue a job whose script works on: it does not handle the signal, or has had time."""
+        late = time.monotonic() >= self._deadline()
+        said = self._said()
+        listens = self.task.handles_stop_signal or SENT in said or DEAF not in said
+        if listens and not late:
+            return
+        if self._may_requeue():
+            self._go_on()
+        elif late and not self._refused:
+            self._refuse()
+
+    def _at_end(self, code: int) -> None:
+        """Requeue a job whose script has stopped early; end one that is complete, or has failed."""
+        if not code:
+            self._wait_for_warning()
+        said = self._said()
+        early = STOPPED in said or (SENT in said and (code or HEARD not in said))
+        if not early or (self._stopped and not self._failed()):
+            return
+        self._wait_for_ranks()
+        if self._attempt < self.task.chain:
+            raise self._goes_on()
+        if not self.may_go_on:
+            self._refuse_last(code)
+        elif self._may_requeue():
+            self._go_on()
+        else:
+            self._refuse()
+            if not code:
+                raise JobError(f"{self._no_checkpoint()} The job has FAILED.")
+
+    def _wait_for_warning(self) -> None:
+        """Let the warning come that the script may have ended of already."""
+        if self.task.warned and slurm_tells_all(self.task):
+            _wait(lambda: self._told_at is not None, time.monotonic() + _HEARD_S)
+
+    def _wait_for_ranks(self) -> None:
+        """Let the other ranks save what they have to."""
+        ranks = self.task.nodes * self.task.tasks_per_node
+
+        def ended() -> bool:
+            rows = [row for row in self._ranks() if row.ended is not None]
+            return len(rows) == ranks or self._stopped
+
+        _wait(ended, self._deadline())
+
+    def _deadline(self) -> float:
+        """Return until when the ranks may save; Slurm kills them a third of the delay later."""
+        if self._until is None:
+            began = time.monotonic() if self._told_at is None else self._told_at
+            third = self.task.signal_delay_s / 3
+            left = self._left()
+            self._until = max(began + 2 * third, time.monotonic() + left - third if left else 0)
+        return self._until
+
+    def _left(self) -> float:
+        """Return the seconds to the time limit that Slurm warns of; 0: it may be a preemption."""
+        end = os.environ.get("SLURM_JOB_END_TIME", "")
+        left = float(end) - time.time() if end.isdecimal() else 0.0
+        return left if left < self.task.signal_delay_s + _EARLIEST_S else 0.0
+
+    def _said(self) -> set[str]:
+        return marks(self._marks, self._attempt)
+
+    def _ranks(self) -> list[RankRecord]:
+        return [row for row in read_ranks(self.task.folder) if row.restart == self._attempt]
+
+    def _failed(self) -> bool:
+        """Say whether a rank has failed by itself; else a user, or Slurm, ends the job."""
+        return bool(own_failures(self._ranks()))
+
+    def _may_requeue(self) -> bool:
+        """Say whether there is what `--checkpoint` asks for."""
+        if self.task.checkpoint is None:
+            return True
+        return self._checkpoints is not None and self._checkpoints.newer()
+
+    def _go_on(self) -> None:
+        """Have submitit requeue the job and end this process; try again while that fails."""
+        if self._checkpoints is not None and not self._checkpoints.newer():
+            _say(_ANEW)
+        while self._requeue is not None:
+            try:
+                self._requeue(signal.SIGUSR2, None)
+                return
+            except Exception as error:
+                if time.monotonic() > self._deadline():
+                    raise
+                _say(f"the job is not requeued yet, but will be asked for again: {error}")
+                time.sleep(_AGAIN_S)
+
+    def _goes_on(self) -> JobError:
+        from hpckit.submission.in_job import GoesOnError  # noqa: PLC0415  # which starts this
+
+        return GoesOnError("Slurm signalled a time limit or a preemption; the next job goes on.")
+
+    def _refuse(self) -> None:
+        self._refused = True
+        add_mark(self._marks, self._attempt, NO_CHECKPOINT)
+        _say(self._no_checkpoint())
+
+    def _no_checkpoint(self) -> str:
+        return (
+            "Slurm signalled a time limit or a preemption, and the job is not requeued: nothing "
+            f"that --checkpoint {self.task.checkpoint} names, and nothing in the run's "
+            "checkpoints/, is newer than the start of this attempt."
+        )
+
+    def _refuse_last(self, code: int) -> None:
+        if code:
+            return
+        if self.task.warned and self._told_at is not None:
+            raise JobError(
+                f"Slurm signalled a time limit or a preemption, and {_all_used(self.task)}. The "
+                "script got SIGUSR2 to save its state and has ended. To continue: hpckit resubmit."
+            )
+        raise JobError(
+            "The script stopped before its work was done, and --max-requeues "
+            f"{self.task.max_requeues} allows no other attempt. To continue: hpckit resubmit."
+        )
+
+
+def _all_used(task: Task) -> str:
+    if task.chain:
+        return f"the run has used all {task.chain} follow-up jobs of --chain"
+    return f"the job has used all {task.max_requeues} requeues of --max-requeues"
+
+
+def _wait(done: Callable[[], bool], until: float) -> None:
+    while not done() and time.monotonic() < until:
+        time.sleep(_POLL_S)
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"hpckit: {words}\n")
+    sys.stderr.flush()

@@ -1,0 +1,156 @@
+"""A script gets Slurm's warning once, and only when it handles the signal."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hpckit.payload.notice import Notice, handlers_of, handles, parent_of, tells_all
+from hpckit.stop_marks import DEAF, SENT, WARNED, marks
+
+# Handles SIGUSR2 when it is told to, on stdin; says each one; then ends.
+CATCHES = """\
+import signal, sys
+def heard(*_):
+    print("heard", flush=True)
+input()
+signal.signal(signal.SIGUSR2, heard)
+print("ready", flush=True)
+input()
+"""
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start programs as scripts are, with SIGUSR2 ignored; they end with the test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def one(*argv: str) -> "subprocess.Popen[str]":
+        begun.append(
+            subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
+            )
+        )
+        return begun[-1]
+
+    yield one
+    for child in begun:
+        child.kill()
+        child.communicate()
+
+
+def say(child: "subprocess.Popen[str]", line: str = "") -> None:
+    assert child.stdin
+    child.stdin.write(line + "\n")
+    child.stdin.flush()
+
+
+def line_of(child: "subprocess.Popen[str]") -> str:
+    assert child.stdout
+    return child.stdout.readline().strip()
+
+
+def delivered(notice: Notice, pid: int, path: Path) -> None:
+    """Look as a supervisor does, until it has been sent."""
+    until = time.monotonic() + 60
+    while SENT not in marks(path, 0):
+        assert time.monotonic() < until
+        notice.deliver(pid)
+        time.sleep(0.01)
+
+
+def test_a_warning_waits_for_the_handler_and_comes_once(start: Start, tmp_path: Path) -> None:
+    child, path = start(sys.executable, "-c", CATCHES), tmp_path / "signals" / "3"
+    notice = Notice(path, 0, by_slurm=False)
+    notice.deliver(child.pid)
+    assert marks(path, 0) == set()  # nothing was told
+    notice.tell(child.pid)
+    notice.deliver(child.pid)
+    assert (marks(path, 0), handlers_of(child.pid)) == ({WARNED, DEAF}, [])
+    say(child)
+    assert line_of(child) == "ready"
+    assert handles(child.pid, signal.SIGUSR2)
+    delivered(notice, child.pid, path)
+    assert line_of(child) == "heard"
+    notice.tell(child.pid)  # Slurm may say it twice
+    notice.deliver(child.pid)
+    say(child)
+    assert line_of(child) == ""  # its end, and no second one
+    assert (marks(path, 0), marks(path, 1)) == ({WARNED, DEAF, SENT}, set())
+    assert handlers_of(child.pid) == []
+
+
+def test_what_a_shell_script_started_gets_it(start: Start, tmp_path: Path) -> None:
+    """The nearest to the script that handles the signal, and nothing that this one has started."""
+    inner = f"import signal, subprocess, sys\n{CATCHES}".replace(
+        "input()\nsignal", "subprocess.Popen([sys.executable, '-c', sys.argv[1]]).wait\nsignal", 1
+    )
+    child = start("bash", "-c", '"$@"; true', "bash", sys.executable, "-c", inner, "input()")
+    assert line_of(child) == "ready"
+    found = handlers_of(child.pid)
+    assert [parent_of(pid) for pid in found] == [child.pid]
+    assert not handles(child.pid, signal.SIGUSR2)
+    notice = Notice(tmp_path / "0", 0, by_slurm=False)
+    notice.tell(child.pid)
+    delivered(notice, child.pid, tmp_path / "0")
+    assert line_of(child) == "heard"
+
+
+def test_where_slurm_signals_all_processes_hpckit_does_not(start: Start, tmp_path: Path) -> None:
+    child, path = start(sys.executable, "-c", CATCHES), tmp_path / "0"
+    say(child)
+    assert line_of(child) == "ready"
+    for known in (True, False):  # whether its handler was seen before
+        path.unlink(missing_ok=True)
+        notice = Notice(path, 0, by_slurm=True)
+        if known:
+            notice.deliver(child.pid)
+        notice.tell(child.pid)
+        notice.deliver(child.pid)
+        assert marks(path, 0) == {WARNED, SENT}
+    say(child)
+    assert line_of(child) == ""
+
+
+def test_one_that_had_no_handler_yet_has_missed_slurms(start: Start, tmp_path: Path) -> None:
+    child, path = start(sys.executable, "-c", CATCHES), tmp_path / "0"
+    notice = Notice(path, 0, by_slurm=True)
+    notice.tell(child.pid)
+    assert marks(path, 0) == {WARNED}
+    say(child)
+    assert line_of(child) == "ready"
+    delivered(notice, child.pid, path)
+    assert line_of(child) == "heard"
+
+
+def test_what_is_gone_is_nobody() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert (handlers_of(gone.pid), parent_of(gone.pid)) == ([], None)
+    assert parent_of(os.getpid()) == os.getppid()
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("ClusterName=x\nProctrackType=proctrack/linuxproc\n", True),
+        (" proctracktype = PROCTRACK/linuxproc # all\n", True),
+        ("#ProctrackType=proctrack/linuxproc\nProctrackType=proctrack/cgroup\n", False),
+        ("", False),
+    ],
+)
+def test_a_configuration_says_whom_slurm_signals(tmp_path: Path, text: str, answer: bool) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(text)
+    assert tells_all(str(conf)) is answer
+    assert not tells_all(str(tmp_path / "none"))
