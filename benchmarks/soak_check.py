@@ -72,14 +72,16 @@ def accounting(work: Path, ids: set[str]) -> dict[str, str]:
 def _of_status(job: Job, row: Record) -> list[str]:
     state, code = job.ends
     wrong = []
+    # Of many jobs at once Slurm is not asked for all it knows of each: the ranks tell how often one
+    # began and how it ended, if any began.
+    began = bool(row["ranks"])
     if row["state"] != state:
         wrong.append(f"status says {row['state']} ({row['reason_text']}), not {state}")
     if code is not None and row["exit_code"] != code:
         wrong.append(f"status says exit status {row['exit_code']}, not {code}")
-    if state in ("COMPLETED", "FAILED") and code is None and not row["exit_code"]:
+    if state in ("COMPLETED", "FAILED") and code is None and not row["exit_code"] and began:
         wrong.append(f"status says exit status {row['exit_code']} of a job that {state}")
-    # Of many jobs at once Slurm is not asked how often each began: its ranks tell, if any began.
-    unknown = row["restarts"] is None and not row["ranks"]
+    unknown = row["restarts"] is None and not began
     if row["restarts"] != (restarts := int(job.kill == "requeue")) and not unknown:
         wrong.append(f"status says {row['restarts']} restarts, not {restarts}")
     if row["damaged"]:

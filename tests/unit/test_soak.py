@@ -104,3 +104,12 @@ def test_a_process_of_a_run_is_seen_wherever_it_went(
     finally:
         child.communicate(b"\n")
     assert [*soak["soak_kills"].processes(bytes(tmp_path))] == []
+
+
+@pytest.mark.parametrize(("ranks", "wrong"), [([{}], 1), ([], 0)])
+def test_an_unknown_exit_status_is_wrong_where_a_rank_began(
+    soak: dict[str, ModuleType], tmp_path: Path, ranks: list[dict[str, Any]], wrong: int
+) -> None:
+    row = GOOD | {"state": "FAILED", "exit_code": None, "ranks": ranks}
+    killed = job(soak, tmp_path, LINES, ends=("FAILED", None))
+    assert len(soak["soak_check"]._of_status(killed, row)) == wrong
