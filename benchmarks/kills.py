@@ -48,6 +48,8 @@ import json, os, time
 import os, pathlib, torch
 from hpckit.parallel.run_folder import make_folder, save_checkpoint
 {BEGAN}folder = make_folder(pathlib.Path(os.environ["HPCKIT_RUN_DIR"]))
+if os.environ["RANK"] != "0":  # rank 0 alone writes, as in the workloads
+    raise SystemExit
 for step in range(40):
     save_checkpoint(folder, {{"step": step, "weights": torch.full((200_000,), step)}}, ["last.pt"])
 """,
@@ -241,7 +243,7 @@ def look(place: Place, row: Round) -> None:
         newest = next(iter(found.values()), {"job_id": "latest"})["job_id"]
         status, out, err = place.say(*(newest if word == "JOB" else word for word in words))
         empty = status == 2 and not found
-        if "Traceback" in out + err or (status and not empty):
+        if "Traceback" in (err if words[0] == "logs" else out + err) or (status and not empty):
             row.wrong.append(f"{' '.join(words)}: {status}: {err.strip()}")
     began = (place.folder / "began").read_text().split() if found else []
     removed = set(place.known) - set(found) if row.victim.startswith("clean") else set()
@@ -326,8 +328,11 @@ def main() -> None:
         chance = random.Random(f"{seed}:{number}")
         (kind,) = chance.choices([*KINDS], weights=[weight for _, weight in KINDS.values()])
         row = Round(number=number, kind=kind, chance=chance)
-        KINDS[kind][0](place, row)
-        look(place, row)
+        try:
+            KINDS[kind][0](place, row)
+            look(place, row)
+        except KeyboardInterrupt:
+            break
         rows.append(row)
         if len(rows) % 20 == 0:
             print(f"{len(rows)} rounds", flush=True)

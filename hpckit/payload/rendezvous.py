@@ -22,7 +22,10 @@ _TRIES = 50
 
 def main() -> None:
     """Print host and port for this job."""
-    print(master_host(os.environ), free_port(job_salt(os.environ)))  # noqa: T201
+    try:
+        print(master_host(os.environ), free_port(job_salt(os.environ)), flush=True)  # noqa: T201
+    except BrokenPipeError:  # the job script was killed
+        os._exit(1)
 
 
 def master_host(environ: Mapping[str, str]) -> str:

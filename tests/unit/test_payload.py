@@ -46,8 +46,8 @@ THIRD_OF_FOUR = RankPlacement(rank=3, world_size=4, local_rank=1, local_world_si
 @pytest.mark.parametrize(
     ("parent", "own", "abandoned"),
     [
-        (children._BEGAN_UNDER, True, False),
-        (children._BEGAN_UNDER + 1, False, True),  # a subreaper's
+        (4000, True, False),
+        (4001, False, True),  # a subreaper's
         (1, True, True),
         (1, False, False),  # a container's starter, under which it began
     ],
@@ -56,8 +56,8 @@ def test_who_began_under_a_slurmstepd_that_is_gone_knows(
     monkeypatch: pytest.MonkeyPatch, parent: int, own: bool, abandoned: bool
 ) -> None:
     monkeypatch.setattr(os, "getppid", lambda: parent)
-    if parent == 1:
-        monkeypatch.setattr(children, "_BEGAN_UNDER", 1)
+    # Set, because this process may itself have begun under process 1.
+    monkeypatch.setattr(children, "_BEGAN_UNDER", 1 if parent == 1 else 4000)
     monkeypatch.setenv("SLURM_TASK_PID", str(os.getpid() + (not own)))
     assert children.is_abandoned() is abandoned
 
