@@ -244,9 +244,9 @@ def _in_slurm(desk: Desk) -> dict[str, str]:
     words = ("squeue", "-h", "-r", "--states=all", "--format=%i %T %j")
     found = {}
     for line in desk.slurm(*words).splitlines():
-        job, state, name = line.split(maxsplit=2)
-        if re.fullmatch(r"cut\d+", name):
-            found[job] = state
+        # Others' names may hold anything, also several lines.
+        if row := re.fullmatch(r"(\S+) ([A-Z_]+) cut\d+", line):
+            found[row[1]] = row[2]
     return found
 
 

@@ -1,5 +1,6 @@
 """Slurm's daemons end and come back while commands are at work: right answers afterwards."""
 
+import re
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -68,11 +69,10 @@ def test_who_waits_outlasts_a_restart_of_the_controller_and_a_submission_arrives
     begun = [Path(job["run_dir"]), followed]
     assert eventually(lambda: all(list(folder.glob("seen-*.json")) for folder in begun))
     with without_controller(desk):
-        # sbatch gives up, again and again, before the controller is back.
-        submit = Command(desk, "submit", "serial", SEEN, "--gpus=0", "--name=late", env=impatient)
         for command in (follow, wait):
             assert command.says("hpckit does not know what became of the jobs: squeue: ")
-        assert submit.process.poll() is None
+        # sbatch gives up, again and again, before the controller is back.
+        submit = Command(desk, "submit", "serial", SEEN, "--gpus=0", "--name=late", env=impatient)
     for folder in begun:
         (folder / "go").touch()
     assert [command.status() for command in (follow, wait, logs, submit)] == [0] * 4
@@ -88,7 +88,8 @@ def test_who_waits_outlasts_a_restart_of_the_controller_and_a_submission_arrives
     # Each job has a record, and each record a job.
     listed = desk.slurm.run("squeue", "-h", "--states=all", "--format=%A %k").stdout.splitlines()
     ours = {row["job_id"]: row["run_id"] for row in desk.call("jobs", "--json").json["jobs"]}
-    carried = dict(line.split(" hpckit:") for line in listed if "hpckit:" in line)
+    rows = (re.fullmatch(r"(\d+) hpckit:(\S+)", line) for line in listed)
+    carried = {row[1]: row[2] for row in rows if row}
     assert {job: run for job, run in carried.items() if run in set(ours.values())} == ours
     assert sum(run.startswith("late-") for run in carried.values()) == 1
 
