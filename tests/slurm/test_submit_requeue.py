@@ -97,6 +97,8 @@ def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
     many = (*long, "--max-requeues", "20", "--launcher")
     trained = [desk.submit("mpi", script, *many, name) for name in ("srun", "mpirun")]
     assert eventually(lambda: len(attempts(last["run_dir"], 0)) == 2)
+    # On the box this goes to all of the step's processes, also to the scontrol that does so.
+    assert eventually(lambda: desk.scontrol(last["job_id"])["Requeue"] == "0")
     desk.slurm.run("scancel", "--signal=USR2", f"{last['job_id']}.0")
     for job in jobs:
         status = desk.over(job["job_id"])
