@@ -43,10 +43,16 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
             (run_dir / f"at-{number}-{rank}").exists() for rank in (0, 1)
         )
 
-    assert eventually(lambda: begun(0))
+    def known(moment: str, rows: int) -> bool:
+        """Say whether accounting has each attempt's moment; it loses a start that it hears late."""
+        ask = ("sacct", "-X", "-D", "-n", "-P", "-o", moment, "-j", job_id)
+        said = desk.slurm.run(*ask).stdout.split()
+        return len(said) == rows and all(word[:1].isdigit() for word in said)
+
+    assert eventually(lambda: begun(0) and known("Start", 1))
     urgent = ("--nodes", "2", "--gpus", "4", "--partition", "urgent")
     desk.done("ddp", SCRIPTS / "seen.py", *urgent)
-    assert eventually(lambda: begun(1))
+    assert eventually(lambda: begun(1) and known("Start", 2))
     desk.slurm.kill_node("c2", noticed=True)
     try:
         # Before it goes on, it is known already what took it away.
@@ -65,14 +71,7 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
     assert "restarted 2x" in shown
     assert "before   attempt 1 on c1, c2: node c2 was lost" in shown
 
-    ask = ("sacct", "-X", "-D", "-n", "-P", "-o", "State,End", "-j", job_id)
-
-    def known() -> bool:
-        """Accounting comes after squeue."""
-        said = desk.slurm.run(*ask).stdout.split()
-        return len(said) == 3 and not any("Unknown" in row or "RUNNING" in row for row in said)
-
-    assert eventually(known), desk.slurm.run(*ask).stdout
+    assert eventually(lambda: known("Start", 3) and known("End", 3))
     desk.call("stats", job_id, "--html", "job.html")
     document = desk.call("stats", job_id, "--json").json
     attempts = document["attempts"]
