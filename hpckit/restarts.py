@@ -66,11 +66,13 @@ def earlier_ends(run: Run, restarts: int | None) -> list[EarlierEnd]:
 
 
 def _why(run: Run, ranks: Sequence[RankRecord], log: str) -> str:
+    if run.scheduler.one_machine:
+        return "requeued before its time limit"  # this machine's only cause for another start
     facts = job_facts(log)
     said = next((state for words, state in _STATES.items() if words in (facts.why or "")), None)
     # Slurm starts a job again by itself, without a word in its log, where the log's node is gone.
     silent = facts.why is None and any(row.ended is None for row in ranks)
-    lost = not run.scheduler.one_machine and (facts.lost_nodes or silent)
+    lost = facts.lost_nodes or silent
     state = said or (JobState.NODE_FAIL if lost else JobState.FAILED)
     known = Evidence(
         ranks=tuple(sorted(ranks, key=lambda row: row.rank)),

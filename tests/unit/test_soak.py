@@ -95,11 +95,14 @@ def test_a_process_of_a_run_is_seen_wherever_it_went(
     soak: dict[str, ModuleType], tmp_path: Path
 ) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", "input()"],
+        [sys.executable, "-c", "print(flush=True); input()"],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         env={"HPCKIT_RUN_DIR": str(tmp_path)},
     )
     try:
+        assert child.stdout is not None
+        child.stdout.readline()  # before its exec it is a copy of this process
         assert child.pid in [pid for pid, _ in soak["soak_kills"].processes(bytes(tmp_path))]
     finally:
         child.communicate(b"\n")
