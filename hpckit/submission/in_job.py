@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hpckit.submission.warned import Warned
 
 
+# The pauses between attempts to have Slurm's own requeue switched off.
+_ASK_AGAIN_S = (2.0, 10.0, 60.0)
 # Signals that came before anything could be done with them.
 _early: list[int] = []
 
@@ -98,15 +100,24 @@ def last_attempt(task: Task) -> bool:
 
 def _forbid_requeue(task: Task) -> None:
     """Keep Slurm from requeueing the last attempt: on a preemption it asks nobody."""
-    from hpckit.schedulers.base import find_scheduler  # noqa: PLC0415  # the last attempt's alone
+    import time  # noqa: PLC0415  # the last attempt's alone
 
-    try:
-        find_scheduler(task.executor).forbid_requeue()
-    except HpckitError as error:
-        sys.stderr.write(
-            "hpckit: this is the last attempt that --max-requeues allows, but a preemption may "
-            f"start the job again: {error}\n"
-        )
+    from hpckit.schedulers.base import find_scheduler  # noqa: PLC0415
+
+    fault: HpckitError | None = None
+    # A controller may restart, and a signal that is meant for the script may end scontrol.
+    for pause_s in (0, *_ASK_AGAIN_S):
+        time.sleep(pause_s)
+        try:
+            find_scheduler(task.executor).forbid_requeue()
+        except HpckitError as error:
+            fault = error
+        else:
+            return
+    sys.stderr.write(
+        "hpckit: this is the last attempt that --max-requeues allows, but a preemption may start "
+        f"the job again: {fault}\n"
+    )
 
 
 def _handle_signals(task: Task, running: "Supervised") -> "Warned":

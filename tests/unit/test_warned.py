@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.errors import JobError
+from hpckit.errors import CommandError, JobError
 from hpckit.job.script import signal_delay_s
 from hpckit.payload import supervisor
 from hpckit.payload.rank import Look
-from hpckit.payload.task import Task
+from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, write_rank
 from hpckit.schedulers.slurm import Slurm
 from hpckit.stop_marks import DEAF, HEARD, NO_CHECKPOINT, SENT, STOPPED, add_mark, marks, marks_of
-from hpckit.submission import warned
+from hpckit.submission import in_job, warned
 from hpckit.submission.in_job import GoesOnError, Payload, ScriptFailedError
 
 # What the script's side says when it is sent the signal, and stops because of it, or does not.
@@ -264,6 +264,24 @@ def test_in_its_last_attempt_a_job_has_all_of_its_time(script: Script, monkeypat
     assert not requeued(script)
     assert payload(script).checkpoint() is None
     assert script.no_requeue.wait(60)
+
+
+@pytest.mark.parametrize("silent", [2, 9])
+def test_a_controller_that_does_not_answer_is_asked_again_for_no_other_start(
+    script: Script, monkeypatch, capsys, silent: int
+) -> None:
+    asked: list[Slurm] = []
+
+    def forbid(self: Slurm) -> None:
+        asked.append(self)
+        if len(asked) <= silent:
+            raise CommandError("scontrol was ended by a signal")
+
+    monkeypatch.setattr(Slurm, "forbid_requeue", forbid)
+    monkeypatch.setattr(in_job, "_ASK_AGAIN_S", (0.0, 0.0))
+    in_job._forbid_requeue(task_from_json(payload(script).text))
+    assert len(asked) == 3
+    assert ("may start the job again: scontrol was" in capsys.readouterr().err) == (silent > 2)
 
 
 @pytest.mark.parametrize("says", [OWN_HANDLER, STOPS])
