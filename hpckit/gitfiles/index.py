@@ -4,6 +4,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ class IndexEntry(NamedTuple):
 class Index(NamedTuple):
     """The index's files in git's order, and when it was written, in ns of the epoch."""
 
-    entries: list[IndexEntry]
+    entries: tuple[IndexEntry, ...]
     written_ns: int
 
 
@@ -55,7 +56,7 @@ def read_index(path: Path) -> Index:
             status = os.fstat(stream.fileno())
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        return Index([], 0)
+        return Index((), 0)
     if len(data) > MAX_BYTES:
         raise DamagedFileError(f"its index has over {MAX_BYTES} bytes")
     try:
@@ -100,7 +101,8 @@ def _object_id(kind: bytes, content: bytes | bytearray) -> bytes:
     return hashlib.sha1(b"%b %d\0" % (kind, len(content)) + content, usedforsecurity=False).digest()
 
 
-def _parse(data: bytes) -> list[IndexEntry]:
+@lru_cache(maxsize=1)  # a submission asks twice: what was changed, and what is kept
+def _parse(data: bytes) -> tuple[IndexEntry, ...]:
     magic, version, count = _HEAD.unpack_from(data)
     if magic != b"DIRC" or version not in (2, 3, 4):
         raise DamagedFileError(f"its index is of version {version}")
@@ -126,7 +128,7 @@ def _parse(data: bytes) -> list[IndexEntry]:
                   bool(more & _SKIPPED), bool(more & _INTENDED))
         )  # fmt: skip
     _refuse_unknown_extensions(data, at)
-    return entries
+    return tuple(entries)
 
 
 def _checked(path: bytes) -> bytes:

@@ -81,6 +81,12 @@ def prepare_child() -> None:
         signal.signal(signum, signal.SIG_IGN)
 
 
+def prepare_shielded_child() -> None:
+    """Prepare a child that is ended by SIGINT, and to which SIGTERM means nothing."""
+    prepare_child()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def prepare_script() -> None:
     """Run in a script between fork and exec: it dies with its parent, signals are as they were."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -161,12 +167,15 @@ def end_job(task: Task) -> None:
     knows, which is 0 when the others end well: Slurm would call the job COMPLETED (seen with
     22.05.8). Ending the batch script makes it FAILED. The ranks here have written their ends.
     """
-    job_id = os.environ.get("SLURM_JOB_ID")
-    if task.one_machine or not job_id:
+    if task.one_machine:
         return
     # Only here: no rank that ends as it should needs to know how Slurm's programs are asked.
+    from hpckit.slurm.client import own_job_id  # noqa: PLC0415
     from hpckit.slurm.control import end_batch_script  # noqa: PLC0415
 
+    job_id = own_job_id()
+    if job_id is None:
+        return
     try:
         end_batch_script(job_id)
     except CommandError as error:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpckit.environ import OWN_THREADS, THREADS
-from hpckit.errors import CommandError
+from hpckit.errors import CommandError, JobError
 from hpckit.files import DamagedFileError, open_regular
 from hpckit.launchers import find_launcher
 from hpckit.payload import mpi_script
@@ -28,13 +28,18 @@ NOT_STARTED = 127  # the exit status
 # e_machine, bytes 18 and 19 of an ELF file (elf(5)), in the words of `uname -m`.
 _MACHINES = {3: "i386", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
 _START = 4096  # bytes
+_OF_CODE = ("HPCKIT_CODE_DIR", "HPCKIT_CODE_MAP")
 
 
 def script_command(task: Task) -> tuple[str, ...]:
     """Return the argv of one rank's program; a Python script of MPI is run by `mpi_script`."""
+    command = list(task.command)
+    if task.program is not None:
+        number, kept = task.program
+        command[number] = kept
     if not (task.mpi and task.by_python):
-        return task.command
-    return (*task.python, "-c", mpi_script.STARTER, *task.command[len(task.python) :])
+        return tuple(command)
+    return (*task.python, "-c", mpi_script.STARTER, *command[len(task.python) :])
 
 
 def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str, str]:
@@ -57,9 +62,12 @@ def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str,
         environment["HPCKIT_ARRAY_INDEX"] = index
     if task.sources_only:
         environment["HPCKIT_SOURCES_ONLY"] = task.sources_only
+    if task.code_dir:
+        environment["HPCKIT_CODE_DIR"] = task.code_dir
+        environment["HPCKIT_CODE_MAP"] = "\n".join(f"{at}\t{kept}" for at, kept in task.code_map)
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([IMPORTABLE, *_python_path()]))
     # Those of a job that this one was submitted from.
-    for name in (TASK_VARIABLE, "HPCKIT_MPI_SCRIPT"):
+    for name in (TASK_VARIABLE, "HPCKIT_MPI_SCRIPT", *(() if task.code_dir else _OF_CODE)):
         environment.pop(name, None)
     if task.mpi:
         environment["HPCKIT_MPI_SCRIPT"] = Path(mpi_script.__file__).read_text(encoding="utf-8")
@@ -137,10 +145,21 @@ def located(argv: Sequence[str], environ: Mapping[str, str], python: str) -> tup
     return (str(beside) if found else argv[0], *argv[1:])
 
 
-def why_not(argv: Sequence[str], environ: Mapping[str, str], error: CommandError) -> str:
-    """Say why the kernel did not start a program."""
+def why_not(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    error: CommandError | JobError,
+    image: str | None = None,
+) -> str:
+    """Say why the kernel did not start a program; `image` is that of a container it runs in."""
     program, host = argv[0], socket.gethostname()
     number = error.__cause__.errno if isinstance(error.__cause__, OSError) else None
+    if number == errno.ENOENT and image:
+        return (
+            f"Program {program!r} was not found in the container of {image} on {host}. Is it in "
+            "the image, or in a folder of the environment's binds:? PATH is "
+            f"{environ.get('PATH', '')}"
+        )
     if number == errno.ENOENT and "/" not in program:
         return (
             f"Program {program!r} was not found on {host}. Load the module that provides it (--env "

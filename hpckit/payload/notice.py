@@ -16,6 +16,8 @@ from hpckit.payload.task import Task
 from hpckit.stop_marks import DEAF, SENT, WARNED, add_mark
 
 _WARNING = signal.SIGUSR2
+# Slurm's own, where no slurm.conf can be read.
+_KILL_WAIT_S = 30.0
 
 
 class Notice:
@@ -33,19 +35,31 @@ class Notice:
         self._attempt = attempt
         self._sent = False
         self._caught = False
+        self._by_term = False
+        self._saves_on_term = False
         self._deaf = False
 
-    def tell(self, pid: int | None) -> None:
+    def tell(self, pid: int | None, *, by_term: bool = False) -> None:
         """Take the warning for a script, process `pid`, or one that has not begun.
 
         It may come in a signal handler, at any moment of `deliver`, which sends it.
+
+        Args:
+            pid: the script's process.
+            by_term: Slurm has sent SIGTERM instead, which a script that handles no other signal
+                then gets.
         """
         if self.told:
             return
         self.told = True
         # Before any signal: a handler that comes too late for the signal looks here.
         add_mark(self._marks, self._attempt, WARNED)
-        if self.by_slurm and (self._caught or (pid and handlers_of(pid))):
+        self._by_term = by_term
+        if by_term:
+            has_it = self.by_slurm and self._saves_on_term and not self._caught
+        else:
+            has_it = self.by_slurm and (self._caught or bool(pid and handlers_of(pid)))
+        if has_it:
             self._sent = True
             add_mark(self._marks, self._attempt, SENT)
 
@@ -53,11 +67,15 @@ class Notice:
         """Send what has been told and not sent, if the script can have it; call this often."""
         if not self.told:
             # Where Slurm sends it itself, the script may have ended of it when we hear.
-            self._caught = self.by_slurm and (self._caught or bool(handlers_of(pid)))
+            if self.by_slurm and not self._caught:
+                self._caught = bool(handlers_of(pid))
+                self._saves_on_term = bool(handlers_of(pid, signal.SIGTERM))
             return
         if self._sent:
             return
-        able = handlers_of(pid)
+        able, signum = handlers_of(pid), _WARNING
+        if not able and self._by_term:
+            able, signum = handlers_of(pid, signal.SIGTERM), signal.SIGTERM
         if not able:
             if not self._deaf:
                 self._deaf = True
@@ -67,18 +85,18 @@ class Notice:
         add_mark(self._marks, self._attempt, SENT)
         for process in able:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, _WARNING)
+                os.kill(process, signum)
 
 
-def handlers_of(pid: int) -> list[int]:
-    """Return a script's process if it handles SIGUSR2, else those of its children that do.
+def handlers_of(pid: int, signum: int = _WARNING) -> list[int]:
+    """Return a script's process if it handles a signal, else those of its children that do.
 
     A shell script may have started the Python that does. What a process that handles it has
     started is its own business, such as the workers of its data loader.
     """
-    if handles(pid, _WARNING):
+    if handles(pid, signum):
         return [pid]
-    return [found for child in _children(pid) for found in handlers_of(child)]
+    return [found for child in _children(pid) for found in handlers_of(child, signum)]
 
 
 def handles(pid: int, signum: int) -> bool:
@@ -95,8 +113,13 @@ def handles(pid: int, signum: int) -> bool:
 
 
 def _children(pid: int) -> Iterator[int]:
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it is gone
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  # names are enough
+    except OSError:  # it is gone; glob() would raise, if it went while that looked
+        return
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            path = Path(f"/proc/{pid}/task/{thread}/children")
             yield from map(int, path.read_text(encoding="ascii").split())
 
 
@@ -119,14 +142,29 @@ def slurm_tells_all(task: Task) -> bool:
 
     if task.one_machine or find_launcher(task.launcher).in_batch_script:
         return False
-    return tells_all(os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
+    return tells_all(_conf())
+
+
+def _conf() -> str:
+    return os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf"
 
 
 def tells_all(conf: str) -> bool:
     """Say whether a slurm.conf names `proctrack/linuxproc`."""
+    return "proctracktype=proctrack/linuxproc" in _settings(conf)
+
+
+def kill_wait_s(conf: str | None = None) -> float:
+    """Return the seconds that Slurm waits from SIGTERM to SIGKILL: KillWait of slurm.conf(5)."""
+    named = (row.partition("=") for row in _settings(conf or _conf()))
+    found = [value for name, _, value in named if name == "killwait" and value.isdecimal()]
+    return float(found[-1]) if found else _KILL_WAIT_S
+
+
+def _settings(conf: str) -> list[str]:
+    """Return the lines of a slurm.conf in small letters, without spaces and comments."""
     try:
         text = read_bytes(conf).decode(errors="replace")
     except (OSError, DamagedFileError):
-        return False
-    words = ("".join(line.partition("#")[0].split()).lower() for line in text.splitlines())
-    return "proctracktype=proctrack/linuxproc" in words
+        return []
+    return ["".join(line.partition("#")[0].split()).lower() for line in text.splitlines()]

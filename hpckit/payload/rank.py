@@ -28,7 +28,9 @@ from hpckit.payload.children import (
     stop_all,
     until_ended,
 )
+from hpckit.payload.container import find_container
 from hpckit.payload.end_line import EndLine
+from hpckit.payload.ending import Ending
 from hpckit.payload.environment import (
     NOT_STARTED,
     choose_device,
@@ -44,7 +46,17 @@ from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
 from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
-from hpckit.stop_marks import marks_of
+from hpckit.stop_marks import (
+    ALL_SIGNALLED,
+    DEAF,
+    OVER,
+    PREEMPTED,
+    REQUEUED,
+    SENT,
+    add_mark,
+    marks,
+    marks_of,
+)
 from hpckit.tracebacks import HANGS_AT_END
 
 if TYPE_CHECKING:
@@ -72,7 +84,8 @@ def nobody(code: int | None) -> None:
 class RankProcess:
     """The user's script of one rank.
 
-    `run` it; `stop`, `forward` and `warn` may come from signal handlers meanwhile.
+    `run` it; `stop`, `forward` and `warn` may come from signal handlers meanwhile. `slurm_tells`:
+    Slurm signals the script, too.
     """
 
     def __init__(self, task: Task, place: RankPlacement) -> None:
@@ -81,9 +94,11 @@ class RankProcess:
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._recorder = Recorder(task, place)
-        marks = marks_of(task.folder, place.rank)
-        self._slurm_tells = slurm_tells_all(task)
-        self._notice = Notice(marks, restart_count(), by_slurm=self._slurm_tells)
+        self._marks = marks_of(task.folder, place.rank)
+        self._job = marks_of(task.folder, 0)
+        self.slurm_tells = slurm_tells_all(task)
+        self._slurm_warns = task.warned and self.slurm_tells
+        self._notice = Notice(self._marks, restart_count(), by_slurm=self._slurm_warns)
         self._look: Look = nobody
 
     def run(self, look: Look = nobody) -> int:
@@ -135,13 +150,23 @@ class RankProcess:
 
     def forward(self, signum: int) -> None:
         """Pass a signal to the script itself, not to its own children."""
-        if self._child and self._child.poll() is None and not self._slurm_tells:
+        if self._child and self._child.poll() is None and not self.slurm_tells:
             self._child.send_signal(signum)
 
     def warn(self) -> None:
         """Pass Slurm's warning on to the script, now or as soon as it handles the signal."""
         running = self._child is not None and self._child.poll() is None
-        self._notice.tell(self._child.pid if self._child and running else None)
+        by_term = not marks(self._job, restart_count()).isdisjoint((PREEMPTED, REQUEUED))
+        self._notice.tell(self._child.pid if self._child and running else None, by_term=by_term)
+
+    def heeds(self) -> bool | None:
+        """Say whether the script has been given the warning; None: that is not known yet."""
+        said = marks(self._marks, restart_count())
+        return True if SENT in said else False if DEAF in said else None
+
+    def noted(self, signum: int) -> None:
+        """Keep in mind that the job has got a signal to end, whatever becomes of it."""
+        self._recorder.stopped(signum)
 
     def pass_on(self, signum: int, _frame: FrameType | None = None) -> None:
         """Forward, or warn, as a signal handler."""
@@ -158,6 +183,9 @@ class RankProcess:
         has a second less than this process, which has its end to write down.
         """
         self._recorder.stopped(signum)
+        if self._slurm_warns:
+            # Its handler, of `hpckit.parallel`, may have taken Slurm's SIGTERM for a preemption's.
+            add_mark(self._marks, restart_count(), OVER)
         if self._child and self._child.poll() is None:
             signal_group(self._child, signal.SIGTERM)
         if self._stop_at is not None:
@@ -188,9 +216,19 @@ class RankProcess:
 
     def _run_child(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:
         environ = rank_environment(self.task, self.place, device)
-        argv = located(script_command(self.task), environ, self.task.python[0])
+        argv, prepare = script_command(self.task), prepare_script
+        if self._slurm_warns:
+            add_mark(self._marks, restart_count(), ALL_SIGNALLED)
+        if self._is_surprised():
+            prepare = prepare_warned_script
         with EndLine() as line:
             try:
+                if self.task.container:
+                    box = find_container(self.task.container, self._recorder.node, os.environ)
+                    environ = box.environment(environ, os.environ)
+                    prepare = box.entering(prepare)
+                else:
+                    argv = located(argv, environ, self.task.python[0])
                 child = shell.spawn(
                     argv,
                     env=environ | line.variables(),
@@ -199,10 +237,11 @@ class RankProcess:
                     new_session=True,
                     # MPI's PMI hands ranks an open descriptor (PMI_FD); Python's own are closed.
                     close_fds=False,
-                    prepare=prepare_warned_script if self._is_surprised() else prepare_script,
+                    prepare=prepare,
                 )
-            except CommandError as error:
-                self._recorder.no_start = f"hpckit: {why_not(argv, environ, error)}"
+            except (CommandError, JobError) as error:
+                image = self.task.container
+                self._recorder.no_start = f"hpckit: {why_not(argv, environ, error, image)}"
                 _say(stderr, self._recorder.no_start)
                 return NOT_STARTED
             self._child = child
@@ -217,12 +256,14 @@ class RankProcess:
         """Say whether the warning before a requeue could kill a script that never heard of it.
 
         hpckit sends it to what handles it. But Slurm may send it to all, or a container's starter
-        to what it has started. A shell cannot trap a signal that was ignored when it began.
+        to what it has started. A shell cannot trap a signal that was ignored when it began, and
+        Lightning takes an ignored signal for one that is handled.
         """
-        could_trap = not self.task.by_python
-        if could_trap and (self.task.handles_stop_signal or not self._slurm_tells):
+        if not self.task.warned:
             return False
-        return self.task.warned
+        if not self.task.by_python:
+            return self._slurm_warns and not self.task.handles_stop_signal
+        return self._slurm_warns or len(self.task.python) > 1
 
     def _watch(self, child: "Popen[bytes]", line: EndLine, stderr: IO[bytes]) -> int:
         """Wait for the script's end; return its status, which an MPI script tells beforehand."""
@@ -281,11 +322,13 @@ def main() -> None:
     launcher = find_launcher(task.launcher)
     place = launcher.variables(task).placement(os.environ, task.tasks_per_node)
     rank = RankProcess(task, place)
-    signal.signal(signal.SIGTERM, rank.stop)
+    ending = Ending(task, rank, asks=False)
+    # Else only the launcher sends it, when the job ends.
+    signal.signal(signal.SIGTERM, ending.handle if rank.slurm_tells else rank.stop)
     signal.signal(signal.SIGINT, rank.stop)
     handle_passed(rank.pass_on)
     try:
-        sys.exit(rank.run())
+        sys.exit(rank.run(lambda code: ending.look() if code is None else None))
     except JobError as error:
         sys.exit(f"hpckit: {error}")
 

@@ -4,18 +4,21 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from hpckit.errors import JobError
+from hpckit.faults import fault_in
+from hpckit.files import DamagedFileError, read_tail
+from hpckit.launchers import find_launcher
 from hpckit.logs import JOB_LOG
 from hpckit.payload.environment import restart_count
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement
-from hpckit.ranks import RankRecord, write_rank
+from hpckit.ranks import Fault, RankRecord, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
 from hpckit.tracebacks import (
     HANGS_AT_END,
@@ -30,6 +33,9 @@ from hpckit.tracebacks import (
 # A script that wrote an error, and nothing for so long until it was ended, did not work any more.
 # What it writes because of the signal is younger, also by the clock of a file server.
 _QUIET_S = 20.0
+_KILLED = 137  # by SIGKILL
+# An error of the hardware may have many words of libraries after it.
+_FAULT_BYTES = 1 << 18
 
 
 class Recorder:
@@ -94,8 +100,19 @@ class Recorder:
                 pid=os.getpid(),
                 started=time.time(),
                 log_start=_size(self.task.folder / JOB_LOG),
+                cluster=os.environ.get("SLURM_CLUSTER_NAME"),
+                node=slurm_node(
+                    socket.gethostname(),
+                    os.environ,
+                    by_srun=find_launcher(self.task.launcher).ranks_are_tasks,
+                ),
             )
         )
+
+    @property
+    def node(self) -> str | None:
+        """What Slurm calls this node; None: it is not known."""
+        return self._record.node if self._record else None
 
     def started(self, pid: int) -> None:
         """Write down which process the script is."""
@@ -129,6 +146,7 @@ class Recorder:
                 met=self.met,
                 error=self._why(code, error, by_signal=by_signal),
                 last_words=words,
+                fault=self._fault() if code else None,
                 consequence=self.stopped_by is not None and not self.alone,
             )
         )
@@ -145,15 +163,36 @@ class Recorder:
         if code > 128:
             error = signal_error(code, error, by_signal=by_signal)
         error = self.no_start or error
-        if code and (oom_kills() or 0) > (self._oom_kills or 0):
-            error = f"{error}\n{OUT_OF_MEMORY}" if error else OUT_OF_MEMORY
-        return error
+        memory = self._out_of_memory(code) if code else None
+        return f"{error}\n{memory}" if error and memory else error or memory
+
+    def _out_of_memory(self, code: int) -> str | None:
+        """Say that memory ran out: by the cgroup's count, or where there is none by samples."""
+        kills = oom_kills()
+        if (kills or 0) > (self._oom_kills or 0):
+            return OUT_OF_MEMORY
+        if kills is not None or code != _KILLED:
+            return None
+        from hpckit.payload.last_memory import sampled_out_of_memory  # noqa: PLC0415  # seldom
+
+        return sampled_out_of_memory(self.task.folder, socket.gethostname(), restart_count())
 
     def _last_words(self, code: int) -> str | None:
         """Return the last lines of a rank that failed without saying why."""
         if not code or self.stopped_by or self.no_start:
             return None
         return last_words(*((self._log(end), self._starts[end]) for end in ("err", "out")))
+
+    def _fault(self) -> Fault | None:
+        """Return what this attempt's logs say of the node's hardware."""
+        texts = []
+        for end in ("err", "out"):
+            try:
+                tail = read_tail(self._log(end), _FAULT_BYTES, start=self._starts[end])
+            except (OSError, DamagedFileError):  # the script has removed it
+                continue
+            texts.append(tail.decode(errors="replace"))
+        return fault_in("\n".join(texts), self.place.rank)
 
     def _write(self, record: RankRecord) -> None:
         self._record = record
@@ -166,6 +205,20 @@ def oom_kills() -> int | None:
 
     cgroup = find_cgroup()
     return cgroup.read().oom_kills if cgroup else None
+
+
+def slurm_node(host: str, environ: Mapping[str, str], *, by_srun: bool) -> str | None:
+    """Return what Slurm calls this node; None: it is not known.
+
+    An mpirun may give all ranks the variables of its own node; `by_srun` says that srun set these.
+    """
+    name, short = environ.get("SLURMD_NODENAME"), host.partition(".")[0]
+    if name is None or by_srun or name in (host, short):
+        return name
+    from hpckit.slurm.hostlist import nodes_or_none  # noqa: PLC0415  # seldom
+
+    nodes = nodes_or_none(environ.get("SLURM_JOB_NODELIST", "")) or ()
+    return next((node for node in nodes if node in (host, short)), None)
 
 
 def _size(path: Path) -> int:

@@ -13,6 +13,7 @@ from hpckit.payload.children import (
     end_job,
     is_abandoned,
     prepare_child,
+    prepare_shielded_child,
     shell_status,
     signal_group,
     stop_all,
@@ -23,7 +24,7 @@ from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import task_number
 from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
-from hpckit.stop_marks import WARNED, marks, marks_of
+from hpckit.stop_marks import DEAF, SENT, WARNED, marks, marks_of
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -53,6 +54,12 @@ class Supervised(Protocol):
     def warn(self) -> None:
         """Pass Slurm's warning on to scripts that handle it, once."""
 
+    def noted(self, signum: int) -> None:
+        """Keep in mind that the job has got a signal to end, whatever becomes of it."""
+
+    def heeds(self) -> bool | None:
+        """Say whether a script has been given the warning; None: that is not known yet."""
+
 
 def supervised(task: Task) -> Supervised:
     """Return what this process has to run, by launcher."""
@@ -76,14 +83,19 @@ class LauncherProcess:
         self._patient_until: float | None = None
         self._ranks_seen = 0
         self._tell_at: float | None = None
+        # Slurm would signal it, too, and it would end its ranks before they are asked.
+        self._shielded = bool(
+            task.warned and self.launcher.without_sigterm() and slurm_tells_all(task)
+        )
 
     def run(self, look: Look = nobody) -> int:
         """Run the launcher to its end."""
+        environ = launcher_environment(self.task)
         child = shell.spawn(
             self.argv,
-            env=launcher_environment(self.task),
+            env=environ | self.launcher.without_sigterm() if self._shielded else environ,
             new_session=True,
-            prepare=prepare_child,
+            prepare=prepare_shielded_child if self._shielded else prepare_child,
         )
         self._child = child
         alone = False
@@ -134,7 +146,7 @@ class LauncherProcess:
         """SIGTERM to the launcher, which ends its ranks; SIGKILL after a grace."""
         del signum
         if self._child and self._child.poll() is None:
-            self._child.send_signal(signal.SIGTERM)
+            self._child.send_signal(signal.SIGINT if self._shielded else signal.SIGTERM)
             self._stop_at = self._stop_at or time.monotonic() + _GRACE_S
 
     def warn(self) -> None:
@@ -160,6 +172,17 @@ class LauncherProcess:
             above = parent_of(row.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(row.pid if above in (None, self._child.pid) else above, signal.SIGUSR2)
+
+    def noted(self, signum: int) -> None:
+        """Nothing: the ranks' records are their own."""
+
+    def heeds(self) -> bool | None:
+        """Say whether a script of this node has been given the warning; None: not known yet."""
+        attempt = restart_count()
+        said = [marks(marks_of(self.task.folder, row.rank), attempt) for row in self._here()]
+        if any(SENT in words for words in said):
+            return True
+        return False if all(DEAF in words for words in said) else None
 
     def forward(self, signum: int) -> None:
         """Pass a signal to the ranks, through a launcher that does so; others may die of it."""

@@ -37,6 +37,9 @@ class Task:
         ledgers: folders that get a line of each attempt, at its end.
         sources_only: folder of a collection's workloads, whose bytecode is not believed.
         mpirun: argv that starts mpirun, with the site's own arguments.
+        code_dir: the kept copy of the program's project. code_map: where which projects lie, and
+            where their copies do. program: which word of `command` is the program, and its copy.
+        container: the image that Pyxis has started on each node, in which programs run.
         checkpoint: what has to be newer than an attempt's start before the job is requeued.
     """
 
@@ -63,6 +66,10 @@ class Task:
     simulated: bool | None = None
     ledgers: tuple[str, ...] = ()
     checkpoint: str | None = None
+    code_dir: str | None = None
+    code_map: tuple[tuple[str, str], ...] = ()
+    program: tuple[int, str] | None = None
+    container: str | None = None
 
     @property
     def one_machine(self) -> bool:

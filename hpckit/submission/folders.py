@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,14 +71,17 @@ class Root:
         finally:
             os.close(descriptor)
 
-    def remove(self) -> None:
+    def remove(self, before: Callable[[], None] = lambda: None) -> None:
         """Remove what was made, and nothing else: whatever took its name since stays.
+
+        `before` is called once the runs are gone, before the folders above them go.
 
         What cannot be removed stays too: an error is on its way that says more.
         """
         for name, identity in self._made.items():
             with contextlib.suppress(OSError):
                 _remove(name, identity, self._descriptor)
+        before()
         for path, identity in reversed(self._parents):
             with contextlib.suppress(OSError):
                 if _identity(path.lstat()) == identity:

@@ -1,7 +1,8 @@
 """What runs in a job script's place where something follows the job; it starts what the job is.
 
-`python -m hpckit.submission.follow_up KIND RUN_DIR NUMBER -- COMMAND...`. It outlives the job's
-ranks, also when the kernel kills these for their memory, and Slurm's SIGTERM at the time limit.
+`python -m hpckit.submission.follow_up KIND RUN_DIR NUMBER [--checkpoint=PATTERN] -- COMMAND...`.
+It outlives the job's ranks, also when the kernel kills these for their memory, and Slurm's SIGTERM
+at the time limit.
 
 `retry`: a job that has failed is submitted again. `chain`: each job but the first waits for the end
 of the one before (`afterany`), however that ended. So each says at its end whether there is
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -20,17 +22,27 @@ from typing import TYPE_CHECKING
 from hpckit import shell
 from hpckit.environ import own_python
 from hpckit.errors import CommandError, HpckitError
-from hpckit.failures import ended_as, why_from_inside
+from hpckit.failures import ended_as, never_begun, why_from_inside
 from hpckit.notify.told import told_at_the_end
-from hpckit.payload.children import PASSED, prepare_script, shell_status, until_ended
+from hpckit.payload.children import (
+    PASSED,
+    prepare_child,
+    prepare_script,
+    shell_status,
+    until_ended,
+)
 from hpckit.payload.environment import restart_count
+from hpckit.payload.notice import handles
 from hpckit.payload.task import GOES_ON
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.retry_rules import TIMEOUT
 from hpckit.runs import Run, read_run
 from hpckit.slurm import control
 from hpckit.slurm.states import JobState
+from hpckit.stop_marks import NO_CHECKPOINT, add_mark, marks_of
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, write_end
+from hpckit.submission.checkpoints import Checkpoints
+from hpckit.submission.container_step import step_ended_at_the_end
 from hpckit.submission.retry import kind_of
 
 if TYPE_CHECKING:
@@ -39,6 +51,7 @@ if TYPE_CHECKING:
 # A job may end while hpckit still submits those after it: so long their numbers are waited for.
 _RECORD_S, _PAUSE_S = 30.0, 0.5
 _POLL_S = 0.2
+_CHECKPOINT = "--checkpoint="
 
 
 class Watched:
@@ -50,6 +63,9 @@ class Watched:
         self.job_id = os.environ.get("SLURM_JOB_ID", "")
         self._child: Popen[bytes] | None = None
         self._told = False
+        # Of argv: Slurm itself signals srun's tasks.
+        self._supervises = argv[0] == sys.executable
+        self._held: list[int] = []
 
     def run(self) -> int:
         """Start what the job is, and see to what follows; return its exit status."""
@@ -58,13 +74,28 @@ class Watched:
         if not self.begins():
             return 0
         environ = {**os.environ, **self.variables()}
-        self._child = shell.spawn(self.argv, env=environ, prepare=prepare_script)
+        prepare = prepare_child if self._supervises else prepare_script
+        self._child = shell.spawn(self.argv, env=environ, prepare=prepare)
         for _ in until_ended(self._child, _POLL_S):
+            self._hand_on(self._child)
             if self._told:
                 self.ending()
         status = shell_status(self._child.returncode)
+        if not status and (why := self._never_begun()):
+            self.say(f"has FAILED, though srun ended with 0: {why}")
+            status = 1
         self.ended(status)
         return status
+
+    def _never_begun(self) -> str | None:
+        if any(row.restart == self.attempt for row in read_all_attempts(self.run_dir)):
+            return None
+        return never_begun(self.run_dir)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the run it is."""
+        return restart_count()
 
     def begins(self) -> bool:
         """Say whether there is something to do."""
@@ -84,9 +115,17 @@ class Watched:
     def _pass_on(self, signum: int, _frame: FrameType | None) -> None:
         """Outlive a signal; pass it on to a supervisor, since Slurm itself signals srun's tasks."""
         self._told = self._told or signum == signal.SIGTERM
-        supervisor = self.argv[0] == sys.executable
-        if supervisor and self._child and self._child.poll() is None:
-            self._child.send_signal(signum)
+        if self._supervises:
+            self._held.append(signum)
+
+    def _hand_on(self, child: "Popen[bytes]") -> None:
+        """Pass on the signals that have come, once the supervisor can have them."""
+        held, self._held = self._held, []
+        for signum in held if child.poll() is None else ():
+            if signum in PASSED and not handles(child.pid, signum):
+                self._held.append(signum)  # it still starts
+            else:
+                child.send_signal(signum)
 
     def recorded(self) -> Run | None:
         """Return the run, once hpckit has submitted all of it; None: it never did."""
@@ -131,15 +170,22 @@ class Retried(Watched):
             shell.spawn(argv, prepare=prepare_script).wait()
 
     def _ranks(self, run: Run) -> list[RankRecord]:
-        return [row for row in read_all_attempts(run.dir) if row.restart == restart_count()]
+        return [row for row in read_all_attempts(run.dir) if row.restart == self.attempt]
 
 
 class Link(Watched):
-    """One job of a chain: number `number`, in the folder of the run."""
+    """One job of a chain: number `number`, in the folder of the run.
 
-    def __init__(self, run_dir: Path, number: int, argv: tuple[str, ...]) -> None:
+    Without anything newer that `pattern` names (`--checkpoint`), the next one would do the same.
+    """
+
+    def __init__(
+        self, run_dir: Path, number: int, argv: tuple[str, ...], pattern: str | None = None
+    ) -> None:
         super().__init__(run_dir, argv)
         self.number = number
+        self._pattern = pattern
+        self._checkpoints = Checkpoints(run_dir, pattern, Path.cwd()) if pattern else None
 
     def begins(self) -> bool:
         """Look whether the jobs before this one have left something to do."""
@@ -149,6 +195,11 @@ class Link(Watched):
             self._cancel(self._rest())
             return False
         return True
+
+    @property
+    def attempt(self) -> int:
+        """Its number in the chain."""
+        return self.number
 
     def variables(self) -> dict[str, str]:
         """Let the number be the count of restarts."""
@@ -173,8 +224,17 @@ class Link(Watched):
         """Say what this job leaves to the next one, by the status of what it was."""
         if status in (0, GOES_ON):
             outcome = Outcome.GOES_ON if status else Outcome.COMPLETE
-            return LinkEnd(link=self.number, job_id=self.job_id, outcome=outcome)
-        return self._judged(self.number)
+            end = LinkEnd(link=self.number, job_id=self.job_id, outcome=outcome)
+        else:
+            end = self._judged(self.number)
+        if end.over or self._checkpoints is None or self._checkpoints.newer():
+            return end
+        add_mark(marks_of(self.run_dir, 0), self.number, NO_CHECKPOINT)
+        why = (
+            f"it ended before its work was done, and nothing that --checkpoint {self._pattern} "
+            "names, and nothing in the run's checkpoints/, is newer than its start"
+        )
+        return replace(end, outcome=Outcome.FAILED, why=why)
 
     def _judged(self, number: int) -> LinkEnd:
         """Judge how a job ended by its log and the records of its ranks."""
@@ -226,20 +286,25 @@ def _count(jobs: tuple[str, ...]) -> str:
     return "The next job of the chain" if len(jobs) == 1 else f"The next {len(jobs)} jobs"
 
 
-def watched(kind: str, folder: str, number: int, argv: tuple[str, ...]) -> Watched:
+def watched(
+    kind: str, folder: str, number: int, argv: tuple[str, ...], pattern: str | None = None
+) -> Watched:
     """Return the job that a job script names: one of a chain, or one that may be retried."""
     if kind == "chain":
-        return Link(Path(folder), number, argv)
+        return Link(Path(folder), number, argv, pattern)
     task = os.environ.get("SLURM_ARRAY_TASK_ID")  # of an array, `number` is the first task's
     return Retried(Path(f"{folder}_{number + int(task)}" if task else folder), argv)
 
 
 def main() -> None:
     """Run a job that something may follow."""
-    kind, folder, number, _, *argv = sys.argv[1:]
-    with told_at_the_end():
+    kind, folder, number, *rest = sys.argv[1:]
+    at = rest.index("--")
+    options, argv = rest[:at], tuple(rest[at + 1 :])
+    pattern = next((word.removeprefix(_CHECKPOINT) for word in options), None)
+    with told_at_the_end(), step_ended_at_the_end():
         try:
-            sys.exit(watched(kind, folder, int(number), tuple(argv)).run())
+            sys.exit(watched(kind, folder, int(number), argv, pattern).run())
         except (HpckitError, OSError) as error:
             sys.exit(f"hpckit: {error}")
 

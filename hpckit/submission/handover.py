@@ -8,14 +8,14 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Any
 
 from hpckit.errors import CommandError, NotFoundError, UnknownOutcomeError
-from hpckit.files import DamagedFileError, read_json, read_text, replace_file
+from hpckit.files import DamagedFileError, flush_to_disk, read_json, read_text, replace_file
 from hpckit.find import add_to_index, handed_over, read_index
 from hpckit.frozen import frozen
 from hpckit.job.script import ArrayPart, submitit_folder
@@ -39,6 +39,8 @@ HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"
 # Longer than sbatch, and the questions after it, may take.
 _MOST_BYTES = 256 * 2**20  # some 500,000 tasks
 _SUBMITTING_S = 180.0
+# What the records of an array may take on their way to the disk.
+_FLUSHED_S = 2.0
 Opener = Callable[[str], AbstractContextManager[Path]]
 
 
@@ -118,6 +120,7 @@ def begin(base: Path, handover: Handover) -> None:
     said = {row.name: getattr(handover, row.name) for row in fields(handover)}
     said["parts"] = [asdict(part) for part in handover.parts]
     write_json(base / HANDOVER, said, indent=None)
+    flush_to_disk((base / HANDOVER, base, Path(handover.root)))
 
 
 def remember(run_id: str, root: Path) -> None:
@@ -155,11 +158,24 @@ def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
         with opened(record["run_id"]) as folder:
             write_members(folder / RECORD, [*shared, *json_members(own)])
         runs.append(Run(dir=Path(handover.root) / record["run_id"], record=record))
+    _flush(opened, runs)
     with opened(handover.run_id) as base:
         (base / HANDOVER).unlink(missing_ok=True)
     add_to_index(runs)
     forget(handover.run_id)
     return runs
+
+
+def _flush(opened: Opener, runs: Sequence[Run]) -> None:
+    """Have records survive a loss of power: of a long array, as many as a short time allows.
+
+    A machine writes the others by itself, most often within half a minute.
+    """
+    until = time.monotonic() + _FLUSHED_S
+    for run in runs:
+        if time.monotonic() < until:
+            with opened(run.run_id) as folder:
+                flush_to_disk((folder / RECORD, folder))
 
 
 def forget(run_id: str) -> None:

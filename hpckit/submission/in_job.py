@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 # The pauses between attempts to have Slurm's own requeue switched off.
 _ASK_AGAIN_S = (2.0, 10.0, 60.0)
-# Signals that came before anything could be done with them.
-_early: list[int] = []
 
 
 class ScriptFailedError(JobError):
@@ -126,18 +124,20 @@ def _handle_signals(task: Task, running: "Supervised") -> "Warned":
     Where the job may start again, SIGUSR2 is Slurm's warning. submitit's own handler would requeue
     the job at once; `Warned` calls it when the script has saved its state, or cannot.
     """
-    from hpckit.payload.children import handle_passed  # noqa: PLC0415
+    from hpckit.payload.children import PASSED, handle_passed  # noqa: PLC0415
     from hpckit.submission.warned import Warned  # noqa: PLC0415
 
     requeue = signal.getsignal(signal.SIGUSR2)
     warned = Warned(task, running, requeue if callable(requeue) else None)
-    signal.signal(signal.SIGTERM, warned.stop)
-    signal.signal(signal.SIGINT, warned.stop)
+    signal.signal(signal.SIGTERM, warned.ending.handle)
+    signal.signal(signal.SIGINT, warned.ending.handle)
     handle_passed(lambda signum, _frame: running.forward(signum))
     if task.warned:
         signal.signal(signal.SIGUSR2, warned.handle)
-        if signal.SIGUSR2 in _early:
+        by_script = bool(os.environ.pop("HPCKIT_WARNED", ""))  # which got it before this began
+        if by_script or warned.overdue():
             warned.handle(signal.SIGUSR2, None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
     return warned
 
 
@@ -200,10 +200,13 @@ def _import_submitit() -> "tuple[Callable[[Path], None], str]":
 def main() -> None:
     """Run submitit's part of the job with quiet logs; exit with the script's status."""
     from hpckit.notify.told import told_at_the_end  # noqa: PLC0415
-    from hpckit.payload.children import handle_passed  # noqa: PLC0415
+    from hpckit.payload.children import PASSED  # noqa: PLC0415
+    from hpckit.submission.container_step import step_ended_at_the_end  # noqa: PLC0415
 
-    handle_passed(lambda signum, _frame: _early.append(signum))  # until the script can have them
-    with told_at_the_end():
+    # They wait until `_handle_signals`: submitit's own handler of SIGUSR2 would have the job
+    # requeued from the midst of an import.
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
+    with told_at_the_end(), step_ended_at_the_end():
         _process(Path(sys.argv[1]))
 
 

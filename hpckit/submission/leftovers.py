@@ -7,7 +7,7 @@ nothing in it was written by a job.
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hpckit.find import handed_over, index_path
@@ -18,6 +18,7 @@ from hpckit.runs import RECORD
 from hpckit.submission.cleaning import measured, unsafe
 from hpckit.submission.folders import REMOVED
 from hpckit.submission.handover import ARRAY_RECORD, HANDOVER, has_no_job
+from hpckit.submission.kept_code import code_folder, unneeded
 
 # A submission, and a file that is put in another's place, take seconds.
 _YOUNG_S = 3600.0
@@ -31,11 +32,15 @@ _CACHES = ("made", "report")
 
 @frozen(kw_only=True)
 class Leftover:
-    """A file or folder that only `hpckit clean` removes, why it is one, and its bytes."""
+    """A file or folder that only `hpckit clean` removes, why it is one, and its bytes.
+
+    `of_code`: the copies of code in a folder of runs, of which what a run needs stays.
+    """
 
     path: Path
     why: str
     size: int
+    of_code: bool = False
 
 
 def leftovers(root: Path, now: float) -> Iterator[Leftover]:
@@ -56,6 +61,18 @@ def leftovers(root: Path, now: float) -> Iterator[Leftover]:
     for base, paths in groups.items():
         if why := _abandoned(root / base, paths, now):
             yield from (_leftover(path, why) for path in paths)
+
+
+def unneeded_code(root: Path, going: Iterable[Path]) -> Iterator[Leftover]:
+    """Yield the folder of kept code of which no run needs a part, once `going` are removed."""
+    if unsafe(root):
+        return
+    size = unneeded(root, {path.name for path in going if path.parent == root})
+    if size is not None:
+        path = code_folder(root)
+        yield Leftover(
+            path=path, why="copies of code that no run needs any more", size=size, of_code=True
+        )
 
 
 def cached(now: float) -> Iterator[Leftover]:

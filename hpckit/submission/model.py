@@ -12,10 +12,11 @@ from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.launchers import launched_by
 from hpckit.paths import whole_path
 from hpckit.render import Rendered
-from hpckit.run_record import RetryOf, StudyPart
+from hpckit.run_record import LeftOut, RetryOf, SessionPart, StudyPart
 from hpckit.schedulers.base import SCHEDULERS
 from hpckit.slurm.client import patience, why_silent
 from hpckit.spec import JobSpec
+from hpckit.submission.code_plan import CodePlan
 
 # So many tasks every scheduler takes in one array: it is not asked.
 _ALWAYS_TAKEN = 100
@@ -34,6 +35,9 @@ class Submission:
     after_dirs: tuple[str, ...] = ()
     study: StudyPart | None = None
     retry: RetryOf | None = None
+    left_out: LeftOut | None = None
+    session: SessionPart | None = None
+    code: CodePlan = CodePlan()
 
     @property
     def launched_by(self) -> str | None:

@@ -19,6 +19,7 @@ from hpckit.job import Job
 from hpckit.payload.task import Task
 from hpckit.render import Rendered, template_record
 from hpckit.runs import SCHEMA
+from hpckit.submission.kept_code import KeptCode
 from hpckit.submission.model import Submission
 from hpckit.version import __version__
 
@@ -51,19 +52,23 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "templates": [template_record(found) for found in rendered.templates],
         "collections": [collection_record(row) for row in submission.collections],
         "ledgers": list(submission.ledgers),
-        "code": _code(job, submission.place.cwd),
+        "code": _code(submission),
         "program": {"kind": str(job.program.kind), "word": job.program.word},
         "script_hash": _hash(job.program.file),
         **({"study": submission.study} if submission.study else {}),
         **({"retry": submission.retry} if submission.retry else {}),
+        **({"bad_nodes": submission.left_out} if submission.left_out else {}),
+        **({"session": submission.session} if submission.session else {}),
     }
 
 
 def task_records(
-    submission: Submission, rendered: Rendered, tasks: Sequence[Task]
+    submission: Submission, rendered: Rendered, tasks: Sequence[Task], kept: KeptCode | None = None
 ) -> list[dict[str, Any]]:
     """Return what each task's `run.json` says; only the job's id is missing."""
     common = make_record(submission, rendered)
+    copy = kept.record if kept else {"not_kept": submission.code.why_not}
+    common["code"] = {**(common["code"] or {}), **copy}
     return [
         {
             **common,
@@ -93,13 +98,16 @@ def _origin(found: Found | None) -> dict[str, str]:
     return {"collection": found.collection.label(), "revision": found.collection.revision}
 
 
-def _code(job: Job, cwd: str) -> dict[str, Any] | None:
+def _code(submission: Submission) -> dict[str, Any] | None:
     """Return the git version of the user's code; an added collection's revision says more.
 
-    It is that of the program's file, else of the folder of submission.
+    It is that of the program's file, or the function's, else of the folder of submission.
     """
+    job = submission.job
     found = job.workload.found if job.workload else None
-    return None if found and found.collection.source else code_version(Path(cwd, job.program.word))
+    if found and found.collection.source:
+        return None
+    return code_version(submission.code.source or Path(submission.place.cwd, job.program.word))
 
 
 def _hash(file: Path | None) -> str | None:

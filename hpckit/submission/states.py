@@ -3,6 +3,8 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.frozen import frozen
@@ -13,7 +15,14 @@ from hpckit.runs import Run
 from hpckit.schedulers.base import Answers, Scheduler
 from hpckit.schedulers.local.state import cancel_asked
 from hpckit.slurm.reasons import NEVER, code_of
-from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_finished, is_waiting
+from hpckit.slurm.states import (
+    JobRecord,
+    JobState,
+    SlurmSource,
+    exit_words,
+    is_finished,
+    is_waiting,
+)
 from hpckit.submission import verdict
 from hpckit.submission.verdict import (
     exit_code_of,
@@ -22,14 +31,16 @@ from hpckit.submission.verdict import (
     of_attempt,
     restarts_of,
 )
+from hpckit.text import in_line
 
 if TYPE_CHECKING:
+    from hpckit.node_memory import NodeEvent
     from hpckit.restarts import EarlierEnd
 
 _SAID_OF_RANKS = ("rank", "host", "exit_code", "error", "device", "restart")
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, slots=False)
 class RunStatus:
     """State of one run, in Slurm's words, and where it was learned.
 
@@ -67,6 +78,18 @@ class RunStatus:
         return is_finished(self.state)
 
     @property
+    def by_accounting(self) -> bool:
+        """Whether its exit status is accounting's word, and no rank's own."""
+        return self.source == SlurmSource.SACCT and first_failure(self.ranks) is None
+
+    @property
+    def exit_words(self) -> str:
+        """Its exit status in words, and what it may also have been; empty if there is none."""
+        if self.exit_code is None:
+            return ""
+        return exit_words(self.exit_code, by_accounting=self.by_accounting)
+
+    @property
     def unanswered(self) -> bool:
         """Whether a service that would know more of it did not answer."""
         return self.silence is not None
@@ -86,7 +109,51 @@ class RunStatus:
         """What people should know of a run that Slurm has no word for."""
         strategy = str(self.run.record["plan"]["strategy"])
         said = never_met(strategy, self.run.ranks, self.ranks)
-        return (*self._retries(), *([said] if said else []))
+        rest = [said] if said else []
+        return (*self._session(), *self._retries(), *rest, *self.node_notes)
+
+    @property
+    def speaks_of_nodes(self) -> bool:
+        """Whether a look at the run's logs may tell of a bad node, by what is known already."""
+        if self.run.scheduler.one_machine:
+            return False
+        if self.restarts or any(row.restart for row in self.ranks):
+            return True
+        lost = self.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL)
+        told = lost or any(row.fault or row.ended is None for row in self.ranks)
+        return told and self.finished and not self.good
+
+    def node_events(self) -> "list[NodeEvent]":
+        """Return what its attempts tell of bad nodes; see `hpckit.node_events`."""
+        return self._node_events
+
+    @cached_property
+    def _node_events(self) -> "list[NodeEvent]":
+        if not self.speaks_of_nodes:
+            return []
+        from hpckit.node_events import events_of  # noqa: PLC0415  # most runs tell nothing
+
+        return events_of(self.run, self.ranks, self.state, self.earlier())
+
+    @property
+    def node_notes(self) -> list[str]:
+        """What people should know of its bad nodes, a line each."""
+        whats: dict[str, list[str]] = {}
+        for row in self.node_events():
+            whats.setdefault(row.host, []).append(row.what)
+        how = f"Leave it out: hpckit resubmit {self.run.job_id} --exclude-bad"
+        return [
+            in_line(f"node {host} looked bad: {', '.join(dict.fromkeys(what))}. {how}")
+            for host, what in whats.items()
+        ]
+
+    def _session(self) -> list[str]:
+        if not self.run.record.get("session"):
+            return []
+        from hpckit.session.notes import session_notes  # noqa: PLC0415  # few runs are sessions
+
+        run, over = self.run, self.finished
+        return session_notes(run.record, run.dir, over=over, waiting=self.waiting)
 
     def _retries(self) -> list[str]:
         record = self.run.record
@@ -132,6 +199,10 @@ class RunStatus:
 
     def earlier(self) -> "list[EarlierEnd]":
         """Return how the attempts before this one ended, oldest first; see `hpckit.restarts`."""
+        return self._earlier
+
+    @cached_property
+    def _earlier(self) -> "list[EarlierEnd]":
         if not self.restarts and not any(row.restart for row in self.ranks):
             return []
         from hpckit.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
@@ -171,6 +242,10 @@ class RunStatus:
                 {name: getattr(rank, name) for name in _SAID_OF_RANKS} for rank in self.ranks
             ],
             "damaged": list(self.damaged),
+            "bad_nodes": [
+                {"host": row.host, "what": row.what, "restart": row.restart}
+                for row in self.node_events()
+            ],
             "notes": list(self.notes),
         }
 
@@ -304,7 +379,9 @@ def _completed(status: RunStatus, ended: float | None) -> RunStatus:
 
     `ended` is when, None where its files cannot come late.
     """
-    wrong = verdict.contradiction(status.ranks, status.run.ranks)
+    wrong = verdict.contradiction(
+        status.ranks, status.run.ranks, lambda: _never_begun(status.run.dir)
+    )
     if wrong is None:
         return status
     said = status.run.scheduler.says
@@ -323,6 +400,12 @@ def _completed(status: RunStatus, ended: float | None) -> RunStatus:
         reason_text=f"{said} says COMPLETED, but {wrong}",
         exit_code=failed.exit_code if failed else None,
     )
+
+
+def _never_begun(folder: Path) -> str | None:
+    from hpckit.failures import never_begun  # noqa: PLC0415  # few that end well have no ranks
+
+    return never_begun(folder)
 
 
 def _unknown(run: Run) -> str:

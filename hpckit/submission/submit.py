@@ -1,7 +1,8 @@
 """From a plan to a submitted job: folder, script, submitit, record. All of it or nothing."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from hpckit.schedulers.slurm.sbatch import told_if_slow
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
 from hpckit.submission.in_job import Payload
+from hpckit.submission.kept_code import KeptCode, drop_unneeded, keeping, link_code, with_code
 from hpckit.submission.model import Submission, in_parts
 from hpckit.submission.record import task_records
 
@@ -71,35 +73,13 @@ def _submit_in(
     tasks: list[Task],
     calls: tuple[Callable[[str], None], Callable[[], None]],
 ) -> list[Run]:
-    submission, scheduler = parts[0], parts[0].job.scheduler
-    run_id = submission.place.run_id
-    tell, ready = calls
+    submission = parts[0]
     sent = Sent(given_up=lambda: taken.seen)
     try:
         _make_folders(root, parts, [row.text for row in rendered], [task.run_id for task in tasks])
-        records = task_records(submission, rendered[0], tasks)
-        handover = new_handover(
-            run_id,
-            root.path,
-            records,
-            array=submission.job.is_array,
-            parts=tuple(part.place.part for part in parts if part.place.part),
-            chain=submission.job.chain,
-        )
-        with root.opened(run_id) as base:
-            if scheduler.names_jobs:
-                begin(base, handover)
-                remember(run_id, root.path)  # also what is killed can be found
-            ready()
-            with taken.held(), told_if_slow(tell):
-                job_ids: list[str] = []
-                for part, script in zip(parts, rendered, strict=True):
-                    if taken.seen:
-                        raise KeyboardInterrupt
-                    folder = submitit_folder(base, part.place.first)
-                    order = _order(part, folder, script.text, tasks, sent)
-                    job_ids += _sent(order, sent)
-                return finish(root.opened, handover, job_ids)
+        with _kept(root, submission, calls[0]) as kept:
+            tasks = with_code(tasks, submission, kept)
+            return _handed_over(root, taken, parts, rendered, tasks, kept, sent, calls)
     except BaseException as error:
         _take_back(root, submission, sent, error)
         if isinstance(error, OSError):
@@ -108,6 +88,58 @@ def _submit_in(
             what = f"job {', '.join(sent.jobs)}" if sent.jobs else "the run"
             raise StoppedError(f"Interrupted: {what} is cancelled, nothing is left.") from error
         raise
+
+
+@contextmanager
+def _kept(
+    root: Root, submission: Submission, tell: Callable[[str], None]
+) -> Iterator[KeptCode | None]:
+    """Keep the code, with a link to it in the run's folder."""
+    with keeping(submission, root.path) as kept:
+        if kept:
+            with root.opened(submission.place.run_id) as base:
+                link_code(base, kept)
+            for line in kept.notes:
+                tell(f"note: {line}")
+        yield kept
+
+
+def _handed_over(
+    root: Root,
+    taken: Interrupts,
+    parts: list[Submission],
+    rendered: list[Rendered],
+    tasks: list[Task],
+    kept: KeptCode | None,
+    sent: Sent,
+    calls: tuple[Callable[[str], None], Callable[[], None]],
+) -> list[Run]:
+    """Hand all parts over, and write down what came of it."""
+    submission, scheduler = parts[0], parts[0].job.scheduler
+    run_id = submission.place.run_id
+    tell, ready = calls
+    handover = new_handover(
+        run_id,
+        root.path,
+        task_records(submission, rendered[0], tasks, kept),
+        array=submission.job.is_array,
+        parts=tuple(part.place.part for part in parts if part.place.part),
+        chain=submission.job.chain,
+    )
+    with root.opened(run_id) as base:
+        if scheduler.names_jobs:
+            begin(base, handover)
+            remember(run_id, root.path)  # also what is killed can be found
+        ready()
+        with taken.held(), told_if_slow(tell):
+            job_ids: list[str] = []
+            for part, script in zip(parts, rendered, strict=True):
+                if taken.seen:
+                    raise KeyboardInterrupt
+                folder = submitit_folder(base, part.place.first)
+                order = _order(part, folder, script.text, tasks, sent)
+                job_ids += _sent(order, sent)
+            return finish(root.opened, handover, job_ids)
 
 
 def _sent(order: Order, sent: Sent) -> list[str]:
@@ -153,7 +185,13 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
             why = str(error) or "the submission was interrupted"
             raise kind(f"{trouble} Reason for cancelling: {why}.") from error
     forget(run_id)
-    root.remove()
+    root.remove(before=lambda: _drop_code(root.path))
+
+
+def _drop_code(runs: Path) -> None:
+    """Remove what was kept for a submission that came to nothing; an error is on its way."""
+    with suppress(OSError):
+        drop_unneeded(runs)
 
 
 def _cannot_write(root: Root, error: OSError) -> OutsideError:
@@ -230,7 +268,14 @@ def _task(submission: Submission, index: int, like: Task | None = None) -> Task:
         sources_only=_sources_only(job),
         cpus_per_task=job.cpus_per_task,
         ledgers=submission.ledgers,
+        # A session's host stays outside, and enters with what it starts.
+        container=job.environment.path if _enters(submission) else None,
     )
+
+
+def _enters(submission: Submission) -> bool:
+    """Say whether ranks enter a container that the job script has started."""
+    return submission.job.environment.entered and not submission.session
 
 
 def _sources_only(job: Job) -> str | None:

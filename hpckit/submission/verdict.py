@@ -5,7 +5,7 @@ whose step lost a node's slurmstepd (srun then knows of no bad exit), and a rank
 of the attempt that Slurm starts next.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hpckit.ranks import RankRecord, current, first_failure, not_ended
 from hpckit.runs import Run
@@ -24,14 +24,16 @@ _CLOCKS_S = 30
 _FOR_GOOD = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.DEADLINE, JobState.REVOKED})
 
 
-def contradiction(ranks: Sequence[RankRecord], planned: int) -> str | None:
+def contradiction(
+    ranks: Sequence[RankRecord], planned: int, never_begun: Callable[[], str | None]
+) -> str | None:
     """Say which ranks of a job that Slurm calls COMPLETED did not end well; None: all did.
 
     No record at all is no contradiction: a group's own template may start no rank of hpckit's, and
-    others' folders may hide theirs.
+    others' folders may hide theirs. Then `never_begun` may say why none is there.
     """
     if not ranks:
-        return None
+        return never_begun()
     wrong = [*_failed(ranks), *_lost(ranks, planned)]
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     return ", ".join(wrong[:_NAMED]) + more if wrong else None
@@ -40,10 +42,11 @@ def contradiction(ranks: Sequence[RankRecord], planned: int) -> str | None:
 def may_be_late(ranks: Sequence[RankRecord], end: float | None, now: float) -> bool:
     """Say whether ends that are missing may only be on their way through the file system.
 
-    `end` is when the job ended, None if not known; both are epoch seconds.
+    `end` is when the job ended, None if not known; both are epoch seconds. Of ranks that srun did
+    not start, nothing is on its way.
     """
     failed = any(row.exit_code for row in ranks)
-    return not failed and end is not None and abs(now - end) < LATE_S
+    return bool(ranks) and not failed and end is not None and abs(now - end) < LATE_S
 
 
 def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], most: int) -> str | None:

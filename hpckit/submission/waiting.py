@@ -54,6 +54,24 @@ def wait(
     raise StillRunningError(_not_over(found, timeout_s or 0.0))
 
 
+def until_it_runs(run: Run, look: Callable[[list[RunStatus]], None] | None = None) -> RunStatus:
+    """Return what a run is once it runs, is over, or will never start; `look` sees each round.
+
+    Raises:
+        OutsideError: nothing here can tell what becomes of it.
+    """
+    rounds = _rounds([run], None, max(_ROUND_S, own_patience_s()))
+    while True:
+        found = next(rounds)  # they go on without end
+        if look:
+            look(found)
+        status = found[0]
+        if status.elsewhere:
+            raise OutsideError(f"Nothing to wait for here: {status.reason_text}")
+        if status.state is JobState.RUNNING or status.finished or status.never_starts:
+            return status
+
+
 def _retry_of(status: RunStatus) -> Run | None:
     """Return the run that tries a failed one again; None: nothing does, or it did not fail."""
     if status.good or not status.finished or not status.run.record["request"].get("retry"):
@@ -118,25 +136,27 @@ def pauses(runs: Sequence[Run]) -> Iterator[float]:
         yield pause * random.uniform(_LEAST, 1.0)  # noqa: S311  # no secret
 
 
-def over_by_and_by(runs: Sequence[Run]) -> Callable[[], bool]:
+def over_by_and_by(
+    runs: Sequence[Run], look: Callable[[list[RunStatus]], None] | None = None
+) -> Callable[[], bool]:
     """Return what says, each time it is called, whether runs are over or cannot be told to be.
 
-    It may be called all the time: it asks as seldom as `wait` does.
+    It may be called all the time: it asks as seldom as `wait` does. `look` sees each answer.
     """
     waits, due, over = pauses(runs), 0.0, False
     ended: dict[Path, RunStatus] = {}
 
-    def look() -> bool:
+    def ask() -> bool:
         nonlocal due, over
         if not over and time.monotonic() >= due:
-            over = all(
-                status.finished or status.elsewhere or status.never_starts
-                for status in _asked_again(runs, ended)
-            )
+            found = _asked_again(runs, ended)
+            over = all(row.finished or row.elsewhere or row.never_starts for row in found)
+            if look:
+                look(found)
             due = time.monotonic() + next(waits)
         return over
 
-    return look
+    return ask
 
 
 def cancel(runs: Sequence[Run]) -> list[RunStatus]:

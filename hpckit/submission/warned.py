@@ -13,12 +13,26 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import JobError
+from hpckit.launchers import find_launcher
+from hpckit.payload.ending import Ending
 from hpckit.payload.environment import restart_count
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
 from hpckit.rank_variables import task_number
 from hpckit.ranks import RankRecord, own_failures, read_ranks
-from hpckit.stop_marks import DEAF, HEARD, NO_CHECKPOINT, SENT, STOPPED, add_mark, marks, marks_of
+from hpckit.stop_marks import (
+    DEAF,
+    HEARD,
+    LIMIT,
+    NO_CHECKPOINT,
+    OVER,
+    REQUEUED,
+    SENT,
+    STOPPED,
+    add_mark,
+    make_file,
+    marks_of,
+)
 from hpckit.submission.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
@@ -53,9 +67,12 @@ class Warned:
         self._marks = marks_of(task.folder, 0)
         self._told_at: float | None = None
         self._until: float | None = None
-        self._stopped = False
         self._refused = False
+        self._by_limit = False
+        self.ending = Ending(task, running, asks=self._decides, warn=self._warn)
         self._checkpoints = self._list() if self._decides and self.may_go_on else None
+        if self._decides and task.warned:
+            make_file(self._marks)
 
     @property
     def may_go_on(self) -> bool:
@@ -67,14 +84,12 @@ class Warned:
 
     def handle(self, _signum: int, _frame: FrameType | None) -> None:
         """Take the warning, as a signal handler."""
+        self._warn()
+
+    def _warn(self) -> None:
         if self._told_at is None:
             self._told_at = time.monotonic()
         self._running.warn()
-
-    def stop(self, signum: int, frame: FrameType | None) -> None:
-        """End the script, as a signal handler."""
-        self._stopped = True
-        self._running.stop(signum, frame)
 
     def look(self, code: int | None) -> None:
         """Requeue the job if it is time: this then ends the process.
@@ -85,17 +100,20 @@ class Warned:
         Raises:
             JobError: the script has ended because of the warning, and the job does not go on.
         """
+        if code is None:
+            self.ending.look()
         if not self._decides:
-            return
-        if code is not None:
+            if code:
+                self._wait_for_requeue()
+        elif code is not None:
             self._at_end(code)
-        elif self._told_at is not None and self.may_go_on:
+        elif self._told_at is not None and self.may_go_on and not self.ending.passed_on:
             self._meanwhile()
 
     def _meanwhile(self) -> None:
         """Requeue a job whose script works on: it does not handle the signal, or has had time."""
         late = time.monotonic() >= self._deadline()
-        said = self._said()
+        said = self.ending.said()
         listens = self.task.handles_stop_signal or SENT in said or DEAF not in said
         if listens and not late:
             return
@@ -108,9 +126,13 @@ class Warned:
         """Requeue a job whose script has stopped early; end one that is complete, or has failed."""
         if not code:
             self._wait_for_warning()
-        said = self._said()
+        elif self.ending.came is None and self.may_go_on and self._misses_signals():
+            self.ending.suspect()
+        taken = self.ending.settle()
+        said = self.ending.said()
         early = STOPPED in said or (SENT in said and (code or HEARD not in said))
-        if not early or (self._stopped and not self._failed()):
+        early = early or bool(taken and code)
+        if not early or (self.ending.passed_on and not self._failed()):
             return
         self._wait_for_ranks()
         if self._attempt < self.task.chain:
@@ -124,6 +146,23 @@ class Warned:
             if not code:
                 raise JobError(f"{self._no_checkpoint()} The job has FAILED.")
 
+    def _misses_signals(self) -> bool:
+        """Say whether a preemption's signal goes to processes of a launcher, and not to this one.
+
+        Of mpirun they are daemons on other nodes: Slurm signals steps, not the batch script, and
+        they end, and mpirun with them (seen with Open MPI 4.1.4 and Slurm 22.05.8).
+        """
+        one = self.task.one_machine
+        return not one and find_launcher(self.task.launcher).in_batch_script
+
+    def _wait_for_requeue(self) -> None:
+        """Let rank 0's supervisor have a preempted job requeued before this one's failure ends it.
+
+        srun kills all that is left of a step when a part of it fails.
+        """
+        if self.ending.settle():
+            _wait(lambda: REQUEUED in self.ending.said() or not self.ending.taken, self._deadline())
+
     def _wait_for_warning(self) -> None:
         """Let the warning come that the script may have ended of already."""
         if self.task.warned and slurm_tells_all(self.task):
@@ -135,7 +174,7 @@ class Warned:
 
         def ended() -> bool:
             rows = [row for row in self._ranks() if row.ended is not None]
-            return len(rows) == ranks or self._stopped
+            return len(rows) == ranks or self.ending.passed_on
 
         _wait(ended, self._deadline())
 
@@ -148,14 +187,18 @@ class Warned:
             self._until = max(began + 2 * third, time.monotonic() + left - third if left else 0)
         return self._until
 
+    def overdue(self) -> bool:
+        """Say whether Slurm's warning of the time limit has come before this could hear it.
+
+        It goes to a job's steps; there is none while the job script sets up.
+        """
+        return 0 < self._left() < self.task.signal_delay_s
+
     def _left(self) -> float:
         """Return the seconds to the time limit that Slurm warns of; 0: it may be a preemption."""
         end = os.environ.get("SLURM_JOB_END_TIME", "")
         left = float(end) - time.time() if end.isdecimal() else 0.0
         return left if left < self.task.signal_delay_s + _EARLIEST_S else 0.0
-
-    def _said(self) -> set[str]:
-        return marks(self._marks, self._attempt)
 
     def _ranks(self) -> list[RankRecord]:
         return [row for row in read_ranks(self.task.folder) if row.restart == self._attempt]
@@ -175,14 +218,40 @@ class Warned:
         if self._checkpoints is not None and not self._checkpoints.newer():
             _say(_ANEW)
         while self._requeue is not None:
+            if not self._still_wanted():
+                return
+            # Where Slurm signals all processes of a step, it would end submitit's scontrol.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
             try:
                 self._requeue(signal.SIGUSR2, None)
                 return
+            except SystemExit:
+                if self._by_limit:
+                    add_mark(self._marks, self._attempt, LIMIT)
+                add_mark(self._marks, self._attempt, REQUEUED)  # the other supervisors may end
+                raise
             except Exception as error:
                 if time.monotonic() > self._deadline():
                     raise
                 _say(f"the job is not requeued yet, but will be asked for again: {error}")
                 time.sleep(_AGAIN_S)
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+
+    def _still_wanted(self) -> bool:
+        """Say whether the job still has to be requeued: nothing may bring back a cancelled one.
+
+        Where that has been done, by Slurm or by the script, this process ends: another `scontrol
+        requeue` would wait until the next attempt has begun, and end it (seen with 22.05.8).
+        """
+        if self.task.one_machine:
+            return True
+        word = self.ending.ask()
+        self._by_limit = word == LIMIT
+        if word == REQUEUED:
+            _say("the job is in the queue again already: Slurm or the script has requeued it.")
+            sys.exit(255)  # as submitit does
+        return word != OVER
 
     def _goes_on(self) -> JobError:
         from hpckit.submission.in_job import GoesOnError  # noqa: PLC0415  # which starts this

@@ -18,13 +18,16 @@ class _Source(machinery.SourceFileLoader):
         raise OSError("no bytecode here")  # at which importlib compiles, and keeps nothing
 
 
+# The finder of a folder's modules that believes no bytecode beside a source.
+find = machinery.FileFinder.path_hook(
+    (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+    (_Source, machinery.SOURCE_SUFFIXES),
+    (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+)
+
+
 def install(folder: str) -> None:
     """Read modules below `folder` from their sources alone."""
-    find = machinery.FileFinder.path_hook(
-        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
-        (_Source, machinery.SOURCE_SUFFIXES),
-        (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
-    )
 
     def hook(path: str) -> "PathEntryFinder":
         real = os.path.realpath(path or ".")

@@ -28,6 +28,10 @@ if os.environ.get("HPCKIT_SOURCES_ONLY"):
     import hpckit_sources_only
 
     hpckit_sources_only.install(os.path.realpath(os.environ["HPCKIT_SOURCES_ONLY"]))
+if os.environ.get("HPCKIT_CODE_MAP"):
+    import hpckit_kept_code
+
+    hpckit_kept_code.install(os.environ["HPCKIT_CODE_MAP"])
 if os.environ.get("HPCKIT_END_INODE"):
     import hpckit_meeting
 

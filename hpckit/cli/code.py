@@ -1,0 +1,57 @@
+"""`hpckit code JOBID`: what of the code changed since a run was submitted; or all as it was."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hpckit.api.lookup import believed
+from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, settled_root
+from hpckit.cli.output import note, print_json, say
+from hpckit.text import format_bytes
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(code)
+
+
+def code(
+    job_id: JobArgument,
+    restore: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the code as it was submitted into a new folder."),
+    ] = None,
+    runs: RunsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show how the code that a run has differs from the project's files now."""
+    found = believed(job_id, settled_root(runs, (job_id,))).code
+    said = {
+        "root": str(found.root),
+        "copy": str(found.path),
+        "files": found.files,
+        "bytes": found.bytes,
+        "copy_changed": found.changed,
+    }
+    size = f"{found.files} file{'s' * (found.files != 1)} ({format_bytes(found.bytes)})"
+    if restore is not None:
+        target = found.restore(restore)
+        if json:
+            print_json({**said, "restored": str(target)})
+        else:
+            note(f"{size} written to {target}")
+        return
+    difference = found.difference()
+    if json:
+        names = ("changed", "added", "removed")
+        lists = {name: list(getattr(difference, name)) for name in names}
+        print_json({**said, **lists, "diff": list(found.diff(difference))})
+        return
+    note(f"{size} of {found.root}, kept in {found.path}")
+    if found.changed:
+        note("Somebody has changed files of this copy since: the run may have run other code.")
+    if not difference:
+        note("The project's files are as they were submitted.")
+    for line in found.diff(difference):
+        say(line)

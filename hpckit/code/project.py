@@ -1,0 +1,123 @@
+"""Which folder a program's project is, and what its hpckit.yaml says of its code.
+
+It is the git work tree that the program is in, else the folder it lies in.
+"""
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+from hpckit.collections.collection import MANIFEST, CodeRules, code_rules
+from hpckit.documents import read_document
+from hpckit.frozen import frozen
+from hpckit.paths import config_folder, is_file, is_there
+
+MAX_MB = 200
+
+# Of an installed package the files are kept by whoever installed it.
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+@frozen(kw_only=True)
+class Project:
+    """A folder whose files are kept.
+
+    Attributes:
+        root: its real path, without links.
+        git: whether it is a git work tree.
+        file: the program's. alone: nothing else of the folder is kept, which is no project's own.
+    """
+
+    root: Path
+    git: bool
+    file: Path | None = None
+    alone: bool = False
+
+    @property
+    def name(self) -> str:
+        """What its folder is called in a kept tree."""
+        plain = "".join(sign for sign in self.root.name if sign.isprintable()).lstrip(".")
+        return plain or "code"
+
+
+def project_of(file: Path, here: Path) -> Project | None:
+    """Return the project of a file: the work tree that `here` is in, if the file is in it, too.
+
+    None: it is installed, or its place has a name that cannot be written on a line.
+    """
+    real = Path(os.path.realpath(file))
+    folder = real.parent
+    if not str(real).isprintable() or {*real.parts} & {*_INSTALLED} or _in_venv(folder):
+        return None
+    stood = work_tree(Path(os.path.realpath(here)))
+    if stood and real.is_relative_to(stood):
+        return Project(root=stood, git=True, file=real)
+    if root := work_tree(folder):
+        return Project(root=root, git=True, file=real)
+    return Project(root=folder, git=False, file=real, alone=str(folder) in _wide_places())
+
+
+def project_at(folder: Path) -> Project | None:
+    """Return the work tree that a folder is in; None outside git."""
+    root = work_tree(Path(os.path.realpath(folder)))
+    return Project(root=root, git=True) if root and str(root).isprintable() else None
+
+
+def work_tree(folder: Path) -> Path | None:
+    """Return the topmost folder of the work tree a folder is in, on the same file system.
+
+    The user's home, `/` and folders for all are not taken for projects, whatever they hold.
+    """
+    try:
+        device, wide = folder.stat().st_dev, _wide_places()
+        for root in (folder, *folder.parents):
+            if root.stat().st_dev != device or str(root) in wide:
+                return None
+            if _has_git(root):
+                return root
+    except OSError:
+        return None
+    return None
+
+
+def _has_git(root: Path) -> bool:
+    place = root / ".git"
+    try:
+        mode = place.stat().st_mode
+    except OSError:
+        return False
+    return is_there(place / "HEAD") if stat.S_ISDIR(mode) else stat.S_ISREG(mode)
+
+
+def _wide_places() -> set[str]:
+    """Return the folders that are places for all kinds of things, and never one project's."""
+    wide = {"/", "/home", "/tmp", "/var/tmp", "/scratch", "/dev/shm"}  # noqa: S108
+    # As tempfile has it, which tries each by writing a file.
+    named = {os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)}
+    places = wide | named | {os.path.expanduser("~")}  # noqa: PTH111
+    return {*places, *map(os.path.realpath, places)}
+
+
+def _in_venv(folder: Path) -> bool:
+    return any(is_there(place / "pyvenv.cfg") for place in (folder, *folder.parents))
+
+
+def read_rules(root: Path) -> CodeRules:
+    """Return what a project says of its code, and for what it does not say, the user.
+
+    Raises:
+        ConfigError: a file is wrong.
+    """
+    own, project = _said(config_folder()), _said(root)
+    return replace(
+        project,
+        keep=own.keep if project.keep is None else project.keep,
+        exclude=(*own.exclude, *project.exclude),
+        max_mb=project.max_mb or own.max_mb,
+    )
+
+
+def _said(folder: Path) -> CodeRules:
+    manifest = folder / MANIFEST
+    return code_rules(read_document(manifest, "a project")) if is_file(manifest) else CodeRules()

@@ -1,0 +1,162 @@
+"""SIGTERM on its way to a script: does the job end, or does a preemption let the script save first?
+
+Slurm sends the same signal at the beginning of a preemption's GraceTime, at its end, after scancel
+and at the time limit. So of a job that may go on, the supervisor of rank 0 asks Slurm, and writes
+the answer into the run's folder (`hpckit.stop_marks`), where the other supervisors look. Until then
+no script gets the signal.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Protocol
+
+from hpckit.errors import CommandError
+from hpckit.payload.environment import restart_count
+from hpckit.payload.notice import kill_wait_s
+from hpckit.payload.task import Task
+from hpckit.ranks import own_failures, read_ranks
+from hpckit.schedulers.base import find_scheduler
+from hpckit.stop_marks import LIMIT, OVER, PREEMPTED, REQUEUED, add_mark, marks, marks_of
+
+# How long the answer may take; then the script gets the signal, as if the job ended.
+_ANSWER_S = 10.0
+# Between two looks at the answer, and between two questions to a controller that does not answer.
+_LOOK_S = 0.2
+_AGAIN_S = 1.0
+_TAKEN = {PREEMPTED, REQUEUED}
+
+
+class Running(Protocol):
+    """What this asks of a rank, or of a launcher of several."""
+
+    def noted(self, signum: int) -> None:
+        """Keep in mind that the job has got a signal to end, whatever becomes of it."""
+
+    def stop(self, signum: int, _frame: FrameType | None = None) -> None:
+        """End it."""
+
+    def warn(self) -> None:
+        """Pass Slurm's warning on to scripts that handle it, once."""
+
+    def heeds(self) -> bool | None:
+        """Say whether a script has been given the warning; None: that is not known yet."""
+
+
+class Ending:
+    """Slurm's SIGTERM to one supervisor.
+
+    Attributes:
+        passed_on: whether the script has been told to end.
+        came: when the signal did first, by `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        running: Running,
+        *,
+        asks: bool,
+        warn: Callable[[], None] | None = None,
+    ) -> None:
+        """Begin; `asks`: Slurm is asked here. `warn` passes the warning on, else `running` does."""
+        self.task = task
+        self.passed_on = False
+        self.came: float | None = None
+        self._running = running
+        self._warn = warn or running.warn
+        self._asks = asks
+        self._ask_at: float | None = None
+        self._attempt = restart_count()
+        self._file = marks_of(task.folder, 0)
+        self._looked = -_LOOK_S
+        self._warned = False
+        self._until: float | None = None
+
+    def handle(self, signum: int, _frame: FrameType | None = None) -> None:
+        """Take SIGTERM or SIGINT, as a signal handler."""
+        self._running.noted(signum)
+        if signum == signal.SIGTERM and self._may_be_preemption():
+            self.suspect()
+        else:
+            self._pass_on(signum)
+
+    def suspect(self) -> None:
+        """Find out what becomes of the job."""
+        self._ask_at = time.monotonic()
+        self.came = self.came or self._ask_at
+
+    def _may_be_preemption(self) -> bool:
+        if self.passed_on or not self.task.warned or self.task.one_machine:
+            return False
+        now = (row for row in read_ranks(self.task.folder) if row.restart == self._attempt)
+        return not own_failures(now)
+
+    def _pass_on(self, signum: int) -> None:
+        self.passed_on = True
+        self._running.stop(signum)
+
+    @property
+    def taken(self) -> bool:
+        """Whether the job goes on later: it is preempted, or in the queue again."""
+        said = self.said()
+        return bool(said & _TAKEN) and OVER not in said
+
+    def said(self) -> set[str]:
+        """Return what is written down of the job's end."""
+        return marks(self._file, self._attempt)
+
+    def look(self) -> None:
+        """See what Slurm says of the signal, and act on it; call this often."""
+        if self.came is None or self.passed_on:
+            return
+        now = time.monotonic()
+        if self._asks and self._ask_at is not None and now >= self._ask_at:
+            self.ask()
+        if now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        said = self.said()
+        if OVER in said or (not said & _TAKEN and now - self.came > _ANSWER_S):
+            self._pass_on(signal.SIGTERM)
+        elif said & _TAKEN:
+            self._let_save(REQUEUED in said)
+
+    def _let_save(self, requeued: bool) -> None:
+        """Warn the script; end one that does not listen, or that Slurm is about to kill."""
+        if not self._warned:
+            self._warned = True
+            self._warn()
+        if requeued and self._until is None:
+            self._until = time.monotonic() + kill_wait_s() * 2 / 3
+        late = self._until is not None and time.monotonic() > self._until
+        # Else rank 0's supervisor has it requeued, which makes Slurm end it.
+        alone = requeued or self._attempt >= self.task.max_requeues
+        if late or (alone and self._running.heeds() is False):
+            self._pass_on(signal.SIGTERM)
+
+    def ask(self) -> str | None:
+        """Ask Slurm and write the answer down; None: it gave none, and will be asked again.
+
+        LIMIT: the job runs, and nothing takes its place; that is not written down.
+        """
+        self._ask_at = None
+        try:
+            word = find_scheduler(self.task.executor).fate()
+        except CommandError:
+            # The signal may have ended squeue; a controller may be busy, or restart.
+            self._ask_at = time.monotonic() + _AGAIN_S
+            return None
+        if word == OVER and self.came is None:
+            return LIMIT  # nothing says that it ends
+        add_mark(self._file, self._attempt, word)
+        return word
+
+    def settle(self) -> bool:
+        """Wait for Slurm's answer to a signal that has come; say whether the job goes on later."""
+        while self.came is not None and not self.passed_on and not self.taken:
+            self.look()
+            time.sleep(_LOOK_S)
+        self.look()
+        return self.came is not None and self.taken

@@ -1,0 +1,162 @@
+"""Modules of a project are imported from its copy, as it was submitted, wherever `sys.path` says.
+
+The script's folder, the folder that `python -m` looks into, PYTHONPATH and what editable installs
+add name the project itself; what is found there may have been edited since. What is not in the copy
+is looked for in the project. Copies are read-only: no bytecode is read or made there, but kept
+beside the copies, by the hash of its source. Rank 0 writes it, all read it.
+"""
+
+import os
+import stat
+import sys
+from importlib import machinery
+
+from hpckit_sources_only import find
+
+TYPE_CHECKING = False  # without the cost of importing typing
+if TYPE_CHECKING:
+    from types import CodeType, ModuleType
+
+# In a store of kept code, beside `trees`; it is this user's alone, or it is not believed.
+BYTECODE = "bytecode"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class _Both:
+    """Finds modules in a folder of a copy, and then in the project's own."""
+
+    def __init__(self, rows: "list[machinery.FileFinder]") -> None:
+        self.rows = rows
+
+    def find_spec(
+        self, name: str, target: "ModuleType | None" = None
+    ) -> "machinery.ModuleSpec | None":
+        namespace = None
+        for row in self.rows:
+            spec = row.find_spec(name, target)
+            if spec is not None and spec.loader is not None:
+                return spec
+            namespace = namespace or spec
+        return namespace
+
+    def invalidate_caches(self) -> None:
+        for row in self.rows:
+            row.invalidate_caches()
+
+
+class _Kept(machinery.SourceFileLoader):
+    """Loads a module of a copy; its bytecode has the hash of the source for its name."""
+
+    def get_code(self, fullname: str) -> "CodeType | None":
+        path = self.get_filename(fullname)
+        folder = _folder_of(path)
+        fix = getattr(sys.modules.get("_imp"), "_fix_co_filename", None)
+        source = self.get_data(path)
+        if fix is None or not _is_mine_alone(folder):
+            return self.source_to_code(source, path)
+        import hashlib  # noqa: PLC0415  # only where a project's module is imported
+        import marshal  # noqa: PLC0415  # likewise
+
+        digest = hashlib.sha256(source).hexdigest()
+        place = os.path.join(folder, digest + "." + _flavour())  # noqa: PTH118
+        try:
+            code: CodeType = marshal.loads(self.get_data(place))  # noqa: S302  # this user's alone
+            fix(code, path)
+        except (OSError, EOFError, ValueError, TypeError):
+            code = self.source_to_code(source, path)
+            if os.environ.get("RANK", "0") == "0" and not sys.dont_write_bytecode:
+                _write(place, marshal.dumps(code))
+        return code
+
+
+# The copies, and the folders of bytecode of the stores that they are in.
+_folders: "dict[str, str]" = {}
+
+
+def _folder_of(path: str) -> str:
+    return next((at for kept, at in _folders.items() if path.startswith(kept + os.sep)), "")
+
+
+def _flavour() -> str:
+    """Return what else bytecode depends on: the Python, to its magic number, and its options."""
+    from importlib.util import MAGIC_NUMBER  # noqa: PLC0415  # only where it is needed
+
+    tag = sys.implementation.cache_tag or "none"
+    return f"{tag}-{MAGIC_NUMBER.hex()}-{sys.flags.optimize}"
+
+
+def _is_mine_alone(folder: str) -> bool:
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return False
+    mine = status.st_uid == os.getuid() and stat.S_ISDIR(status.st_mode)
+    return mine and not status.st_mode & _OTHERS
+
+
+def _write(place: str, data: bytes) -> None:
+    """Write it whole or not at all; where that cannot be, the next one compiles again."""
+    beside = f"{place}.{os.getpid()}"
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+        os.rename(beside, place)  # noqa: PTH104
+    except OSError:
+        return
+
+
+_find_kept = machinery.FileFinder.path_hook(
+    (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+    (_Kept, machinery.SOURCE_SUFFIXES),
+    (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+)
+
+
+def install(text: str) -> None:
+    """Install it; `text` has a line for each project: its folder, a tab, its copy."""
+    pairs = [tuple(line.split("\t")) for line in text.split("\n")]
+    places = [(os.path.realpath(own), os.path.realpath(kept)) for own, kept in pairs]
+    for _, kept in places:  # STORE/trees/NAME/PROJECT
+        store = kept.rsplit(os.sep, 3)[0]
+        _folders[kept] = os.path.join(store, BYTECODE)  # noqa: PTH118
+
+    def hook(path: str) -> "_Both":
+        real = os.path.realpath(path or ".")
+        for own, kept in places:
+            for base in (kept, own):  # runs, and so copies, may lie in the project
+                if real == base or real.startswith(base + os.sep):
+                    inside = real[len(base) :]
+                    return _pair(kept + inside, own + inside)
+        raise ImportError(path)
+
+    def _pair(kept: str, own: str) -> "_Both":
+        folders = [path for path in (kept, own) if os.path.isdir(path)]  # noqa: PTH112
+        if not folders or _is_installed(own):
+            raise ImportError(own)
+        return _Both([_find_kept(path) if path == kept else find(path) for path in folders])
+
+    sys.path_hooks.insert(0, hook)
+    sys.path_importer_cache.clear()
+    _turn_editable(places)
+
+
+def _is_installed(path: str) -> bool:
+    """Say whether a folder is of an environment in the project: installed, and not its code."""
+    parts = path.split(os.sep)  # noqa: PTH206
+    return "site-packages" in parts or "dist-packages" in parts
+
+
+def _turn_editable(places: "list[tuple[str, str]]") -> None:
+    """Turn what setuptools' editable installs say of top-level packages to the copies."""
+    for name, module in list(sys.modules.items()):
+        known = getattr(module, "MAPPING", None)
+        if not name.startswith("__editable__") or not isinstance(known, dict):
+            continue
+        for package, path in list(known.items()):
+            real = os.path.realpath(str(path))
+            for own, kept in places:
+                if real.startswith(own + os.sep):
+                    copy = kept + real[len(own) :]
+                    if os.path.exists(copy) or os.path.exists(copy + ".py"):  # noqa: PTH110
+                        known[package] = copy

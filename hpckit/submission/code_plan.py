@@ -1,0 +1,80 @@
+"""Which code travels with a job, decided when the job is worked out; nothing is looked through."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpckit.code.project import Project, project_at, project_of, read_rules
+from hpckit.frozen import frozen
+from hpckit.job import Job
+from hpckit.job.program import ProgramKind
+from hpckit.paths import is_folder
+from hpckit.runs import Run
+from hpckit.spec import JobSpec
+
+
+@frozen(kw_only=True)
+class CodePlan:
+    """What of the code is to be kept: a project, or why there is none.
+
+    `same_as` is a run whose kept code is taken, in place of what lies in the project now.
+    `source` is a file whose project it is where the program's own does not count.
+    """
+
+    project: Project | None = None
+    why_not: str = ""
+    same_as: Run | None = None
+    source: Path | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the run gets a copy of any code."""
+        return self.project is not None or self.same_as is not None
+
+
+def same_code(run: Run) -> CodePlan | None:
+    """Return the plan that takes the code which a run has; None: it has no copy of any."""
+    code = run.record.get("code") or {}
+    return CodePlan(same_as=run) if code.get("tree") else None
+
+
+def plan_code(spec: JobSpec, job: Job, here: Path, sources: Sequence[Path] = ()) -> CodePlan:
+    """Return what of a job's code is to be kept.
+
+    `sources`: where the program is hpckit's own and runs a function, the files that this may be of;
+    the first that is in a project says which is kept. A folder means the work tree it is in.
+
+    Raises:
+        ConfigError: the project's hpckit.yaml, or the user's, is wrong.
+    """
+    if spec.no_code:
+        return CodePlan(why_not="--no-code was given")
+    project, why_not = _of_sources(sources, here) if sources else _project(job, here)
+    if project is None:
+        return CodePlan(why_not=why_not)
+    keep = read_rules(project.root).keep
+    if keep is False:
+        return CodePlan(why_not="hpckit.yaml says `code: {keep: false}`")
+    if keep is None and job.site.defaults.get("no_code"):
+        return CodePlan(why_not=f"site {job.site.name} says `defaults: {{no_code: true}}`")
+    return CodePlan(project=project, source=(project.file or project.root) if sources else None)
+
+
+def _of_sources(sources: Sequence[Path], here: Path) -> tuple[Project | None, str]:
+    """Return the first project of these files, or why there is none."""
+    for path in sources:
+        if project := project_at(path) if is_folder(path) else project_of(path, here):
+            return project, ""
+    return None, "the function is not in a project"
+
+
+def _project(job: Job, here: Path) -> tuple[Project | None, str]:
+    """Return the project of a job's program, or why it has none."""
+    found, program = job.workload.found if job.workload else None, job.program
+    if found and found.collection.origin != "project":
+        return None, f"workload {found.name} is of collection {found.collection.label()}"
+    if program.kind is ProgramKind.WORD:
+        return None, f"{program.word!r} is a program of the node"
+    if program.kind is ProgramKind.MODULE:
+        project = project_of(program.file, here) if program.file else project_at(here)
+        return project, f"module {program.word} is not in a project"
+    return project_of(Path(program.word), here), f"{program.word} is installed, not in a project"

@@ -1,0 +1,143 @@
+"""The code of a run from the command line: what changed since, as it was, and once more."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hpckit
+from hpckit.errors import RequestError
+from tests.conftest import Answer, write_files
+from tests.unit.checkouts import git
+
+pytestmark = pytest.mark.long
+TRAIN = "import part\nfrom pathlib import Path\nprint('says', part.TEXT, Path.cwd().name)\n"
+
+
+@pytest.fixture
+def run(here: Path) -> hpckit.Run:
+    (here / "p" / "in").mkdir(parents=True)
+    (here / "p" / "train.py").write_text(TRAIN)
+    (here / "p" / "part.py").write_text("TEXT = 'old'\n")
+    (here / "p" / "in" / "run.sh").write_text("true\n")
+    (here / "p" / "in" / "run.sh").chmod(0o755)
+    for number in range(8):  # one of them has the first hash of all
+        (here / "p" / "in" / f"part{number}.py").write_text(f"TEXT = {number}\n")
+    return hpckit.submit("serial", "p/train.py", executor="local", gpus=0, wait=True)
+
+
+def test_the_code_of_a_run_is_shown_restored_and_run_again(
+    run: hpckit.Run, here: Path, cli: Callable[..., Answer]
+) -> None:
+    assert run.logs() == f"says old {here.name}\n"
+    said = cli("code", run.job_id)
+    assert (said.status, said.out) == (0, "")
+    assert "The project's files are as they were submitted." in said.err
+    (here / "p" / "part.py").write_text("TEXT = '\x1b[2Jnew'\n")
+    (here / "p" / "more.py").write_text("")
+    shown = cli("code", run.job_id).out.splitlines()
+    assert shown[3:5] == ["@@ -1 +1 @@", "-TEXT = 'old'"] or "-TEXT = 'old'" in shown
+    assert "+TEXT = '\\x1b[2Jnew'" in shown  # a terminal obeys nothing of it
+    assert run.code.difference().lines() == ["changed: part.py", "added: more.py"]
+    again = cli("resubmit", run.job_id, "--dry-run").err
+    assert "  code changed: part.py\n  code added: more.py\n" in again
+    assert "code" not in cli("resubmit", run.job_id, "--same-code", "--dry-run").err
+    assert run.resubmit(same_code=True, wait=True).logs() == f"says old {here.name}\n"
+    assert "new" in run.resubmit(wait=True).logs()
+    out = run.code.restore("out")
+    assert (out / "part.py").read_text() == "TEXT = 'old'\n"
+    assert os.access(out / "in" / "run.sh", os.X_OK)
+    (out / "part.py").write_text("mine to edit\n")
+    refused = cli("code", run.job_id, "--restore", "out")
+    assert (refused.status, "is not an empty folder" in refused.err) == (2, True)
+    place = run.code.path / "part.py"
+    place.chmod(0o644)
+    place.write_text("TEXT = 'planted'\n")
+    with pytest.raises(RequestError, match=r"part\.py is not what was kept"):
+        run.resubmit(same_code=True)
+    said = cli("code", run.job_id)
+    assert "Somebody has changed files of this copy since" in said.err
+    assert '"copy_changed": true' in cli("code", run.job_id, "--json").out
+
+
+def test_of_a_folder_that_is_too_large_the_program_alone_is_compared(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpckit.code.files.MAX_PLAIN_FILES", 3)
+    (here / "many" / "in").mkdir(parents=True)
+    (here / "many" / "train.py").write_text("print('old')\n")
+    for number in range(5):
+        (here / "many" / "in" / f"{number}.dat").write_text("")
+    run = hpckit.submit("serial", "many/train.py", executor="local", gpus=0, wait=True)
+    assert run.code.files == 1
+    assert not run.code.difference()
+    (here / "many" / "train.py").write_text("print('new')\n")
+    assert run.code.difference().lines() == ["changed: train.py"]
+
+
+def test_without_a_copy_the_files_of_today_run(here: Path, cli: Callable[..., Answer]) -> None:
+    (here / "train.py").write_text("import os\nprint('HPCKIT_CODE_DIR' in os.environ)\n")
+    run = hpckit.submit("serial", "train.py", executor="local", gpus=0, no_code=True, wait=True)
+    assert run.logs() == "False\n"
+    assert run._folder.record["code"] == {"not_kept": "--no-code was given"}
+    said = cli("code", run.job_id)
+    assert (said.status, "has no copy of its code: --no-code was given" in said.err) == (2, True)
+    assert not (here / "runs" / ".code").exists()
+    (here / "hpckit.yaml").write_text("code: {keep: false}\n")
+    later = hpckit.submit("serial", "train.py", executor="local", gpus=0)
+    assert later._folder.record["code"]["not_kept"] == "hpckit.yaml says `code: {keep: false}`"
+
+
+FAIL = """\
+import os, sys
+import pkg.part, pkg.made
+print(pkg.part.__file__, pkg.made.TEXT)
+try:
+    pkg.part.fail()
+except ZeroDivisionError as error:
+    print(error.__traceback__.tb_next.tb_frame.f_code.co_filename)
+    print(error.__traceback__.tb_next.tb_next.tb_frame.f_code.co_filename)
+"""
+PART = "def fail():\n    def inner():\n        1 / 0\n    inner()\n"
+
+
+def test_bytecode_of_copies_is_kept_by_content_for_this_user_alone(
+    here: Path, cli: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    write_files(here, {"pkg/part.py": PART, "pkg/__init__.py": "", "pkg/made.py": "TEXT = 'old'\n"})
+    write_files(here, {".gitignore": "made.py\nruns/\n", "go.py": FAIL})
+    git(here, "init", "-q")
+    kept = here / "runs" / ".code" / "bytecode"
+
+    def go() -> tuple[list[str], list[int]]:
+        run = hpckit.submit("serial", "go.py", executor="local", gpus=0, wait=True)
+        # The runs, and so the copies, lie in the project.
+        said = run.logs().split()
+        assert "/.code/trees/" in said[0]
+        assert said[1] == "old"
+        assert said[2:] == [said[0], said[0]]
+        return said, sorted(path.stat().st_mtime_ns for path in kept.iterdir())
+
+    said, first = go()
+    assert len(first) == 3
+    assert not [*here.joinpath("runs", ".code", "trees").rglob("__pycache__")]
+    assert go()[1] == first
+    (here / "go.py").write_text(FAIL + "\n")  # another copy, the same modules
+    again, second = go()
+    assert again[0] != said[0]
+    assert second == first
+    for path in kept.iterdir():
+        path.write_bytes(b"torn")
+    go()
+    kept.chmod(0o770)
+    for path in kept.iterdir():
+        path.unlink()
+    assert go()[1] == []  # others could have written it
+    kept.chmod(0o700)
+    (kept / ("0" * 64 + ".of-a-source-that-is-gone")).touch()
+    assert len(go()[1]) == 4
+    hpckit.runs()[0].dir.joinpath("x").touch()
+    cli("clean", "--state", "COMPLETED", "--yes")
+    assert not kept.exists()
