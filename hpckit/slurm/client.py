@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +31,8 @@ _HINTS = {
     "Could not establish a configuration source": "Set SLURM_CONF, or run this on a login node.",
 }
 _PATIENCE_S = 9.0
+# So long an answer may take until people are told.
+SLOW_S = 5.0
 _PATIENCE = "HPCKIT_PATIENCE"
 # A question may take this part of what is left, so that the next one has a chance, or this many
 # seconds when they are the last.
@@ -52,7 +54,16 @@ class _Patience:
     silent: dict[str, CommandError] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True, slots=True)
+class _Slow:
+    """Who is told of slow answers, and of which programs that has been."""
+
+    tell: Callable[[str], None]
+    said: set[str] = field(default_factory=set)
+
+
 _patience: ContextVar[_Patience | None] = ContextVar("patience", default=None)
+_slow: ContextVar[_Slow | None] = ContextVar("slow", default=None)
 
 
 @contextlib.contextmanager
@@ -79,6 +90,48 @@ def patience(seconds: float | None = None, *, anew: bool = False) -> Iterator[No
         yield
     finally:
         _patience.reset(token)
+
+
+@contextlib.contextmanager
+def slow_answers_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """Say of each of Slurm's programs that is asked inside, once, that it takes long to answer."""
+    token = _slow.set(_Slow(tell=tell))
+    try:
+        yield
+    finally:
+        _slow.reset(token)
+
+
+@contextlib.contextmanager
+def _told_if_slow(program: str, limit_s: float) -> Iterator[None]:
+    slow = _slow.get()
+    if slow is None or program in slow.said or limit_s <= SLOW_S:
+        yield
+        return
+
+    def say() -> None:
+        slow.said.add(program)
+        slow.tell(
+            f"{program} has not answered for {SLOW_S:g} s; hpckit waits up to {limit_s:.0f} s for "
+            f"it ({_PATIENCE}=SECONDS sets how long)"
+        )
+
+    with told_after(SLOW_S, say):
+        yield
+
+
+@contextlib.contextmanager
+def told_after(seconds: float, say: Callable[[], object]) -> Iterator[None]:
+    """Call `say`, once and in a thread, if the block lasts longer."""
+    import threading  # noqa: PLC0415  # few commands wait so long
+
+    later = threading.Timer(seconds, say)
+    later.daemon = True
+    later.start()
+    try:
+        yield
+    finally:
+        later.cancel()
 
 
 def left_s() -> float:
@@ -120,13 +173,14 @@ def ask(
     """
     limit_s = _limit_s(argv, timeout_s)
     try:
-        result = shell.run(
-            argv,
-            env=parsable(os.environ if env is None else env),
-            check=False,
-            timeout_s=limit_s,
-            own_group=True,
-        )
+        with _told_if_slow(argv[0], limit_s):
+            result = shell.run(
+                argv,
+                env=parsable(os.environ if env is None else env),
+                check=False,
+                timeout_s=limit_s,
+                own_group=True,
+            )
     except CommandError as error:
         told = _unmarked(error)
         if shared := _patience.get():
@@ -241,6 +295,17 @@ def checked_id(job_id: str) -> str:
     if job_id[:1].isdigit() and _ID_CHARACTERS.issuperset(job_id) and job_id[-1:].isdigit():
         return job_id
     raise RequestError(f"'{job_id}' is not a Slurm job id. Give it like 123, 123_4 or 123+1.")
+
+
+def own_job_id() -> str | None:
+    """Return what Slurm calls the job that this process is in, and no other; None: it is in none.
+
+    One task of an array has the array's own number, by which scontrol and scancel mean all tasks.
+    """
+    job_id = os.environ.get("SLURM_JOB_ID")
+    if job_id and job_id == os.environ.get("SLURM_ARRAY_JOB_ID"):
+        return f"{job_id}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    return job_id
 
 
 def why_silent() -> str:

@@ -20,7 +20,7 @@ _GRES = re.compile(
 )
 _GRES_UNITS = ["", "k", "m", "g", "t", "p"]
 _VERSION = re.compile(r"\b(\d\d)\.(\d{1,2})\.(\d+)")
-_STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NODE STATE CODES"
+STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NODE STATE CODES"
 _ASSOCIATION_COLUMNS = ("Cluster", "Account", "Partition", "QOS", "DefaultQOS")
 
 
@@ -55,7 +55,8 @@ class NodeGroup:
 class Partition:
     """One partition; None is no limit, or not known. `node_groups` come from sinfo alone.
 
-    `accounts` are the only ones that may use it; None is all, or all but some.
+    `accounts` are the only ones that may use it; None is all, or all but `denied_accounts`. So are
+    `groups`, of the system. `exclusive`: jobs are given whole nodes.
     """
 
     name: str
@@ -69,6 +70,9 @@ class Partition:
     hidden: bool = False
     root_only: bool = False
     accounts: tuple[str, ...] | None = None
+    denied_accounts: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
+    exclusive: bool = False
     node_groups: tuple[NodeGroup, ...] = ()
 
     @property
@@ -138,13 +142,13 @@ def mpi_types() -> tuple[str, ...]:
 def parse_scontrol_partitions(text: str) -> tuple[Partition, ...]:
     """Read the output of `scontrol show partition`, one line or several for each."""
     blocks = re.split(r"(?m)^(?=PartitionName=)", text)
-    return tuple(_partition(dict(_pairs(block))) for block in blocks if "PartitionName=" in block)
+    return tuple(_partition(dict(pairs(block))) for block in blocks if "PartitionName=" in block)
 
 
 def parse_scontrol_config(text: str) -> dict[str, str]:
     """Read the `Name = value` lines of `scontrol show config`; None of them is interpreted."""
-    pairs = (line.partition("=") for line in text.splitlines())
-    return {name.strip(): value.strip() for name, sign, value in pairs if sign and name.strip()}
+    rows = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, sign, value in rows if sign and name.strip()}
 
 
 def parse_sinfo(text: str) -> tuple[NodeGroup, ...]:
@@ -185,7 +189,8 @@ def slurm_version(text: str) -> tuple[int, int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
 
-def _pairs(block: str) -> Iterator[tuple[str, str]]:
+def pairs(block: str) -> Iterator[tuple[str, str]]:
+    """Yield the `Name=value` words of what scontrol shows."""
     for word in block.split():
         name, sign, value = word.partition("=")
         if sign:
@@ -205,6 +210,9 @@ def _partition(fields: dict[str, str]) -> Partition:
         hidden=fields.get("Hidden") == "YES",
         root_only=fields.get("RootOnly") == "YES",
         accounts=_names(fields.get("AllowAccounts", "ALL")),
+        denied_accounts=_names(fields.get("DenyAccounts", "")) or (),
+        groups=_names(fields.get("AllowGroups", "ALL")),
+        exclusive=fields.get("OverSubscribe", fields.get("Shared")) == "EXCLUSIVE",
     )
 
 
@@ -217,7 +225,7 @@ def _node_group(row: Iterable[str]) -> NodeGroup:
     return NodeGroup(
         partition=partition,
         nodes=nodes_or_none(nodes) or (),
-        state=state.rstrip(_STATE_MARKS),
+        state=state.rstrip(STATE_MARKS),
         available=available == "up",
         cpus=_count(cpus),
         memory_mb=_count(memory_mb),

@@ -9,9 +9,16 @@ from hpckit.errors import RequestError
 _NAME = re.compile(r"(?:[^\s,\[\]]|\[[^\[\]]*\])+")
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
+# One node, in a list that is given to sbatch: a comma or a bracket would mean others.
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?", re.ASCII)
 _MOST = 65_536  # slurm.h, MAX_SLURM_NODES
 _SHOWN = 200
 _NO_NODES = frozenset({"", "(null)", "none", "none assigned", "n/a", "unknown", "(none)"})
+
+
+def is_host(name: str) -> bool:
+    """Say whether a text can be the name of one node."""
+    return _HOST.fullmatch(name) is not None
 
 
 def expand(text: str) -> tuple[str, ...]:

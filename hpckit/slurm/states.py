@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from hpckit.frozen import frozen
 
+_SHELLS = 128  # what a shell adds to the number of a signal
 _EXIT = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
 _ARRAY_RANGE = re.compile(r"(\d+)_\[([^\]%]*)(?:%\d+)?\]?")
 _TASKS = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?")
@@ -219,7 +220,19 @@ def parse_exit(text: str, state: JobState) -> tuple[int | None, int | None]:
     if not is_good(state) and not int(match[1]) and not int(match[2] or 0):
         return None, None
     signal = int(match[2] or 0)
-    return (128 + signal, signal) if signal else (int(match[1]), None)
+    return (_SHELLS + signal, signal) if signal else (int(match[1]), None)
+
+
+def exit_words(code: int, *, by_accounting: bool) -> str:
+    """Return an exit status in words.
+
+    sacct prints one of 128 and more less 128 (PRINT_EXITCODE in sacct/print.c; tried on 22.05.8):
+    15 is a script's own 15, or the 143 that a shell makes of a SIGTERM. scontrol prints it whole,
+    and both print a signal that ended the script itself as 0:15.
+    """
+    if by_accounting and code < _SHELLS:
+        return f"exit status {code} or {code + _SHELLS} (accounting does not tell which)"
+    return f"exit status {code}"
 
 
 def each_task(record: JobRecord) -> Iterator[JobRecord]:

@@ -1,0 +1,68 @@
+"""`hpckit top`: the user's jobs on a live screen, or one frame of it as text."""
+
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from hpckit.api.top import View, Watch, frame, lines
+from hpckit.cli.arguments import RunsOption, TasksOption, settled_root
+from hpckit.cli.output import say
+from hpckit.errors import OutsideError, RequestError
+from hpckit.text import shows_blocks
+from hpckit.version import DISTRIBUTION
+
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="Print one frame as plain text; it needs no Textual.")
+]
+IntervalOption = Annotated[
+    float,
+    typer.Option(
+        "--interval", "-i", min=1.0, max=3600.0, metavar="S", help="Ask Slurm every S seconds."
+    ),
+]
+FilterOption = Annotated[
+    str, typer.Option("--filter", metavar="TEXT", help="Only jobs with it in id, name or state.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(top)
+
+
+def top(
+    once: OnceOption = False,
+    interval: IntervalOption = 5.0,
+    text: FilterOption = "",
+    tasks: TasksOption = False,
+    runs: RunsOption = None,
+) -> None:
+    """Watch your jobs: state, progress, GPUs, and what is free. Press ? for the keys."""
+    view = View(text=text, folded=not tasks)
+    if once:
+        watch = Watch(settled_root(runs), in_one=True)
+        watch.refresh()
+        watch.refresh_free()
+        _print_frame(watch, view)
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise RequestError("hpckit top needs a terminal. In scripts: hpckit top --once")
+    try:
+        from hpckit.cli.top_screen import Top  # noqa: PLC0415  # an extra, and slow
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("textual", "rich"):
+            raise
+        raise OutsideError(
+            "The screen is drawn by Textual, which is not installed beside hpckit. Install it: "
+            f"pip install '{DISTRIBUTION}[top]'. Without it: hpckit top --once"
+        ) from error
+    Top(Watch(settled_root(runs)), view, interval).watch_jobs()
+
+
+def _print_frame(watch: Watch, view: View) -> None:
+    columns = shutil.get_terminal_size((120, 24)).columns
+    found = lines(watch.jobs, view)
+    unicode = shows_blocks(sys.stdout)
+    say(frame(found, watch.jobs, watch.said(), watch.side(), columns, unicode=unicode))

@@ -1,0 +1,442 @@
+"""The live screen, drawn by Textual: keys, and where the texts of `hpckit.api.top` stand.
+
+Slurm is asked in a thread, so that the screen answers while Slurm does not. Only what has changed
+is written to the terminal.
+"""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Thread
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, Static
+
+from hpckit.api import top as api
+from hpckit.api.top import HEADS, Cell, JobNow, Line, View, Watch
+from hpckit.cli.top_list import JobList, head_line
+from hpckit.cli.top_pages import LogPage, Question, TextPage, error_page
+from hpckit.errors import HpckitError
+from hpckit.text import in_line
+
+# From so many columns on, what is free stands beside the list.
+_WIDE = 110
+_SIDE = 34
+_HELP = """\
+up, down, j, k   choose a line               / text, Enter   show only jobs with it
+Enter, space     open an array, or the log   o               sort: newest, state, name, time
+l                log: f follow, / search     a               fold all arrays, or none
+e                errors: the first traceback g               free GPUs at the side
+s                statistics (hpckit stats)   R               ask Slurm now
+c                cancel; asked twice         p               go on while out of focus
+r                submit again; asked once    q               quit
+
+Slurm's queue is asked once per interval, whatever the number of jobs, and not at all while another
+page covers the list, or while the terminal says that it has lost the focus (p changes that).
+"""
+
+
+class Top(App[None]):
+    """The list of jobs."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; }
+    .bar { height: 1; text-style: bold; }
+    #about { height: 3; }
+    JobList { overflow-x: hidden; }
+    #side { width: 34; padding-left: 1; display: none; }
+    #heads { height: 1; }
+    JobList, Lines { height: 1fr; background: ansi_default; }
+    Input { height: 1; }
+    Question { align: center middle; }
+    .question { width: 60; height: auto; border: round ansi_yellow; padding: 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("l", "log", "Log"),
+        Binding("e", "errors", "Errors"),
+        Binding("s", "stats", "Stats"),
+        Binding("c", "cancel", "Cancel"),
+        Binding("r", "resubmit", "Rerun"),
+        Binding("slash", "filter", "Filter"),
+        Binding("o", "sort", "Sort"),
+        Binding("a", "fold", "Fold"),
+        Binding("g", "free", "Free", show=False),
+        Binding("question_mark", "help", "Help"),
+        Binding("q", "quit", "Quit"),
+        Binding("space", "open", "Open", show=False),
+        Binding("R", "now", show=False),
+        Binding("p", "stay", show=False),
+        Binding("escape", "clear", show=False),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False),
+    ]
+
+    def __init__(self, watch: Watch, view: View, interval: float) -> None:
+        super().__init__(ansi_color=True)
+        self.animation_level = "none"
+        self.watch_of = watch
+        self.view = view
+        self.interval = interval
+        self.found: list[Line] = []
+        self._widths: tuple[int, ...] = ()
+        self._asking = False
+        self._in_focus = True
+        self._stays = False
+        self._side_wanted: bool | None = None
+        self._acting = 0
+        self._leaving = False
+        self.bar = Static(id="bar", classes="bar", markup=False)
+        self.heads = Static(id="heads", markup=False)
+        self.table = JobList()
+        self.side = Static(id="side", markup=False)
+        self.about = Static(id="about", markup=False)
+        self.entry = Input(placeholder="show only jobs with...", compact=True)
+
+    def watch_jobs(self) -> None:
+        """Show the screen until the user leaves it; what was not answered is asked no more."""
+        try:
+            self.run()
+        finally:
+            # What was to be done with jobs goes on; hpckit finds a submission that was cut short.
+            if not self._acting:
+                api.stop_asking()
+
+    def compose(self) -> ComposeResult:
+        """Return the screen's parts (Textual's own word for it)."""
+        yield self.bar
+        with Horizontal():
+            with Vertical():
+                yield self.heads
+                yield self.table
+            yield self.side
+        yield self.about
+        yield self.entry
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Ask for the first time, and then again and again."""
+        self.entry.display = False
+        self.entry.cursor_blink = False
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._loop_signal(number)
+        self._lay_out()
+        self.table.focus()
+        self.show()
+        self.ask()
+        self.set_interval(self.interval, self.tick)
+
+    def _loop_signal(self, number: int) -> None:
+        """Leave the terminal as it was, also when a signal ends the screen."""
+        import asyncio  # noqa: PLC0415  # Textual has it anyway
+
+        asyncio.get_running_loop().add_signal_handler(number, self.exit)
+
+    # --- asking Slurm ---
+
+    @property
+    def hidden(self) -> bool:
+        """Whether nobody can see the list, as far as that can be known."""
+        covered = any(not isinstance(row, ModalScreen) for row in self.screen_stack[1:])
+        return covered or not (self._in_focus or self._stays)
+
+    def tick(self) -> None:
+        """Ask again, if somebody looks and the last answer is there."""
+        if not self.hidden and not self._asking:
+            self.ask()
+
+    def ask(self) -> None:
+        """Ask Slurm, in a thread."""
+        self._asking = True
+        keys = self._in_sight()
+
+        def work() -> None:
+            self.watch_of.refresh(keys or None)
+
+        self.behind(work, lambda _: self._answered())
+
+    def _answered(self) -> None:
+        self._asking = False
+        self.show()
+        if self.side.display:
+            self.behind(self.watch_of.refresh_free, lambda _: self._show_side())
+
+    def behind(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Do something in a thread, then something here; an error of ours is said."""
+
+        def run() -> None:
+            try:
+                value = work()
+            except HpckitError as error:
+                self._hand(self._unanswered, str(error))
+            except Exception as error:  # noqa: BLE001  # a fault of ours ends the screen, and is seen
+                self._hand(self._fail, error)
+            else:
+                self._hand(then, value)
+
+        Thread(target=run, daemon=True).start()
+
+    def _hand(self, call: Callable[..., None], *values: Any) -> None:  # noqa: ANN401
+        if self.is_running:
+            self.call_from_thread(call, *values)
+
+    def _unanswered(self, why: str) -> None:
+        self._asking = False
+        self.tell(why, "error")
+
+    def _fail(self, error: Exception) -> None:
+        raise error
+
+    def tell(self, text: str, severity: str = "information") -> None:
+        """Say something for some seconds."""
+        kind: Any = severity
+        self.notify(in_line(text), severity=kind, markup=False, timeout=8)
+
+    def on_app_blur(self, _event: events.AppBlur) -> None:
+        """Ask no more: the terminal says that another window has the focus."""
+        self._in_focus = False
+        self._show_bar()
+
+    def on_app_focus(self, _event: events.AppFocus) -> None:
+        """Ask again, at once."""
+        self._in_focus = True
+        self.tick()
+        self._show_bar()
+
+    # --- showing ---
+
+    def show(self) -> None:
+        """Show what is known; only cells that have changed are drawn."""
+        self.found = api.lines(self.watch_of.jobs, self.view)
+        self._show_bar()
+        self._show_table()
+        self._show_about()
+        self._show_side()
+
+    def _show_bar(self) -> None:
+        said = self.watch_of.said()
+        if not (self._in_focus or self._stays):
+            said = f"paused, out of focus (p goes on) | {said}"
+        if self.view.text:
+            said = f"only {self.view.text!r} | {said}"
+        if self.view.order is not api.Order.NEWEST:
+            said = f"by {self.view.order} | {said}"
+        self.bar.update(Text(api.top_line(self.watch_of.jobs, said), no_wrap=True))
+
+    def _show_table(self) -> None:
+        rows = [self._fitted(line) for line in self.found]
+        self.table.show_rows([line.key for line in self.found], rows, self._widths)
+
+    def _fitted(self, line: Line) -> tuple[Cell, ...]:
+        return tuple(
+            replace(cell, text=api.cut(cell.text, width))
+            for cell, width in zip(api.cells(line, self._widths), self._widths, strict=True)
+        )
+
+    def _show_about(self) -> None:
+        line = self.chosen()
+        rows = api.about(line) if line else ["No job is shown. Submit one: hpckit submit ddp"]
+        if line is None and self.watch_of.asked is None:
+            rows = []
+        self.about.update(Text("\n".join(rows), no_wrap=True))
+
+    def _show_side(self) -> None:
+        if self.side.display:
+            rows = ["FREE NOW", *self.watch_of.side()]
+            self.side.update(Text("\n".join(api.cut(row, _SIDE - 2) for row in rows)))
+
+    def _lay_out(self) -> None:
+        """Give the columns their widths, and what is free its place."""
+        wide = self.size.width >= _WIDE
+        self.side.display = wide if self._side_wanted is None else self._side_wanted
+        columns = self.size.width - (_SIDE if self.side.display else 0)
+        # Two letters of the list are its scroll bar.
+        self._widths = api.widths(columns - 2)
+        self.heads.update(head_line([*map(api.cut, HEADS, self._widths)], self._widths))
+
+    def on_resize(self) -> None:
+        """Lay out anew."""
+        if self._widths:  # it was laid out before
+            self._lay_out()
+            self.show()
+
+    def on_job_list_chosen(self) -> None:
+        """Say more of the line that was chosen."""
+        self._show_about()
+
+    def on_job_list_opened(self) -> None:
+        """Open it."""
+        self.action_open()
+
+    # --- which line ---
+
+    def chosen(self) -> Line | None:
+        """Return the chosen line; None: there is none."""
+        return next((line for line in self.found if line.key == self.table.key), None)
+
+    def _in_sight(self) -> set[str]:
+        """Return the keys of the jobs on the screen, with some around it."""
+        first = max(int(self.table.scroll_offset.y) - 10, 0)
+        rows = self.found[first : first + self.size.height + 20]
+        return {job.key for line in rows for job in line.jobs}
+
+    def _one_job(self) -> JobNow | None:
+        line = self.chosen()
+        if line is None:
+            return None
+        if line.is_array:
+            self.tell("This is an array: press Enter, then choose one of its tasks.", "warning")
+            return None
+        return line.first
+
+    # --- keys ---
+
+    def action_open(self) -> None:
+        """Open or fold an array; of a job show its log."""
+        line = self.chosen()
+        if line is None:
+            return
+        if line.first.array and (line.is_array or line.first.array in self.view.opened):
+            self.view = replace(self.view, opened=api.toggled(self.view, line))
+            self.show()
+        else:
+            self.action_log()
+
+    def action_log(self) -> None:
+        """Show a job's log."""
+        if job := self._one_job():
+            self._cover(LogPage(job))
+
+    def action_errors(self) -> None:
+        """Show why a job failed."""
+        if job := self._one_job():
+            self._cover(error_page(job))
+
+    def action_stats(self) -> None:
+        """Show a job's statistics."""
+        if job := self._one_job():
+            self._cover(TextPage(f"statistics of {job.job_id}", lambda: api.stats_of(job)))
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        self._cover(TextPage("hpckit top", lambda: _HELP))
+
+    def _cover(self, page: TextPage) -> None:
+        """Show a page over the list; when it is left, ask at once."""
+        self.push_screen(page, lambda _: self.tick())
+
+    def action_cancel(self) -> None:
+        """Cancel a job, or all of an array that is not over, after two questions."""
+        line = self.chosen()
+        jobs = [job for job in line.jobs if not job.over] if line else []
+        if line is None or not jobs:
+            self.tell("This job is over.", "warning")
+            return
+        name = line.first.whole if line.is_array else line.first.job_id
+        what = f"{len(jobs)} tasks of {name}" if line.is_array else f"{name} {line.first.name}"
+        first, second = f"Cancel {what}?", f"Once more: end {what}, without a way back?"
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._act(lambda: api.end(jobs))
+
+        self.push_screen(Question(first, second), answered)
+
+    def action_resubmit(self) -> None:
+        """Submit a job again, after a question."""
+        job = self._one_job()
+        if job is None:
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._act(lambda: api.again(job))
+
+        self.push_screen(Question(f"Submit {job.job_id} {job.name} again?"), answered)
+
+    def _act(self, work: Callable[[], str]) -> None:
+        """Do something with jobs, in a thread; leaving waits for it."""
+        self._acting += 1
+
+        def acted() -> tuple[str, str]:
+            try:
+                return work(), "information"
+            except HpckitError as error:
+                return str(error), "error"
+
+        self.behind(acted, lambda said: self._done(*said))
+
+    def _done(self, said: str, severity: str) -> None:
+        self._acting -= 1
+        if self._leaving:
+            self.exit()
+        self.tell(said, severity)
+        self.tick()
+
+    async def action_quit(self) -> None:
+        """Leave; not while a job is being cancelled or submitted, unless asked twice."""
+        if self._acting and not self._leaving:
+            self._leaving = True
+            self.tell("Slurm is still being told what to do. q again leaves now.", "warning")
+        else:
+            self.exit()
+
+    def action_filter(self) -> None:
+        """Ask what jobs are to be shown."""
+        self.entry.display = True
+        self.entry.value = self.view.text
+        self.entry.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show only jobs that have it."""
+        if event.input is self.entry and self.entry.display:
+            self.view = replace(self.view, text=event.value)
+            self.show()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep what was typed."""
+        if event.input is self.entry:
+            self.entry.display = False
+            self.table.focus()
+
+    def action_clear(self) -> None:
+        """Show all jobs again."""
+        self.entry.display = False
+        self.table.focus()
+        self.view = replace(self.view, text="")
+        self.show()
+
+    def action_sort(self) -> None:
+        """Sort by the next."""
+        self.view = replace(self.view, order=api.next_order(self.view.order))
+        self.show()
+
+    def action_fold(self) -> None:
+        """Fold all arrays, or none."""
+        self.view = replace(self.view, folded=not self.view.folded, opened=frozenset())
+        self.show()
+
+    def action_free(self) -> None:
+        """Show what is free, or do not."""
+        self._side_wanted = not self.side.display
+        self._lay_out()
+        self.show()
+        if self.side.display:
+            self.behind(self.watch_of.refresh_free, lambda _: self._show_side())
+
+    def action_now(self) -> None:
+        """Ask Slurm now."""
+        if not self._asking:
+            self.ask()
+
+    def action_stay(self) -> None:
+        """Go on while the terminal is out of focus, or do not."""
+        self._stays = not self._stays
+        self.tell("goes on while out of focus" if self._stays else "pauses while out of focus")
+        self._show_bar()

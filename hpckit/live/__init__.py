@@ -1,0 +1,1 @@
+"""What `hpckit top` shows, as values and texts: pure, with any screen or none."""
