@@ -1,0 +1,156 @@
+"""A shell on a node: submitted, waited for, and a terminal connected to it, again and again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from hpckit import shell
+from hpckit.api import log
+from hpckit.api.lookup import believed, runs_folder
+from hpckit.api.run import Run
+from hpckit.api.sessions import prepare_session
+from hpckit.errors import JobError, NotFoundError, OutsideError, RequestError
+from hpckit.find import newest_runs
+from hpckit.run_record import session_kind
+from hpckit.session.shells import USUAL, users_shell
+from hpckit.session.step import step_argv, step_environment
+from hpckit.slurm.states import JobState, is_finished
+
+if TYPE_CHECKING:
+    from hpckit.api.options import Options
+    from hpckit.api.prepare import Submission
+    from hpckit.submission.states import RunStatus
+
+SHELL = "shell"
+# So many of the newest runs are looked at for the last shell.
+_LATEST = 200
+_TTY_MODULE = "hpckit.session.attach"
+
+
+def start_shell(
+    *, idle: str | int | None = None, runs: Path | str | None = None, **options: Unpack[Options]
+) -> Run:
+    """Submit a shell on a node, and return its run at once; `hpckit shell JOBID` goes there.
+
+    Args:
+        idle: end it after so long without a key, and without use of GPUs and cores: "30m".
+        runs: where runs live (else $HPCKIT_RUNS, the site's, ./runs).
+        **options: those of `hpckit.submit` that say where and how large; no GPU unless asked for.
+
+    Raises:
+        RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
+    """
+    from hpckit.api.submit import send  # noqa: PLC0415  # the command brings it when it needs it
+
+    return send(prepare_shell(dict(options), idle=idle, runs=runs))[0]
+
+
+def prepare_shell(
+    words: Mapping[str, Any],
+    *,
+    idle: str | int | None,
+    runs: Path | str | None,
+    preview: bool = False,
+    tell: Callable[[str], None] = log,
+) -> Submission:
+    """Work a shell out to the point of submitting.
+
+    Raises:
+        RequestError: the request is wrong. OutsideError: Slurm was asked for and is not here.
+    """
+    return prepare_session(
+        SHELL,
+        words,
+        program=users_shell(),
+        in_container=USUAL,
+        idle=idle,
+        runs=runs,
+        preview=preview,
+        tell=tell,
+    )
+
+
+def find_shell(word: str, runs: Path | None) -> Run:
+    """Return the shell that a word means; `latest` is the newest of the user's own.
+
+    Raises:
+        NotFoundError: there is none. RequestError: it is no shell, or another user's.
+    """
+    root = runs_folder(runs)
+    if word == "latest":
+        found = newest_runs(root, _LATEST)
+        mine = [run for run in found if run.mine and session_kind(run.record) == SHELL]
+        if not mine:
+            raise NotFoundError("You have no shell here. Start one: hpckit shell")
+        return Run(mine[0])
+    run = believed(word, root)
+    kind = session_kind(run._folder.record)
+    if kind != SHELL:
+        what = f"a session of kind {kind}" if kind else "not a session"
+        raise RequestError(
+            f"Job {run.job_id} is {what}: hpckit shell JOBID goes to what hpckit shell started."
+        )
+    if not run.mine:
+        raise RequestError(f"Job {run.job_id} belongs to {run.owner}: only its owner can go there.")
+    return run
+
+
+def until_it_runs(run: Run, look: Callable[[list[RunStatus]], None] | None = None) -> RunStatus:
+    """Wait until a job runs, is over, or will never start; return what it is.
+
+    Raises:
+        OutsideError: nothing here can tell what becomes of it.
+    """
+    from hpckit.submission.waiting import until_it_runs as wait  # noqa: PLC0415  # as in `run`
+
+    return wait(run._folder, look)
+
+
+def attach(run: Run, status: RunStatus) -> None:
+    """Connect this process's terminal to a shell that runs, until its user leaves or it ends.
+
+    Raises:
+        OutsideError: there is no way there. JobError: the job was ended meanwhile.
+    """
+    if run._folder.scheduler.one_machine:
+        from hpckit.session.attach import attach as attach_here  # noqa: PLC0415  # else on its node
+        from hpckit.submission.waiting import over_by_and_by  # noqa: PLC0415  # likewise
+
+        attach_here(run.dir, run.job_id, over_by_and_by([run._folder]))
+        return
+    node = next(iter(status.nodes), None)
+    if node is None:
+        raise OutsideError(f"Slurm does not say on which node job {run.job_id} runs: try again.")
+    words = (str(run.dir), run.job_id)
+    code = _in_terminal(step_argv(run.job_id, node, _TTY_MODULE, words, pty=True))
+    if code == 0:
+        return
+    state = run.status().state
+    if is_finished(state) or state is JobState.COMPLETING:
+        raise JobError(
+            f"Job {run.job_id} was ended: it is {state}. Why: hpckit logs {run.job_id} --all"
+        )
+    raise OutsideError(
+        f"srun ended with status {code}. Job {run.job_id} is {state}: hpckit shell {run.job_id} "
+        "goes back to it."
+    )
+
+
+def _in_terminal(argv: tuple[str, ...]) -> int:
+    """Run a program that has this terminal; leave the terminal as before, return the status."""
+    before = termios.tcgetattr(sys.stdin.fileno())
+    try:
+        child = shell.spawn(argv, env=step_environment(os.environ), stdin=sys.stdin.fileno())
+        return child.wait()
+    finally:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
+
+
+def has_terminal() -> bool:
+    """Say whether a user sits here, who can type and see."""
+    return sys.stdin.isatty() and sys.stdout.isatty()

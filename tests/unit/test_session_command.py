@@ -1,0 +1,72 @@
+"""`hpckit shell` where there is no terminal, or where its words do not fit together."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.api.terminals import find_shell
+from hpckit.errors import NotFoundError, RequestError
+from tests.conftest import Answer
+from tests.unit.made import make_run
+
+Cli = Callable[..., Answer]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "hpckit shell needs a terminal"),
+        (["latest"], "hpckit shell needs a terminal"),
+        (["7", "--gpus", "1"], "--gpus is for a new shell, and hpckit shell 7 goes to one"),
+        (["7", "--idle", "30m"], "--idle is for a new shell"),
+        (["7", "--detach"], "--detach is for a new shell"),
+        (["--json"], "--json is for --detach"),
+        (["--idle", "soon"], "--idle 'soon' is not a duration"),
+        (["--idle", "30m", "--sample-interval", "0"], "--sample-interval 0 switches the sampler"),
+        (["--array", "a=1,2"], "hpckit shell has no option --array"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    words: list[str], expected: str, here: Path, cli: Cli
+) -> None:
+    more = [] if words and words[0] in ("7", "latest") else ["--executor", "local"]
+    answer = cli("shell", *words, *more)
+    assert answer.status == 2
+    assert expected in answer.err
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_dry_run_shows_the_script(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    shown = cli("shell", "--dry-run", "--gpus", "1").out
+    assert "#SBATCH --job-name=shell" in shown
+    assert "#SBATCH --gpus-per-node=1" in shown
+    assert "-m hpckit.session.host shell -- bash" in shown
+
+
+def test_latest_is_the_newest_shell_of_ones_own(here: Path) -> None:
+    with pytest.raises(NotFoundError, match="You have no shell here"):
+        find_shell("latest", here)
+    session: dict[str, Any] = {"session": {"kind": "shell", "idle_s": None}}
+    make_run(here, "shell-1", job_id="21", **session)
+    make_run(here, "shell-2", job_id="22", submitted_at=200.0, **session)
+    make_run(here, "ddp-9", job_id="23", submitted_at=300.0)
+    notebook = {"session": {"kind": "jupyter", "idle_s": 60.0}}
+    make_run(here, "jupyter-1", job_id="24", submitted_at=400.0, **notebook)
+    assert find_shell("latest", here).job_id == "22"
+    assert find_shell("21", here).job_id == "21"
+    with pytest.raises(RequestError, match="Job 23 is not a session"):
+        find_shell("23", here)
+    with pytest.raises(RequestError, match="Job 24 is a session of kind jupyter"):
+        find_shell("24", here)
+
+
+def test_a_record_that_says_strange_things_of_its_session_is_damaged(here: Path) -> None:
+    run = make_run(here, "shell-1", job_id="21", session={"kind": ["x"], "idle_s": None})
+    assert json.loads((run.dir / "run.json").read_text())["session"]["kind"] == ["x"]
+    with pytest.raises(RequestError, match="damaged"):
+        find_shell(str(run.dir), here)
