@@ -1,8 +1,9 @@
 """`summary.json` and `timeseries.json` of a run: written at its end, and again by `stats`.
 
 `python -m hpckit.report.at_end FOLDER [LEDGER ...]`, which the job's rank zero starts, writes them
-from the folder alone, and a line into each ledger: no Slurm is asked. It is a process of its own:
-what goes wrong here cannot change how the job ends. What it says on stderr is for the job's log.
+from the folder alone, a line into each ledger, and what is told of bad nodes into the user's own
+file: no Slurm is asked. It is a process of its own: what goes wrong here cannot change how the job
+ends. What it says on stderr is for the job's log.
 """
 
 import os
@@ -18,6 +19,7 @@ from hpckit.paths import is_mine_alone
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.report.gather import Gathered, gather_one
 from hpckit.report.identity import KnownJob
+from hpckit.report.node_faults import learn_at_end
 from hpckit.report.targets import Target
 from hpckit.runs import Run, read_run, write_json
 from hpckit.stats.advice.engine import Advice
@@ -78,6 +80,7 @@ def main() -> None:
     found = gather_one(Target(job_id=run.job_id, known=KnownJob(run=run)))
     job, advice = advised(found.job, found.timelines)
     save(replace(found, job=job), advice)
+    learn_at_end(run, found.job)
     if ledgers := sys.argv[2:]:
         entry = entry_of(run, job, advice, os.environ)
         for folder in ledgers:

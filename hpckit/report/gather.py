@@ -8,9 +8,10 @@ from pathlib import Path
 from hpckit.frozen import frozen
 from hpckit.ranks import read_all_attempts
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
-from hpckit.report.identity import KnownJob, identify, is_running, lost_rows, spans
+from hpckit.report.identity import KnownJob, filled, identify, is_running, lost_rows, spans
 from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
 from hpckit.report.monitoring import Monitoring
+from hpckit.report.node_faults import node_notes
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
 from hpckit.restarts import earlier_ends
@@ -90,6 +91,7 @@ def gather_one(
         _completed(job, account, held, now),
         notes=(
             *target.notes,
+            *node_notes(known),
             *_old_state(known),
             *_by_ranks(known, held),
             *notes,
@@ -137,10 +139,16 @@ def _ids(target: Target) -> frozenset[str]:
 
 
 def _lost(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
-    """Say which attempts stand in no list and no sum."""
+    """Say which attempts stand in no list and no sum, and which are by their ranks alone."""
     for row in lost_rows(known, held):
         text = f"Accounting does not give the start and end of an attempt ({row.state})."
         yield SourceNote(code="attempt_lost", text=text)
+    for restart in filled(known, held):
+        text = (
+            f"Accounting does not give the start and end of attempt {restart}: its time is from "
+            "the first rank's start to the last rank's end."
+        )
+        yield SourceNote(code="rank_times", text=text)
 
 
 def _old_state(known: KnownJob) -> Iterator[SourceNote]:

@@ -1,6 +1,7 @@
 """Who a job is, what it asked for and when it held its nodes: of its run, and of Slurm. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpckit.frozen import frozen
@@ -9,8 +10,11 @@ from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.coverage import total
-from hpckit.stats.summary.figures import RUN, JobUse, Requested
+from hpckit.stats.summary.figures import RUN, SACCT, JobUse, Requested
 from hpckit.submission.states import RunStatus
+
+# Slurm's row of an attempt, what it used, and whether it is over.
+_Row = tuple[JobRecord, JobUsage | None, bool]
 
 
 @frozen(kw_only=True)
@@ -44,28 +48,52 @@ class KnownJob:
 
 def spans(known: KnownJob, now: float) -> tuple[Span, ...]:
     """Return the attempts that held nodes, in order."""
-    by_slurm = list(_slurm_spans(known, now)) or list(_queue_spans(known, now))
+    by_slurm = list(_slurm_spans(known, now))
+    if by_slurm:
+        by_slurm = sorted([*by_slurm, *_filled_spans(known)], key=lambda span: span.restart)
+    by_slurm = by_slurm or list(_queue_spans(known, now))
     found = by_slurm or list(_rank_spans(known, now))
     return tuple(span for span in found if span.end >= span.start)
 
 
 def _slurm_spans(known: KnownJob, now: float) -> "Sequence[Span]":
     return [
-        Span(
-            restart=record.restarts or number,
-            start=record.start_time,
-            end=end,
-            state=str(record.state),
-            hosts=record.nodes or (),
-            nodes=len(record.nodes or ()) or (usage.alloc_nodes if usage else None),
-            gpus=usage.alloc_gpus if usage else _planned_gpus(known.run),
-            memory_limit_bytes=usage.memory_limit_bytes_per_node if usage else None,
-            held_s=record.elapsed_s,
-            over=over,
-        )
+        _span(known, (record, usage, over), record.restarts or number, record.start_time, end)
         for number, (record, usage, over) in enumerate(_rows(known))
         if record.start_time is not None and (end := _end(record, now, over=over)) is not None
     ]
+
+
+def _span(known: KnownJob, row: _Row, restart: int, start: float, end: float) -> Span:
+    record, usage, over = row
+    return Span(
+        restart=restart,
+        start=start,
+        end=end,
+        state=str(record.state),
+        hosts=record.nodes or (),
+        nodes=len(record.nodes or ()) or (usage.alloc_nodes if usage else None),
+        gpus=usage.alloc_gpus if usage else _planned_gpus(known.run),
+        memory_limit_bytes=usage.memory_limit_bytes_per_node if usage else None,
+        held_s=record.elapsed_s,
+        over=over,
+    )
+
+
+def _filled_spans(known: KnownJob) -> Iterator[Span]:
+    """Yield attempts whose times Slurm lost, by the rank files, as far as these tell."""
+    ranks = {restart: (start, end) for restart, start, end in known.ranks}
+    begins = sorted(start for start, _ in ranks.values())
+    for restart, record, usage in _lost(known):
+        start, end = ranks.get(restart, (None, None))
+        if start is None:
+            continue
+        # Killed, at the latest when the next one began.
+        end = end or next((later for later in begins if later > start), None)
+        if end is not None:
+            start = min(record.start_time or start, start)
+            span = _span(known, (record, usage, True), restart, start, end)
+            yield replace(span, held_s=record.elapsed_s or None)
 
 
 def _queue_spans(known: KnownJob, now: float) -> "Sequence[Span]":
@@ -95,7 +123,7 @@ def _queue_spans(known: KnownJob, now: float) -> "Sequence[Span]":
     ]
 
 
-def _rows(known: KnownJob) -> list[tuple[JobRecord, JobUsage | None, bool]]:
+def _rows(known: KnownJob) -> list[_Row]:
     """Return Slurm's rows, and whether each attempt is over."""
     rows: list[tuple[JobRecord, JobUsage | None]] = [(row.record, row) for row in known.attempts]
     if not rows and known.record:
@@ -122,10 +150,30 @@ def _end(record: JobRecord, now: float, *, over: bool) -> float | None:
 def lost_rows(known: KnownJob, attempts: Sequence[Span]) -> list[JobRecord]:
     """Return Slurm's rows of attempts that held nodes, but nobody knows from when to when."""
     rows = _rows(known)
-    lost = [record for record, _, over in rows if _end(record, 0.0, over=over) is None]
-    if attempts and len(lost) == len(rows):
+    unknown = [record for record, _, over in rows if _end(record, 0.0, over=over) is None]
+    if attempts and len(unknown) == len(rows):
         return []  # they are by the rank files
-    return [row for row in lost if row.elapsed_s != 0 and not is_waiting(row.state)]
+    held = {span.restart for span in attempts}
+    return [row for number, row, _ in _lost(known) if number not in held and row.elapsed_s != 0]
+
+
+def filled(known: KnownJob, attempts: Sequence[Span]) -> list[int]:
+    """Return the numbers of attempts whose times Slurm lost, and the rank files tell."""
+    held = {span.restart for span in attempts}
+    partly = len(_lost(known)) < len(_rows(known))
+    return [restart for restart, _, _ in _lost(known) if restart in held] if partly else []
+
+
+def _lost(known: KnownJob) -> list[tuple[int, JobRecord, JobUsage | None]]:
+    """Return the rows of attempts that do not wait and whose times Slurm lacks, by number.
+
+    Where only a start was lost, Slurm says that such an attempt took no time at all.
+    """
+    return [
+        (record.restarts or number, record, usage)
+        for number, (record, usage, over) in enumerate(_rows(known))
+        if _end(record, 0.0, over=over) is None and not is_waiting(record.state)
+    ]
 
 
 def _elapsed(known: KnownJob, attempts: Sequence[Span]) -> float | None:
@@ -207,7 +255,7 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         elapsed_s=_elapsed(known, attempts),
         array_job_id=(record and record.array_job_id) or (run.array_job_id if run else None),
         requested=requested,
-        origins={"state": known.status.source if known.status else source},
+        origins={"state": known.status.source if known.status else source, **_of_exit(known)},
     )
 
 
@@ -226,6 +274,13 @@ def _exit_code(known: KnownJob) -> int | None:
         return None
     own = known.status.exit_code if known.status else None
     return own if own is not None or known.last is None else known.last.exit_code
+
+
+def _of_exit(known: KnownJob) -> dict[str, str]:
+    """Return whose word the exit status is, where that matters: see `exit_words`."""
+    by = known.status.by_accounting if known.status else known.last is not None
+    said = by and known.last is not None and known.last.source == SACCT
+    return {"exit_code": SACCT} if said and _exit_code(known) else {}
 
 
 def is_running(state: JobState) -> bool:

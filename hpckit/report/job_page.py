@@ -18,13 +18,14 @@ from hpckit.report.terminal import (
     size,
     with_unit,
 )
+from hpckit.slurm.states import exit_words
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import DRIVER, Severity
 from hpckit.stats.merge import utilization_coverage
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.coverage import enough
-from hpckit.stats.summary.figures import JobUse
+from hpckit.stats.summary.figures import SACCT, JobUse
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import in_line
 
@@ -101,7 +102,7 @@ def _shape(job: JobUse) -> Iterator[str]:
     so_far = " so far" if job.running else ""
     yield f"ran {duration(job.elapsed_s)}{so_far}{_of_limit(job, job.elapsed_s)}"
     if job.exit_code:
-        yield f"exit status {job.exit_code}"
+        yield exit_words(job.exit_code, by_accounting=job.origins.get("exit_code") == SACCT)
 
 
 def _asked(job: JobUse) -> str:

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from hpckit.frozen import frozen
-from hpckit.text import format_seconds, in_line
+from hpckit.text import BLOCKS, COLOURS, format_seconds, in_line, shows_blocks, shows_colours
 
 WIDTH = 80
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_BLOCKS = "_.:-=+*#"
-_CODES = {"red": "31", "yellow": "33", "green": "32", "bold": "1", "dim": "2"}
 # A colour in a line being made has a mark that no name can hold: `readable` takes it out.
 _MARK = f"\x1b{os.urandom(4).hex()}"
 _PAINTED = re.compile(rf"{_MARK}(\[\d+m)")
@@ -34,17 +32,12 @@ class Style:
         """Return text in a colour, or as it is."""
         if not self.colour or not text:
             return text
-        return "".join(f"{_MARK}[{_CODES[name]}m" for name in names) + text + f"{_MARK}[0m"
+        return "".join(f"{_MARK}[{COLOURS[name]}m" for name in names) + text + f"{_MARK}[0m"
 
 
 def style_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Style:
     """Return what a stream can show: no colour when piped, with NO_COLOR, or on a dumb terminal."""
-    colour = stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-    try:
-        _BLOCKS.encode(stream.encoding or "ascii")
-    except UnicodeEncodeError:
-        return Style(colour=colour, unicode=False)
-    return Style(colour=colour, unicode=True)
+    return Style(colour=shows_colours(stream, environ), unicode=shows_blocks(stream))
 
 
 def readable(line: str) -> str:
@@ -68,7 +61,7 @@ def blocks(values: Sequence[float | None], width: int, style: Style) -> str:
     """
     if not values:
         return ""
-    marks = _BLOCKS if style.unicode else _PLAIN_BLOCKS
+    marks = BLOCKS if style.unicode else _PLAIN_BLOCKS
     unknown = "·" if style.unicode else "?"
     line = []
     for column in range(width):

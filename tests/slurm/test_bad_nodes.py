@@ -1,0 +1,55 @@
+"""A node on which a job met a fault of the hardware is remembered, and left out if asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import SCRIPTS, Desk, eventually
+
+pytestmark = pytest.mark.slurm
+# The first node that it is on is broken, in torch's words.
+BROKEN = """\
+import socket
+from pathlib import Path
+
+mark, host = Path("broken"), socket.gethostname()
+if not mark.exists():
+    mark.write_text(host)
+if mark.read_text() == host:
+    raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+"""
+ALONE = ("--nodes", "1", "--gpus", "1", "--time", "5")
+
+
+def test_a_job_after_a_fault_of_the_hardware_runs_on_the_other_node(desk: Desk) -> None:
+    script = desk.work / "broken.py"
+    script.write_text(BROKEN)
+    job = desk.submit("serial", script, *ALONE, "--retry", "fail", "--exclude-bad")
+    # The job itself has written it down, before anybody asked what became of it.
+    memory = Path(desk.env["XDG_STATE_HOME"], "hpckit", "bad-nodes.jsonl")
+    assert eventually(memory.exists)
+    assert desk.over(job["job_id"])["state"] == "FAILED"
+    host, what = (desk.work / "broken").read_text(), "CUDA: uncorrectable ECC error"
+    how = f"Leave it out: hpckit resubmit {job['job_id']} --exclude-bad"
+    assert f"node {host} looked bad: {what}. {how}" in desk.call("status", job["job_id"]).out
+    [event] = map(json.loads, memory.read_text().splitlines())
+    cluster = desk.slurm.run("sacctmgr", "-nP", "show", "cluster", "format=Cluster").stdout.strip()
+    known = (event["cluster"], event["host"], event["what"], event["job_id"])
+    assert known == (cluster, host, what, job["job_id"])
+
+    waited = desk.call("wait", job["job_id"], "--json").json
+    desk.submitted.append(waited["job_id"])
+    assert (waited["state"], waited["job_id"] == job["job_id"]) == ("COMPLETED", False)
+    assert [row["host"] == host for row in waited["ranks"]] == [False]
+    record = json.loads(Path(waited["run_dir"], "run.json").read_text())
+    assert record["request"]["exclude_bad"] is True
+    assert record["plan"]["exclude"] == host
+    assert (record["bad_nodes"]["by"], record["bad_nodes"]["hosts"]) == ("--exclude-bad", [host])
+
+    again = ("submit", "serial", SCRIPTS / "seen.py", *ALONE, "--check")
+    offered = f"nodes that looked bad: {host} ({what}, job {job['job_id']}, "
+    assert offered in desk.call(*again).err
+    two = ("submit", "ddp", SCRIPTS / "seen.py", *ALONE, "--nodes", "2", "--exclude-bad")
+    refused = desk.call(*two, expect=2).err
+    assert "--exclude-bad leaves 1 of 2 nodes of partition gpu" in refused
