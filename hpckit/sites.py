@@ -28,18 +28,26 @@ from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.text import parse_minutes
 
 if TYPE_CHECKING:
+    from hpckit.node_rules import NodeRules
     from hpckit.prometheus import Prometheus
     from hpckit.sinks import Notify
+    from hpckit.site_sources import Source
 
 GENERIC = "generic"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Of up to 4096 cores.
+_MASK = re.compile(r"0x[0-9a-f]{1,1024}", re.ASCII)
 # What a site changes in one rule of `templates/advice/`: variable -> value. None: the rule is off.
 AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None
 
 
 @frozen(kw_only=True)
 class PartitionLimits:
-    """Limits of one partition; None means the site does not say."""
+    """Limits of one partition; None means the site does not say.
+
+    Attributes:
+        whole_nodes: whether a job always gets whole nodes, and is charged for them.
+    """
 
     name: str
     max_time_min: int | None = None
@@ -47,6 +55,7 @@ class PartitionLimits:
     gpus_per_node: int | None = None
     cpus_per_node: int | None = None
     mem_gb_per_node: int | None = None
+    whole_nodes: bool | None = None
 
 
 @frozen(kw_only=True)
@@ -67,12 +76,19 @@ class Costs:
 
 @frozen(kw_only=True)
 class Site:
-    """One cluster: its limits, how it starts ranks, where a python comes from, where runs live."""
+    """One cluster: its limits, how it starts ranks, where a python comes from, where runs live.
+
+    Attributes:
+        login: the name by which its login nodes are reached from outside.
+        cpu_masks: for each GPU of a node, in their order, the cores next to it: a hexadecimal mask,
+            as `srun --cpu-bind=mask_cpu:` takes it.
+    """
 
     name: str
     description: str = ""
     contact: str = ""
     url: str = ""
+    login: str | None = None
     identify: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     account_required: bool = False
@@ -82,6 +98,7 @@ class Site:
     gpu_type_required: bool = False
     gpus_per_node: int | None = None
     cpus_per_gpu: int | None = None
+    cpu_masks: tuple[str, ...] = ()
     partitions: Mapping[str, PartitionLimits] = field(default_factory=dict)
     modules: str = "none"
     environment: str = "none"
@@ -99,8 +116,10 @@ class Site:
     grafana: str | None = None
     prometheus: "Prometheus | None" = None
     notify: "Notify | None" = None
+    bad_nodes: "NodeRules | None" = None
     advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
     costs: Costs = Costs()
+    sources: "tuple[Source, ...]" = ()
     found: Found | None = None
 
     @property
@@ -123,7 +142,7 @@ class Site:
 
         Raises:
             RequestError: the word names none of the site's environments and is no venv, conda,
-                module, apptainer or python path.
+                uv, spack, module, apptainer, pyxis or python path.
         """
         name = word or self.environment
         if name in self.environments:
@@ -135,7 +154,8 @@ class Site:
         raise RequestError(
             f"Environment {name!r} is not one of site {self.name!r} and {why_none(name)}. "
             f"{nearest(name, [*self.environments, BARE.name])} "
-            "Or write venv:PATH, conda:NAME, module:NAME, apptainer:IMAGE."
+            "Or write venv:PATH, uv:PROJECT, conda:NAME, spack:NAME, module:NAME, apptainer:IMAGE, "
+            "pyxis:IMAGE."
         )
 
 
@@ -167,7 +187,10 @@ def detect_site(
         return environ["HPCKIT_SITE"]
     hostname = functools.cache(socket.getfqdn)  # it may ask a name server: once
     for name, found in list_sites(collections).items():
-        if _identifies(read_site(found.path, collections).identify, environ, hostname):
+        # Nothing else of the file is needed here, and there are many.
+        if _identifies(
+            read_document(found.path, "a site").text_mapping("identify"), environ, hostname
+        ):
             return name
     return GENERIC
 
@@ -203,6 +226,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         description=fields.required_text("description"),
         contact=fields.text("contact") or "",
         url=fields.text("url") or "",
+        login=fields.text("login"),
         identify=fields.text_mapping("identify"),
         defaults=_defaults(defaults),
         account_required=fields.flag("account_required"),
@@ -213,6 +237,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         gpu_type_required=gpus.flag("type_required"),
         gpus_per_node=gpus.integer("per_node", minimum=1),
         cpus_per_gpu=gpus.integer("cpus_per_gpu", minimum=1),
+        cpu_masks=_cpu_masks(gpus),
         partitions=_partitions(fields),
         modules=_modules(fields, collections),
         environments=_environments(fields),
@@ -229,8 +254,10 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
         grafana=fields.text("grafana"),
         prometheus=_prometheus(fields),
         notify=_notify(fields),
+        bad_nodes=_bad_nodes(fields),
         advice=_advice(fields),
         costs=_costs(fields),
+        sources=_sources(fields),
     )
     for part in (defaults, gpus, launch, types, fields):
         part.refuse_unknown()
@@ -286,6 +313,7 @@ def _checked(site: Site, fields: Fields) -> Site:
 def _partitions(fields: Fields) -> dict[str, PartitionLimits]:
     partitions = {}
     for name, entry in fields.mappings("partitions", "partition").items():
+        whole = entry.flag("whole_nodes")
         partitions[name] = PartitionLimits(
             name=name,
             max_time_min=_minutes(entry, "max_time"),
@@ -293,9 +321,27 @@ def _partitions(fields: Fields) -> dict[str, PartitionLimits]:
             gpus_per_node=entry.integer("gpus_per_node"),
             cpus_per_node=entry.integer("cpus_per_node", minimum=1),
             mem_gb_per_node=entry.integer("mem_gb_per_node", minimum=1),
+            whole_nodes=whole if "whole_nodes" in entry.values else None,
         )
         entry.refuse_unknown()
     return partitions
+
+
+def _cpu_masks(gpus: Fields) -> tuple[str, ...]:
+    masks = gpus.texts("cpu_masks")
+    per_node = gpus.integer("per_node", minimum=1)
+    if wrong := next((mask for mask in masks if not _MASK.fullmatch(mask)), None):
+        raise ConfigError(
+            f"'cpu_masks' holds {wrong!r}, must be hexadecimal numbers, as in '0xfe'.",
+            at=gpus.at("cpu_masks"),
+        )
+    if masks and len(masks) != per_node:
+        raise ConfigError(
+            f"'cpu_masks' has {len(masks)} masks, must have one for each GPU of a node: "
+            f"'per_node' is {per_node}.",
+            at=gpus.at("cpu_masks"),
+        )
+    return masks
 
 
 def _modules(fields: Fields, collections: tuple[Collection, ...] | None) -> str:
@@ -331,7 +377,8 @@ def _advice_override(rows: Fields, rule: str) -> AdviceOverride:
         row = rows.mapping(rule, f"advice {rule!r}")
         return {name: _advice_value(row, name) for name in row.values}
     # YAML reads a bare `off` as false.
-    if rows.scalar(rule) not in (False, "off"):
+    value = rows.scalar(rule)
+    if value is not False and value != "off":
         raise ConfigError(
             f"advice {rule!r} must be off, or a mapping of variables to values.", at=rows.at(rule)
         )
@@ -361,9 +408,16 @@ def _costs(fields: Fields) -> Costs:
     return costs
 
 
+def _sources(fields: Fields) -> "tuple[Source, ...]":
+    if not fields.has("sources"):
+        return ()
+    from hpckit.site_sources import read_sources  # noqa: PLC0415  # those of a user have none
+
+    return read_sources(fields)
+
+
 def _prometheus(fields: Fields) -> "Prometheus | None":
-    if "prometheus" not in fields.values:
-        fields.asked.add("prometheus")
+    if not fields.has("prometheus"):
         return None
     from hpckit.prometheus import read_prometheus  # noqa: PLC0415  # few sites have one
 
@@ -371,12 +425,19 @@ def _prometheus(fields: Fields) -> "Prometheus | None":
 
 
 def _notify(fields: Fields) -> "Notify | None":
-    if "notify" not in fields.values:
-        fields.asked.add("notify")
+    if not fields.has("notify"):
         return None
     from hpckit.sinks import read_notify  # noqa: PLC0415  # few sites have one
 
     return read_notify(fields, trusted=False)
+
+
+def _bad_nodes(fields: Fields) -> "NodeRules | None":
+    if not fields.has("bad_nodes"):
+        return None
+    from hpckit.node_rules import read_rules  # noqa: PLC0415  # few sites have some
+
+    return read_rules(fields, of_site=True)
 
 
 def _environments(fields: Fields) -> dict[str, Environment]:

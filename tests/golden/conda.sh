@@ -50,15 +50,21 @@ esac
 module list 2>&1
 
 # Conda environment. A batch shell may lack the function: start it from where conda lives.
+hpckit_conda=conda
 if ! type conda 2>/dev/null | grep -q function; then
-    hpckit_conda=${CONDA_EXE:-$(command -v conda || true)}
-    if [ -n "$hpckit_conda" ]; then
+    if hpckit_exe=${CONDA_EXE:-$(command -v conda)}; then
         # shellcheck source=/dev/null
-        . "$("$hpckit_conda" info --base)/etc/profile.d/conda.sh"
+        . "$("$hpckit_exe" info --base)/etc/profile.d/conda.sh"
+    elif hpckit_exe=${MAMBA_EXE:-$(command -v mamba || command -v micromamba)}; then
+        hpckit_conda=$(basename "$hpckit_exe")
+        eval "$("$hpckit_exe" shell hook --shell bash)"
+    else
+        echo "hpckit: no 'conda', 'mamba' or 'micromamba' on $(hostname). Load its module in the site's environment, under load:, or name its start file under conda_init:" >&2
+        exit 1
     fi
 fi
-conda activate torch || {
-    echo "hpckit: conda environment" torch "could not be activated on $(hostname). Try: conda env list" >&2
+"$hpckit_conda" activate torch || {
+    echo "hpckit: conda environment" torch "could not be activated on $(hostname). Try: $hpckit_conda env list" >&2
     exit 1
 }
 

@@ -17,6 +17,8 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=B:USR2@90
 #SBATCH --requeue
+# Slurm's warning must not end this script before hpckit, in its place, can act on it.
+trap 'export HPCKIT_WARNED=1' USR2
 export OMP_NUM_THREADS=4
 export NOTE='two words'
 umask 027
@@ -34,4 +36,5 @@ export MASTER_ADDR=${hpckit_rendezvous% *} MASTER_PORT=${hpckit_rendezvous#* }
 # Each process started here is hpckit's supervisor of one or more ranks. It starts:
 #   PYTHON /hpckit/workloads/ddp/train.py
 export SUBMITIT_EXECUTOR=slurm
+trap '' USR2
 exec PYTHON -E -P -u -m hpckit.submission.in_job /proj/runs/RUN/submitit
