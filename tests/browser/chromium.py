@@ -100,6 +100,15 @@ class Chromium:
         self.requests.clear()
         self._events.clear()
         self.call("Page.navigate", url=page.as_uri())
+        self._loaded()
+
+    def leave(self, expression: str) -> None:
+        """Evaluate what leads to another page; return when that has loaded."""
+        self._events.clear()
+        self.call("Runtime.evaluate", expression=expression)
+        self._loaded()
+
+    def _loaded(self) -> None:
         while not any(row["event"] == "Page.loadEventFired" for row in self._events):
             self._next()
         self.painted()
