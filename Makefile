@@ -43,13 +43,18 @@ pytest: $(VENV)/.dev
 # Without torch there are no types of what stands on it.
 MYPY = $(BIN)/mypy $(if $(wildcard $(VENV)/.dev),,--exclude '/(importable|parallel|inference|jobs)/' hpckit)
 
+# The quick tests under each Python from 3.11 to 3.14 that this machine has.
+.PHONY: matrix
+matrix:
+	tests/matrix.sh
+
 lint: $(VENV)/.fast
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MYPY)
 	$(BIN)/lint-imports
 	$(BIN)/hpckit templates lint
-	$(BIN)/shellcheck tests/run.sh tests/setup_system.sh tests/clients/setup.sh .ci/run
+	$(BIN)/shellcheck tests/run.sh tests/matrix.sh tests/setup_system.sh tests/clients/setup.sh .ci/run
 
 # How large everything is.
 house:
@@ -59,10 +64,19 @@ format: $(VENV)/.fast
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Pages that are made from the code.
-.PHONY: docs
-docs: $(VENV)/.dev
+# Pages that are made from the code, and the site of all pages: build/site/index.html.
+.PHONY: docs pages site
+docs: pages site
+
+pages: $(VENV)/.fast
 	$(BIN)/python docs/make_options.py
+	$(BIN)/python docs/make_words.py
+	$(BIN)/python docs/make_commands.py
+	$(BIN)/python docs/make_schemas.py
+
+# A warning, as a link to nowhere, is an error. All pages are written: each has the navigation.
+site: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -a -W --keep-going -n -c docs -d build/trees . build/site
 
 .PHONY: system
 system:
@@ -116,6 +130,11 @@ $(VENV)/.demo: $(VENV)/.pip $(SETUP)
 # What `make fast` needs: no torch.
 $(VENV)/.fast: $(VENV)/.pip $(SETUP)
 	$(BIN)/pip install --quiet -c constraints-ci.txt -e . --group fast
+	touch $@
+
+# What the site needs: no torch either.
+$(VENV)/.docs: $(VENV)/.pip $(SETUP)
+	$(BIN)/pip install --quiet -c constraints-ci.txt -e . --group docs
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.pip $(SETUP)

@@ -21,7 +21,8 @@ def check(jobs: Sequence[Job], work: Path, runs: Path) -> tuple[list[str], dict[
     status = by_job(ask(work, "status", *ids, "--json")["jobs"])
     listed = by_job(ask(work, "jobs", "--limit", "0", "--json")["jobs"])
     stats = by_job(ask(work, "stats", *ids, "--json")["jobs"])
-    known = accounting(work, {job.job_id for job in jobs if not job.kind.local})
+    due = {job.job_id for job in jobs if not (job.kind.local or _never_counted(job))}
+    known = accounting(work, due)
     lost = [f"job {row} of {work} has no record" for row in known.keys() - set(ids)]
     lost += [f"run {row} was not submitted here" for row in listed.keys() - set(ids)]
     for job in jobs:
@@ -33,11 +34,20 @@ def check(jobs: Sequence[Job], work: Path, runs: Path) -> tuple[list[str], dict[
         for name, found in (("jobs", listed), ("stats", stats)):
             if (said := found.get(job.job_id, {}).get("state")) != job.ends[0]:
                 job.wrong.append(f"hpckit {name} says {said}")
-        if not job.kind.local and known.get(job.job_id) != job.ends[0]:
+        if (said := known.get(job.job_id)) != job.ends[0] and (said or job.job_id in due):
             job.wrong.append(f"sacct says {known.get(job.job_id)}")
         job.wrong += _of_folder(job)
     _results(jobs)
     return lost, {job: str(row["state"]) for job, row in status.items()}
+
+
+def _never_counted(job: Job) -> bool:
+    """Say whether accounting has no row of a job: of an array's task that was cancelled waiting.
+
+    Slurm gives such a task a record of its own only when it starts.
+    """
+    began = any((job.run_dir / "ranks").glob("*.json")) or (job.run_dir / "job.out").exists()
+    return job.ends[0] == "CANCELLED" and "_" in job.job_id and not began
 
 
 def ask(work: Path, *words: str) -> Record:

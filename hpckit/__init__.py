@@ -14,6 +14,7 @@ from hpckit.version import __version__
 
 TYPE_CHECKING = False  # typing's own would cost more than all the rest
 if TYPE_CHECKING:
+    from hpckit.api.bad_nodes import BadNodes, add_bad_node, bad_nodes, forget_bad_node
     from hpckit.api.call import Call, Calls, call, map
     from hpckit.api.cancel import cancel
     from hpckit.api.clean import Cleaned, Cleaning, clean
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
         doctor_notify,
         doctor_stats,
     )
+    from hpckit.api.free import Free, FreePart, free
+    from hpckit.api.jupyter import start_jupyter
     from hpckit.api.lookup import find, runs
     from hpckit.api.rebuild import rebuild_index
     from hpckit.api.report import report, report_schema
@@ -53,11 +56,13 @@ if TYPE_CHECKING:
     from hpckit.api.templates import (
         Linted,
         Template,
+        file_schema,
         lint,
         template,
         template_variables,
         templates,
     )
+    from hpckit.api.terminals import start_shell
     from hpckit.api.workloads import Workload, workload, workloads
     from hpckit.collections import Collection
     from hpckit.errors import (
@@ -84,6 +89,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Added",
+    "BadNodes",
     "Call",
     "Calls",
     "Check",
@@ -95,6 +101,8 @@ __all__ = [
     "ConfigError",
     "DamagedRunError",
     "Detected",
+    "Free",
+    "FreePart",
     "HpckitError",
     "JobError",
     "JobState",
@@ -122,8 +130,10 @@ __all__ = [
     "UnknownOutcomeError",
     "Workload",
     "__version__",
+    "add_bad_node",
     "add_collection",
     "added_collections",
+    "bad_nodes",
     "call",
     "cancel",
     "check",
@@ -136,7 +146,10 @@ __all__ = [
     "doctor_notify",
     "doctor_stats",
     "explain_advice",
+    "file_schema",
     "find",
+    "forget_bad_node",
+    "free",
     "grafana_dashboard",
     "init",
     "lint",
@@ -152,6 +165,8 @@ __all__ = [
     "site",
     "site_page",
     "sites",
+    "start_jupyter",
+    "start_shell",
     "stats",
     "stats_schema",
     "study",
@@ -167,6 +182,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     _HOMES = {
+        "hpckit.api.bad_nodes": ("BadNodes", "add_bad_node", "bad_nodes", "forget_bad_node"),
         "hpckit.api.call": ("Call", "Calls", "call", "map"),
         "hpckit.api.cancel": ("cancel",),
         "hpckit.api.clean": ("Cleaned", "Cleaning", "clean"),
@@ -178,6 +194,7 @@ if not TYPE_CHECKING:
             *("Check", "Checks", "doctor", "doctor_gpu", "doctor_mpi"),
             *("doctor_notify", "doctor_stats"),
         ),
+        "hpckit.api.free": ("Free", "FreePart", "free"),
         "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.rebuild": ("rebuild_index",),
         "hpckit.api.report": ("report", "report_schema"),
@@ -194,9 +211,11 @@ if not TYPE_CHECKING:
         ),
         "hpckit.api.submit": ("check", "script", "submit"),
         "hpckit.api.templates": (
-            *("Linted", "Template", "lint"),
+            *("Linted", "Template", "file_schema", "lint"),
             *("template", "template_variables", "templates"),
         ),
+        "hpckit.api.terminals": ("start_shell",),
+        "hpckit.api.jupyter": ("start_jupyter",),
         "hpckit.api.workloads": ("Workload", "workload", "workloads"),
         "hpckit.collections": ("Collection",),
         "hpckit.index": ("Rebuilt",),

@@ -12,10 +12,17 @@ from hpckit.frozen import frozen
 from hpckit.joblog import JobFacts
 from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
 from hpckit.slurm.states import JobState, is_finished
-from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, START, status_words
+from hpckit.tracebacks import (
+    HANGS_AT_END,
+    OUT_OF_MEMORY,
+    OUT_OF_MEMORY_SAMPLED,
+    START,
+    status_words,
+)
 
 _KILLED = 137  # by SIGKILL
 _NAMED = 16
+NEVER_BEGUN = "no rank had started: srun gave up ({})"
 _NO_LOG = (
     "the job wrote no log; under Slurm its node then most often does not see the folder of runs "
     "(`hpckit doctor` checks it)"
@@ -103,11 +110,12 @@ class Evidence:
         return next((row for row in self.stopped if _has(row, *words)), None)
 
 
+TAKEN_AWAY = "a job of higher priority took its place"
 # What Slurm calls the end of a job that was not its ranks' doing, and the words it has in the log.
 _TAKEN: tuple[tuple[JobState, str, Kind, str], ...] = (
     (JobState.TIMEOUT, "TIME LIMIT", Kind.TIME_LIMIT, "the job reached its time limit"),
     (JobState.DEADLINE, "DEADLINE", Kind.TIME_LIMIT, "the job reached its deadline"),
-    (JobState.PREEMPTED, "PREEMPTION", Kind.PREEMPTED, "a job of higher priority took its place"),
+    (JobState.PREEMPTED, "PREEMPTION", Kind.PREEMPTED, TAKEN_AWAY),
     (JobState.REQUEUED, "JOB REQUEUE", Kind.PREEMPTED, "the job was put back into the queue"),
     (JobState.CANCELLED, "", Kind.CANCELLED, "the job was cancelled"),
 )
@@ -126,6 +134,8 @@ def find_cause(known: Evidence) -> Cause | None:
             return _from_outside(known, *found, silent=look in (_taken, _signalled))
     if known.own:  # they only say that a peer is gone, and none is
         return _ranks_own(known)
+    if not known.ranks and (words := known.facts.never_begun(again=known.again)):
+        return Cause(kind=Kind.JOB_SCRIPT, text=NEVER_BEGUN.format(words))
     well = "every rank ended well" if known.ranks else "no rank had started"
     unless = _UNLESS_OLD if known.again else ""
     log = f"the job's own log says why it failed{unless}" if known.facts.written else _NO_LOG
@@ -171,7 +181,9 @@ def _first_told(rows: Sequence[RankRecord], known: Evidence, *, in_order: bool) 
 def _ranks_own(known: Evidence) -> Cause:
     first, *also = known.own
     said = known.state is JobState.OUT_OF_MEMORY or known.facts.out_of_memory
-    memory = (said and first.exit_code == _KILLED) or OUT_OF_MEMORY in (first.error or "")
+    memory = (said and first.exit_code == _KILLED) or _has(
+        first, OUT_OF_MEMORY, OUT_OF_MEMORY_SAMPLED
+    )
     words = f"rank {first.rank} on {first.host} failed first, exit status {first.exit_code}"
     ran_s = (first.ended or first.started) - first.started
     # Less than nothing where its node's clock was set in between.
@@ -191,14 +203,32 @@ _Found = tuple[Kind, str] | None
 
 
 def _lost_node(known: Evidence) -> _Found:
-    nodes = known.facts.lost_nodes
-    if known.state not in (JobState.NODE_FAIL, JobState.BOOT_FAIL) and not nodes:
+    if not _is_node_lost(known):
         return None
-    hosts = nodes or tuple(dict.fromkeys(row.host for row in known.lost))
+    nodes, hosts = known.facts.lost_nodes, _may_be_lost(known)
     if not nodes and len(hosts) > 1:  # ranks of the others may still be on their way out
         told = "`sinfo -R` shows which node Slurm holds down"
         return Kind.LOST, f"a node was lost; ranks on {listed(hosts)} recorded no end ({told})"
     return Kind.LOST, f"node {listed(hosts)} was lost" if hosts else "a node was lost"
+
+
+def _is_node_lost(known: Evidence) -> bool:
+    failed = known.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL)
+    return failed or bool(known.facts.lost_nodes)
+
+
+def _may_be_lost(known: Evidence) -> tuple[str, ...]:
+    return known.facts.lost_nodes or tuple(dict.fromkeys(row.host for row in known.lost))
+
+
+def lost_hosts(known: Evidence) -> tuple[str, ...]:
+    """Return the nodes that were lost, as srun or their ranks call them; none where it is open.
+
+    Without srun's word: the one node whose ranks recorded no end, if every rank had begun.
+    """
+    hosts = _may_be_lost(known) if _is_node_lost(known) else ()
+    sure = len(hosts) == 1 and len(known.ranks) == known.planned
+    return hosts if known.facts.lost_nodes or sure else ()
 
 
 def _out_of_memory(known: Evidence) -> _Found:

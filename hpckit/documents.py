@@ -121,12 +121,19 @@ class Fields:
 
     def choice(self, key: str, choices: Sequence[str], default: str) -> str:
         """Take one of a few words."""
-        value = self.text(key, default) or default
+        value = self.text(key)
+        if value is None:
+            return default
         if value not in choices:
             raise ConfigError(
                 f"'{key}' is {value!r}, must be one of {', '.join(choices)}.", at=self.at(key)
             )
         return value
+
+    def has(self, key: str) -> bool:
+        """Say whether a key is there, for another reader to take; it is a known one."""
+        self.asked.add(key)
+        return key in self.values
 
     def at(self, key: str) -> Location:
         """Return where `key` stands, or the mapping itself when it is absent."""

@@ -1,9 +1,11 @@
-"""Environments: where a job's `python` comes from: modules, a venv, conda, a container, or none.
+"""Environments: where a job's `python` comes from: modules, a venv, conda, a container...
 
 A module system is one template, `modules/NAME.sh.j2` of any collection on the search path.
 """
 
+import os
 import re
+import shlex
 from enum import StrEnum
 
 from hpckit.collections import Collection, Found, find_all, search_path
@@ -15,6 +17,16 @@ from hpckit.paths import is_file, is_folder, is_program, typed_path
 
 # What a site says for `modules:` where there are none; it is no module system.
 NO_MODULES = "none"
+# Of Pyxis: what is safe in a word, and what hpckit gives itself.
+_OPTION = re.compile(r"--(no-)?container-[a-z-]+(=[\w.,:/+-]*)?", re.ASCII)
+_OWN_OPTIONS = (
+    "--container-image",
+    "--container-mounts",
+    "--container-name",
+    "--container-workdir",
+)
+# `SCHEME://USER:PASSWORD@`, as addresses have it, or Pyxis's `USER:PASSWORD@REGISTRY#IMAGE`.
+_SECRET = re.compile(r"((?:[a-z0-9+.-]+://)?[^/@:#]*:)[^/@#]+@(?!sha\d)", re.IGNORECASE)
 _FIRST_COMMENT = re.compile(r"\s*\{#(.*?)#\}", re.DOTALL)
 
 
@@ -25,15 +37,24 @@ class EnvironmentKind(StrEnum):
     MODULES = "modules"
     VENV = "venv"
     CONDA = "conda"
+    SPACK = "spack"
     APPTAINER = "apptainer"
+    PYXIS = "pyxis"
+
+
+# Kinds whose programs run in an image.
+_CONTAINERS = (EnvironmentKind.APPTAINER, EnvironmentKind.PYXIS)
+# Kinds that are at no place of their own.
+_BY_NAME = (EnvironmentKind.NONE, EnvironmentKind.MODULES)
 
 
 @frozen(kw_only=True)
 class Environment:
     """One named way to get a python, as a site lists it or `--env` spells it.
 
-    `path` is the venv's folder, the conda prefix or name, or the container image. `python` is the
-    program that runs the script; None means hpckit's own interpreter.
+    `path` is the venv's folder, the name or folder of a conda or Spack environment, or the
+    container image. `options` are Pyxis's own, of srun. `python` is the program that runs the
+    script; None means hpckit's own interpreter.
     """
 
     name: str
@@ -43,6 +64,7 @@ class Environment:
     path: str | None = None
     conda_init: str | None = None
     binds: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     python: str | None = None
 
     def __post_init__(self) -> None:
@@ -53,6 +75,25 @@ class Environment:
                 f"Environment {self.name!r}: {wrong!r} begins with a dash. A program would "
                 "read it as an option."
             )
+        if self.in_container and (why := image_fault(self.kind, self.path or "")):
+            raise ConfigError(f"Environment {image_shown(self.name)!r}: {why}")
+        for word in self.options:
+            if not _OPTION.fullmatch(word) or word.startswith(_OWN_OPTIONS):
+                raise ConfigError(
+                    f"Environment {self.name!r}: {word!r} is not an option of Pyxis that can be "
+                    "given here, such as --container-mount-home. The image is `image:`, mounts are "
+                    "`binds:`."
+                )
+
+    @property
+    def in_container(self) -> bool:
+        """Whether programs run in an image, and not among the node's files."""
+        return self.kind in _CONTAINERS
+
+    @property
+    def entered(self) -> bool:
+        """Whether ranks enter a container that the job script has started."""
+        return self.kind is EnvironmentKind.PYXIS
 
     def command(self, python: str) -> tuple[str, ...]:
         """Return the argv prefix that runs a Python script; `python` is hpckit's interpreter."""
@@ -64,7 +105,7 @@ class Environment:
         return (*self.prefix(), self.python or "python")
 
     def prefix(self) -> tuple[str, ...]:
-        """Return the argv in front of a program of the environment; empty but for containers."""
+        """Return the argv in front of a program of the environment; Apptainer's, or nothing."""
         if self.kind is not EnvironmentKind.APPTAINER:
             return ()
         binds = [part for bind in self.binds for part in ("--bind", bind)]
@@ -81,8 +122,10 @@ def read_environment(name: str, fields: Fields) -> Environment:
         ConfigError: unknown key or kind, or a kind without the path it needs.
     """
     kind = EnvironmentKind(fields.choice("kind", list(EnvironmentKind), "modules"))
-    path = fields.text("image") if kind is EnvironmentKind.APPTAINER else fields.text("path")
-    needs = {"venv": "path", "conda": "path", "apptainer": "image"}.get(kind)
+    path = fields.text("image") if kind in _CONTAINERS else fields.text("path")
+    needs = {"modules": None, "none": None, "apptainer": "image", "pyxis": "image"}.get(
+        kind, "path"
+    )
     if needs and not path:
         raise MissingKeyError(
             f"environment {name!r} of kind {kind} needs '{needs}:'.", at=fields.mark
@@ -95,6 +138,7 @@ def read_environment(name: str, fields: Fields) -> Environment:
         path=path,
         conda_init=fields.text("conda_init"),
         binds=fields.texts("binds"),
+        options=fields.texts("options"),
         python=fields.text("python"),
     )
     fields.refuse_unknown()
@@ -104,23 +148,29 @@ def read_environment(name: str, fields: Fields) -> Environment:
 def ad_hoc_environment(word: str) -> Environment | None:
     """Understand `--env` values that name no entry of the site.
 
-    `PATH/TO/venv`, `venv:PATH`, `conda:NAME`, `module:NAME[,NAME]`, `apptainer:IMAGE`, or the path
-    of a python. None when the word is none of these.
+    `PATH/TO/venv`, `venv:PATH`, `uv:PROJECT`, `conda:NAME`, `spack:NAME`, `module:NAME[,NAME]`,
+    `apptainer:IMAGE`, `pyxis:IMAGE`, or the path of a python. None when the word is none of these.
+
+    Raises:
+        ConfigError: it is one of them, but cannot be used.
     """
     kind, colon, rest = word.partition(":")
     if colon and rest:
         match kind:
             case "venv":
                 return _venv(rest)
-            case "conda":
-                return Environment(name=word, kind=EnvironmentKind.CONDA, path=rest)
+            case "uv":
+                return _venv_of_uv(word, rest)
+            case "conda" | "mamba" | "micromamba":
+                return Environment(name=word, kind=EnvironmentKind.CONDA, path=_named(rest))
+            case "spack":
+                return Environment(name=word, kind=EnvironmentKind.SPACK, path=_named(rest))
             case "module" | "modules":
                 load = tuple(part for part in rest.split(",") if part)
                 return Environment(name=word, kind=EnvironmentKind.MODULES, load=load)
-            case "apptainer":
-                return Environment(
-                    name=word, kind=EnvironmentKind.APPTAINER, path=str(typed_path(rest))
-                )
+            case "apptainer" | "pyxis":
+                kind = EnvironmentKind(kind)
+                return Environment(name=word, kind=kind, path=typed_image(kind, rest))
     if is_file(typed_path(word) / "bin" / "python"):
         return _venv(word)
     if "/" in word and is_program(typed_path(word)):
@@ -142,6 +192,59 @@ def why_none(word: str) -> str:
     if "/" in word:
         return "does not exist"
     return "is not a folder on this machine"
+
+
+def typed_image(kind: EnvironmentKind, text: str) -> str:
+    """Return an image as it is written into a job: a file's whole path, or an address.
+
+    Pyxis takes a word without `/`, `.` or `~` at its beginning for an image of a registry.
+    """
+    if "://" in text or (kind is EnvironmentKind.PYXIS and not _is_image_file(text)):
+        return text
+    return str(typed_path(text))
+
+
+def _is_image_file(text: str) -> bool:
+    return text.startswith(("/", ".", "~")) or is_file(typed_path(text))
+
+
+def image_fault(kind: EnvironmentKind, image: str) -> str:
+    """Say why no container can be started of an image of such a name; nothing: it may be."""
+    if _SECRET.match(image):
+        return (
+            "the image's address holds a password, which everybody could read in the job script. "
+            "Leave it out, and log in with the container program: apptainer registry login, or "
+            "~/.config/enroot/.credentials for Pyxis."
+        )
+    if kind is EnvironmentKind.PYXIS and (not image.isprintable() or " " in image):
+        return f"{image!r} is not an image for Pyxis: it holds a blank or a control character."
+    return ""
+
+
+def image_shown(text: str) -> str:
+    """Return a text that names an image without the password in it."""
+    return _SECRET.sub(r"\1...@", text.partition(":")[2]) if _SECRET.search(text) else text
+
+
+def _named(text: str) -> str:
+    """Return an environment's name as it is, or its folder's whole path."""
+    return str(typed_path(text)) if "/" in text or text.startswith("~") else text
+
+
+def _venv_of_uv(word: str, project: str) -> Environment:
+    """Return the environment that `uv sync` has made in a project.
+
+    Raises:
+        ConfigError: it has made none.
+    """
+    folder = typed_path(project)
+    path = folder / (os.environ.get("UV_PROJECT_ENVIRONMENT") or ".venv")
+    if not is_file(path / "bin" / "python"):
+        raise ConfigError(
+            f"--env {word}: {path} is not an environment. Make it here, where the network is: "
+            f"uv sync --project {shlex.quote(str(folder))}. Jobs use it as it is then."
+        )
+    return Environment(name=word, kind=EnvironmentKind.VENV, path=str(path))
 
 
 def _venv(path: str) -> Environment:

@@ -2,9 +2,20 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from hpckit.causes import Cause, Evidence, Kind, find_cause, listed, places
-from hpckit.files import DamagedFileError, no_room, open_regular, reason
+from hpckit.causes import (
+    NEVER_BEGUN,
+    Cause,
+    Evidence,
+    Kind,
+    find_cause,
+    listed,
+    lost_hosts,
+    places,
+)
+from hpckit.files import DamagedFileError, no_room, open_regular, read_bytes, reason
 from hpckit.frozen import frozen
 from hpckit.joblog import job_facts
 from hpckit.launchers import recorded_launcher
@@ -16,7 +27,11 @@ from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, error_line, last_erro
 
 # Slurm's words of one attempt; what users' own set-up prints may be more.
 _LOG_BYTES = 1 << 20
+# Of srun's last words alone, which may be asked of each of many runs.
+_LAST_BYTES = 1 << 16
 _TAIL_LINES = 20
+_SCRIPT, _SUPERVISOR = "job.sh", b"hpckit.submission.in_job"
+_TOLD = "its script ended after the signal that the time limit or a preemption was near"
 
 
 def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
@@ -53,6 +68,28 @@ def why_from_inside(run: Run, ranks: Sequence[RankRecord]) -> Cause | None:
     silent = cause.kind is Kind.STOPPED and facts.why is None
     lost = cause.kind is Kind.LOST and (facts.lost_nodes or facts.why == "NODE FAILURE")
     return None if silent or lost else cause
+
+
+def never_begun(folder: Path) -> str | None:
+    """Say why the newest attempt of a run has no rank, by srun's last words in its log.
+
+    For an attempt without a rank's record, since srun ends with 0 when it gives its step up. None:
+    the log does not say so, or the job script is one that starts no rank of hpckit's.
+    """
+    if _starts_none(folder):
+        return None
+    before = read_all_attempts(folder, [])
+    start = max((row.log_start for row in before), default=0)
+    facts = job_facts(attempt_log(folder, start, most=_LAST_BYTES))
+    words = facts.never_begun(again=bool(before))
+    return NEVER_BEGUN.format(words) if words else None
+
+
+def _starts_none(folder: Path) -> bool:
+    try:
+        return _SUPERVISOR not in read_bytes(folder / _SCRIPT)
+    except (OSError, DamagedFileError):
+        return False  # of an array's task it lies elsewhere
 
 
 def cause_rows(run: Run, ranks: Sequence[RankRecord], state: JobState) -> list[tuple[str, str]]:
@@ -97,10 +134,20 @@ def _terms(run: Run) -> dict[str, str]:
     }
 
 
+def lost_nodes(run: Run, ranks: Sequence[RankRecord], state: JobState) -> tuple[str, ...]:
+    """Return the nodes that a run's last attempt, whose records `ranks` are, lost; see `causes`."""
+    return lost_hosts(_known(run, ranks, state, _attempt_log(run, ranks)))
+
+
 def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> Cause | None:
+    cause = find_cause(_known(run, ranks, state, log))
+    return cause and as_told(run, ranks, cause)
+
+
+def _known(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> Evidence:
     if run.scheduler.one_machine and state is JobState.NODE_FAIL:
         state = JobState.FAILED  # this machine is there; the run's controller is not
-    known = Evidence(
+    return Evidence(
         ranks=tuple(ranks),
         planned=run.ranks,
         state=state,
@@ -109,7 +156,16 @@ def _cause(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         full=no_room(run.dir) is not None,
         again=not ranks and bool(read_all_attempts(run.dir, [])),
     )
-    return find_cause(known)
+
+
+def as_told(run: Run, ranks: Sequence[RankRecord], cause: Cause) -> Cause:
+    """Return the cause of an attempt; that its ranks ended well because they were told to."""
+    if cause.kind is not Kind.JOB_SCRIPT or not ranks:
+        return cause
+    from hpckit.stop_marks import SENT, STOPPED, marks, marks_of  # noqa: PLC0415  # few end so
+
+    told = marks(marks_of(run.dir, 0), ranks[0].restart)
+    return cause if told.isdisjoint({STOPPED, SENT}) else replace(cause, text=_TOLD)
 
 
 def ranks_are_tasks(run: Run) -> bool:
@@ -120,16 +176,21 @@ def ranks_are_tasks(run: Run) -> bool:
 
 def _attempt_log(run: Run, ranks: Sequence[RankRecord]) -> str:
     """Return what the job's log has of this attempt's ranks: an earlier one may stand before."""
-    return attempt_log(run, min((row.log_start for row in ranks), default=0))
+    return attempt_log(run.dir, min((row.log_start for row in ranks), default=0))
 
 
-def attempt_log(run: Run, start: int, until: int | None = None) -> str:
-    """Return what the job's log has from one attempt's start, until another's, if there is one."""
+def attempt_log(
+    folder: Path, start: int, until: int | None = None, *, most: int = _LOG_BYTES
+) -> str:
+    """Return what the job's log has from one attempt's start, until another's, if there is one.
+
+    Of a longer part it is the last `most` bytes.
+    """
     try:
-        with open_regular(run.dir / JOB_LOG) as stream:
+        with open_regular(folder / JOB_LOG) as stream:
             end = stream.seek(0, 2)
             end = end if until is None else min(until, end)
-            stream.seek(max(start if start <= end else 0, end - _LOG_BYTES))
+            stream.seek(max(start if start <= end else 0, end - most))
             return stream.read(max(end - stream.tell(), 0)).decode(errors="replace")
     except FileNotFoundError:
         return ""
@@ -255,6 +316,12 @@ HINTS = (
         "do not set a port in the script, and read MASTER_ADDR and MASTER_PORT",
     ),
     _hint(
+        "no launch",
+        r"^no rank had started: srun gave up ",
+        "Slurm could not start the ranks; most often a node is at fault. Submit the job again: "
+        "hpckit resubmit {job_id}. If it ends so again, send srun's lines to the cluster's support",
+    ),
+    _hint(
         "host memory",
         rf"{re.escape(OUT_OF_MEMORY)}|^the job ran out of memory$"
         r"|^rank \d+ on \S+ failed first, exit status \d+ \(out of memory\)"
@@ -298,6 +365,14 @@ HINTS = (
         r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?!/)([^'\n]+)'",
         "the job runs in {cwd}, where you submitted it, and '{0}' is not there. Give the whole "
         "path, or submit from another folder",
+    ),
+    _hint(
+        "copy of the code",
+        r"^(?:PermissionError: \[Errno 13\] Permission denied"
+        r"|OSError: \[Errno 30\] Read-only file system): '\S*/(?:code|\.code/trees)/\S*'",
+        "the script writes beside itself, and runs from a read-only copy of the code "
+        "(docs/code.md). Write to the working directory, or to the folder "
+        'os.environ["HPCKIT_RUN_DIR"]; or submit with --no-code',
     ),
     _hint(
         "gloo at the end",

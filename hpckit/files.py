@@ -13,7 +13,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, ParamSpec
@@ -25,13 +25,14 @@ MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 40
 # Python reads numbers of any length, in time quadratic in it; no field of ours needs more digits.
 _MAX_DIGITS = 40
+# What file systems say that do not flush folders on demand.
+_CANNOT_FLUSH = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS})
 # Bytes: less than the records and last lines of a few ranks.
 _LITTLE_ROOM = 64_000
 _Args = ParamSpec("_Args")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_APPEND = (
-    os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-)  # fmt: skip
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_APPEND = _LOCK | os.O_APPEND
 # Who appends, or puts a new file in an old one's place, is done in milliseconds.
 _LOCKED_S, _AGAIN_S = 5.0, 0.01
 
@@ -62,9 +63,8 @@ def open_to_lock(path: Path | str) -> IO[bytes]:
     Raises:
         OSError: it cannot be opened. DamagedFileError: it is a link, or no regular file.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = os.open(path, _LOCK, 0o644)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise DamagedFileError("it is a link, and nothing is written through links") from error
@@ -255,6 +255,23 @@ def replace_file(
         raise
 
 
+def flush_to_disk(paths: Iterable[Path]) -> None:
+    """Have files and folders written to the disk: a machine that loses power keeps them then.
+
+    Raises:
+        OSError: the disk, or its server, refuses what was written before.
+    """
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _CANNOT_FLUSH:
+                raise
+        finally:
+            os.close(descriptor)
+
+
 @contextmanager
 def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, bool | None]]:
     """Open a user's own file for appending, made if need be, and lock it; no link is followed.
@@ -266,16 +283,39 @@ def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, b
     Raises:
         OSError: it cannot be opened. DamagedFileError: it is no regular file.
     """
-    until = time.monotonic() + _LOCKED_S
+    with _held(path, _APPEND, mode, fcntl.LOCK_EX, _LOCKED_S) as held:
+        yield held
+
+
+@contextmanager
+def locked(path: Path | str, *, shared: bool, patience_s: float) -> Iterator[bool | None]:
+    """Lock a user's own file, made if need be, alone or with others; no link is followed.
+
+    Give whether it is locked, as `held_to_append`.
+
+    Raises:
+        OSError: it cannot be opened. DamagedFileError: it is no regular file.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    with _held(path, _LOCK, 0o644, kind, patience_s) as (_, held):
+        yield held
+
+
+@contextmanager
+def _held(
+    path: Path | str, flags: int, mode: int, kind: int, patience_s: float
+) -> Iterator[tuple[int, bool | None]]:
+    now = time.monotonic()
+    until, settled = now + patience_s, now + max(patience_s, _LOCKED_S)
     while True:
-        descriptor = os.open(path, _APPEND, mode)
+        descriptor = os.open(path, flags, mode)
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise DamagedFileError("it is not a regular file")
-            held = _lock(descriptor)
-            if held and not _stands_at(path, found) and time.monotonic() < until:
-                continue  # another was put in its place
+            held = _lock(descriptor, kind)
+            if held and not _stands_at(path, found) and time.monotonic() < settled:
+                continue  # it was removed, or another was put in its place
             if held is not False or time.monotonic() >= until:
                 yield descriptor, held
                 return
@@ -284,10 +324,35 @@ def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, b
         time.sleep(_AGAIN_S)
 
 
-def _lock(descriptor: int) -> bool | None:
+@contextmanager
+def held_alone(path: Path, what: str = "") -> Iterator[int]:
+    """Keep others from a user's own file, opened as by `held_to_append`; its folder is made, too.
+
+    Give its descriptor. `what`, as "the index ", stands before its path in errors.
+
+    Raises:
+        OutsideError: it cannot be written, or another command keeps it locked.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with held_to_append(path) as (descriptor, held):
+            if held is False:
+                raise OutsideError(
+                    f"Another command keeps {what}{path} locked: run this again later."
+                )
+            yield descriptor
+    except (OSError, DamagedFileError) as error:
+        ours = isinstance(error, OSError) and error.errno not in (errno.EISDIR, errno.ELOOP)
+        todo = "Nothing in it was changed." if ours else "Remove what stands in its place."
+        raise OutsideError(
+            f"{what.capitalize()}{path} cannot be written: {reason(error)}. {todo}"
+        ) from error
+
+
+def _lock(descriptor: int, kind: int) -> bool | None:
     """Lock a file; False: somebody else has locked it, None: it cannot be locked at all."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -334,14 +399,14 @@ def make_first(path: Path) -> bool:
     return True
 
 
-def write_shown(path: Path, content: str | bytes, what: str) -> Path:
+def write_shown(path: Path, content: str | bytes, what: str, *, mode: int = 0o644) -> Path:
     """Write what a user asked for, a page or a picture, whole or not at all; return its path.
 
     Raises:
         OutsideError: it cannot be written.
     """
     try:
-        replace_file(path, content)
+        replace_file(path, content, mode=mode)
     except OSError as error:
         raise OutsideError(
             f"The {what} {str(path)!r} cannot be written: {reason(error)}."

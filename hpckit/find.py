@@ -7,8 +7,8 @@ a scan of the runs folder. `hpckit.index` makes it anew from the folders.
 import contextlib
 import json
 import os
-from collections.abc import Mapping
-from itertools import islice
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hpckit.errors import DamagedRunError, NotFoundError, RequestError
@@ -21,7 +21,7 @@ from hpckit.files import (
     reason,
 )
 from hpckit.frozen import frozen
-from hpckit.paths import is_folder, is_there, typed_path
+from hpckit.paths import is_folder, is_there, state_folder, typed_path
 from hpckit.run_record import JOB_ID
 from hpckit.runs import (
     RECORD,
@@ -38,12 +38,13 @@ _TRIALS = ("doctor", "jobs")
 # Some 80,000 runs.
 _INDEX_BYTES = 16 * 2**20
 REPAIR = "hpckit jobs --rebuild"
+# As `new_run_id` calls folders; each task of an array has its number behind.
+_TASK_FOLDER = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{6}_\d+\Z", re.ASCII)
 
 
 def index_path(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the user's index file."""
-    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "hpckit" / "runs.jsonl"
+    return state_folder(environ) / "runs.jsonl"
 
 
 def add_to_index(runs: list[Run]) -> None:
@@ -275,18 +276,50 @@ def _counts(run: Run) -> bool:
 
 
 def newest_runs(
-    root: Path, limit: int | None, damaged: list[DamagedRun] | None = None
+    root: Path,
+    limit: int | None,
+    damaged: list[DamagedRun] | None = None,
+    *,
+    arrays_as_one: bool = False,
 ) -> list[Run]:
     """Return the user's newest runs, below `root` and in the index; all of them without a limit.
 
     Where there is room left, those of colleagues below `root` are among them. `damaged` is told of
-    those on the way that cannot be read.
+    those on the way that cannot be read. `arrays_as_one` counts all tasks of an array as one run.
     """
     if damaged is not None and (trouble := index_trouble()):
         damaged.append(trouble)
-    indexed = (run for row in _indexed() if (run := _still_there(row, damaged)))
-    candidates = [*islice(list_runs(root, damaged), limit), *islice(indexed, limit)]
+    key = array_key if arrays_as_one else str
+    here, index = _Fewest(limit, key), _Fewest(limit, key)
+    candidates = [here.taken(run) for run in list_runs(root, damaged, here.wants)]
+    for row in _indexed():
+        if index.wants(Path(row.dir)) and (run := _still_there(row, damaged)):
+            candidates.append(index.taken(run))
     runs = {run.dir: run for run in candidates}.values()
     # Anybody's record may say that it is of tomorrow.
-    first = sorted(runs, key=lambda run: (run.mine, run.submitted_at), reverse=True)[:limit]
-    return sorted(first, key=lambda run: run.submitted_at, reverse=True)
+    first = sorted(runs, key=lambda run: (run.mine, run.submitted_at), reverse=True)
+    most = _Fewest(limit, key)
+    kept = [most.taken(run) for run in first if most.wants(run.dir)]
+    return sorted(kept, key=lambda run: run.submitted_at, reverse=True)
+
+
+def array_key(folder: Path | str) -> str:
+    """Return what a run's folder shares with those of the other tasks of its array."""
+    path = str(folder)
+    return path.rpartition("_")[0] if _TASK_FOLDER.search(path) else path
+
+
+class _Fewest:
+    """Which folders may still be read: so many runs, by what `key` makes of their folders."""
+
+    def __init__(self, limit: int | None, key: Callable[[Path | str], str]) -> None:
+        self._limit, self._key = limit, key
+        self._seen: set[str] = set()
+
+    def wants(self, folder: Path) -> bool:
+        room = self._limit is None or len(self._seen) < self._limit
+        return room or self._key(folder) in self._seen
+
+    def taken(self, run: Run) -> Run:
+        self._seen.add(self._key(run.dir))
+        return run

@@ -5,21 +5,19 @@ folder is certainly not there any more.
 """
 
 import contextlib
-import errno
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from hpckit.errors import OutsideError
 from hpckit.files import (
     DamagedFileError,
-    held_to_append,
+    held_alone,
     parse_json,
     read_text,
-    reason,
     replace_file,
 )
 from hpckit.find import IndexEntry, handed_over, index_line, index_path, read_index
@@ -94,7 +92,7 @@ def rebuild(roots: Sequence[Path]) -> Rebuilt:
     """
     folders = [_looked_at(root) for root in distinct(roots)]
     runs = sorted((run for row in folders for run in row.runs), key=lambda run: run.submitted_at)
-    with _alone():
+    with held_alone(index_path(), "the index "):
         entries, torn, _ = read_index()
         there = {os.path.realpath(run.dir) for run in runs}
         others = {row.dir: row for row in entries if os.path.realpath(row.dir) not in there}
@@ -150,7 +148,7 @@ def forget_gone(removed: Collection[str] = ()) -> int:
 
     if not any(map(stale, read_index()[0])):
         return 0
-    with _alone():
+    with held_alone(index_path(), "the index "):
         entries, torn, _ = read_index()
         kept = [row for row in reversed(entries) if not stale(row)]
         # What is damaged stays for `rebuild`, which still can read the folder in it.
@@ -171,30 +169,6 @@ def is_gone(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return False
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Keep others from writing the index.
-
-    Raises:
-        OutsideError: it cannot be written, or another command keeps it locked.
-    """
-    path = index_path()
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with held_to_append(path) as (_, held):
-            if held is False:
-                raise OutsideError(
-                    f"Another command keeps the index {path} locked: run this again later."
-                )
-            yield
-    except (OSError, DamagedFileError) as error:
-        ours = isinstance(error, OSError) and error.errno not in (errno.EISDIR, errno.ELOOP)
-        todo = "Nothing in it was changed." if ours else "Remove what stands in its place."
-        raise OutsideError(
-            f"The index {path} cannot be written: {reason(error)}. {todo}"
-        ) from error
 
 
 def _write(lines: Sequence[str]) -> None:

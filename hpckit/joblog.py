@@ -1,7 +1,8 @@
 """What Slurm's own programs wrote into a job's log, as facts. Pure.
 
 Their words are those of Slurm's sources from 20.11 to 25.05 (slurmd/slurmstepd/req.c and mgr.c,
-srun/libsrun/launch.c, the cgroup plugins); those tried on a real 22.05.8 are in the tests.
+api/step_launch.c, srun/libsrun/launch.c, the cgroup plugins); those tried on a real 22.05.8 are in
+the tests.
 """
 
 import re
@@ -22,6 +23,22 @@ _OUT_OF_MEMORY = re.compile(
     r"slurmstepd(?:-\S+)?: error: .*(?:\boom[-_ ]kill|\bexceeded (?:job |step )?memory limit)"
     r"|Out Of Memory",
     re.IGNORECASE,
+)
+# srun gave its step up, before or after its tasks had started. It ends with 0 then, unless a task
+# ended otherwise that it heard of: step_launch.c and launch.c set no status.
+_GIVEN_UP = re.compile(
+    r"srun: (?:error: )?(?:[\w/]+: )*(?P<words>(?P<launch>"
+    r"StepId=\S+ aborted before step completely launched"
+    r"|timeout waiting for task launch, started \d+ of \d+ tasks"
+    r"|task \d+ launch failed: .+"
+    r"|Task launch for \S+ failed on node .+"
+    r"|Application launch failed: .+"
+    r")|aborting, io error with slurmstepd on node \d+"
+    r"|Aborting, (?:io error and missing step|step missing and io error) on node \d+"
+    r"|Aborting, can not test connection to node \d+"
+    r"|Cannot communicate with node \d+\."
+    r"|Job step aborted"
+    r")"
 )
 _MOST_TASKS = 100_000
 
@@ -45,7 +62,8 @@ class JobFacts:
 
     `why` is Slurm's own reason in its own words, such as TIME LIMIT, PREEMPTION, NODE FAILURE or
     JOB REQUEUE; empty when a step or job was cancelled without one; None when none was. `written`:
-    there is a log.
+    there is a log. `given_up`: srun's first words that it gave its step up; `not_launched`: its
+    first words that it could not launch it.
     """
 
     written: bool = True
@@ -54,6 +72,15 @@ class JobFacts:
     tasks: tuple[TaskEnd, ...] = ()
     lost_nodes: tuple[str, ...] = ()
     out_of_memory: bool = False
+    given_up: str | None = None
+    not_launched: str | None = None
+
+    def never_begun(self, *, again: bool) -> str | None:
+        """Return why an attempt has no rank, in srun's words; None: srun does not say so.
+
+        `again`: an attempt before had ranks. What the log says of a step may then be about that.
+        """
+        return self.not_launched or (None if again else self.given_up)
 
 
 def job_facts(text: str) -> JobFacts:
@@ -61,12 +88,15 @@ def job_facts(text: str) -> JobFacts:
     lines = text.splitlines()
     said = [_WHY.search(line) for line in lines if _SLURMSTEPD.search(line)]
     reasons = [match[1].strip().upper() for match in said if match]
+    given_up = [match for match in map(_GIVEN_UP.search, lines) if match]
     return JobFacts(
         written=bool(text.strip()),
         why=reasons[0] if reasons else ("" if said else None),
         tasks=tuple(_task_ends(lines)),
         lost_nodes=tuple(dict.fromkeys(_lost_nodes(lines))),
         out_of_memory=any(_OUT_OF_MEMORY.search(line) for line in lines),
+        given_up=next((row["words"] for row in given_up), None),
+        not_launched=next((row["words"] for row in given_up if row["launch"]), None),
     )
 
 

@@ -170,6 +170,8 @@ _ENVIRONMENTS = (
     Environment(name="venv", kind=EnvironmentKind.VENV, path="/home/a b/venv", load=("Python/3",)),
     Environment(name="conda", kind=EnvironmentKind.CONDA, path="torch"),
     Environment(name="conda2", kind=EnvironmentKind.CONDA, path="/c", conda_init="/opt/conda.sh"),
+    Environment(name="spack", kind=EnvironmentKind.SPACK, path="/s p/env"),
+    Environment(name="pyxis", kind=EnvironmentKind.PYXIS, path="nvcr.io#a/b:1", binds=("/proj",)),
     Environment(name="box", kind=EnvironmentKind.APPTAINER, path="/img/it's.sif", binds=("/proj",)),
 )
 _FULL = Site(

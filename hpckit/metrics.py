@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from hpckit.errors import DamagedRunError
 from hpckit.files import DamagedFileError, parse_json, read_tail
 from hpckit.frozen import frozen
+from hpckit.text import format_seconds
 from hpckit.values import Count, Moment, check
 
 METRICS = "metrics.jsonl"
@@ -42,6 +43,22 @@ class Progress:
         if not self.steps_per_s or self.total_steps is None:
             return None
         return max(self.total_steps - self.step, 0) / self.steps_per_s
+
+    def text(self, *, over: bool = False) -> str:
+        """Return it in words: `step 120/460 loss 0.31 1234 samples/s 12 s left`."""
+        total = f"/{self.total_steps}" if self.total_steps else ""
+        parts = [f"step {self.step}{total}"]
+        if self.epoch is not None and self.epochs:
+            parts.append(f"epoch {self.epoch}/{self.epochs}")
+        if self.loss is not None:
+            parts.append(f"loss {self.loss:.4g}")
+        if self.test_accuracy is not None:
+            parts.append(f"held-out accuracy {self.test_accuracy:.3f}")
+        if self.samples_per_s:
+            parts.append(f"{self.samples_per_s:,.0f} samples/s")
+        if self.seconds_left is not None and not over:
+            parts.append(f"{format_seconds(self.seconds_left)} left")
+        return " ".join(parts)
 
 
 # What a row says of these is taken from the newest row that says it, in its own type.

@@ -222,6 +222,17 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get(CACHE) or Path.home() / ".cache") / "hpckit"
 
 
+def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return `~/.local/state/hpckit`: what hpckit keeps in mind for its user."""
+    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "hpckit"
+
+
+def bad_nodes_path() -> Path:
+    """Return the user's file of nodes that looked bad: `hpckit.node_memory`."""
+    return state_folder() / "bad-nodes.jsonl"
+
+
 def refuse_foreign(folder: Path, variable: str) -> None:
     """Refuse a folder of the cache or of the configuration that is not this user's alone.
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpckit.errors import OutsideError
 from hpckit.files import write_shown
 from hpckit.text import in_line
-from hpckit.version import __version__
+from hpckit.version import DISTRIBUTION, __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,7 +129,7 @@ def require_matplotlib() -> None:
     except ImportError as error:
         raise OutsideError(
             "Pictures are drawn by matplotlib, which is not installed beside hpckit. "
-            "Install it: pip install 'hpckit[plots]'"
+            f"Install it: pip install '{DISTRIBUTION}[plots]'"
         ) from error
 
 

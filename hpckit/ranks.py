@@ -40,6 +40,18 @@ _MEETING = {
 
 
 @frozen(kw_only=True)
+class Fault:
+    """What is wrong with a rank's node, in some words; and the line that says so: `hpckit.faults`.
+
+    `sure`: no program can cause it.
+    """
+
+    what: Word
+    words: str
+    sure: bool = True
+
+
+@frozen(kw_only=True)
 class RankRecord:
     """One rank in one attempt of the job. Times are epoch seconds; None means not yet.
 
@@ -48,6 +60,8 @@ class RankRecord:
     or the job was taken away. `met`: whether its script joined other ranks, by torch.distributed or
     MPI; None: not known. `log_start`: bytes in the job's log when this rank began. `last_words`:
     the last lines of a rank that failed without a traceback, below one that names the stream.
+    `cluster`, `node`: Slurm's names of where it ran; None: it does not say them. `fault`: what a
+    rank that did not end well wrote of its node's hardware.
     """
 
     rank: Size
@@ -63,6 +77,9 @@ class RankRecord:
     met: bool | None = None
     log_start: Count = 0
     last_words: str | None = None
+    cluster: Word | None = None
+    node: Word | None = None
+    fault: Fault | None = None
 
 
 @frozen(kw_only=True)

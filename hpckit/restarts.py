@@ -5,13 +5,14 @@ Accounting has a state for each, and neither a node nor a rank; it may be off, o
 
 from collections.abc import Sequence
 
-from hpckit.causes import Evidence, find_cause, listed
-from hpckit.failures import attempt_log, ranks_are_tasks
+from hpckit.causes import TAKEN_AWAY, Evidence, find_cause, listed, lost_hosts
+from hpckit.failures import as_told, attempt_log, ranks_are_tasks
 from hpckit.frozen import frozen
 from hpckit.joblog import job_facts
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
+from hpckit.stop_marks import LIMIT, PREEMPTED, marks, marks_of
 
 # What slurmstepd writes of a job that it is told to end, and the state that accounting then has.
 _STATES = {
@@ -20,6 +21,8 @@ _STATES = {
     "NODE FAILURE": JobState.NODE_FAIL,
 }
 _NO_CAUSE = "; no rank is the cause"
+_NEAR_LIMIT = "requeued before its time limit"
+_WARNED = "requeued after the signal that its time limit was near"
 
 
 @frozen(kw_only=True)
@@ -27,13 +30,24 @@ class EarlierEnd:
     """How one attempt ended that another one followed.
 
     Attributes:
-        hosts: of the ranks that had begun.
+        ranks: those that had begun, at least one.
         why: in words.
+        lost: the nodes that were lost, where that is known.
     """
 
-    restart: int
-    hosts: tuple[str, ...]
+    ranks: tuple[RankRecord, ...]
     why: str
+    lost: tuple[str, ...] = ()
+
+    @property
+    def restart(self) -> int:
+        """Which attempt it was."""
+        return self.ranks[0].restart
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Where its ranks had begun."""
+        return tuple(sorted({row.host for row in self.ranks}))
 
     @property
     def text(self) -> str:
@@ -55,31 +69,48 @@ def earlier_ends(run: Run, restarts: int | None) -> list[EarlierEnd]:
     begun = {number: min(row.log_start for row in rows[number]) for number in sorted(rows)}
     later = {number: begun.get(number + 1) for number in begun}
     return [
-        EarlierEnd(
-            restart=number,
-            hosts=tuple(sorted({row.host for row in rows[number]})),
-            why=_why(run, rows[number], attempt_log(run, begun[number], later[number])),
-        )
+        _end(run, tuple(rows[number]), attempt_log(run.dir, begun[number], later[number]))
         for number in begun
         if number < newest
     ]
 
 
-def _why(run: Run, ranks: Sequence[RankRecord], log: str) -> str:
-    if run.scheduler.one_machine:
-        return "requeued before its time limit"  # this machine's only cause for another start
+def _end(run: Run, ranks: tuple[RankRecord, ...], log: str) -> EarlierEnd:
+    if run.scheduler.one_machine:  # this machine's only cause for another start
+        return EarlierEnd(ranks=ranks, why=_NEAR_LIMIT)
+    known = _known(run, ranks, log)
+    lost_node = known.facts.lost_nodes or known.state is JobState.NODE_FAIL
+    if not lost_node and (told := _requeued(run, ranks[0].restart)):
+        return EarlierEnd(ranks=ranks, why=told)
+    cause = find_cause(known)
+    cause = cause and as_told(run, ranks, cause)
+    why = cause.text.removesuffix(_NO_CAUSE) if cause else f"it ended {known.state}"
+    return EarlierEnd(ranks=ranks, why=why, lost=lost_hosts(known))
+
+
+def _requeued(run: Run, attempt: int) -> str | None:
+    """Say why hpckit, or the script, has requeued the job; None: that is not known.
+
+    Slurm's log then has its words for `scontrol requeue`, which a user may also have typed.
+    """
+    words = marks(marks_of(run.dir, 0), attempt)
+    if PREEMPTED in words:
+        return TAKEN_AWAY
+    return _WARNED if LIMIT in words else None
+
+
+def _known(run: Run, ranks: Sequence[RankRecord], log: str) -> Evidence:
     facts = job_facts(log)
     said = next((state for words, state in _STATES.items() if words in (facts.why or "")), None)
     # Slurm starts a job again by itself, without a word in its log, where the log's node is gone.
-    silent = facts.why is None and any(row.ended is None for row in ranks)
+    # The next job of a chain starts however this one ended.
+    again = len(run.jobs) == 1
+    silent = again and facts.why is None and any(row.ended is None for row in ranks)
     lost = facts.lost_nodes or silent
-    state = said or (JobState.NODE_FAIL if lost else JobState.FAILED)
-    known = Evidence(
+    return Evidence(
         ranks=tuple(sorted(ranks, key=lambda row: row.rank)),
         planned=run.ranks,
-        state=state,
+        state=said or (JobState.NODE_FAIL if lost else JobState.FAILED),
         facts=facts,
         srun=ranks_are_tasks(run),
     )
-    cause = find_cause(known)
-    return cause.text.removesuffix(_NO_CAUSE) if cause else f"it ended {state}"

@@ -61,10 +61,20 @@ class Used(TypedDict):
 
 
 class Code(TypedDict):
-    """The git version of the user's code."""
+    """The git version of the user's code, and its copy, or why there is none.
+
+    `tree` is the copy's name in the folder `store` beside the runs; `project` is the folder in it
+    that stands for `root`, and `script` the program in that.
+    """
 
     commit: NotRequired[Word | None]
     dirty: NotRequired[bool | None]
+    tree: NotRequired[Word]
+    store: NotRequired[Word]
+    root: NotRequired[str]
+    project: NotRequired[Word]
+    script: NotRequired[str | None]
+    not_kept: NotRequired[str]
 
 
 class StudyPart(TypedDict):
@@ -95,6 +105,21 @@ class RetryOf(TypedDict):
     kind: Word
     changes: Mapping[str, Any]
     text: Word
+
+
+class LeftOut(TypedDict):
+    """Nodes that a job leaves out because they looked bad: who asked for it, which, and why."""
+
+    by: Word
+    hosts: tuple[Word, ...]
+    why: tuple[Word, ...]
+
+
+class SessionPart(TypedDict):
+    """What kind of session a run is (`shell`, `jupyter`), and how long it may be idle, in s."""
+
+    kind: Word
+    idle_s: float | None
 
 
 class Started(TypedDict):
@@ -129,6 +154,8 @@ class RunRecord(TypedDict):
     program: NotRequired[Started]
     study: NotRequired[StudyPart]
     retry: NotRequired[RetryOf]
+    bad_nodes: NotRequired[LeftOut]
+    session: NotRequired[SessionPart]
 
 
 def checked_record(found: object) -> Mapping[str, Any]:
@@ -173,3 +200,19 @@ def is_slurm_id(word: str) -> bool:
 def is_function_call(record: Mapping[str, Any]) -> bool:
     """Say whether a run is that of a Python function (`hpckit.call`), by its command."""
     return any(word.endswith("/hpckit/payload/function.py") for word in record["command"])
+
+
+def session_kind(record: Mapping[str, Any]) -> str | None:
+    """Return what kind of session a run is; None: it is no session."""
+    part = record.get("session")
+    return str(part["kind"]) if part else None
+
+
+def refuse_session(record: Mapping[str, Any], what: str) -> None:
+    """Refuse what makes no sense of a session.
+
+    Raises:
+        RequestError: the run is one.
+    """
+    if kind := session_kind(record):
+        raise RequestError(f"This run is a session: {what}. Start another: hpckit {kind}")

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -232,13 +232,20 @@ def read_or_tell(folder: Path, damaged: list[DamagedRun] | None = None) -> Run |
         return None
 
 
-def list_runs(root: Path, damaged: list[DamagedRun] | None = None) -> Iterator[Run]:
+def list_runs(
+    root: Path,
+    damaged: list[DamagedRun] | None = None,
+    wants: Callable[[Path], bool] = lambda _: True,
+) -> Iterator[Run]:
     """Yield the readable runs below `root`: the user's own, then others', each newest first.
 
     `damaged` is told of what cannot be read, and of others' records over what a login node bears.
+    Folders that `wants` does not are not read.
     """
     size = 0
     for mine, _, folder in sorted(map(_place, _folders(root)), reverse=True):
+        if not wants(folder):
+            continue
         size += 0 if mine else _record_size(folder)
         if size > _MOST_OF_OTHERS:
             if damaged is not None:

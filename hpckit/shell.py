@@ -18,6 +18,8 @@ from hpckit.frozen import frozen
 
 Stream = IO[bytes] | int | None
 _C_LOCALE = {"LC_ALL": "C"}
+# What `run` waits for, and whether it has a process group of its own.
+_running: "dict[subprocess.Popen[str], bool]" = {}
 
 
 @frozen(kw_only=True)
@@ -69,6 +71,7 @@ def run(
         )
     except OSError as error:
         raise _cannot_start(argv, error) from error
+    _running[child] = own_group
     with child:
         try:
             stdout, stderr = child.communicate(input or "", timeout=timeout_s)
@@ -78,10 +81,18 @@ def run(
         except BaseException:  # Ctrl-C: nothing that was started stays behind
             _kill(child, own_group=own_group)
             raise
+        finally:
+            _running.pop(child, None)
     result = Completed(argv=tuple(argv), returncode=child.returncode, stdout=stdout, stderr=stderr)
     if check and child.returncode != 0:
         raise failed(result)
     return result
+
+
+def stop_all() -> None:
+    """End the programs that `run` has started in any thread: nobody waits for them any more."""
+    for child, own_group in list(_running.items()):
+        _kill(child, own_group=own_group)
 
 
 def spawn(

@@ -140,14 +140,15 @@ def read_config(path: Path) -> Notify | None:
     Raises:
         ConfigError: it is wrong, or others could read or write it.
     """
-    _refuse_open(path)
+    refuse_open(path)
     fields = read_document(path, "your configuration", secret=True)
     found = read_notify(fields, trusted=True)
+    fields.asked.add("bad_nodes")  # `hpckit.node_rules` reads it
     fields.refuse_unknown()
     return found
 
 
-def _refuse_open(path: Path) -> None:
+def refuse_open(path: Path) -> None:
     """Refuse a file as ssh refuses a key: its addresses let anybody write to the user's chat."""
     try:
         status = path.stat()

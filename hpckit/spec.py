@@ -144,6 +144,10 @@ class JobSpec:
     )
     reservation: str | None = _slurm_word("--reservation", help="Name of a reservation of nodes.")
     exclude: str | None = _slurm_word("--exclude", help="Nodes not to use.")
+    exclude_bad: bool = option(
+        "--exclude-bad", default=False, site=True,
+        help="Leave nodes out on which jobs met a fault of the hardware (hpckit bad-nodes).",
+    )  # fmt: skip
     array: tuple[str, ...] = option(
         "--array", default=(), metavar="KEY=A,B,C", sbatch="array", worked_out=True,
         read=read_array,
@@ -168,7 +172,8 @@ class JobSpec:
     )
     env: str | None = option(
         "--env",
-        help="Environment of the site; or a venv's path, conda:NAME, module:NAME, apptainer:IMAGE.",
+        help="Environment of the site; or a venv's path, uv:PROJECT, conda:NAME, spack:NAME, "
+        "module:NAME, apptainer:IMAGE, pyxis:IMAGE.",
     )
     launcher: str | None = option(
         "--launcher", help="What starts the ranks: srun, torchrun or mpirun."
@@ -193,7 +198,7 @@ class JobSpec:
     )
     checkpoint: str | None = option(
         "--checkpoint", metavar="PATTERN",
-        help="Requeue only if this, or the run's checkpoints/, is newer than the attempt.",
+        help="Restart only if this, or the run's checkpoints/, is newer than the attempt.",
     )  # fmt: skip
     executor: str = option(
         "--executor", default="auto", shown_default="auto",
@@ -202,6 +207,10 @@ class JobSpec:
     sample_interval_s: float = option(
         "--sample-interval", default=10.0, metavar="S", shown_default="10", least=0,
         help="Seconds between GPU samples; 0 = off.",
+    )  # fmt: skip
+    no_code: bool = option(
+        "--no-code", default=False, site=True,
+        help="Keep no copy of the code: the job runs what the files hold when it starts.",
     )  # fmt: skip
     skip_checks: tuple[str, ...] = option(
         "--skip-check", default=(), metavar="CHECK", read=read_texts,

@@ -15,6 +15,14 @@ FOLDER = "signals"
 # By the supervisor: the warning has come; the script had no handler of SIGUSR2 then; it has been
 # sent the signal; the job is not requeued, because no checkpoint is what --checkpoint asks for.
 WARNED, DEAF, SENT, NO_CHECKPOINT = "warned", "no-handler", "sent", "no-checkpoint"
+# By rank 0's supervisor, in that rank's file, of Slurm's SIGTERM: a preemption's grace time has
+# begun; the job is in the queue again; it ends. The last one also by any rank's supervisor, before
+# it ends the script.
+PREEMPTED, REQUEUED, OVER = "preempted", "requeued", "over"
+# By rank 0's supervisor: it has requeued the job because of the warning, and not for a preemption.
+LIMIT = "limit"
+# By a supervisor, before the script begins: Slurm's SIGTERM goes to the script, too.
+ALL_SIGNALLED = "all-signalled"
 # By `hpckit.parallel` in the script: it has heard, and will say if it stops; it stops.
 HEARD, STOPPED = "heard", "stopped"
 
@@ -26,15 +34,24 @@ def marks_of(run_dir: Path, rank: int) -> Path:
     return run_dir / FOLDER / str(rank)
 
 
+def make_file(path: Path) -> None:
+    """Make the file before anything is written: an NFS client remembers that one is not there."""
+    _append(path, "")
+
+
 def add_mark(path: Path, attempt: int, word: str) -> None:
     """Write a word of an attempt down, unless the disk is full: then the signal alone must do."""
+    _append(path, f"{attempt} {word}\n")
+
+
+def _append(path: Path, text: str) -> None:
     with contextlib.suppress(OSError):
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(mode=0o755)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         number = os.open(path, flags, 0o644)
         try:
-            os.write(number, f"{attempt} {word}\n".encode())
+            os.write(number, text.encode())
         finally:
             os.close(number)
 

@@ -1,15 +1,21 @@
-"""Text of others made safe for a terminal; durations, moments, numbers as users and Slurm write.
+"""Text on terminals, that of others made safe; durations, moments, numbers as people write them.
 
 Names, errors, files: users, Slurm and colleagues write them, and a terminal takes escape sequences
 in them for orders; characters that turn the direction of text make it read as something else.
 """
 
+import contextlib
+import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TextIO
 
 from hpckit.errors import RequestError
 
+# Of the 16 that each terminal's user has chosen for their background.
+COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+BLOCKS = "▁▂▃▄▅▆▇█"
 _ODD = re.compile(r"[^\x20-\x7e\n\t]+")
 _LETTERS = re.compile(
     r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.IGNORECASE
@@ -51,6 +57,20 @@ def _spell(match: re.Match[str]) -> str:
     )
 
 
+def shows_colours(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Say whether a stream is a terminal that shows colours, and the user wants them (NO_COLOR)."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def shows_blocks(stream: TextIO) -> bool:
+    """Say whether a stream's encoding has BLOCKS."""
+    try:
+        BLOCKS.encode(stream.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_minutes(text: str | int) -> int:
     """Return whole minutes, rounded up, of `90`, `1h30m`, `HH:MM:SS`, `MM:SS`, `D-HH[:MM[:SS]]`.
 
@@ -73,7 +93,8 @@ def parse_minutes(text: str | int) -> int:
 def parse_past(text: str, now: float, option: str = "since") -> float:
     """Read an age (`12h`, `30d`, `4w`, any duration) or a day (`2026-11-01`) as epoch seconds.
 
-    A day begins at midnight of this machine's time. `option` is what an error calls it.
+    A day begins at midnight of this machine's time; `2026-11-01T08:30`, also with seconds, is a
+    time of it, as Slurm writes them. `option` is what an error calls it.
 
     Raises:
         RequestError: the text is neither.
@@ -84,12 +105,13 @@ def parse_past(text: str, now: float, option: str = "since") -> float:
     # A bare number may mean days as well as minutes, and `2026-11` a month as well as 2026 days.
     if not _MONTH.fullmatch(word) and not word.isdecimal() and (seconds := _seconds(word)):
         return max(now - seconds, 0.0)
-    try:
-        return time.mktime(time.strptime(word, "%Y-%m-%d"))
-    except (ValueError, OverflowError):
-        raise RequestError(
-            f"{option} {text!r} is neither an age (12h, 30d, 4w) nor a day (2026-11-01)."
-        ) from None
+    for format_ in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"):
+        with contextlib.suppress(ValueError, OverflowError):
+            return time.mktime(time.strptime(word, format_))
+    raise RequestError(
+        f"{option} {text!r} is neither an age (12h, 30d, 4w) nor a day (2026-11-01, "
+        "2026-11-01T08:30)."
+    )
 
 
 def parse_seconds(text: str) -> int | None:

@@ -21,6 +21,8 @@ _THROWN = "terminate called after throwing an instance of"  # libstdc++'s and li
 _NOISE = re.compile(r"\[[\w.-]+:\d+\] |[-=*\s]*$")
 # What the supervisor adds where the job's cgroup tells of such a kill since the rank began.
 OUT_OF_MEMORY = "out of memory: the kernel killed a process of this job on this node"
+# The same, where nothing counts such kills: see `hpckit.payload.last_memory`.
+OUT_OF_MEMORY_SAMPLED = "out of memory, by the job's samples"
 # What the supervisor writes of a script that is done, and whose process does not end.
 HANGS_AT_END = "hpckit: the script has ended, its process has not"
 # How Python joins the tracebacks of one chain (traceback module).

@@ -1,9 +1,11 @@
 #!/bin/bash
 # Runs pytest: with arguments once, with them; without, everything. Tests on real Slurm mostly wait,
 # so two parts of them, each with a Slurm of its own, run beside the others; what they said is
-# printed at the end.
+# printed at the end. Tests of torch's side follow, so that all three take as long.
 set -uom pipefail
 cd "$(dirname "$0")/.." || exit
+# hpckit is started some thousand times: each would compile all of it where no bytecode may be kept.
+unset PYTHONDONTWRITEBYTECODE
 # Some tests send signals, which whoever starts this may ignore (nohup, a shell in the background).
 run=(env --default-signal .venv/bin/python -m pytest --durations=25 --durations-min=5)
 if (($#)); then exec "${run[@]}" "$@"; fi
@@ -11,19 +13,21 @@ if (($#)); then exec "${run[@]}" "$@"; fi
 said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
 box=${HPCKIT_SLURMBOX:-/tmp/hpckit-slurmbox}
-HPCKIT_SLURMBOX=$box-submit "${run[@]}" tests/slurm/test_submit_*.py >"$said/1" 2>&1 &
+HPCKIT_SLURMBOX=$box-submit "${run[@]}" tests/slurm/test_submit_*.py \
+  tests/workloads >"$said/1" 2>&1 &
 beside=($!)
-HPCKIT_SLURMBOX=$box-more "${run[@]}" tests/clients tests/slurm --ignore-glob='*/test_submit_*.py' \
-  >"$said/2" 2>&1 &
+HPCKIT_SLURMBOX=$box-more "${run[@]}" tests/clients tests/slurm tests/parallel \
+  --ignore-glob='*/test_submit_*.py' >"$said/2" 2>&1 &
 beside+=($!)
 # They have process groups of their own, which Ctrl-C does not reach: their Slurm must be stopped.
 trap 'for pid in "${beside[@]}"; do kill -INT -- -"$pid"; done; wait "${beside[@]}"; exit 130' INT TERM
-"${run[@]}" --ignore=tests/slurm --ignore=tests/clients
+"${run[@]}" --ignore=tests/slurm --ignore=tests/clients --ignore=tests/workloads \
+  --ignore=tests/parallel
 others=$? slurm=()
 for pid in "${beside[@]}"; do
   wait "$pid"
   slurm+=($?)
 done
 cat "$said/1" "$said/2"
-echo "Tests on real Slurm: exit status ${slurm[*]}. All others: exit status $others."
+echo "Tests on real Slurm, and of torch: exit status ${slurm[*]}. All others: exit status $others."
 ((!others && !slurm[0] && !slurm[1]))

@@ -1,11 +1,12 @@
 #!/bin/bash
-# What the tests need from Debian: real Slurm, Lmod, MPI, Chromium, Prometheus, the Fashion-MNIST images.
+# What the tests need from Debian: real Slurm, Lmod, MPI, Chromium, Prometheus, sshd, the Fashion-MNIST images.
 # Without root, or elsewhere than on a Debian-like system, it says what will not run, and goes on.
 set -euo pipefail
 
 packages=(
     slurm-wlm slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server
     chromium lmod openmpi-bin libopenmpi-dev libpmix2 dataset-fashion-mnist git prometheus
+    zsh fish groff-base openssh-client openssh-server libslurm-dev
 )
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

@@ -4,7 +4,8 @@ Nothing in here prints: what a user should know comes back as values, or goes to
 `hpckit`, which is silent unless its program wants to hear it. Nothing changes the folder.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ def log(text: str) -> None:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     logger.info(text)
+
+
+@contextmanager
+def slow_answers_told(tell: Tell) -> Iterator[None]:
+    """Say inside, once for each of Slurm's programs, that it takes long to answer."""
+    from hpckit.slurm import client  # noqa: PLC0415  # not every command asks Slurm
+
+    with client.slow_answers_told(tell):
+        yield
 
 
 def searched(tell: Tell = log) -> "tuple[Collection, ...]":

@@ -7,6 +7,7 @@ what it returned or raised beside it. For Slurm, and for all commands, it is a r
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pickle
 import re
@@ -25,10 +26,12 @@ from hpckit.api.run import Run, RunList, status_of
 from hpckit.api.submit import send
 from hpckit.errors import DamagedRunError, JobError, OutsideError, RequestError, StillRunningError
 from hpckit.failures import error_report
+from hpckit.paths import here
 from hpckit.payload import function as in_job
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
 from hpckit.submission.model import Submission
+from hpckit.submission.retry import retry_after
 from hpckit.submission.waiting import over_by_and_by, pauses
 
 Result = TypeVar("Result")
@@ -93,30 +96,54 @@ class Call(Run, Generic[Result]):
         return self._outcome(timeout, rank).error
 
     def done(self) -> bool:
-        """Say whether there is a result, or the job is over; asks Slurm where there is none."""
-        return self._path(0).exists() or self.status().finished
+        """Say whether there is a result, or the job is over; asks Slurm where there is none.
+
+        Of a job that failed and was submitted again (`retry=`), whether the last of them is.
+        """
+        last = self._last()
+        return last._told(0) or (last.status().finished and last._last() is last)
+
+    def _last(self) -> Call[Result]:
+        """Return the call that tries this one again, if it failed; else this one."""
+        call = self
+        while call._may_follow and (after := retry_after(call._folder)):
+            call = Call(after)
+        return call
+
+    @property
+    def _may_follow(self) -> bool:
+        return bool(self._folder.record["request"].get("retry"))
+
+    def _told(self, rank: int) -> bool:
+        """Say whether there is a result that stays: of a job that may be tried again, no error."""
+        path = self._path(rank)
+        return path.exists() and not (self._may_follow and _is_error(path))
 
     def _outcome(self, timeout: float | None, rank: int) -> _Outcome[Result]:
         if rank not in self._outcomes:
-            if not self._path(rank).exists():
-                self._await(timeout, rank)
-            self._outcomes[rank] = read_outcome(self, self._path(rank))
+            until = float("inf") if timeout is None else time.monotonic() + timeout
+            call, last = None, self._last()
+            while call is not last:  # the end of one may bring another
+                call = last
+                call._await(until, timeout, rank)
+                last = call._last()
+            self._outcomes[rank] = read_outcome(call, call._path(rank))
         return self._outcomes[rank]
 
     def _path(self, rank: int) -> Path:
         return self.dir / in_job.FOLDER / in_job.result_name(rank)
 
-    def _await(self, timeout: float | None, rank: int) -> None:
-        """Wait for the file of a result.
+    def _await(self, until: float, timeout: float | None, rank: int) -> None:
+        """Wait for the file of a result, or for the end of a job that is tried again.
 
         Raises:
             JobError: the job is over, and there is none. StillRunningError: it is not.
         """
-        until = float("inf") if timeout is None else time.monotonic() + timeout
         over = over_by_and_by([self._folder])
-        while not self._path(rank).exists():
+        while not self._told(rank):
             if over():
-                self._await_late(rank)
+                if self._last() is self:
+                    self._await_late(rank)
                 return
             if time.monotonic() > until:
                 raise StillRunningError(
@@ -161,7 +188,7 @@ class Calls(Generic[Result]):
         waits, due = pauses([call._folder for call in self.calls]), 0.0
         rest = list(self.calls)
         while rest:
-            ended = [call for call in rest if call._path(0).exists()]
+            ended = [call for call in rest if call._last()._told(0)]
             if not ended and time.monotonic() >= due:
                 # Slurm is asked for all of them together, and ever more seldom.
                 ended, due = _over(rest), time.monotonic() + next(waits)
@@ -294,7 +321,8 @@ def _submitted(
     target = asked.pop("strategy", "serial")
     asked.setdefault("name", re.sub(r"\W+", "", _name_of(function)) or "function")
     spec = job_spec(target, asked, program=_SCRIPT)
-    submission = _with_pickle(prepare(spec, None if runs is None else Path(runs), tell=log))
+    root = None if runs is None else Path(runs)
+    submission = _with_pickle(prepare(spec, root, tell=log, sources=_sources(function)))
     pickled = submission.place.dir / in_job.FOLDER / in_job.PICKLE
     sent = send(submission, ready=lambda: in_job.write_own(pickled, _header(), parts))
     return cast("list[Call[Any]]", sent)
@@ -309,6 +337,21 @@ def _with_pickle(submission: Submission) -> Submission:
         spec=replace(spec, args=(path,)),
         job=replace(job, command=(*job.command, path)),
     )
+
+
+def _sources(function: Callable[..., object]) -> list[Path]:
+    """Return where the function's project may be: its module's file, the program's, or here."""
+    inner = _inner(function)
+    names = (getattr(inner, "__module__", None) or type(inner).__module__, "__main__")
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+    return [*(Path(file).resolve() for file in files if file), here()]
+
+
+def _inner(function: Callable[..., object]) -> Callable[..., object]:
+    """Return what a functools.partial, or one of one, calls."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def _header() -> dict[str, Any]:
@@ -350,16 +393,17 @@ def _pickled(value: object) -> bytes:
 
 
 def _name_of(function: Callable[..., object]) -> str:
-    inner = getattr(function, "func", function)  # of a functools.partial
+    inner = _inner(function)
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def _over(calls: list[Call[Result]]) -> list[Call[Result]]:
     """Return those from whom no more is to come, by what Slurm says."""
+    last = [call._last() for call in calls]
     return [
         call
-        for call, row in zip(calls, status_of(calls), strict=True)
-        if row.finished or row.elsewhere or row.never_starts
+        for call, newest, row in zip(calls, last, status_of(last), strict=True)
+        if (row.finished or row.elsewhere or row.never_starts) and newest._last() is newest
     ]
 
 
@@ -383,6 +427,15 @@ def read_outcome(run: Run, path: Path) -> _Outcome[Any]:
         case "error":
             return _Outcome(error=_error(run, header, rest))
     raise DamagedRunError(f"The result of {run.run_id} cannot be read: {path} is not one.")
+
+
+def _is_error(path: Path) -> bool:
+    """Say whether a file is what a function raised; what is wrong with it is told on reading."""
+    try:
+        with in_job.open_own(path) as file:
+            return in_job.read_header(file).get("outcome") == "error"
+    except (OSError, ValueError, in_job.NotAloneError):
+        return False
 
 
 def _loaded(run: Run, pickled: bytes) -> Any:  # noqa: ANN401  # what the function returned

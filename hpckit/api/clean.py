@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.api import Tell, log
-from hpckit.api.lookup import parse_states, settled_folder
+from hpckit.api.choice import parse_states
+from hpckit.api.lookup import settled_folder
 from hpckit.api.rebuild import usual_roots
 from hpckit.errors import HpckitError, NotFoundError, OutsideError
 from hpckit.files import DamagedFileError, reason
@@ -18,7 +19,8 @@ from hpckit.paths import is_folder, is_there, typed_path
 from hpckit.runs import RECORD, DamagedRun, Run
 from hpckit.submission.cleaning import KeptRun, OldRun, Wanted, choose
 from hpckit.submission.folders import discard
-from hpckit.submission.leftovers import Leftover, cached, leftovers
+from hpckit.submission.kept_code import drop_unneeded
+from hpckit.submission.leftovers import Leftover, cached, leftovers, unneeded_code
 from hpckit.text import parse_bytes, parse_past
 
 # A plan that somebody has thought about is made again before anything is removed.
@@ -63,7 +65,9 @@ class Cleaning:
         for folder in dict.fromkeys(_base(row.run) for row in gone if row.run.whole):
             if not _has_tasks(folder) and is_folder(folder):
                 _removed(folder, errors)
-        left = [row for row in self.leftovers if _removed(row.path, errors)]
+        left = [row for row in self.leftovers if not row.of_code and _removed(row.path, errors)]
+        copies = [row for row in self.leftovers if row.of_code]  # after the runs
+        left += [row for row in copies if _dropped(row.path.parent, errors)]
         lines = 0
         try:
             lines = forget_gone({str(row.run.dir) for row in gone})
@@ -152,6 +156,8 @@ def _plan(asked: Cleaning, tell: Tell = log) -> Cleaning:
     now = time.time()
     roots = [asked.root] if asked.here_only else [asked.root, *usual_roots(tell), *known_roots()]
     left = [row for root in distinct(roots) for row in leftovers(root, now)]
+    going = [*(row.run.dir for row in old), *(row.path for row in left)]
+    left += [row for root in distinct(roots) for row in unneeded_code(root, going)]
     left += [] if asked.here_only else cached(now)
     return replace(
         asked,
@@ -178,6 +184,18 @@ def _removed(path: Path, errors: list[HpckitError]) -> bool:
         errors.append(OutsideError(f"{path} cannot be removed: {reason(error)}."))
         return False
     return True
+
+
+def _dropped(root: Path, errors: list[HpckitError]) -> bool:
+    """Remove copies of code that by now no run needs."""
+    try:
+        if drop_unneeded(root) is not None:
+            return True
+        why = "somebody submits at this moment. Try again"
+    except OSError as error:
+        why = reason(error)
+    errors.append(OutsideError(f"Copies of code in {root} cannot be removed: {why}."))
+    return False
 
 
 def _base(run: Run) -> Path:

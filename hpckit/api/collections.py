@@ -11,7 +11,7 @@ from hpckit.api import Tell, log, searched
 from hpckit.collections import LOCK, Collection, Unusable, manage, survey
 from hpckit.collections.lockfile import Entry, lock_files
 from hpckit.collections.manage import Change
-from hpckit.collections.scaffold import make_collection
+from hpckit.collections.scaffold import SCAFFOLDED, make_collection
 from hpckit.collections.source import parse_source
 from hpckit.collections.trust import set_trusted
 from hpckit.errors import RequestError
@@ -150,10 +150,14 @@ def add_collection(
 def new_collection(folder: Path | str) -> list[Path]:
     """Make a collection to start from: a template, a site, a workload, and a check for CI.
 
+    Its files name their JSON Schemas, which lie beside them, for editors.
+
     Raises:
         RequestError: the folder is there. OutsideError: it cannot be written.
     """
-    return list(make_collection(Path(folder)))
+    from hpckit.api.templates import write_schemas  # noqa: PLC0415  # for this alone
+
+    return [*make_collection(Path(folder)), *write_schemas(folder, SCAFFOLDED)]
 
 
 def trust_folder(folder: Path | str, *, trusted: bool = True) -> str:

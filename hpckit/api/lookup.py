@@ -1,19 +1,22 @@
 """Which runs there are, and which of them a word means."""
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hpckit.api import log
 from hpckit.api.run import Run, RunList, handle
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
-from hpckit.find import any_handed_over, find_believed, find_runs, newest_runs, refuse_doubtful
+from hpckit.find import (
+    any_handed_over,
+    find_believed,
+    find_runs,
+    newest_runs,
+    refuse_doubtful,
+)
 from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
-from hpckit.slurm.states import JobState, parse_state
-from hpckit.text import parse_past
 
 
 def find(job: str | int, *, runs: Path | str | None = None) -> Run:
@@ -45,9 +48,11 @@ def only(word: str, root: Path) -> Run:
 def runs(
     job: str | int | None = None,
     *,
-    state: str | None = None,
+    state: str | Sequence[str] | None = None,
     since: str | float | None = None,
     name: str | None = None,
+    user: str | None = None,
+    active: bool = False,
     limit: int | None = None,
     runs: Path | str | None = None,
 ) -> RunList:
@@ -57,58 +62,33 @@ def runs(
 
     Args:
         job: only the tasks of this array, in order.
-        state: only runs that are in this state now, in Slurm's words: `FAILED`.
+        state: only runs that are in this state now, in Slurm's words: `FAILED`; or in one of
+            several, as a list or with commas between them.
         since: only what was submitted since then: an age (`7d`), a day (`2026-11-01`), or epoch
             seconds.
-        name: only runs of this name.
+        name: only runs of this name, in which `*` and `?` stand for any letters, and any letter.
+        user: only runs of this user.
+        active: only runs that are not over.
         limit: so many at most, the newest.
         runs: the folder of runs.
 
     Raises:
         RequestError: a state, age or day is not one.
     """
+    from hpckit.api.choice import Choice  # noqa: PLC0415  # what names one run needs none of it
+
+    chosen = Choice.of(state=state, since=since, name=name, user=user, active=active)
     root = settled_folder(_folder(runs), () if job is None else (str(job),))
     bad: list[DamagedRun] = []
-    found = newest_runs(root, None, bad) if job is None else find_runs(str(job), root, bad)
-    oldest = _moment(since)
-    found = [
-        run
-        for run in found
-        if (name is None or run.record["name"] == name) and run.submitted_at >= oldest
-    ]
-    if state is not None:
-        from hpckit.submission.states import statuses  # noqa: PLC0415  # to submit needs none
-
-        wanted = _state(state)
-        found = [status.run for status in statuses(found) if status.state is wanted]
-    return RunList((handle(run) for run in found[:limit]), bad)
+    if job is None:
+        found = newest_runs(root, None if chosen.selects else limit, bad)
+    else:
+        found = find_runs(str(job), root, bad)
+    return RunList((row.run for row in chosen.among([*map(handle, found)], limit)), bad)
 
 
 def _folder(runs: Path | str | None) -> Path | None:
     return None if runs is None else Path(runs)
-
-
-def _state(word: str) -> JobState:
-    state = parse_state(word)
-    if state is JobState.UNKNOWN and word.upper() != "UNKNOWN":
-        raise RequestError(f"{word!r} is not a state of Slurm's: give FAILED, RUNNING or the like.")
-    return state
-
-
-def parse_states(words: str | Sequence[str] | None) -> "tuple[JobState, ...]":
-    """Return the states of one word, of several with commas between them, or of a list.
-
-    Raises:
-        RequestError: one is no state of Slurm's.
-    """
-    rows = words.split(",") if isinstance(words, str) else words or ()
-    return tuple(_state(word.strip()) for word in rows)
-
-
-def _moment(since: str | float | None) -> float:
-    if since is None:
-        return 0.0
-    return parse_past(since, time.time()) if isinstance(since, str) else float(since)
 
 
 def runs_folder(option: Path | None, site_name: str | None = None) -> Path:
@@ -150,12 +130,6 @@ def settle_cut_short(
 
         for line in find_lost_jobs(root, tuple(words)):
             tell(line)
-
-
-def newest(root: Path, limit: int | None) -> RunList:
-    """Return the newest runs; what cannot be read is in the list's `damaged`."""
-    bad: list[DamagedRun] = []
-    return RunList((handle(run) for run in newest_runs(root, limit, bad)), bad)
 
 
 def runs_called(

@@ -33,6 +33,7 @@ class SizelessOptions(TypedDict, total=False):
     constraint: str | None
     reservation: str | None
     exclude: str | None
+    exclude_bad: bool
     sbatch: Mapping[str, object] | Sequence[str]
     template: str
     env: str | os.PathLike[str] | None
@@ -46,6 +47,7 @@ class SizelessOptions(TypedDict, total=False):
     retries: int
     checkpoint: str | None
     sample_interval: float
+    no_code: bool
     skip_check: Sequence[str]
 
 

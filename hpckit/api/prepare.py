@@ -2,9 +2,10 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpckit.collections import Collection, survey
 from hpckit.environ import own_python
@@ -14,7 +15,7 @@ from hpckit.job.checks import off_switch
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.launchers import named_launcher
-from hpckit.paths import config_folder, here, is_there
+from hpckit.paths import bad_nodes_path, config_folder, here, is_there
 from hpckit.render import spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
@@ -22,8 +23,13 @@ from hpckit.sites import Site, find_site, list_sites
 from hpckit.slurm.client import ask, patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
+from hpckit.submission.code_plan import plan_code
 from hpckit.submission.model import Submission, preflight, refuse_unusable
 from hpckit.workloads import Workload, list_workloads, load_workload
+
+if TYPE_CHECKING:
+    from hpckit.node_memory import NodeEvent
+    from hpckit.run_record import LeftOut
 
 __all__ = ["Submission", "chosen_otherwise", "preflight", "prepare"]
 
@@ -37,10 +43,14 @@ def prepare(
     *,
     preview: bool = False,
     tell: Callable[[str], None] = lambda _text: None,
+    bad: "Sequence[NodeEvent]" = (),
+    sources: Sequence[Path] = (),
 ) -> Submission:
     """Work a request out to the point of submitting. `preview` needs no Slurm.
 
-    `tell` hears at once which collections are left out: what fails later may come of that.
+    `tell` hears at once which collections are left out: what fails later may come of that. `bad`
+    are events of bad nodes that are not written down, `sources` the files of a function that the
+    job calls.
 
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm was asked for and is not here.
@@ -55,23 +65,19 @@ def prepare(
     workload = _workload(spec, collections)
     scheduler = choose_scheduler(spec.executor, preview=preview)
     site, notes = _with_mpi(spec, site, workload, scheduler)
-    python = own_python()[0]
+    python, machine = own_python()[0], scheduler.machine()
     job = resolve(
-        spec,
-        site,
-        workload,
-        python=python,
-        machine=scheduler.machine(),
-        scheduler=scheduler,
-        notes=notes,
+        spec, site, workload, python=python, machine=machine, scheduler=scheduler, notes=notes
     )
     job = replace(job, notes=(*job.notes, *account_note(job, spec)))
+    job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
     if "notify" not in spec.skip_checks:
         job = _with_notify(job)
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(job.name)
     dependencies = _dependencies(spec, scheduler, root, preview=preview)
     site_file = list_sites(collections).get(site.name)
+    code = plan_code(spec, job, here(), sources)
     return Submission(
         spec=spec,
         job=job,
@@ -80,11 +86,15 @@ def prepare(
             dir=root / run_id,
             cwd=str(here()),
             after=tuple(word for word, _ in dependencies),
+            keeps_code=code.keeps,
+            project=code.project.root if code.project else None,
         ),
         collections=collections,
         unusable=around.unusable,
         site=site_file,
         after_dirs=tuple(row for _, folders in dependencies for row in folders),
+        left_out=left_out,
+        code=code,
     )
 
 
@@ -150,6 +160,18 @@ def _no_strategy(spec: JobSpec) -> str:
         f"{spec.target!r} is not a strategy; a program needs one of {', '.join(STRATEGIES)}: "
         f"hpckit submit ddp {program}. A workload's arguments go after `--`."
     )
+
+
+def _bad_nodes(
+    job: Job, spec: JobSpec, *, preview: bool, bad: "Sequence[NodeEvent]"
+) -> "tuple[Job, LeftOut | None]":
+    """Leave bad nodes out of a job, or offer to, where some may be known."""
+    asked = spec.exclude_bad or job.site.defaults.get("exclude_bad")
+    if not (asked or bad or job.site.bad_nodes or is_there(bad_nodes_path())):
+        return job, None
+    from hpckit.submission.leaving_out import without_bad_nodes  # noqa: PLC0415  # few know some
+
+    return without_bad_nodes(job, spec, preview=preview, learned=bad)
 
 
 def _with_notify(job: Job) -> Job:

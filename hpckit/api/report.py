@@ -23,8 +23,9 @@ from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import cluster_name
 from hpckit.text import parse_past
 
-# sacct may take long over a year of a large cluster, and nobody waits for anything else.
-_PATIENCE_S = 900.0
+# sacct may take long over a year of a large cluster, and nobody waits for anything else. One
+# question gets two thirds of it; $HPCKIT_PATIENCE may give more.
+_PATIENCE_S = 300.0
 
 
 def report(
@@ -119,7 +120,7 @@ def _asked(
 def _uses(
     asked: Asked, runs: Path, ledgers: Sequence[Path], *, hide_names: bool
 ) -> tuple[list[Use], list[str]]:
-    with patience(_PATIENCE_S, anew=True):
+    with patience(max(_PATIENCE_S, own_patience_s()), anew=True):
         with patience(own_patience_s()):  # accounting may answer while the controller does not
             cluster = cluster_name()
         rows, kept = allocations(asked, cluster, time.time())

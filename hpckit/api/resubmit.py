@@ -5,6 +5,7 @@ The code is what the script's folder holds now.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,14 @@ from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
+from hpckit.run_record import refuse_session
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
+from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import differences, make_record
 
 if TYPE_CHECKING:
+    from hpckit.node_memory import NodeEvent
     from hpckit.stats.right_size import Sizing
 
 # What a field of `JobSpec` is called in the plan, where it is called otherwise.
@@ -67,32 +71,32 @@ def asked_again(
     alone: bool,
     unset: Sequence[str] = (),
     right_size: bool = False,
+    same_code: bool = False,
     preview: bool = False,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> Again:
     """Work a run's request out again. `changes` are fields of `JobSpec`, `unset` words of options.
 
-    `right_size` asks for what the last runs of the kind used. Relative paths start from where the
-    run was submitted. `root` is the folder of runs, None that of the run; `alone` makes a job of
-    one task of an array.
+    `right_size` asks for what the last runs of the kind used, `same_code` for the code that the run
+    has in place of what the project holds now. Relative paths start from where the run was
+    submitted. `root` is the folder of runs, None that of the run; `alone` makes a job of one task
+    of an array.
 
     Raises:
         RequestError: the request is wrong, or others could have written it. OutsideError: the
             folder it was submitted from cannot be entered, or Slurm does not answer.
     """
     old = run._folder
-    refuse_doubtful(old, old.run_id)
-    spec = spec_from_record(old.record["request"])
-    if alone:
-        spec = single_task(spec, old)
-    before, spec = spec, with_changes(without(spec, unset), changes)
+    before = _asked(old, alone=alone)
+    spec = with_changes(without(before, unset), changes)
     # A colleague's runs folder is no place for one's own.
     root = root or (old.dir.parent if old.mine else runs_folder(None))
     rows: tuple[Sizing, ...] = ()
     jobs: tuple[str, ...] = ()
     try:
         with standing_in(Path(old.record["cwd"])):
-            submission = prepare(spec, root, preview=preview, tell=tell)
+            ready = partial(prepare, preview=preview, bad=_events(old), sources=_sources(old))
+            submission = ready(spec, root, tell=tell)
             if right_size:
                 # Accounting and samples: seldom asked for.
                 from hpckit.api.evidence import sizings, with_sizes  # noqa: PLC0415
@@ -100,24 +104,81 @@ def asked_again(
                 rows, jobs = sizings(old, submission, frozenset(changes))
                 if sizes := with_sizes(spec, submission.job, rows):
                     spec = with_changes(spec, sizes)
-                    submission = prepare(spec, root, preview=preview)
+                    submission = ready(spec, root)
+            if same_code:
+                submission = with_same_code(submission, old)
             rendered = submission.rendered
     except OSError as error:
-        raise OutsideError(
-            f"The run was submitted from {old.record['cwd']}, but this folder cannot be entered: "
-            f"{error.strerror}."
-        ) from error
+        raise _closed(old, error) from error
     told = [_PLANNED.get(row.field, row.field) for row in rows]  # `right_size` gives its reasons
     return Again(
         submission=submission,
         differences=(
             *_changed(before, spec),
-            *differences(old.record, make_record(submission, rendered), told),
+            *_code_apart(
+                old, differences(old.record, make_record(submission, rendered), told), same_code
+            ),
         ),
         whose="" if old.mine else _whose(old, rendered),
         right_size=rows,
         sized_by=jobs,
     )
+
+
+def _events(run: RunFolder) -> "Sequence[NodeEvent]":
+    """Return what a run tells of its nodes, once that is written down."""
+    if run.scheduler.one_machine or not run.mine:
+        return ()
+    from hpckit.api.bad_nodes import learn_of_run  # noqa: PLC0415  # of Slurm's jobs alone
+
+    return learn_of_run(run)
+
+
+def _sources(run: RunFolder) -> tuple[Path, ...]:
+    """Return the file whose project a run of a function keeps, where it kept one."""
+    code = run.record.get("code") or {}
+    return (Path(str(code["root"]), str(code["source"])),) if code.get("source") else ()
+
+
+def _asked(run: RunFolder, *, alone: bool) -> JobSpec:
+    """Return what was asked, by who can believe it."""
+    refuse_doubtful(run, run.run_id)
+    refuse_session(run.record, "resubmit is for jobs that run by themselves")
+    spec = spec_from_record(run.record["request"])
+    return single_task(spec, run) if alone else spec
+
+
+def _code_apart(run: RunFolder, lines: list[str], same_code: bool) -> list[str]:
+    """Add which files changed; where the run's own code is taken, no change of it counts."""
+    if same_code:
+        return [line for line in lines if not line.startswith("code: ")]
+    from hpckit.api.code import code_changed  # noqa: PLC0415  # a submission needs none of it
+
+    return [*lines, *code_changed(run)]
+
+
+def _closed(run: RunFolder, error: OSError) -> OutsideError:
+    return OutsideError(
+        f"The run was submitted from {run.record['cwd']}, but this folder cannot be entered: "
+        f"{error.strerror}."
+    )
+
+
+def with_same_code(submission: Submission, run: RunFolder) -> Submission:
+    """Let a submission run the code that a run has.
+
+    Raises:
+        RequestError: it has no copy of its code.
+    """
+    plan = kept_plan(run)
+    if plan is None:
+        why = (run.record.get("code") or {}).get("not_kept") or "it was submitted without one"
+        raise RequestError(
+            f"Run {run.run_id} has no copy of its code ({why}): leave --same-code out."
+        )
+    project = Path(str(run.record["code"]["root"]))
+    place = replace(submission.place, keeps_code=True, project=project)
+    return replace(submission, code=plan, place=place)
 
 
 def _changed(before: JobSpec, spec: JobSpec) -> list[str]:

@@ -20,6 +20,7 @@ from hpckit.retry_rules import KINDS, parse_rules
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, read_run
 from hpckit.spec import spec_from_record
+from hpckit.submission.code_plan import same_code
 from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, write_note
 from hpckit.text import whole_number
 
@@ -36,13 +37,14 @@ def retry(run: Run, kind: str, environ: Mapping[str, str]) -> RetryNote:
     failed = f"it {KINDS[kind]}"
     if number > spec.retries:
         return RetryNote(text=f"{failed}, and all {spec.retries} retries of --retries are used")
+    kept = same_code(run) is not None  # what was edited since is not this job's
     same = asked_again(handle(run), {"after": ()}, run.dir.parent, alone=True)
     had = _had(same.submission.job, environ)
     found = changes(parse_rules(spec.retry), kind, had)
     if isinstance(found, str):
         return RetryNote(text=f"{failed}, and is not tried again: {found}")
     asked = {"after": (), **{row.field: row.after for row in found}}
-    again = asked_again(handle(run), asked, run.dir.parent, alone=True)
+    again = asked_again(handle(run), asked, run.dir.parent, alone=True, same_code=kept)
     what = f"(retry {number} of {spec.retries}): {_said(found)}"
     by = RetryOf(
         of=run.run_id,
@@ -52,6 +54,8 @@ def retry(run: Run, kind: str, environ: Mapping[str, str]) -> RetryNote:
         changes={row.field: row.after for row in found},
         text=f"{KINDS[kind]}; this job tries again {what}",
     )
+    for line in again.submission.job.notes:
+        _say(f"note: {line}")
     new = send(replace(again.submission, retry=by), tell=_say)[0]
     text = f"{failed}; job {new.job_id} tries again {what}"
     return RetryNote(text=text, run_id=new.run_id, job_id=new.job_id)

@@ -19,6 +19,7 @@ from hpckit.text import format_seconds, in_line
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from hpckit.api.code import RunCode
     from hpckit.api.options import Options
     from hpckit.api.resubmit import Again
     from hpckit.api.stats import JobStats, StatsList
@@ -44,6 +45,8 @@ class Run:
         # For `in_turn`: the list it is in, and what was said of it beside another, and when.
         self._beside: RunList | None = None
         self._answer: tuple[float, RunStatus] | None = None
+        # What was known of it when its nodes were looked at last.
+        self._looked_at: tuple[JobState, int | None] | None = None
 
     @property
     def job_id(self) -> str:
@@ -74,6 +77,11 @@ class Run:
     def name(self) -> str:
         """The job's name."""
         return str(self._folder.record["name"])
+
+    @property
+    def submitted_at(self) -> float:
+        """When it was submitted, in epoch seconds."""
+        return self._folder.submitted_at
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,11 +136,17 @@ class Run:
         return self
 
     def pieces(
-        self, rank: int | None = None, *, every: bool = False, follow: bool = False
+        self,
+        rank: int | None = None,
+        *,
+        every: bool = False,
+        follow: bool = False,
+        look: Callable[[list[RunStatus]], None] | None = None,
     ) -> Iterator[tuple[Path, str]]:
         """Yield what a rank wrote in pieces, each with its file; for None as `logs()`.
 
-        `follow` goes on until the job is over.
+        `follow` goes on until the job is over, and with the job that tries it again (`--retry`);
+        `look` sees what Slurm says of it meanwhile.
 
         Raises:
             NotFoundError: there is no such rank. DamagedRunError: at the end: a log cannot be read.
@@ -140,11 +154,12 @@ class Run:
         from hpckit.submission.waiting import over_by_and_by  # noqa: PLC0415
 
         damaged: list[str] = []
-        files = partial(log_files, self._folder, rank, every=every)
-        if follow:
-            yield from follow_logs(files, over_by_and_by([self._folder]), damaged)
-        else:
-            yield from read_all(files(), damaged)
+        for folder in _and_retries(self._folder) if follow else (self._folder,):
+            files = partial(log_files, folder, rank, every=every)
+            if follow:
+                yield from follow_logs(files, over_by_and_by([folder], look), damaged)
+            else:
+                yield from read_all(files(), damaged)
         if damaged:
             raise DamagedRunError(
                 f"Some logs of {self.run_id} cannot be read: {'; '.join(damaged)}."
@@ -207,6 +222,17 @@ class Run:
 
         return stats_of_runs([self._folder])[0]
 
+    @property
+    def code(self) -> RunCode:
+        """The copy of the code that it runs: its `difference()` from now, `restore(folder)`.
+
+        Raises:
+            RequestError: it has none. OutsideError: it cannot be read.
+        """
+        from hpckit.api.code import code_of  # noqa: PLC0415  # seldom asked for
+
+        return code_of(self._folder)
+
     def cancel(self) -> Self:
         """End it, or remove it from the queue; a job that is over stays as it was.
 
@@ -225,19 +251,29 @@ class Run:
         runs: Path | str | None = None,
         unset: Sequence[str] = (),
         right_size: bool = False,
+        same_code: bool = False,
         **changes: Unpack[Options],
     ) -> Run:
         """Submit its request again, with options changed, from the folder it was submitted from.
 
         `unset` are words of options of which what was asked is forgotten. `right_size` asks for
         the time, memory, cores and GPUs that the last runs of the kind used; `changes` win.
+        `same_code` runs the code that this run has, and not what the project holds now.
 
         Raises:
             RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
         """
         from hpckit.api.submit import resubmit  # noqa: PLC0415  # it imports this module
 
-        return resubmit(self, wait=wait, runs=runs, unset=unset, right_size=right_size, **changes)
+        return resubmit(
+            self,
+            wait=wait,
+            runs=runs,
+            unset=unset,
+            right_size=right_size,
+            same_code=same_code,
+            **changes,
+        )
 
     def preview(
         self,
@@ -245,6 +281,7 @@ class Run:
         runs: Path | str | None = None,
         unset: Sequence[str] = (),
         right_size: bool = False,
+        same_code: bool = False,
         **changes: Unpack[Options],
     ) -> Again:
         """Return what `resubmit` would submit: its `script`, and its `differences` from this run.
@@ -257,7 +294,9 @@ class Run:
         """
         from hpckit.api.submit import preview  # noqa: PLC0415  # it imports this module
 
-        return preview(self, runs=runs, unset=unset, right_size=right_size, **changes)
+        return preview(
+            self, runs=runs, unset=unset, right_size=right_size, same_code=same_code, **changes
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.dir == other.dir
@@ -329,6 +368,16 @@ class RunList(list[Run]):
         return _table(status_of(self))
 
 
+def _and_retries(folder: RunFolder) -> Iterator[RunFolder]:
+    """Yield a run, and then each that has tried the one before again, once it is asked for."""
+    from hpckit.submission.retry import retry_after  # noqa: PLC0415  # few runs have rules
+
+    found: RunFolder | None = folder
+    while found is not None:
+        yield found
+        found = retry_after(found) if found.record["request"].get("retry") else None
+
+
 def handle(folder: RunFolder) -> Run:
     """Return what Python programs hold of a run: a `Call`, where the run is that of a function."""
     if is_function_call(folder.record):
@@ -348,6 +397,7 @@ def status_of(runs: Sequence[Run]) -> list[RunStatus]:
     found = statuses([run._folder for run in asked]) if asked else []
     for run, status in zip(asked, found, strict=True):
         run._ended = status if status.finished else None
+    _learn(asked, found)
     known = {status.run.dir: status for status in found}
     return [run._ended or known[run.dir] for run in runs]
 
@@ -370,7 +420,22 @@ def wait(
         found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look)
         for run, status in zip(rest, found, strict=True):
             run._ended = status if status.finished else None
+        _learn(rest, found)
     return every
+
+
+def _learn(runs: Sequence[Run], found: Sequence[RunStatus]) -> None:
+    """Write down what runs tell of bad nodes, once for each thing that became of them."""
+    new: list[RunStatus] = []
+    for run, status in zip(runs, found, strict=True):
+        told = (status.state, status.restarts)
+        if status.speaks_of_nodes and run._looked_at != told:
+            run._looked_at = told
+            new.append(status)
+    if new:
+        from hpckit.api.bad_nodes import learn  # noqa: PLC0415  # most runs tell nothing
+
+        learn(new)
 
 
 def _table(found: Sequence[RunStatus]) -> str:

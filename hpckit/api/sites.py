@@ -11,11 +11,20 @@ from hpckit.detect.page import site_page
 from hpckit.detect.site_file import Outcome, WriteResult, write_site_file
 from hpckit.errors import OutsideError, RequestError
 from hpckit.paths import config_folder
-from hpckit.sites import GENERIC, Site, detect_site, list_sites, load_site, read_site
+from hpckit.site_sources import sources_of
+from hpckit.sites import (
+    GENERIC,
+    PartitionLimits,
+    Site,
+    detect_site,
+    list_sites,
+    load_site,
+    read_site,
+)
 
 __all__ = [
-    "Detected", "Outcome", "Site", "WriteResult", "detect_cluster", "init", "site", "site_in_use",
-    "site_page", "sites", "sites_and_here",
+    "Detected", "Outcome", "PartitionLimits", "Site", "WriteResult", "detect_cluster", "init",
+    "site", "site_in_use", "site_page", "sites", "sites_and_here", "sources_of",
 ]  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -86,7 +95,11 @@ def init(
     """
     found = found or detect_cluster()
     path = config_folder() / "templates" / "sites" / f"{_site_name(name, found)}.yaml"
-    return write_site_file(path, site_page(found), force=force)
+    from hpckit.api.templates import write_schemas  # noqa: PLC0415  # for this alone
+
+    written = write_site_file(path, site_page(found), force=force)
+    write_schemas(config_folder(), ["site"])  # its comment names it
+    return written
 
 
 def _site_name(name: str | None, found: Detected) -> str:

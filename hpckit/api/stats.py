@@ -17,6 +17,7 @@ from hpckit.report.array_page import distribution, distribution_page
 from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
 from hpckit.report.job_page import Page, page
+from hpckit.report.node_faults import counted_events
 from hpckit.report.targets import find_targets
 from hpckit.report.terminal import Style, style_of
 from hpckit.runs import Run as RunFolder
@@ -340,7 +341,19 @@ def _called(
     for target, row in zip(targets, gather(targets, samples, live, points), strict=True):
         run = target.known.run
         found.append(replace(_account(row, samples), run=None if run is None else handle(run)))
+        if run is not None and run.mine and not samples:
+            _learn(run, row)
     return found, [*missing]
+
+
+def _learn(run: RunFolder, found: Gathered) -> None:
+    """Write down what a run tells of bad nodes."""
+    status = found.known.status
+    events = [*(status.node_events() if status else ()), *counted_events(run, found.job)]
+    if events:
+        from hpckit.api.bad_nodes import write_down  # noqa: PLC0415  # seldom
+
+        write_down(events)
 
 
 def _points_of(files: Collection[str], jobs: int) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from hpckit.run_record import StudyPart
 from hpckit.runs import new_run_id
 from hpckit.scaling.sizes import Lists, growing, grown, order_of_runs, read_sizes
 from hpckit.submission.after import dependency
+from hpckit.submission.code_plan import same_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +144,10 @@ def _one_run(plan: StudyPlan, size: int, number: int, sent: RunList) -> Submissi
             f"afterany:{sent[-1].job_id}", submission.job.scheduler.name, root
         )
         after, dirs = (*after, word), (*dirs, *folders)
+    first = same_code(sent[0]._folder) if sent else None  # all sizes run the same
     return replace(
         submission,
+        code=first or submission.code,
         place=replace(place, run_id=run_id, dir=root / run_id, after=after),
         after_dirs=dirs,
         study=part,

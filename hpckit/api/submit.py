@@ -141,17 +141,18 @@ def resubmit(
     runs: Path | str | None = None,
     unset: Sequence[str] = (),
     right_size: bool = False,
+    same_code: bool = False,
     **changes: Unpack[Options],
 ) -> Run:
     """Submit a run's request again with options changed; what differs goes to the log.
 
-    `unset` are words of options of which what was asked is forgotten; for `right_size` see
-    `Run.resubmit`.
+    `unset` are words of options of which what was asked is forgotten; for `right_size`
+    and `same_code` see `Run.resubmit`.
 
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
     """
-    again = _again(old, runs, unset, changes, right_size=right_size)
+    again = _again(old, runs, unset, changes, right_size=right_size, same_code=same_code)
     if again.whose:
         log(again.whose)
     for line in (*(row.line for row in again.right_size), *again.differences):
@@ -166,6 +167,7 @@ def preview(
     runs: Path | str | None = None,
     unset: Sequence[str] = (),
     right_size: bool = False,
+    same_code: bool = False,
     **changes: Unpack[Options],
 ) -> Again:
     """Return what `resubmit` would submit, and what differs from the run; it needs no Slurm.
@@ -173,7 +175,9 @@ def preview(
     Raises:
         RequestError: the request is wrong.
     """
-    return _again(old, runs, unset, changes, right_size=right_size, preview=True)
+    return _again(
+        old, runs, unset, changes, right_size=right_size, same_code=same_code, preview=True
+    )
 
 
 def _again(
@@ -183,6 +187,7 @@ def _again(
     changes: Options,
     *,
     right_size: bool,
+    same_code: bool,
     preview: bool = False,
 ) -> Again:
     if "array" in changes:
@@ -195,6 +200,7 @@ def _again(
         alone=True,
         unset=unset,
         right_size=right_size,
+        same_code=same_code,
         preview=preview,
         tell=log,
     )

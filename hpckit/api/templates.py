@@ -3,12 +3,12 @@
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpckit.api import Tell, log, searched
 from hpckit.collections import Collection, Found, content_hash, survey
-from hpckit.errors import RequestError, TemplateError
-from hpckit.files import DamagedFileError, read_text, reason
+from hpckit.errors import OutsideError, RequestError, TemplateError
+from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.render import find_template, list_templates, read_template
 
@@ -152,3 +152,51 @@ def _lines(path: Path) -> list[str]:
         return read_text(path).splitlines(keepends=True)
     except (OSError, DamagedFileError) as error:
         raise TemplateError(f"cannot be read: {reason(error)}.", at=path) from error
+
+
+# Where schemas are kept, beside `templates/`: what scaffolds write names them from there.
+SCHEMAS = ".hpckit"
+
+
+def schema_kinds() -> dict[str, str]:
+    """Return the kinds of files that have a schema, each with where such files are."""
+    from hpckit.schemas import KINDS  # noqa: PLC0415  # few commands need them
+
+    return {kind: place for kind, (_, place) in KINDS.items()}
+
+
+def file_schema(kind: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 7) of a kind of file: collection, site, workload, rule, ...
+
+    It says which keys and values the file may have. `lint` asks what reads such files, which sees
+    more: names that other files must have, values that must fit one another.
+
+    Raises:
+        RequestError: there is no such kind.
+    """
+    from hpckit.schemas import schema  # noqa: PLC0415  # few commands need them
+
+    return schema(kind)
+
+
+def write_schemas(folder: Path | str, kinds: Sequence[str] = ()) -> list[Path]:
+    """Write schemas, all or of some kinds, into `.hpckit/` of a collection; return what changed.
+
+    Raises:
+        OutsideError: the folder is not there, or cannot be written.
+    """
+    from hpckit.schemas import schema_text  # noqa: PLC0415  # few commands need them
+
+    place, changed = Path(folder) / SCHEMAS, []
+    try:
+        place.mkdir(exist_ok=True)
+        if place.is_symlink():  # a checkout of others may have one to anywhere
+            raise OutsideError(f"{place} is a symbolic link: schemas are not written through it.")
+        for kind in kinds or schema_kinds():
+            path, text = place / f"{kind}.schema.json", schema_text(kind)
+            if not path.is_file() or read_text(path) != text:
+                replace_file(path, text)
+                changed.append(path)
+    except (OSError, DamagedFileError) as error:
+        raise OutsideError(f"{place}: cannot be written: {reason(error)}.") from error
+    return changed

@@ -24,15 +24,22 @@ if TYPE_CHECKING:
 # _OF_RUNS are functions of `hpckit.cli.runs`.
 COMMANDS = {
     "submit": "Submit a workload, or your own script, as one job or an array; return at once.",
+    "shell": "Open a shell on a node, with the site's environment; or go back to one.",
+    "jupyter": "Start a notebook server on a node and print the way to it.",
+    "ssh-config": "Print an entry for ssh and VS Code that reaches a job's node.",
     "jobs": "List your runs, newest first, with their states.",
+    "top": "Watch your jobs on a live screen; --once prints one frame.",
+    "free": "Show what is free now: GPUs by type, cores, memory, and the most on one node.",
     "status": "Show the state of a job, why it waits, and its ranks.",
     "logs": "Print the output of a job's ranks (default: rank 0).",
     "wait": "Wait until all jobs are over.",
     "cancel": "End jobs, or remove them from the queue.",
     "resubmit": "Submit a run's request again, with options changed.",
+    "code": "Show what of the code changed since a run was submitted, or write it out.",
     "stats": "Show how a job used its GPUs, cores and memory, and what to change.",
     "scale": "Run the same work in several sizes; show time, speed-up and efficiency.",
     "report": "Show GPU-hours held, used and lost: your own, an account's, everybody's.",
+    "bad-nodes": "List nodes on which jobs met a fault of the hardware; add or forget one.",
     "clean": "Remove old runs that no unfinished job needs; show them first.",
     "sample": "Run COMMAND, and record how this node's GPUs, cores and memory are used.",
     "workloads": "Programs hpckit can submit.",
@@ -44,9 +51,9 @@ COMMANDS = {
 }
 # What shutil and pathlib import for archives and addresses, which a command seldom meets.
 _TYPERS = ("bz2", "lzma", "ipaddress")
-_OF_RUNS = ("jobs", "status", "logs", "wait", "cancel")
+_OF_RUNS = ("status", "logs", "wait", "cancel")
 # Commands that take the user's own words after `--`.
-_TAKE_REST = ("submit", "scale", "sample")
+TAKE_REST = ("submit", "scale", "sample")
 
 
 def make_app(words: list[str]) -> "typer.Typer":
@@ -62,6 +69,7 @@ def make_app(words: list[str]) -> "typer.Typer":
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     version = typer.Option(
@@ -71,14 +79,13 @@ def make_app(words: list[str]) -> "typer.Typer":
     def options(version: bool = version) -> None: ...
 
     app.callback(help=HELP)(options)
-    everything = any(name.endswith("_COMPLETE") for name in os.environ)  # the shell's completion
     for name, line in COMMANDS.items():
-        if not everything and words[:1] != [name]:
+        if words[:1] != [name]:
             app.command(name, help=line)(_not_loaded)
         elif name in _OF_RUNS:
             app.command()(getattr(importlib.import_module("hpckit.cli.runs"), name))
         else:
-            importlib.import_module(f"hpckit.cli.{name}").add_to(app)
+            importlib.import_module(f"hpckit.cli.{name.replace('-', '_')}").add_to(app)
     return app
 
 
@@ -95,7 +102,7 @@ def _show_version(asked: bool) -> None:
 
 def split_dashes(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
     """Split the words for the user's own script off, at the first `--`."""
-    if "--" not in argv or argv[0] not in _TAKE_REST:
+    if "--" not in argv or argv[0] not in TAKE_REST:
         return argv, ()
     at = argv.index("--")
     return argv[:at], tuple(argv[at + 1 :])
@@ -105,6 +112,10 @@ def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
     """Run the command line; turn an error of ours into one line on stderr and an exit status."""
     # Imports make many objects and no garbage: looking for some would take a twentieth of the time.
     gc.set_threshold(500_000)
+    if shell := os.environ.get("_HPCKIT_COMPLETE"):
+        from hpckit.cli.completing import answer  # noqa: PLC0415
+
+        sys.exit(answer(shell, sys.argv[1:] if argv is None else argv))
     words, rest = split_dashes(sys.argv[1:] if argv is None else argv)
     with spelling():
         try:
@@ -140,6 +151,11 @@ def _run(words: list[str], rest: tuple[str, ...]) -> None:
         say(front_page(COMMANDS))
         sys.exit(0)
     _show_version(words == ["--version"])
+    if words in (["--install-completion"], ["--show-completion"]):
+        from hpckit.cli import completion  # noqa: PLC0415
+
+        (completion.install if words[0].startswith("--install") else completion.show)()
+        sys.exit(0)
     if words[:1] and words[0] in COMMANDS and words[0] != "sample":  # whose command runs anyway
         _stand_somewhere()
     with interrupts(note):  # what was started for an answer ends with us

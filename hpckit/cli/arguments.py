@@ -26,6 +26,7 @@ CheckOption = Annotated[
     bool, typer.Option("--check", help="Ask Slurm whether and when it would start.")
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
+TasksOption = Annotated[bool, typer.Option("--tasks", help="A line for each array task.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Watch it until it is over.")]
 
 

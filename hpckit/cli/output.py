@@ -9,11 +9,11 @@ import contextlib
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
 from hpckit.errors import OutsideError
-from hpckit.text import in_line, spelt
+from hpckit.text import COLOURS, in_line, shows_colours, spelt
 
 # A column of fewer letters than this is harder to read than a block of lines.
 _LEAST_COLUMN = 20
@@ -141,8 +141,24 @@ def by(launcher: str | None) -> str:
     return f" by {launcher}" if launcher else ""
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def show_table(
+    heads: Sequence[str], rows: Sequence[Sequence[object]], paint: Callable[[str, str], str | None]
+) -> None:
+    """Print a `table`, in colours where stdout is a terminal that shows some."""
+    if shows_colours(sys.stdout):
+        show_page(table(heads, rows, paint))
+    else:
+        say(table(heads, rows))
+
+
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    paint: Callable[[str, str], str | None] | None = None,
+) -> str:
     """Return aligned columns; absent values show as `-`.
+
+    `paint` says for a head and a cell which colour of `COLOURS` it has; then `show_page` prints it.
 
     Where they are wider than the terminal, the last column's words go on in its next lines; where
     that leaves it too little room, each row is a block of lines. Words are never cut: people copy
@@ -152,7 +168,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     widths = [max(len(row[column]) for row in [heads, *cells]) for column in range(len(heads))]
     room = _room()
     if room is None or sum(widths) + 2 * (len(widths) - 1) <= room:
-        return "\n".join(_aligned(row, widths) for row in [heads, *cells])
+        padded = [_aligned(row, widths, heads if paint else (), paint) for row in cells]
+        return "\n".join([_aligned(heads, widths), *padded])
     left = room - sum(widths[:-1]) - 2 * (len(widths) - 1)
     longest = max((len(word) for row in cells for word in row[-1].split()), default=0)
     if left < max(_LEAST_COLUMN, longest):
@@ -174,9 +191,21 @@ def _room() -> int | None:
     return None
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+def _aligned(
+    row: Sequence[str],
+    widths: Sequence[int],
+    heads: Sequence[str] = (),
+    paint: Callable[[str, str], str | None] | None = None,
+) -> str:
+    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    if paint:
+        colours = map(paint, heads, row)
+        cells = [_painted(cell, colour) for cell, colour in zip(cells, colours, strict=True)]
     return "  ".join(cells).rstrip()
+
+
+def _painted(text: str, colour: str | None) -> str:
+    return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if colour else text
 
 
 def _block(heads: Sequence[str], row: Sequence[str], room: int) -> str:

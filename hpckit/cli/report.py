@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from hpckit.cli.arguments import JsonOption, RunsOption
+from hpckit.api import slow_answers_told
+from hpckit.cli.arguments import JsonOption, RunsOption, say_note
 from hpckit.cli.output import note, print_json, say, show_text
 from hpckit.errors import RequestError
 
@@ -77,18 +78,19 @@ def report(
     if schema:
         show_text(report_schema())
         return
-    found = make(
-        users=tuple(users or ()),
-        accounts=tuple(accounts or ()),
-        everyone=everyone,
-        since=since,
-        until=until,
-        by=by,
-        hide_names=hide_names,
-        wasteful=wasteful,
-        site=site,
-        runs=runs,
-    )
+    with slow_answers_told(say_note):
+        found = make(
+            users=tuple(users or ()),
+            accounts=tuple(accounts or ()),
+            everyone=everyone,
+            since=since,
+            until=until,
+            by=by,
+            hide_names=hide_names,
+            wasteful=wasteful,
+            site=site,
+            runs=runs,
+        )
     if json:
         print_json(found.document())
     elif csv:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hpckit import Run
+from hpckit.api import slow_answers_told
 from hpckit.api.lookup import believed, runs_folder
 from hpckit.api.options import spec_values
 from hpckit.api.resubmit import Again, asked_again
@@ -24,7 +25,7 @@ from hpckit.cli.arguments import (
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note
-from hpckit.cli.submit import say_check, show_script
+from hpckit.cli.submit import say_check, say_job_notes, show_script
 
 
 def add_to(app: typer.Typer) -> None:
@@ -50,6 +51,10 @@ def resubmit(
             help="Ask for the time, memory, cores and GPUs that the last runs used, and say why.",
         ),
     ] = False,
+    same_code: Annotated[
+        bool,
+        typer.Option("--same-code", help="Run the code that the run has, not what it is now."),
+    ] = False,
     runs: RunsOption = None,
     dry_run: DryRunOption = False,
     check: CheckOption = False,
@@ -59,33 +64,41 @@ def resubmit(
 ) -> None:
     """Submit a run's request again, with the options given here changed; also one array task alone.
 
-    The code is what the script's folder holds now; what differs from the recorded run is said.
+    The code is what the project holds now; what differs from the recorded run is said.
     """
     old = believed(job_id, settled_root(runs, (job_id,)))
     root = runs_folder(runs) if runs or not old.mine else old.dir.parent
-    again = asked_again(
-        old,
-        spec_values(typed),
-        root,
-        alone=job_id in old.names,
-        unset=unset or (),
-        right_size=right_size,
-        preview=dry_run,
-        tell=say_note,
-    )
+    with slow_answers_told(say_note):
+        again = asked_again(
+            old,
+            spec_values(typed),
+            root,
+            alone=job_id in old.names,
+            unset=unset or (),
+            right_size=right_size,
+            same_code=same_code,
+            preview=dry_run,
+            tell=say_note,
+        )
+    _say_all(old, again, right_size=right_size)
+    more = _sizes(again) if right_size else {}
+    if dry_run:
+        show_script(again.submission, json=json, more=more)
+    elif check:
+        answer = again.check()
+        say_job_notes(again.submission)
+        say_check(again.submission.place.run_id, answer, json=json)
+    else:
+        carry_out(again.submission, wait=wait, follow=follow, json=json, more=more)
+
+
+def _say_all(old: Run, again: Again, *, right_size: bool) -> None:
     if again.whose:
         say_note(again.whose)
     if right_size:
         _say_sizes(again)
     changed = any(row.value is not None for row in again.right_size)
     _say_differences(old, again.differences, other=changed)
-    more = _sizes(again) if right_size else {}
-    if dry_run:
-        show_script(again.submission, json=json, more=more)
-    elif check:
-        say_check(again.submission.place.run_id, again.check(), json=json)
-    else:
-        carry_out(again.submission, wait=wait, follow=follow, json=json, more=more)
 
 
 def _say_sizes(again: Again) -> None:

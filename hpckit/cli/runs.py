@@ -1,15 +1,14 @@
-"""Commands about runs that are there: `jobs`, `status`, `logs`, `wait` and `cancel`."""
+"""Commands about runs that are there: `status`, `logs`, `wait` and `cancel`."""
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hpckit import Run, RunStatus
+from hpckit import Run
 from hpckit import wait as wait_for
-from hpckit.api.lookup import newest, only
+from hpckit.api.lookup import only
 from hpckit.cli.arguments import (
     JobArgument,
     JobsArgument,
@@ -17,71 +16,19 @@ from hpckit.cli.arguments import (
     RunsOption,
     raise_last,
     runs_called,
-    say_damaged,
     say_note,
     say_whose,
     settled_root,
 )
-from hpckit.cli.output import note, print_json, say, show_log, table
+from hpckit.cli.output import note, print_json, say, show_log
 from hpckit.cli.view import (
     NeverStarting,
+    Silence,
     say_notes,
-    say_uncertain,
     status_document,
     status_lines,
     status_pages,
 )
-from hpckit.text import format_seconds
-
-
-def jobs(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many; 0 shows all.")] = 20,
-    active: Annotated[bool, typer.Option("--active", help="Only runs that are not over.")] = False,
-    rebuild: Annotated[
-        bool,
-        typer.Option("--rebuild", help="Find all your runs again, and write their index anew."),
-    ] = False,
-    runs: RunsOption = None,
-    json: JsonOption = False,
-) -> None:
-    """List your runs, newest first, with their states."""
-    if rebuild:
-        from hpckit.cli.rebuild import rebuild_index  # noqa: PLC0415  # seldom
-
-        rebuild_index(runs, json=json)
-        return
-    shown = newest(settled_root(runs), limit or None)
-    found = [status for status in shown.status() if not (active and status.finished)]
-    if json:
-        said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in shown.damaged]
-        print_json({"jobs": [status.document() for status in found], "damaged": said})
-        return
-    if shown:
-        heads = ("JOBID", "NAME", "STATE", "NODES", "GPUS", "ELAPSED", "SUBMITTED", "RUN")
-        say(table(heads, [_row(status) for status in found]))
-        say_uncertain(found)
-    say_damaged([str(row.error) for row in shown.damaged])
-    say_damaged([f"{row.run.run_id}: {text}" for row in found for text in row.damaged[:1]])
-    if not shown:
-        note("No runs yet. Start one: hpckit submit ddp")
-    elif len(shown) == limit:
-        note(f"These are the newest {limit} runs; --limit 0 shows all.")
-
-
-def _row(status: RunStatus) -> tuple[object, ...]:
-    record = status.run.record
-    elapsed = None if status.elapsed_s is None else format_seconds(status.elapsed_s)
-    submitted = time.strftime("%m-%d %H:%M", time.localtime(status.run.submitted_at))
-    return (
-        status.run.job_id,
-        record["name"],
-        status.state,
-        record["plan"]["nodes"],
-        record["plan"]["total_gpus"],
-        elapsed,
-        submitted,
-        status.run.run_id,
-    )
 
 
 def status(
@@ -125,8 +72,8 @@ def logs(
     if errors:
         _print_errors(run)
         return
-    pieces = run.pieces(rank, every=every, follow=following)
-    if not _print(pieces, own=run.mine) and not following:
+    pieces = run.pieces(rank, every=every, follow=following, look=Silence())
+    if not _print(pieces, run) and not following:
         note(f"{run.job_id} has written nothing yet. See `hpckit status {run.job_id}`.")
 
 
@@ -144,19 +91,23 @@ def _print_errors(run: Run) -> None:
         say(report)
     else:
         note(f"{run.job_id} is {status.state}: no rank has failed so far.")
+    for text in status.node_notes:
+        note(f"note: {text}")
 
 
-def _print(pieces: Iterable[tuple[Path, str]], *, own: bool) -> bool:
+def _print(pieces: Iterable[tuple[Path, str]], run: Run) -> bool:
     """Print pieces of files, with a line where the file changes; say whether there were any.
 
     One's own are printed as they are; what somebody else wrote gives the terminal no orders.
     """
     last = None
     for path, text in pieces:
-        if last is not None and path != last:
+        if path != last and not path.is_relative_to(run.dir):  # of the job that tries it again
+            say(f"\n==> {path.relative_to(run.dir.parent)} <==")
+        elif last is not None and path != last:
             say(f"\n==> {path.name} <==")
         last = path
-        show_log(text, own=own)
+        show_log(text, own=run.mine)
     return last is not None
 
 

@@ -1,12 +1,19 @@
 """`hpckit sites list|show|detect`."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from hpckit.api import sites as api
 from hpckit.api.options import OPTIONS
-from hpckit.api.sites import Site, detect_cluster, site_page
+from hpckit.api.sites import (
+    PartitionLimits,
+    Site,
+    detect_cluster,
+    site_page,
+    sources_of,
+)
 from hpckit.cli.arguments import JsonOption, say_note
 from hpckit.cli.init import TimeoutOption, say_unknown
 from hpckit.cli.output import print_json, say, table
@@ -57,7 +64,7 @@ def show(
     name: Annotated[str | None, typer.Argument(help="A site; else the one detected here.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a site: limits, GPU types, environments."""
+    """Show a site: limits, GPU types, environments, and where each value was read."""
     site = api.site(name, tell=say_note)
     if json:
         print_json(_record(site))
@@ -82,6 +89,13 @@ def _record(site: Site) -> dict[str, object]:
              "mpi", "runs", "grafana")  # fmt: skip
     defaults = {name: site.defaults.get(name) for name, row in OPTIONS.items() if row.site}
     record: dict[str, object] = {**defaults, **{name: getattr(site, name) for name in names}}
+    record["cpu_masks"] = list(site.cpu_masks)
+    record["srun_args"] = list(site.srun_args)
+    record["sources"] = [
+        {"name": row.name, "url": row.url, "edition": row.edition, "read": row.read,
+         "gives": list(row.gives)}
+        for row in site.sources
+    ]  # fmt: skip
     record["prometheus"] = site.prometheus and site.prometheus.url
     record["gpu_types"] = dict(site.gpu_types)
     record["partitions"] = {
@@ -95,7 +109,8 @@ def _record(site: Site) -> dict[str, object]:
     return record
 
 
-_PARTITION = ("max_time_min", "max_nodes", "gpus_per_node", "cpus_per_node", "mem_gb_per_node")
+_PARTITION = ("max_time_min", "max_nodes", "gpus_per_node", "cpus_per_node", "mem_gb_per_node",
+              "whole_nodes")  # fmt: skip
 
 
 def _shown(name: str, value: Any) -> str:  # noqa: ANN401
@@ -104,34 +119,65 @@ def _shown(name: str, value: Any) -> str:  # noqa: ANN401
 
 def _page(site: Site) -> str:
     lines = [f"{site.name}: {site.description}", f"  file          {site.path}"]
-    facts = {
-        "contact": site.contact,
-        "url": site.url,
-        "modules": site.modules,
-        "GPU types": ", ".join(
-            f"{name} ({count} per node)" for name, count in site.gpu_types.items()
-        ),
-        "GPUs per node": site.gpus_per_node,
-        "account": "needed: --account NAME" if site.account_required else None,
-        **{OPTIONS[name].word: _shown(name, value) for name, value in site.defaults.items()},
-        "time": format_minutes(site.time_min),
-        "environment": site.environment,
-        "MPI": site.mpi and f"srun --mpi={site.mpi}",
-        "runs": site.runs,
-        "ledger": site.ledger,
-    }
-    lines += [f"  {key:<13} {value}" for key, value in facts.items() if value]
-    for row in site.partitions.values():
-        limits = {
-            "time": row.max_time_min and format_minutes(row.max_time_min),
-            "nodes": row.max_nodes,
-            "GPUs per node": row.gpus_per_node,
-            "CPUs per node": row.cpus_per_node,
-            "GB per node": row.mem_gb_per_node,
-        }
-        text = ", ".join(f"{key} {value}" for key, value in limits.items() if value is not None)
-        lines.append(f"  partition     {row.name}: {text or 'no limits given'}")
-    for environment in site.environments.values():
-        what = ", ".join([*environment.load, *([environment.path] if environment.path else [])])
-        lines.append(f"  environment   {environment.name} ({environment.kind}): {what}")
+    lines += [
+        f"  {label:<13} {value}{_marks(site, key)}" for label, key, value in _facts(site) if value
+    ]
+    if site.sources:
+        lines.append("  where it was read (what is marked with a number):")
+    for number, row in enumerate(site.sources, start=1):
+        lines.append(f"  [{number}] {row.url} ({row.when()})")
     return "\n".join(lines)
+
+
+def _marks(site: Site, key: str) -> str:
+    """Return the numbers of the sources of a value; nothing where the site does not say."""
+    found = sources_of(key, site.sources)
+    numbers = [str(number) for number, row in enumerate(site.sources, start=1) if row in found]
+    return f" [{', '.join(numbers)}]" if numbers else ""
+
+
+def _facts(site: Site) -> Iterator[tuple[str, str, object]]:
+    """Yield what each line says: its label, the key of the site's file, the value."""
+    yield "contact", "contact", site.contact
+    yield "url", "url", site.url
+    for key, pattern in site.identify.items():
+        yield "known by", f"identify.{key}", f"{key} {pattern}"
+    yield "modules", "modules", site.modules
+    types = [f"{name} ({count} per node)" for name, count in site.gpu_types.items()]
+    yield "GPU types", "gpus.types", ", ".join(types)
+    yield "GPUs per node", "gpus.per_node", site.gpus_per_node
+    yield "CPUs per GPU", "gpus.cpus_per_gpu", site.cpus_per_gpu
+    yield "cores by GPU", "gpus.cpu_masks", ", ".join(site.cpu_masks)
+    yield "asked for by", "gpus.request", f"--{site.gpu_request}"
+    yield "account", "account_required", site.account_required and "needed: --account NAME"
+    for name, value in site.defaults.items():
+        yield OPTIONS[name].word, f"defaults.{OPTIONS[name].word}", _shown(name, value)
+    if "time_min" not in site.defaults:
+        yield "time", "defaults.time", format_minutes(site.time_min)
+    yield "environment", "defaults.environment", site.environment
+    yield "MPI", "launch.mpi", site.mpi and f"srun --mpi={site.mpi}"
+    yield "srun", "launch.srun_args", " ".join(site.srun_args)
+    yield "runs", "runs", site.runs
+    yield "ledger", "ledger", site.ledger
+    for row in site.partitions.values():
+        yield "partition", f"partitions.{row.name}", f"{row.name}: {_limits(row)}"
+    for environment in site.environments.values():
+        what = [*environment.use, *environment.load, *filter(None, [environment.path])]
+        text = f"{environment.name} ({environment.kind}): {', '.join(what)}"
+        yield "environment", f"environments.{environment.name}", text
+    for name, text in site.env.items():
+        yield "variable", f"env.{name}", f"{name}={text}"
+    for line in site.setup:
+        yield "shell", "setup", line
+
+
+def _limits(row: PartitionLimits) -> str:
+    limits = {
+        "time": row.max_time_min and format_minutes(row.max_time_min),
+        "nodes": row.max_nodes,
+        "GPUs per node": row.gpus_per_node,
+        "CPUs per node": row.cpus_per_node,
+        "GB per node": row.mem_gb_per_node,
+    }
+    said = [f"{key} {value}" for key, value in limits.items() if value is not None]
+    return ", ".join([*said, *(["whole nodes"] if row.whole_nodes else [])]) or "no limits given"

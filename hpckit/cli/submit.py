@@ -70,7 +70,9 @@ def submit(
     if dry_run:
         _preview(submission, json=json)
     elif check:
-        say_check(submission.place.run_id, preflight(submission), json=json)
+        answer = preflight(submission)
+        say_job_notes(submission)
+        say_check(submission.place.run_id, answer, json=json)
     else:
         # A dry run needs none of it, and would take a tenth longer.
         from hpckit.cli.carry_out import carry_out  # noqa: PLC0415
@@ -115,7 +117,12 @@ def say_job(submission: Submission) -> None:
     for row in submission.collections:
         if row.changed:
             note(f"note: {row.name} has changed since it was pinned: hpckit collections verify")
-    for line in job.notes:
+    say_job_notes(submission)
+
+
+def say_job_notes(submission: Submission) -> None:
+    """Say on stderr what was found out while a job was worked out."""
+    for line in submission.job.notes:
         note(f"note: {line}")
 
 

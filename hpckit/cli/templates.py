@@ -1,5 +1,6 @@
-"""`hpckit templates list|show|vars|lint|diff`."""
+"""`hpckit templates list|show|vars|lint|schema|diff`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -92,6 +93,28 @@ def lint(
             say(f"{row.subject}: {row.tried}, {len(row.findings)} findings")
     if bad:
         raise typer.Exit(1)
+
+
+@commands.command()
+def schema(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="One of those that it lists.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="DIR", help="Write into DIR/.hpckit/.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a kind of file, for editors; without KIND, list the kinds.
+
+    With --write, all kinds or the one: files of a collection name them in a comment.
+    """
+    if write is not None:
+        for path in api.write_schemas(write, [kind] if kind else ()):
+            say(str(path))
+    elif kind is None:
+        say(table(("KIND", "FILES"), list(api.schema_kinds().items())))
+    else:
+        print_json(api.file_schema(kind))
 
 
 @commands.command()

@@ -8,13 +8,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hpckit import Progress, RunStatus
+from hpckit import RunStatus
 from hpckit.cli.output import by, note, redraw
 from hpckit.errors import DamagedRunError
 from hpckit.text import format_seconds
 
 # So many files are named that cannot be read, of each run.
 _DAMAGED = 5
+# What went wrong first; CANCELLED is what the user asked for, mostly.
+_COLOUR_OF = {
+    "red": {
+        *("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "PREEMPTED"),
+    },
+    "green": {"RUNNING", "COMPLETING", "CONFIGURING"},
+    "yellow": {"PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "UNKNOWN"},
+    "dim": {"COMPLETED", "CANCELLED"},
+}
 # So many runs, mostly the tasks of an array, are shown one by one.
 _MOST = 12
 
@@ -50,10 +59,10 @@ def status_line(status: RunStatus) -> str:
         parts.append(f"expected start {clock(status.expected_start)}")
     if status.restarts:
         parts.append(f"restarted {status.restarts}x")
-    if status.ranks:
-        parts += _progress(status)
+    if status.ranks and (progress := progress_text(status)):
+        parts.append(progress)
     if status.finished and status.exit_code:
-        parts.append(f"exit status {status.exit_code}")
+        parts.append(status.exit_words)
     return ": ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]
 
 
@@ -74,6 +83,12 @@ def counted_states(found: Iterable[RunStatus]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts)
 
 
+def state_colour(text: str) -> str | None:
+    """Return the colour of a state, or of counts of several: that of the one to look at first."""
+    words = text.replace(",", " ").split()
+    return next((colour for colour, states in _COLOUR_OF.items() if states & {*words}), None)
+
+
 def _urgency(status: RunStatus) -> int:
     """Return 0 for what went wrong, then what runs, waits, and has ended well."""
     return (2 if status.waiting else 1) if not status.finished else 3 if status.good else 0
@@ -86,29 +101,13 @@ def status_pages(found: Sequence[RunStatus], *, everything: bool) -> str:
     return "\n".join(map(status_page, found))
 
 
-def _progress(status: RunStatus) -> list[str]:
+def progress_text(status: RunStatus) -> str | None:
+    """Return how far a run is, by what it logs; None: it logs nothing."""
     try:
         found = status.progress()
     except DamagedRunError as error:
-        return [f"damaged: {error}"]
-    return [progress_text(found, over=status.finished)] if found else []
-
-
-def progress_text(progress: Progress, *, over: bool = False) -> str:
-    """Return how far a script is: `step 120/460 loss 0.31 1234 samples/s 12 s left`."""
-    total = f"/{progress.total_steps}" if progress.total_steps else ""
-    parts = [f"step {progress.step}{total}"]
-    if progress.epoch is not None and progress.epochs:
-        parts.append(f"epoch {progress.epoch}/{progress.epochs}")
-    if progress.loss is not None:
-        parts.append(f"loss {progress.loss:.4g}")
-    if progress.test_accuracy is not None:
-        parts.append(f"held-out accuracy {progress.test_accuracy:.3f}")
-    if progress.samples_per_s:
-        parts.append(f"{progress.samples_per_s:,.0f} samples/s")
-    if progress.seconds_left is not None and not over:
-        parts.append(f"{format_seconds(progress.seconds_left)} left")
-    return " ".join(parts)
+        return f"damaged: {error}"
+    return found.text(over=status.finished) if found else None
 
 
 def status_page(status: RunStatus) -> str:

@@ -8,7 +8,7 @@ from typing import IO
 from hpckit.documents import Fields, read_document
 from hpckit.errors import ConfigError
 from hpckit.frozen import frozen
-from hpckit.version import __version__
+from hpckit.version import DISTRIBUTION, __version__
 
 MANIFEST = "hpckit.yaml"
 LOCK = "hpckit.lock"
@@ -52,6 +52,22 @@ class Collection:
         if not self.revision:
             return self.name
         return f"{self.name} at {self.revision}" + (f" ({self.rev})" if self.rev else "")
+
+
+@frozen(kw_only=True)
+class CodeRules:
+    """What of a project's files is kept with a run; None: it does not say.
+
+    Attributes:
+        keep: whether anything is. max_mb: megabytes that are kept at most.
+        include: patterns of files that are kept although they would be left out; exclude: that
+            are left out.
+    """
+
+    keep: bool | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    max_mb: int | None = None
 
 
 @frozen(kw_only=True)
@@ -132,8 +148,34 @@ def describe(folder: Path, origin: str) -> Collection:
     )
     _refuse_reserved(fields, collection)
     _refuse_newer(fields)
+    code_rules(fields)  # a project's: read where a project's code is kept
     fields.refuse_unknown()
     return collection
+
+
+def code_rules(fields: Fields) -> CodeRules:
+    """Return what a manifest says under `code:`.
+
+    Raises:
+        ConfigError: it is wrong.
+    """
+    rules = fields.mapping("code", "code")
+    keep = rules.flag("keep") if rules.scalar("keep") is not None else None
+    found = CodeRules(
+        keep=keep,
+        include=rules.texts("include"),
+        exclude=rules.texts("exclude"),
+        max_mb=rules.integer("max_mb", minimum=1),
+    )
+    for key in ("include", "exclude"):
+        for text in getattr(found, key):
+            if not text.strip() or not text.isprintable() or text.startswith("!"):
+                raise ConfigError(
+                    f"'{key}' holds {text!r}, must be patterns as in .gitignore, without '!'.",
+                    at=rules.at(key),
+                )
+    rules.refuse_unknown()
+    return found
 
 
 def ledger_folder(fields: Fields) -> str | None:
@@ -189,7 +231,7 @@ def _refuse_newer(fields: Fields) -> None:
     if needed and _version(needed.removeprefix(">=").strip()) > _version(__version__):
         raise ConfigError(
             f"this collection needs hpckit {needed}, "
-            f"this one is {__version__}. Upgrade: pip install -U hpckit.",
+            f"this one is {__version__}. Upgrade: pip install -U {DISTRIBUTION}.",
             at=fields.at("hpckit"),
         )
 

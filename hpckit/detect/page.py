@@ -16,6 +16,7 @@ _HEAD = """\
 # `hpckit init` found these facts about this cluster. The source of each value is in the comment
 # behind it. Values that are not known, or that you must choose, are commented out. Edit the file
 # as you like: init never overwrites your changes. All keys: docs/sites.md.
+# yaml-language-server: $schema=../../.hpckit/site.schema.json
 """
 # Where init was started, and what this shell says, are no properties of the cluster.
 OF_THE_MOMENT = ("./", "$HPCKIT_RUNS")

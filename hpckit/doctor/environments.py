@@ -126,6 +126,13 @@ def _files(row: Environment) -> Iterator[Check]:
                 yield _there(what, Path(row.conda_init), "correct conda_init:")
             if "/" in (row.path or ""):
                 yield _there(what, path / "bin" / "python", "create it, or correct path:")
+        case EnvironmentKind.SPACK:
+            if "/" in (row.path or ""):
+                yield _there(what, path / "spack.yaml", "create it, or correct path:")
+        case EnvironmentKind.PYXIS:
+            if (row.path or "").startswith(("/", "~", ".")):
+                yield _there(what, path, "import it (enroot import), or correct image:")
+            yield _pyxis(what)
         case EnvironmentKind.APPTAINER:
             if "://" not in (row.path or ""):
                 yield _there(what, path, "build or pull it, or correct image:")
@@ -136,6 +143,18 @@ def _files(row: Environment) -> Iterator[Check]:
         case _:
             if row.kind is EnvironmentKind.NONE and row.python:
                 yield _there(what, Path(row.python), "correct python:")
+
+
+def _pyxis(what: str) -> Check:
+    """Say whether srun has Pyxis's options here; nodes must have it, too."""
+    said = "whether Pyxis is here for"
+    try:
+        answer = shell.run(["srun", "--help"], timeout_s=10, check=False)
+    except CommandError as error:
+        return unknown(f"{said} {what}", str(error))
+    if "--container-image" in answer.stdout:
+        return good(f"{what}: srun knows Pyxis's --container-image")
+    return bad(f"{what}: srun knows no --container-image", "use kind: apptainer, or ask for Pyxis")
 
 
 def _there(what: str, path: Path, todo: str) -> Check:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import stat
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.manage import verify
 from hpckit.detect.login_node import folder_on, read_mounts
 from hpckit.doctor import Check, bad, good, unknown
-from hpckit.version import __version__
+from hpckit.version import DISTRIBUTION, __version__
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?P<limits>[^;]*)(?:;.*)?")
 _LIMIT = re.compile(r"(>=|<=|==|!=|<|>)\s*([\d.]+)")
@@ -26,6 +27,7 @@ def own_checks() -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield good(f"hpckit {__version__}, Python {version} at {sys.executable}")
     yield _packages()
+    yield from namesake_checks(_version("hpckit"))
     where = folder_on("python", sys.prefix, read_mounts())
     if where.shared:
         yield good(f"hpckit's Python is on a shared file system ({where.file_system})")
@@ -39,14 +41,30 @@ def own_checks() -> Iterator[Check]:
 
 def _packages() -> Check:
     try:
-        wanted = metadata.requires("hpckit") or []
+        wanted = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return unknown("the versions of hpckit's packages", "hpckit was not installed by pip")
     needed = [row for row in wanted if "extra ==" not in row]
-    faults = [fault for row in needed if (fault := requirement_fault(row, _version))]
+    faults = {row: fault for row in needed if (fault := requirement_fault(row, _version))}
     if faults:
-        return bad("; ".join(faults), f"{sys.executable} -m pip install --upgrade hpckit")
+        argv = [sys.executable, "-m", "pip", "install", *faults]
+        return bad("; ".join(faults.values()), shlex.join(argv))
     return good(f"{len(needed)} packages, all in versions that hpckit supports")
+
+
+def namesake_checks(version: str | None) -> Iterator[Check]:
+    """Find PyPI's `hpckit` here: another project, whose files take the place of ours.
+
+    Args:
+        version: of the installed package of that name; None if there is none.
+    """
+    if version is not None:
+        python = shlex.quote(sys.executable)
+        yield bad(
+            f"the package hpckit {version} is installed in {sys.prefix}: another project of PyPI "
+            "with the same import name and command",
+            f"{python} -m pip uninstall hpckit, then install {DISTRIBUTION} again",
+        )
 
 
 def _version(name: str) -> str | None:

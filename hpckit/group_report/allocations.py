@@ -32,8 +32,9 @@ _COLUMNS = (
 _NAME = re.compile(r"[\w.@+-]{1,256}", re.ASCII)
 # Who may know of an attempt.
 SOURCES = ("accounting", "ledger")
-# A hundred thousand jobs take sacct some seconds; a slow database takes more.
-_LIMIT_S = 600.0
+# A hundred thousand jobs take sacct some seconds; a slow database takes more. Whoever asks has a
+# patience, which is shorter.
+_LIMIT_S = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from hpckit.text import format_minutes
 CHECKS = (
     "program", "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node",
     "launcher", "account", "collections", "shared-runs", "after",
-    "notify",
+    "notify", "bad-nodes",
 )  # fmt: skip
 _RENAMED = {"script": "program"}  # since hpckit starts any program
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hpckit import shell
-from hpckit.environments import Environment, EnvironmentKind
+from hpckit.environments import Environment
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError, open_regular, reason
 from hpckit.frozen import frozen
@@ -181,7 +181,7 @@ def _bare_word(word: str, environment: Environment) -> Program:
 
 def _is_here(word: str, environment: Environment) -> bool:
     """Say whether a word is a program of this machine, or of the environment."""
-    if environment.kind is EnvironmentKind.APPTAINER:
+    if environment.in_container:
         return False
     beside = environment.path and Path(environment.path) / "bin" / word
     return shell.which(word) is not None or bool(beside and is_program(beside))

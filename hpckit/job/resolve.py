@@ -150,7 +150,12 @@ def _worked_out(
         sample_interval_s=spec.sample_interval_s,
         handles_stop_signal=bool(workload and workload.handles_stop_signal),
         device=device,
-        notes=(*notes, *_crowd(machine, nodes * tasks_per_node), *program.notes),
+        notes=(
+            *notes,
+            *_crowd(machine, nodes * tasks_per_node),
+            *_idle_rest(site, partition, gpus),
+            *program.notes,
+        ),
     )
 
 
@@ -160,10 +165,10 @@ def _checkpoint(spec: JobSpec) -> str | None:
     Raises:
         RequestError: nothing would ask for it.
     """
-    if spec.checkpoint is not None and not spec.max_requeues:
+    if spec.checkpoint is not None and not (spec.max_requeues or spec.chain):
         raise RequestError(
-            f"--checkpoint {spec.checkpoint!r} says what a requeue needs. Give --max-requeues N, "
-            "too."
+            f"--checkpoint {spec.checkpoint!r} says what a restart needs. Give --max-requeues N or "
+            "--chain N, too."
         )
     return spec.checkpoint
 
@@ -301,6 +306,19 @@ def _crowd(machine: Machine | None, ranks: int) -> tuple[str, ...]:
     return (
         f"this run starts {ranks} processes on this machine, which has {machine.cpus} core(s). "
         "They will be slow, and each needs its own memory. Try fewer --nodes or --gpus here.",
+    )
+
+
+def _idle_rest(site: Site, partition: PartitionLimits | None, gpus: int) -> tuple[str, ...]:
+    """Say that nodes are given, and charged, whole, where the job asks for fewer of their GPUs."""
+    if partition is None or not partition.whole_nodes:
+        return ()
+    all_gpus = site.gpus_per_node if partition.gpus_per_node is None else partition.gpus_per_node
+    if all_gpus is None or not gpus < all_gpus:
+        return ()
+    return (
+        f"partition {partition.name!r} of site {site.name!r} gives whole nodes: this job has, and "
+        f"is charged for, all {all_gpus} GPUs of each node, and asks for {gpus}.",
     )
 
 

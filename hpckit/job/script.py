@@ -11,7 +11,7 @@ from hpckit.environ import own_python
 from hpckit.errors import TemplateError
 from hpckit.frozen import frozen
 from hpckit.job import Job
-from hpckit.launchers import LAUNCHERS
+from hpckit.launchers import LAUNCHERS, UNWARNED
 from hpckit.option_words import read_sbatch
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
@@ -31,7 +31,7 @@ VARIABLES = {
     "env": "mapping of variables the site exports",
     "setup": "the site's own shell lines, printed as they are",
     "modules": ".template .system, lists .use and .load",
-    "environment": ".template .name .kind .path .conda_init",
+    "environment": ".template .name .kind .path .conda_init .argv (the step with a container)",
     "python": "argv that starts the environment's python",
     "rendezvous": "argv that prints MASTER_ADDR and MASTER_PORT",
     "command": "the command line of one rank, for a comment",
@@ -40,8 +40,10 @@ VARIABLES = {
     "strategy": "serial, dp, ddp, mirrored or mpi",
     "exec": "true when the launched process takes the script's place (mpirun, --chain, --retry)",
     "launch": "argv that starts hpckit's supervisors; end the script with it",
+    "warned": "steps or script: what gets Slurm's warning, SIGUSR2; none: there is no warning",
     "run": ".id .dir .name (.dir without the array task)",
     "notify": ".argv .wait_s of what tells the user of this job, or none",
+    "code_dir": "the kept copy of the program's project, or none",
     "site": ".name .description .contact .url",
     "nodes": "number of nodes",
     "tasks_per_node": "ranks per node",
@@ -80,7 +82,8 @@ class RunPlace:
     """Where a submission lives: its id and folder (the array's own, when there is one).
 
     `part` is one array of several, where a scheduler takes the tasks in such; `link` is the number
-    of one job of a chain.
+    of one job of a chain. `keeps_code`: the run gets a copy of the code, in its folder's `code`;
+    `project` is what that is a copy of.
     """
 
     run_id: str
@@ -89,6 +92,8 @@ class RunPlace:
     after: tuple[str, ...] = ()
     part: ArrayPart | None = None
     link: int = 0
+    keeps_code: bool = False
+    project: Path | None = None
 
     @property
     def first(self) -> int:
@@ -137,6 +142,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
             "kind": str(environment.kind),
             "path": environment.path,
             "conda_init": environment.conda_init,
+            "argv": _container_argv(job, place),
         },
         "python": list(environment.command(own_python()[0])),
         "rendezvous": [*own_python(), "-m", "hpckit.payload.rendezvous"],
@@ -146,8 +152,10 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "strategy": job.strategy.name,
         "exec": _takes_over(job),
         "launch": list(launch_argv(job, place)),
+        "warned": _warned(job),
         "notify": _notify(job, place),
         "run": {"id": place.run_id, "dir": str(place.dir), "name": job.name},
+        "code_dir": str(place.dir / "code") if place.keeps_code else None,
         "site": {key: getattr(job.site, key) for key in ("name", "description", "contact", "url")},
         "nodes": job.nodes,
         "tasks_per_node": job.tasks_per_node,
@@ -162,6 +170,15 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
     }
 
 
+def _container_argv(job: Job, place: RunPlace) -> list[str]:
+    """Return the argv of the step that has the job's container; nothing: it has none of its own."""
+    if not job.environment.entered:
+        return []
+    from hpckit.job.container import container_argv  # noqa: PLC0415  # few jobs have one
+
+    return list(container_argv(job, place))
+
+
 def _module_system(job: Job) -> str:
     """Return the site's module system; its template runs only where modules are wanted."""
     wanted = job.environment.load or job.environment.use
@@ -173,6 +190,13 @@ def _takes_over(job: Job) -> bool:
     return (job.launcher.in_batch_script and not job.scheduler.one_machine) or bool(
         job.chain or job.retry
     )
+
+
+def _warned(job: Job) -> str | None:
+    """Return what Slurm's warning goes to: where the supervisors are."""
+    if job.scheduler.one_machine or not (job.max_requeues or job.chain):
+        return None
+    return "script" if job.launcher.in_batch_script else "steps"
 
 
 def _notify(job: Job, place: RunPlace) -> dict[str, Any] | None:
@@ -204,14 +228,16 @@ def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
         return launch
     kind = "chain" if job.chain else "retry"
     ahead = (*own_python(), "-m", "hpckit.submission.follow_up", kind)
-    return (*ahead, str(place.dir), str(place.first), "--", *launch)
+    needs = (f"--checkpoint={job.checkpoint}",) if job.chain and job.checkpoint else ()
+    return (*ahead, str(place.dir), str(place.first), *needs, "--", *launch)
 
 
 def _launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
     folder = str(submitit_folder(place.dir, place.first))
     in_job = (*own_python(), "-m", "hpckit.submission.in_job", folder)
     if not job.scheduler.one_machine:
-        return (*job.launcher.slurm_argv(job), *in_job)
+        ahead = UNWARNED if _warned(job) == "steps" else ()
+        return (*job.launcher.slurm_argv(job), *ahead, *in_job)
     nodes, tasks = job.launcher.supervisors(job)
     return (*own_python(), "-m", "hpckit.payload.spawn", str(nodes), str(tasks), "--", *in_job)
 
@@ -277,10 +303,11 @@ def _array(job: Job, place: RunPlace) -> str | None:
 
 
 def _signal(job: Job) -> str | None:
-    """Return the warning before the time limit, to where the supervisors are."""
-    if not (job.max_requeues or job.chain):
+    """Return the warning before the time limit."""
+    warned = _warned(job)
+    if warned is None:
         return None
-    shell = "B:" if job.launcher.in_batch_script else ""
+    shell = "B:" if warned == "script" else ""
     return f"{shell}USR2@{signal_delay_s(job.time_min)}"
 
 

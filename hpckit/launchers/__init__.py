@@ -94,6 +94,13 @@ class Launcher:
         """Return the environment of `child`; `environ` is the supervisor's own."""
         return dict(environ)
 
+    def without_sigterm(self) -> dict[str, str]:
+        """Return the variables with which `child` ends at SIGINT and leaves SIGTERM as it was.
+
+        None of them: that cannot be had.
+        """
+        return {}
+
     def variables(self, task: "Task") -> "RankVariables":
         """Return the names of the variables that tell this process, a rank, which one it is.
 
@@ -113,6 +120,11 @@ LAUNCHERS: Registry[Launcher] = Registry(
         "mpirun": "hpckit.launchers.mpirun:Mpirun",
     },
 )
+
+
+# Before an argv: Slurm's warning, SIGUSR2, would end a Python that still starts. What is ignored
+# stays so over `exec`, until hpckit handles it.
+UNWARNED = ("/bin/sh", "-c", 'trap "" USR2; exec "$@"', "sh")
 
 
 def rank_argv() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit import shell
-from hpckit.launchers import Launcher, rank_argv
+from hpckit.launchers import UNWARNED, Launcher, rank_argv
 from hpckit.rank_variables import RankVariables, mpirun_variables
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class Mpirun(Launcher):
             program = str(beside)
         answer = shell.run([program, "--version"], timeout_s=30, check=False)
         words = (program, *task.mpirun[1:])
-        return (*mpirun_argv(words, answer.stdout + answer.stderr, task), *rank_argv())
+        # It hands the warning on to ranks that still start.
+        ahead = UNWARNED if task.warned else ()
+        return (*mpirun_argv(words, answer.stdout + answer.stderr, task), *ahead, *rank_argv())
 
     def variables(self, task: "Task") -> RankVariables:
         """Return the words of the MPI that has started this process."""

@@ -76,7 +76,20 @@ def srun_argv(job: "Job", *, tasks_per_node: int) -> tuple[str, ...]:
         argv.append(f"--cpus-per-task={job.cpus_per_task * job.tasks_per_node // tasks_per_node}")
     if job.strategy.mpi and job.site.mpi:
         argv.append(f"--mpi={job.site.mpi}")
+    if tasks_per_node == job.gpus_per_node and _has_all_of_a_node(job):
+        argv.append(f"--cpu-bind=mask_cpu:{','.join(job.site.cpu_masks)}")
     return (*argv, *job.site.srun_args)
+
+
+def _has_all_of_a_node(job: "Job") -> bool:
+    """Say whether each rank has a GPU, and all of them all that the site gives a rank of cores.
+
+    srun refuses masks of cores that the job does not have.
+    """
+    site = job.site
+    return (
+        job.tasks_per_node == len(site.cpu_masks) and job.cpus_per_task == site.cpus_per_gpu
+    )  # fmt: skip
 
 
 def srun_wait_s(srun_args: Sequence[str], default: float = WAIT_S) -> float:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _ENDS_ON = dict.fromkeys(
     ("TORCHELASTIC_SIGNALS_TO_HANDLE", "PET_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT"
 )
+_WITHOUT_SIGTERM = dict.fromkeys(_ENDS_ON, "SIGINT")
 # `python -m` would look into the folder that the job runs in first, where anybody's torch/ may lie;
 # Python's own -P for that is younger than some environments' Pythons, and -I forgets PYTHONPATH.
 _MAIN = """\
@@ -37,9 +38,7 @@ class Torchrun(Launcher):
 
     def refusal(self, job: "Job") -> str | None:
         """Refuse MPI, and containers."""
-        from hpckit.environments import EnvironmentKind  # noqa: PLC0415  # no supervisor needs it
-
-        if job.environment.kind is EnvironmentKind.APPTAINER:
+        if job.environment.in_container:
             return (
                 "--launcher torchrun would start its agent in the container, where hpckit is not. "
                 "Use --launcher srun: each rank then gets a container of its own."
@@ -77,6 +76,10 @@ class Torchrun(Launcher):
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the agent's environment."""
         return {**_ENDS_ON, **environ}
+
+    def without_sigterm(self) -> dict[str, str]:
+        """Return its own settings of the signals that it handles."""
+        return dict(_WITHOUT_SIGTERM)
 
     def variables(self, task: "Task") -> RankVariables:
         """Return torchrun's own words."""

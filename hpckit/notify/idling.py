@@ -5,22 +5,12 @@ ends what is known. Only what was not there before is read: samples files of one
 where the last look ended.
 """
 
-import binascii
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpckit.files import DamagedFileError, open_regular
 from hpckit.frozen import frozen
 from hpckit.sinks import ALL
-from hpckit.stats.samples.encoding import (
-    CRC_BYTES,
-    SAMPLE_PREFIX,
-    SAMPLE_SUFFIX,
-    decode_header,
-    unseal,
-)
-from hpckit.stats.samples.packing import Layout, SampleBlock
-from hpckit.stats.samples.records import Header, SamplesPath, samples_files
+from hpckit.stats.samples.records import SamplesPath, samples_files
+from hpckit.stats.samples.tail import Follower
 from hpckit.text import format_seconds
 
 _CHUNK_BYTES = 1 << 20
@@ -40,57 +30,26 @@ class Idle:
         return f"{what} GPUs ran nothing for {format_seconds(self.seconds)} ({names})"
 
 
-@dataclass
-class _Follower:
-    """One file, read from where it was left. `since` of each GPU is on the file's own clock."""
+class _Clocks:
+    """One file's GPUs. `since` when each is idle, and the newest sample, are on its own clock."""
 
-    file: SamplesPath
-    at: int = 0
-    header: Header | None = None
-    layout: Layout | None = None
-    since: list[int | None] = field(default_factory=list)
-    last: int = 0
+    def __init__(self, file: SamplesPath) -> None:
+        self.file = file
+        self.samples = Follower(file.path, _CHUNK_BYTES)
+        self.since: list[int | None] = []
+        self.last = 0
 
     def look(self) -> None:
-        try:
-            with open_regular(self.file.path) as stream:
-                stream.seek(self.at)
-                content = stream.read(_CHUNK_BYTES)
-        except (OSError, DamagedFileError):
-            return
-        whole = content.rfind(b"\n") + 1
-        if not whole and len(content) == _CHUNK_BYTES:  # no line of ours
-            whole = len(content)
-        self.at += whole
-        for line in content[:whole].split(b"\n"):
-            self._read(line.strip(b"\0"))
-
-    def _read(self, line: bytes) -> None:
-        if line.startswith(SAMPLE_PREFIX):
-            self._sample(line)
-        elif self.header is None and b'"header"' in line[:20]:
-            text = unseal(line)
-            if text and (found := decode_header(text)):
-                self.header, self.layout = found
-                self.since = [None] * len(self.header.gpus)
-
-    def _sample(self, line: bytes) -> None:
-        if self.layout is None or unseal(line) is None:
-            return
-        text = line[len(SAMPLE_PREFIX) : -len(SAMPLE_SUFFIX) - CRC_BYTES]
-        try:
-            packed = binascii.a2b_base64(text)
-        except binascii.Error:
-            return
-        if len(packed) != self.layout.bytes:
-            return
-        block = SampleBlock(self.layout, packed)
-        clock = block.node("mono_us")
-        self.last = clock.values[0] if clock else self.last
-        for gpu, since in enumerate(self.since):
-            column = block.gpu(gpu, "utilization_permille")
-            value = column.to_list()[0] if column else None
-            self.since[gpu] = (since or self.last) if value == 0 else None
+        blocks = self.samples.new()
+        if self.samples.header and not self.since:
+            self.since = [None] * len(self.samples.header.gpus)
+        for block in blocks:
+            clock = block.node("mono_us")
+            self.last = clock.values[0] if clock else self.last
+            for gpu, since in enumerate(self.since):
+                column = block.gpu(gpu, "utilization_permille")
+                value = column.to_list()[0] if column else None
+                self.since[gpu] = (since or self.last) if value == 0 else None
 
 
 class IdleGpus:
@@ -99,7 +58,7 @@ class IdleGpus:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._before = {file.path.name for file in samples_files(folder)}
-        self._files: dict[str, _Follower] = {}
+        self._files: dict[str, _Clocks] = {}
 
     def look(self, least_s: float, which: str, nodes: int) -> Idle | None:
         """Return the GPUs that have been idle for so long; None: not so, or not known.
@@ -111,15 +70,15 @@ class IdleGpus:
         """
         for file in samples_files(self._folder):
             if file.path.name not in self._before:
-                self._files.setdefault(file.path.name, _Follower(file))
+                self._files.setdefault(file.path.name, _Clocks(file))
         rows: list[tuple[str, float | None]] = []
-        for follower in self._files.values():
-            follower.look()
-            host = follower.header.host if follower.header else follower.file.host
-            for gpu, since in enumerate(follower.since):
-                seconds = None if since is None else (follower.last - since) / 1e6
-                index = follower.header.gpus[gpu].index if follower.header else gpu
-                rows.append((f"{host}:{index}", seconds))
+        for clocks in self._files.values():
+            clocks.look()
+            if (header := clocks.samples.header) is None:
+                continue
+            for gpu, since in zip(header.gpus, clocks.since, strict=True):
+                seconds = None if since is None else (clocks.last - since) / 1e6
+                rows.append((f"{header.host}:{gpu.index}", seconds))
         idle = [(name, s) for name, s in rows if s is not None and s >= least_s]
         hosts = {row.file.host for row in self._files.values()}
         complete = len(hosts) >= nodes and len(idle) == len(rows)

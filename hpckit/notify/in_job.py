@@ -21,6 +21,7 @@ from types import FrameType
 from typing import IO
 
 from hpckit.errors import CommandError, HpckitError
+from hpckit.failures import never_begun
 from hpckit.frozen import frozen
 from hpckit.notify.claims import Claims
 from hpckit.notify.event import COMPLETED, FAILED, Event
@@ -159,6 +160,7 @@ class Teller:
             limit_min=job.limit_min,
             attempts_left=self._attempt < job.max_requeues,
             taken_away=_taken_away,
+            never_begun=lambda: never_begun(job.folder),
         )
         if not found.goes_on:
             kind = END if found.state == COMPLETED else FAILURE
@@ -221,11 +223,11 @@ class Teller:
 
 def _taken_away() -> bool:
     """Say whether Slurm is ending the job: while its script runs, it would be RUNNING else."""
-    job_id = os.environ.get("SLURM_JOB_ID")
-    if not job_id:
-        return False
-    from hpckit.slurm.client import ask, patience  # noqa: PLC0415  # few jobs need it
+    from hpckit.slurm.client import ask, own_job_id, patience  # noqa: PLC0415  # few jobs need it
 
+    job_id = own_job_id()
+    if job_id is None:
+        return False
     try:
         with patience(_ASK_S, anew=True):
             said = ask(("squeue", "-h", "-j", job_id, "-o", "%T")).stdout.split()

@@ -127,6 +127,7 @@ def ending(
     limit_min: int,
     attempts_left: bool,
     taken_away: Callable[[], bool],
+    never_begun: Callable[[], str | None],
 ) -> Ending:
     """Judge an attempt by its script's exit status and its ranks' records.
 
@@ -139,6 +140,7 @@ def ending(
         limit_min: its time limit.
         attempts_left: whether it may be started again.
         taken_away: asks whether the scheduler is ending the job.
+        never_begun: asks why there is no rank, though the script ended with 0; None: not known.
     """
     if status in _GO_ON:
         return Ending(state=STOPPED, goes_on=True)
@@ -151,7 +153,8 @@ def ending(
         return Ending(state=FAILED, detail=f"{_trouble(failed[0])}{more}", goes_on=again)
     first = next((row for row in ranks if row.rank == 0), None)
     if status == 0 and not stopped and (first is None or first.exit_code == 0):
-        return Ending(state=COMPLETED)
+        why = None if ranks else never_begun()
+        return Ending(state=FAILED if why else COMPLETED, detail=why)
     if stopped and elapsed_s >= limit_min * 60 - _SLACK_S:
         limit = f"the limit was {format_minutes(limit_min)}"
         return Ending(state=TIMEOUT, detail=limit, goes_on=attempts_left)

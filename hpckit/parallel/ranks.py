@@ -1,5 +1,6 @@
 """Which rank this process is, which device it gets, and how ranks add up numbers."""
 
+import errno
 import os
 import socket
 import sys
@@ -127,9 +128,16 @@ def order_gradients(parallel: nn.Module, inputs: torch.Tensor) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line in one write, so that lines of different ranks do not mix."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    """Print a line in one write, so that lines of different ranks do not mix.
+
+    A full disk of the job's log ends no work: the line waits in the stream.
+    """
+    try:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 # What 0.1 called them: groups' copies of its workloads import these.

@@ -1,12 +1,15 @@
 """What a run leaves behind: metrics.jsonl and checkpoints/."""
 
+import atexit
 import json
 import os
 import pickle
 import time
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,9 @@ from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
 
 LAST, PREVIOUS = "last.pt", "previous.pt"
+# Lines that wait for a full disk; more than that are dropped, the oldest first.
+_MOST_WAITING = 10_000
+_Figures = Mapping[str, float | str]
 # What torch and zipfile say of a file that is torn, empty, of zeros or of something else.
 _DAMAGED = (
     OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError,
@@ -27,7 +33,10 @@ _DAMAGED = (
 
 
 class Metrics:
-    """The file metrics.jsonl: one JSON object per line, readable as soon as it is written."""
+    """The file metrics.jsonl: one JSON object per line, readable as soon as it is written.
+
+    While it cannot be written, as on a full disk, training goes on and the lines wait.
+    """
 
     def __init__(
         self,
@@ -52,6 +61,8 @@ class Metrics:
         self._path = folder / "metrics.jsonl" if folder else None
         self._constants = {**constants, "restart": restart_number()}
         self._after: int | None = None
+        self._waiting: deque[str] = deque(maxlen=_MOST_WAITING)
+        self._failed = 0
         if self._path and not step and not restart_number():
             self._path.unlink(missing_ok=True)  # a new training in an old folder
         elif self._path and whole_lines(self._path):
@@ -60,17 +71,66 @@ class Metrics:
     def write(self, step: int, epoch: int, **figures: float | str) -> None:
         """Append one line, and an event for each number."""
         if self._events:
-            _write_events(self._events, step, figures)
+            self._write_events(self._events, step, figures)
         if self._after is not None:
             self._append({"step": self._after, "resumed": True})
             self._after = None
         self._append({"step": step, "epoch": epoch, **figures})
 
     def _append(self, record: Mapping[str, Any]) -> None:
-        if self._path:
-            line = json.dumps({**record, **self._constants, "time": time.time()})
-            with self._path.open("a") as file:
-                file.write(line + "\n")
+        if self._path is None:
+            return
+        line = json.dumps({**record, **self._constants, "time": time.time()})
+        self._waiting.append(line + "\n")
+        try:
+            append_whole(self._path, "".join(self._waiting).encode())
+        except OSError as error:
+            if not self._failed:
+                atexit.register(self._try_at_last)
+                say(
+                    f"hpckit: {self._path} cannot be written: {error.strerror}. The training goes "
+                    "on, and the lines wait"
+                )
+            self._failed += 1
+            return
+        if self._failed:
+            atexit.unregister(self._try_at_last)
+            say(f"hpckit: {self._path} is written again, with {len(self._waiting)} lines")
+            self._failed = 0
+        self._waiting.clear()
+
+    def _try_at_last(self) -> None:
+        try:
+            append_whole(self._path or Path(), "".join(self._waiting).encode())
+        except OSError as error:
+            say(f"hpckit: {self._path}: {self._failed} lines are lost: {error.strerror}")
+
+    def _write_events(self, events: "SummaryWriter", step: int, figures: _Figures) -> None:
+        try:
+            _write_events(events, step, figures)
+        except OSError as error:
+            self._events = None
+            say(f"hpckit: no more events for TensorBoard are written: {error.strerror}")
+
+
+def append_whole(path: Path, content: bytes) -> None:
+    """Append to a file, all or nothing.
+
+    Raises:
+        OSError: it cannot be written; it is as it was.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    size = os.fstat(file).st_size
+    try:
+        try:
+            while content:
+                content = content[os.write(file, content) :]
+        finally:
+            os.close(file)  # a file server may say only now that its disk is full
+    except OSError:
+        with suppress(OSError):
+            os.truncate(path, size)
+        raise
 
 
 def restart_number() -> int:
@@ -137,8 +197,30 @@ def save_whole(path: Path, state: Mapping[str, Any], *, keep: bool = False) -> N
         path: the file.
         state: what `torch.load(weights_only=True)` reads.
         keep: let what the file was be previous.pt beside it.
+
+    Raises:
+        SetupError: it cannot be written, as on a full disk; what was there stays.
     """
     beside = path.with_suffix(".part")
+    try:
+        _replace(path, beside, state, keep=keep)
+    except (OSError, RuntimeError) as error:
+        fault = _fault_of_disk(error)
+        if fault is None:
+            raise
+        with suppress(OSError):
+            beside.unlink()  # on a full disk, the job's last words need its room
+        raise SetupError(f"the checkpoint {path} cannot be written: {fault.strerror}") from error
+
+
+def _fault_of_disk(error: BaseException | None) -> OSError | None:
+    """Return what the disk said: torch has a RuntimeError of its own after it."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return error
+
+
+def _replace(path: Path, beside: Path, state: Mapping[str, Any], *, keep: bool) -> None:
     with beside.open("wb") as file:
         torch.save(state, file)
         file.flush()

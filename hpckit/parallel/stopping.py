@@ -15,7 +15,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hpckit.stop_marks import HEARD, STOPPED, VARIABLE, WARNED, add_mark, marks
+from hpckit.stop_marks import (
+    ALL_SIGNALLED,
+    HEARD,
+    OVER,
+    STOPPED,
+    VARIABLE,
+    WARNED,
+    add_mark,
+    marks,
+)
 
 # How often the file is looked at that tells of a warning whose signal did not come here.
 _LOOK_S = 1.0
@@ -37,7 +46,17 @@ class _Warning:
             before = signal.signal(signal.SIGUSR2, self._handle)
             self._before = before if callable(before) else None
             atexit.register(self._end)
+            self._shield()
         self.look()
+
+    def _shield(self) -> None:
+        """Leave it to the supervisor what Slurm's SIGTERM means, where Slurm sends it here, too.
+
+        A script that handles the signal by itself keeps its handler.
+        """
+        path, untouched = os.environ.get(VARIABLE), signal.getsignal(signal.SIGTERM)
+        if path and untouched == signal.SIG_DFL and ALL_SIGNALLED in marks(Path(path), _attempt()):
+            signal.signal(signal.SIGTERM, _end_if_over)
 
     def _end(self) -> None:
         """Let no late signal end a script that ends: Python gives its handler back before."""
@@ -70,6 +89,14 @@ class _Warning:
         if not self.agreed:
             _tell(STOPPED)
         self.agreed = True
+
+
+def _end_if_over(signum: int, _frame: FrameType | None) -> None:
+    """End as by SIGTERM if the job ends; on a preemption, SIGUSR2 follows."""
+    path = os.environ.get(VARIABLE)
+    if not path or OVER in marks(Path(path), _attempt()):
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
 
 
 def stop_requested() -> bool:

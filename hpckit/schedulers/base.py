@@ -270,6 +270,16 @@ class Scheduler:
             CommandError: the scheduler does not answer or refuses.
         """
 
+    def fate(self) -> str:
+        """From inside a job that got SIGTERM: return what becomes of it, a word of `stop_marks`.
+
+        Raises:
+            CommandError: the scheduler does not answer or refuses.
+        """
+        from hpckit.stop_marks import OVER  # no command needs it
+
+        return OVER
+
     def unheeded(self, job_id: str, state: str) -> str | None:
         """Say of a job that was cancelled that it goes on in `state`; None: that may still come."""
         del job_id, state

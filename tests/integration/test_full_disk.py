@@ -75,6 +75,36 @@ def test_any_error_of_the_disk_is_one_line_and_no_job_stays(
     assert ('["scancel", "1001"]' in calls) == (name == "run.json")  # Slurm had taken it
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_record_is_on_the_disk_before_what_could_replace_it_goes(
+    here: Path, cli, fake_slurm: Path, monkeypatch, broken: bool
+) -> None:
+    flushed: list[tuple[str, bool, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        run = path if path.parent.name == "runs" else path.parent
+        taken = (fake_slurm / "calls.jsonl").exists()
+        flushed.append((path.name, taken, (run / "handover.json").exists()))
+        if broken and path.name == "run.json":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if path.is_dir():  # some file systems cannot, and keep folders safe in ways of their own
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    said = cli(*SUBMIT)
+    if broken:
+        assert (said.status, said.out, len(said.err.splitlines())) == (3, "", 1)
+        assert "Input/output error" in said.err
+        assert '["scancel", "1001"]' in (fake_slurm / "calls.jsonl").read_text()
+        return
+    (run,) = (here / "runs").iterdir()
+    assert flushed == [
+        ("handover.json", False, True), (run.name, False, True), ("runs", False, False),
+        ("run.json", True, True), (run.name, True, True),
+    ]  # fmt: skip
+
+
 def failing_dump(number: int):
     def dump(self, path) -> None:
         raise OSError(number, os.strerror(number), str(path))
@@ -113,7 +143,7 @@ def test_a_local_run_that_fills_its_disk_has_failed_and_says_so(here, disk, args
     Path("fills.py").write_text(FILLS)
     words = ["--executor=local", f"--runs={disk}/runs", "--sample-interval=0", "--wait"]
     hpckit("submit", "serial", "fills.py", *words, *args, status=1)
-    (run,) = (disk / "runs").iterdir()
+    (run,) = (disk / "runs").glob("[!.]*")
     full = f"there is no room left in {run}"
     found = json.loads(hpckit("status", run, "--json").stdout)
     assert (found["state"], found["reason_text"]) == ("FAILED", full)

@@ -19,6 +19,7 @@ import pytest
 import hpckit
 from hpckit import shell
 from hpckit.cli import main
+from hpckit.code.tree import read_tree, verify
 from hpckit.find import add_to_index, index_path, newest_runs, read_index
 from tests.conftest import processes_of
 from tests.integration.test_handover import KNOWS, slurm
@@ -103,7 +104,13 @@ def clean_all(cli, root: Path) -> list[str]:
     for path in (root, *root.rglob("*")):
         os.utime(path, (then, then), follow_symlinks=False)
     assert cli("clean", "--yes").status == 0
-    return sorted(path.name for path in root.iterdir())
+    names = sorted(path.name for path in root.iterdir())
+    runs = [name for name in names if name != ".code"]
+    trees = {path.resolve().parent for path in root.glob("*/code")}
+    assert (".code" in names) == bool(trees)  # of each run left the code is kept, and no other
+    for tree in trees:
+        verify(read_tree(tree))
+    return runs
 
 
 @pytest.mark.parametrize("array", [None, {"x": [1, 2]}])
@@ -112,7 +119,10 @@ def test_a_submission_to_slurm_that_is_killed_anywhere(here, cli, slurm, array) 
     (here / "x.py").touch()
     tasks, seen = 2 if array else 1, set()
     for number in every_step(
-        lambda: hpckit.submit("serial", "x.py", executor="slurm", gpus=0, array=array)
+        # An array without its code: the steps of keeping it are the same.
+        lambda: hpckit.submit(
+            "serial", "x.py", executor="slurm", gpus=0, array=array, no_code=bool(array)
+        )
     ):
         said = cli("jobs", "--json")
         assert said.status == 0
@@ -136,7 +146,9 @@ def test_a_submission_to_this_machine_that_is_killed_anywhere(here, cli) -> None
     )
     began.touch()
     steps = every_step(
-        lambda: hpckit.submit("serial", "x.py", executor="local", gpus=0, sample_interval=0)
+        lambda: hpckit.submit(
+            "serial", "x.py", executor="local", gpus=0, sample_interval=0, no_code=True
+        )
     )
     last = max(steps)
     until(lambda: not processes_of(here))

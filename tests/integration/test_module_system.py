@@ -57,7 +57,9 @@ def test_a_site_names_no_module_system_without_a_template(cli: Cli, lab: Path) -
 
 
 def test_lint_reads_the_template_and_renders_jobs_with_it(cli: Cli, lab: Path) -> None:
-    assert cli("templates", "lint").out.count("0 findings") == 2
+    lines = cli("templates", "lint").out.splitlines()
+    assert [line for line in lines if not line.endswith(", 0 findings")] == []
+    assert any(line.startswith("slurm/base.sh.j2 (lab (group)): ") for line in lines)
     template = lab / "templates" / "modules" / "ours.sh.j2"
     template.write_text(TEMPLATE.replace("modules.load", "modules.lode"))
     answer = cli("templates", "lint")

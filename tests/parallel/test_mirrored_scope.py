@@ -281,8 +281,15 @@ def test_a_shared_optimizer_is_refused_in_the_first_step() -> None:
     """A model that no scope knows would train on whichever replica writes last."""
     strategy = MirroredStrategy("cpu:2")
     model = network()
+    shared, before_steps = sgd(model), threading.Barrier(2, timeout=60)
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        (model(inputs) - targets).square().sum().backward()
+        before_steps.wait()  # torch itself refuses weights that change before backward() is done
+        shared.step()
+
     with pytest.raises(RuntimeError, match=r"step the same SGD.*with strategy\.scope\(\)"):
-        strategy.run(keras_step(model, sgd(model)), parts(strategy))
+        strategy.run(step, parts(strategy))
     mirrored = strategy.mirror(network())
     with pytest.raises(RuntimeError, match="step the same Adam"):
         strategy.run(keras_step(mirrored, adam(mirrored)), parts(strategy))  # type: ignore[arg-type]

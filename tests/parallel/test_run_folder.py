@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -145,3 +145,69 @@ def test_a_new_training_in_an_old_folder_begins_its_metrics_anew(tmp_path: Path)
     for loss in (1.0, 2.0):
         Metrics(tmp_path, 0, {}).write(1, 1, loss=loss)
     assert [row["loss"] for row in all_rows(tmp_path / METRICS)] == [2.0]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small file system of its own, and what fills all of it but a little."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "hpckit-test", str(folder)]
+    subprocess.run(argv, check=True)
+    make_folder(folder)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+def test_on_a_full_disk_the_lines_wait_and_none_is_torn(
+    disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics, filler = Metrics(disk, 0, {}), disk / "filler"
+    for step in range(1, 21):
+        metrics.write(step, 1, loss=1 / step)
+    before = (disk / METRICS).read_text()
+    filler.write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize))
+    for step in range(21, 121):  # more than the file's last page has room for
+        metrics.write(step, 1, loss=1 / step)
+        text = (disk / METRICS).read_text()
+        assert text.startswith(before)
+        assert text.endswith("}\n")
+    path = disk / METRICS
+    assert capsys.readouterr().out == (
+        f"hpckit: {path} cannot be written: No space left on device. The training goes on, and the "
+        "lines wait\n"
+    )
+    filler.unlink()
+    metrics.write(121, 1, loss=1 / 121)
+    assert [row["step"] for row in all_rows(path)] == list(range(1, 122))
+    assert "is written again, with " in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+def test_a_checkpoint_that_a_full_disk_refuses_leaves_the_one_before_and_the_room(
+    disk: Path,
+) -> None:
+    save_checkpoint(disk, {"step": 1, "weights": torch.full((5000,), 1)}, ["last.pt"])
+    room = os.statvfs(disk).f_bavail
+    with pytest.raises(SetupError) as refused:
+        save_checkpoint(disk, {"step": 2, "weights": torch.full((50000,), 2)}, ["last.pt"])
+    path = disk / "checkpoints" / "last.pt"
+    said = f"the checkpoint {path} cannot be written: No space left on device"
+    assert (str(refused.value), os.statvfs(disk).f_bavail) == (said, room)
+    found = load_checkpoint(disk)
+    assert found is not None
+    assert found["step"] == 1
+
+
+def test_what_a_training_logs_outlives_its_folder_for_a_while(tmp_path: Path) -> None:
+    folder, away = make_folder(tmp_path / "run"), tmp_path / "away"
+    metrics = Metrics(folder, 0, {})
+    metrics.write(1, 1, loss=1.0)
+    folder.rename(away)
+    metrics.write(2, 1, loss=0.5)
+    with pytest.raises(SetupError, match=r"last\.pt cannot be written: No such file or directory"):
+        save_checkpoint(folder, {"step": 2}, ["last.pt"])
+    away.rename(folder)
+    metrics.write(3, 1, loss=0.25)
+    assert [row["step"] for row in all_rows(folder / METRICS)] == [1, 2, 3]

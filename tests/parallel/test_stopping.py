@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stop_marks import HEARD, STOPPED, WARNED, add_mark, marks
+from hpckit.stop_marks import ALL_SIGNALLED, HEARD, OVER, STOPPED, WARNED, add_mark, marks
 from tests.inference.ranks import open_mpi
 from tests.inference.ranks import start as start_mpi
 from tests.pages import blocks
@@ -198,6 +198,57 @@ def test_a_handler_of_the_scripts_own_hears_it_too(tmp_path: Path, order: str) -
         add_mark(tmp_path / "signals" / "0", 2, WARNED)
     assert ended(process) == ("own\n" if order == "before" else "")
     assert HEARD not in marks(tmp_path / "signals" / "0", 2)
+
+
+# Slurm's SIGTERM to all processes of a step: the supervisor finds out what it means.
+TERM = """\
+import signal, sys, time
+own = lambda *_: print("own", flush=True)
+if "own" in sys.argv:
+    signal.signal(signal.SIGTERM, own)
+from hpckit.parallel import should_stop
+print(signal.getsignal(signal.SIGTERM) in (own, signal.SIG_DFL), flush=True)
+while not should_stop():
+    time.sleep(0.01)
+"""
+
+
+def killed_by(process: "subprocess.Popen[str]") -> int:
+    process.communicate(timeout=280)
+    return -process.returncode
+
+
+def test_a_sigterm_that_slurm_sends_to_all_waits_for_what_it_means(tmp_path: Path) -> None:
+    path = tmp_path / "signals" / "0"
+    add_mark(path, 2, ALL_SIGNALLED)
+    both = [alone(tmp_path, TERM) for _ in range(2)]
+    for process in both:
+        assert process.stdout
+        assert process.stdout.readline() == "False\n"
+        process.send_signal(signal.SIGTERM)
+    both[0].send_signal(signal.SIGUSR2)  # a preemption: it may save
+    assert ended(both[0]) == ""
+    assert both[1].poll() is None
+    add_mark(path, 2, OVER)
+    both[1].send_signal(signal.SIGTERM)
+    assert killed_by(both[1]) == signal.SIGTERM
+
+
+@pytest.mark.parametrize(("attempt", "words"), [(1, []), (2, ["own"])])
+def test_else_sigterm_is_the_scripts_own_business(
+    tmp_path: Path, attempt: int, words: list[str]
+) -> None:
+    add_mark(tmp_path / "signals" / "0", attempt, ALL_SIGNALLED)
+    process = alone(tmp_path, TERM, *words)
+    assert process.stdout
+    assert process.stdout.readline() == "True\n"
+    process.send_signal(signal.SIGTERM)
+    if not words:
+        assert killed_by(process) == signal.SIGTERM
+        return
+    assert process.stdout.readline() == "own\n"
+    process.send_signal(signal.SIGUSR2)
+    assert ended(process) == ""
 
 
 def test_only_who_asks_for_it_gets_a_handler(tmp_path: Path) -> None:

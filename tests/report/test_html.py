@@ -24,6 +24,8 @@ from tests.conftest import Answer
 from tests.report.html import addresses, allowed, at, data_of, figures, hash_of, read_html
 from tests.report.made import START, make_run, write_samples
 
+pytestmark = pytest.mark.long
+
 Cli = Callable[..., Answer]
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028&amp;\u202e"
 BUSY, IDLE = [90.0], [0.0]

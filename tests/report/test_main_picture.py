@@ -15,6 +15,8 @@ import hpckit
 from tests.conftest import Answer
 from tests.report.made import START, make_run, write_samples
 
+pytestmark = pytest.mark.long
+
 Cli = Callable[..., Answer]
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "$\\frac{</svg><script>alert(1)</script>\x1b[31m\u202e"
@@ -162,5 +164,5 @@ def test_without_matplotlib_nothing_is_written_and_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     answer = cli("stats", str(folder), "--html", "a.html", "--png", "a.png")
     assert answer.status == 3
-    assert "Install it: pip install 'hpckit[plots]'" in answer.err
+    assert "Install it: pip install 'hpckit-slurm[plots]'" in answer.err
     assert list(here.glob("a.*")) == []

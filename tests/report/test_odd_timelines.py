@@ -21,6 +21,8 @@ from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import BEGAN_US, START, write_samples
 
+pytestmark = pytest.mark.long
+
 Cli = Callable[..., Answer]
 HOUR = 361  # samples, 10 s apart
 STOPPED = [*range(7), *[None] * (HOUR - 7)]  # read for a minute of the hour

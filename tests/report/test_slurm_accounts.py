@@ -1,15 +1,20 @@
 """`hpckit stats` where Slurm's word and the samples meet: attempts, suspension, exit codes."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpckit.ranks import write_rank
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import START, make_run, write_samples
+from tests.unit.made import rank
+
+pytestmark = pytest.mark.long
 
 Cli = Callable[..., Answer]
 HOUR = [50.0] * 361
@@ -87,7 +92,8 @@ def test_a_job_renamed_between_two_attempts_keeps_both(
 def test_hours_are_unknown_where_an_attempts_length_is(
     here: Path, programs: Path, cli: Cli
 ) -> None:
-    make(here, (1, 7200))
+    folder = make(here, (1, 7200))
+    shutil.rmtree(folder / "ranks")  # which would tell
     first = row("77", State="NODE_FAIL", Submit="1789999990", ElapsedRaw="", End="Unknown")
     again = row("77", Submit=str(START + 7100), **moments(7200))
     keep_accounts(programs, [first, again])
@@ -97,6 +103,33 @@ def test_hours_are_unknown_where_an_attempts_length_is(
     assert [attempt["gpu_hours"] for attempt in found["attempts"]] == [pytest.approx(2)]
     assert "attempt_lost" in codes(found)
     assert "ran for an unknown time" in cli("stats", "77").out
+
+
+@pytest.mark.parametrize("lost", [{"Start": "Unknown"}, {"Start": "Unknown", "End": "Unknown"}])
+def test_an_attempt_whose_start_accounting_lost_is_told_by_its_ranks(
+    here: Path, programs: Path, cli: Cli, lost: dict[str, str]
+) -> None:
+    folder = make(here, (0, 100), (1, 7200))
+    shutil.rmtree(folder / "ranks")
+    for restart, late_s in ((0, 100), (1, 7260)):
+        began, ended = START + late_s, START + late_s + 3000
+        write_rank(folder, rank(0, restart=restart, started=began, ended=ended, exit_code=0))
+    first = row("77", State="NODE_FAIL", Submit="1789999990", ElapsedRaw="0", **lost)
+    again = row("77", Submit=str(START + 7100), **moments(7200))
+    keep_accounts(programs, [first, again])
+    found = document(cli, "77")
+    assert [(one["restart"], one["state"], one["start"]) for one in found["attempts"]] == [
+        (0, "NODE_FAIL", START + 100),
+        (1, "COMPLETED", START + 7200),
+    ]
+    assert (found["start"], found["elapsed_s"]) == (START + 100, 6600)
+    assert found["summary"]["gpu_hours"] == pytest.approx(2 * 6600 / 3600)
+    assert "attempt_lost" not in codes(found)
+    said = "Accounting does not give the start and end of attempt 0: its time is from the first"
+    assert said in " ".join(cli("stats", "77").out.split())
+    # Nothing is made up of an attempt that left no ranks: it may have begun none.
+    shutil.rmtree(folder / "ranks")
+    assert [one["restart"] for one in document(cli, "77")["attempts"]][-1] == 1
 
 
 @pytest.mark.parametrize("sampled", [True, False])

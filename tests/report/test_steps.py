@@ -23,6 +23,8 @@ from hpckit.stats.summary.summarise import Account, summarise
 from tests.advice.made import RULES
 from tests.report.made import BEGAN_US, START, table, write_samples
 
+pytestmark = pytest.mark.long
+
 BUSY = [95.0] * 361
 
 

@@ -95,6 +95,7 @@ ENVIRONMENTS: dict[str, Callable[[str], Environment]] = {
     "venv": kind_of(EnvironmentKind.VENV, path="/venvs/"),
     "conda": kind_of(EnvironmentKind.CONDA, path=""),
     "conda init": kind_of(EnvironmentKind.CONDA, path="", conda_init="/conda/"),
+    "spack environment": kind_of(EnvironmentKind.SPACK, path="/spack/"),
     "apptainer": kind_of(EnvironmentKind.APPTAINER, path="/images/"),
 }
 

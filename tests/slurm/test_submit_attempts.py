@@ -25,7 +25,7 @@ if os.environ["RANK"] == "0":
             log.write(json.dumps(row) + "\\n")
     saved.write_text(str(after + 1))
 (here / f"at-{number}-{os.environ['RANK']}").touch()
-while number < 2:
+while number < 2 or not (here / "known").exists():
     time.sleep(0.1)
 """
 PREEMPTED = "a job of higher priority took its place"
@@ -63,15 +63,19 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
             f"attempt 0 on c1, c2: {PREEMPTED}",
             "attempt 1 on c1, c2: node c2 was lost",
         ]
+        [bad] = desk.call("bad-nodes", "--json").json["nodes"]
+        assert (bad["host"], bad["what"]) == ("c2", "the node was lost (Slurm)")
     finally:
         desk.slurm.start_node("c2")
+    assert eventually(lambda: begun(2) and known("Start", 3), 240)
+    (run_dir / "known").touch()
     status = desk.over(job_id)
     assert (status["state"], status["restarts"]) == ("COMPLETED", 2)
     shown = desk.call("status", job_id).out
     assert "restarted 2x" in shown
     assert "before   attempt 1 on c1, c2: node c2 was lost" in shown
 
-    assert eventually(lambda: known("Start", 3) and known("End", 3))
+    assert eventually(lambda: known("End", 3))
     desk.call("stats", job_id, "--html", "job.html")
     document = desk.call("stats", job_id, "--json").json
     attempts = document["attempts"]

@@ -86,7 +86,9 @@ def test_a_chain_ends_with_a_job_that_failed_by_itself(desk: Desk) -> None:
     fails = lacking(desk, desk.home / "bin", scancel="echo 'scancel: error: no' >&2; exit 1")
     job = desk.submit("serial", SCRIPTS / "fail.py", *SMALL, "--chain", "2", env=fails)
     jobs = desk.status(job["job_id"])["chain"]
-    asked = desk.submit("serial", SCRIPTS / "fail.py", *SMALL, "--chain", "2")
+    ranks = ("--tasks-per-node", "2", "--launcher", "mpirun")
+    fails = ("mpi", SCRIPTS / "mpi_fail.py", *SMALL, *ranks, "--chain", "2", "--", "3")
+    asked = desk.submit(*fails)
     assert eventually(lambda: queued(desk, jobs[2]) == "COMPLETED")
     assert [queued(desk, name) for name in jobs] == ["FAILED", "COMPLETED", "COMPLETED"]
     assert desk.over(jobs[2])["state"] == "FAILED"

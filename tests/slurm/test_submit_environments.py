@@ -1,5 +1,6 @@
 """Modules and virtual environments in a real job."""
 
+import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.slurmbox.fixture import MODULES
 pytestmark = pytest.mark.slurm
 SEEN = SCRIPTS / "seen.py"
 LMOD = Path("/usr/share/lmod/lmod/init/bash")
+UV = Path(sys.executable).with_name("uv")
 needs_lmod = pytest.mark.skipif(not LMOD.exists(), reason="lmod is not installed")
 
 
@@ -63,6 +65,21 @@ def test_a_virtual_environment_runs_the_script(desk: Desk) -> None:
     assert seen["prefix"] == str(place)
     assert seen["env"]["VIRTUAL_ENV"] == str(place)
     assert seen["env"]["PATH"].startswith(f"{place}/bin:")
+
+
+@pytest.mark.skipif(not UV.exists(), reason="uv is not installed")
+def test_the_environment_of_a_uv_project_runs_the_script(desk: Desk) -> None:
+    project = desk.work / "proj"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        '[project]\nname = "proj"\nversion = "0"\nrequires-python = ">=3.9"\n'
+    )
+    sync = (UV, "sync", "--offline", "--python", sys.executable, "--project", project)
+    subprocess.run(sync, env=desk.env, check=True, capture_output=True)
+    status = desk.done("serial", SEEN, "--env", "uv:proj", "--gpus", "0")
+    (seen,) = rank_files(status["run_dir"]).values()
+    assert seen["prefix"] == str(project / ".venv")
+    assert seen["env"]["VIRTUAL_ENV"] == seen["prefix"]
 
 
 def test_a_virtual_environment_that_is_gone_is_named(desk: Desk) -> None:

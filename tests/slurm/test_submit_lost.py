@@ -1,11 +1,14 @@
 """A node's slurmstepd is killed: Slurm hears no more of its ranks, and would call the job good."""
 
+import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from hpckit.runs import read_run
 from tests.slurm.conftest import (
     OVER,
     SCRIPTS,
@@ -50,22 +53,33 @@ def test_a_job_that_lost_a_slurmstepd_has_failed(desk: Desk) -> None:
     working, alone = held(desk, "ddp", SEEN, *PAIR), held(desk, "serial", SEEN, *ALONE)
     torchrun = held(desk, "ddp", SEEN, *PAIR, "--launcher", "torchrun")
     ended = desk.submit("ddp", uneven, *PAIR)
+    tasks = [
+        row["run_dir"] for row in held(desk, "serial", SEEN, *ALONE, "--array", "i=0,1")["jobs"]
+    ]
     unheard = desk.submit("ddp", uneven, *PAIR, "--site", "mute")
 
     def are_ready() -> bool:
         begun = [len([*Path(job["run_dir"]).glob("seen-*.json")]) for job in (working, torchrun)]
         rank_0 = [row for job in (ended, unheard) for row in desk.status(job["job_id"])["ranks"]]
         ends = [(row["rank"], row["exit_code"]) for row in rank_0]
-        return begun == [2, 2] and sorted(ends) == [(0, 0), (0, 0), (1, None), (1, None)]
+        begun += [len([*Path(folder).glob("seen-*.json")]) for folder in tasks]
+        return begun == [2, 2, 1, 1] and sorted(ends) == [(0, 0), (0, 0), (1, None), (1, None)]
 
     assert eventually(are_ready)
     for job in (working, torchrun, ended, unheard):
         os.kill(stepd_of(job["job_id"], "c2"), signal.SIGKILL)
     os.kill(stepd_of(alone["job_id"], "c1"), signal.SIGKILL)
+    # The one of the two by whose number Slurm means both.
+    array = str(read_run(Path(tasks[0])).array_job_id)
+    os.kill(step_of(array)[0], signal.SIGKILL)
 
     for job in (working, torchrun, ended, alone):
         assert desk.over(job["job_id"])["state"] == "FAILED"
         assert sacct(desk, job) == "FAILED|0:15"
+    assert eventually(
+        lambda: sorted(row["state"] for row in desk.status(array)["jobs"])[0] == "FAILED"
+    )
+    assert sorted(row["state"] for row in desk.status(array)["jobs"]) == ["FAILED", "RUNNING"]
     # Here nothing could tell Slurm, which calls it COMPLETED when srun is made to give up.
     rank_1 = Path(unheard["run_dir"], "ranks", "1.json")
     assert eventually(lambda: "no way" in Path(unheard["run_dir"], "job.out").read_text())
@@ -78,25 +92,64 @@ def test_a_job_that_lost_a_slurmstepd_has_failed(desk: Desk) -> None:
     assert waited["reason_text"] == why
 
 
-def first_process(job_id: str) -> tuple[int, int] | None:
-    """Give the slurmstepd of a job's step and what it has started; None: not yet."""
+def step_of(job_id: str) -> tuple[int, list[int]]:
+    """Give the slurmstepd of a job's step, and what it has started; 0: there is none yet."""
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError, ValueError):  # it has ended since
             if (entry / "cmdline").read_text().startswith(f"slurmstepd: [{job_id}.0]"):
                 children = (entry / "task" / entry.name / "children").read_text().split()
-                return (int(entry.name), int(children[0])) if children else None
-        except OSError:
-            continue  # it has ended since
-    return None
+                return int(entry.name), [int(child) for child in children]
+    return 0, []
+
+
+def is_hpckits(pid: int) -> bool:
+    """Say whether a process is no longer slurmstepd's own copy."""
+    with contextlib.suppress(OSError):
+        return "hpckit" in Path(f"/proc/{pid}/cmdline").read_text()
+    return False
 
 
 def test_a_slurmstepd_that_is_killed_while_hpckit_starts_is_missed_too(desk: Desk) -> None:
     """Its process is stopped as soon as it is there: before, or among, its imports."""
     job = held(desk, "serial", SEEN, *ALONE)
-    assert eventually(lambda: first_process(job["job_id"]) is not None, pause_s=0.01)
-    stepd, supervisor = first_process(job["job_id"]) or (0, 0)
+    # Not sooner: srun then gives up before the launch is over; see the test below.
+    assert eventually(lambda: any(map(is_hpckits, step_of(job["job_id"])[1])), pause_s=0.01)
+    stepd, (supervisor,) = step_of(job["job_id"])
     os.kill(supervisor, signal.SIGSTOP)
     os.kill(stepd, signal.SIGKILL)
     os.kill(supervisor, signal.SIGCONT)
     assert desk.over(job["job_id"])["state"] == "FAILED"
     assert eventually(lambda: not processes_of(job["run_dir"]))
+
+
+def unlaunched(desk: Desk) -> Record:
+    """Give a job whose step ended, with its slurmstepd, before its rank had begun."""
+    for _ in range(20):
+        job = desk.submit("serial", SEEN, *ALONE)
+        step: tuple[int, list[int]] = (0, [])
+        until = time.monotonic() + 60
+        while not step[0] and time.monotonic() < until:
+            step = step_of(job["job_id"])
+        children = Path(f"/proc/{step[0]}/task/{step[0]}/children")
+        while not step[1] and time.monotonic() < until:
+            step = step[0], [int(child) for child in children.read_text().split()]
+        for pid in (step[0], *step[1]):
+            os.kill(pid, signal.SIGSTOP)
+        too_late = any(map(is_hpckits, step[1]))
+        for pid in (step[0], *step[1]):
+            os.kill(pid, signal.SIGKILL)
+        # By itself srun waits for minutes, and gives up in the same way.
+        desk.slurm.run("scancel", job["job_id"] if too_late else f"{job['job_id']}.0")
+        if not too_late and sacct(desk, job) == "COMPLETED|0:0":
+            return job
+    raise AssertionError("no slurmstepd was caught in time")
+
+
+def test_a_job_whose_rank_never_began_has_failed_whatever_slurm_says(desk: Desk) -> None:
+    job = unlaunched(desk)
+    status = desk.status(job["job_id"])
+    assert (status["state"], status["exit_code"], status["ranks"]) == ("FAILED", None, [])
+    report = desk.call("logs", job["job_id"], "--errors").out
+    assert report.startswith("no rank had started: srun gave up (")
+    assert "FAILED" in desk.call("stats", job["job_id"]).out
+    desk.call("wait", job["job_id"], expect=1)

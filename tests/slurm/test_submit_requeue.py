@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.causes import TAKEN_AWAY
 from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually, lacking
 
 pytestmark = pytest.mark.slurm
 FAIL = SCRIPTS / "fail.py"
+EQUAL = SCRIPTS / "mpi_equal.py"
 LAST = ("--time", "9", "--max-requeues", "1")
 EVERYTHING = ("--nodes", "2", "--gpus", "4")
 WORKLOAD = """\
@@ -40,6 +42,11 @@ def epochs(job: Record) -> list[str]:
     return found
 
 
+def said_by_0(job: Record) -> str:
+    log = Path(job["run_dir"], "logs", "0.out")
+    return log.read_text() if log.exists() else ""
+
+
 def add_patient(desk: Desk) -> None:
     """Give the user's project a workload that handles SIGUSR2."""
     folder = desk.work / "workloads" / "patient"
@@ -51,11 +58,17 @@ def add_patient(desk: Desk) -> None:
 def test_a_preempted_job_starts_again(desk: Desk) -> None:
     patient = str(SCRIPTS / "patient.py")
     job = desk.submit("ddp", patient, *EVERYTHING, "--max-requeues", "1")
+    # Beside it one that Slurm gives time to save, by SIGTERM alone, in a partition of its own.
+    desk.slurm.run("scontrol", "update", "PartitionName=short", "GraceTime=240")
+    ranks = ("--nodes", "2", "--tasks-per-node", "2", "--gpus", "0", "--time", "9")
+    saves = desk.submit("mpi", EQUAL, *ranks, "--partition", "short", "--max-requeues", "1")
+    assert eventually(lambda: "step 20\n" in said_by_0(saves))
     run_dir = Path(job["run_dir"])
     logs = [run_dir / "logs" / f"{rank}.out" for rank in range(8)]
     assert eventually(lambda: all(log.exists() and log.read_text() for log in logs))
     assert eventually((run_dir / "port-0").exists)
-    urgent = desk.submit("ddp", SCRIPTS / "seen.py", *EVERYTHING, "--partition", "urgent")
+    whole = (*EVERYTHING, "--sbatch", "exclusive", "--partition", "urgent")
+    urgent = desk.submit("ddp", SCRIPTS / "seen.py", *whole)
     assert desk.over(urgent["job_id"])["state"] == "COMPLETED"
     back = desk.until(job["job_id"], "PENDING", "RUNNING", "COMPLETED")
     assert back["restarts"] in (0, 1)
@@ -77,6 +90,16 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
         log = (run_dir / "logs" / f"{rank}.out").read_text()
         assert log == "attempt 0\nattempt 1\nresumed from nothing\n"
     assert (run_dir / "port-0").read_text() != (run_dir / "port-1").read_text()
+    # The other has lost no step, and ends as if nothing had been.
+    status = desk.over(saves["job_id"])
+    assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)
+    # hpckit itself has requeued it, in its grace time.
+    assert [row["why"] for row in status["earlier_attempts"]] == [TAKEN_AWAY]
+    *steps, value = said_by_0(saves).splitlines()
+    assert steps == [f"step {number}" for number in range(1, 201)]
+    undisturbed = desk.done("mpi", EQUAL, *ranks, "--", "undisturbed")
+    assert value.startswith("ends with 0x")
+    assert said_by_0(undisturbed).splitlines()[-1] == value
 
 
 def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
@@ -103,6 +126,8 @@ def test_jobs_at_their_time_limit_save_and_start_again(desk: Desk) -> None:
     for job in jobs:
         status = desk.over(job["job_id"])
         assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)
+        (before,) = status["earlier_attempts"]
+        assert before["why"] == "requeued after the signal that its time limit was near"
         for rank in range(4):
             log = Path(job["run_dir"], "logs", f"{rank}.out").read_text()
             assert log == "attempt 0\nsaved on SIGUSR2\nattempt 1\nresumed from SIGUSR2\n"

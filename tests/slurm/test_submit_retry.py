@@ -2,48 +2,72 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import Desk, add_site, eventually
+from tests.slurm.conftest import Desk, add_site
+from tests.slurmbox import daemons
+from tests.slurmbox.layout import NODES
 
 pytestmark = pytest.mark.slurm
 _MEMORY = Path("/sys/fs/cgroup/memory")
-EATS = 'held = b"x" * (400 << 20); print(len(held), flush=True)\n'
-# The kernel's own limit, as Slurm's task/cgroup sets it: a quarter of what was asked for.
-_PROLOG = """\
-#!/bin/bash
-job={memory}/slurm/uid_0/job_$SLURM_JOB_ID
-mkdir -p $job
-echo $((SLURM_MEM_PER_NODE << 18)) >$job/memory.limit_in_bytes
-echo $PPID >$job/cgroup.procs
+EATS = 'held = b"x" * (1300 << 20); print(len(held), flush=True)\n'
+# One MPI rank ends the first job; the second one's ranks add up.
+CALL = """\
+import os, sys, hpckit
+def fails_once(mark):
+    from mpi4py import MPI
+    world = MPI.COMM_WORLD
+    print("job", os.environ["SLURM_JOB_ID"], flush=True)
+    if world.allreduce(not os.path.exists(mark)):
+        if world.rank == 1:
+            open(mark, "x").close()
+            sys.exit(3)
+        world.Barrier()
+    return world.allreduce(1), os.environ["SLURM_JOB_ID"]
+ranks = dict(strategy="mpi", launcher="mpirun", tasks_per_node=2, gpus=0, time=2)
+call = hpckit.call(fails_once, os.path.abspath("mark"), retry="fail", **ranks)
+print(call.job_id, *call.result(), call.done())
+"""
+_CGROUP_CONF = """\
+CgroupPlugin=cgroup/v1
+CgroupAutomount=no
+ConstrainRAMSpace=yes
+MinRAMSpace=1
 """
 
 
 @pytest.fixture
 def limited(desk: Desk) -> Iterator[Desk]:
-    """Give a user of a cluster that keeps jobs to their memory by cgroups."""
+    """Give a user of a cluster that keeps jobs to their memory by Slurm's own cgroups."""
     if not os.access(_MEMORY / "cgroup.procs", os.W_OK):
         pytest.skip("this machine does not let tests make memory cgroups (v1)")
-    prolog = desk.work / "prolog.sh"
-    prolog.write_text(_PROLOG.format(memory=_MEMORY))
-    prolog.chmod(0o755)
-    limits = "partitions:\n  gpu: {mem_gb_per_node: 2}\n"
-    add_site(desk, f"{limits}launch:\n  srun_args: [--task-prolog={prolog}]\n")
+    add_site(desk, "partitions:\n  gpu: {mem_gb_per_node: 2}\n")
+    conf = desk.slurm.layout.conf
+    whole, cgroup = conf.read_text(), conf.with_name("cgroup.conf")
+    cgroup.write_text(_CGROUP_CONF)
+    conf.write_text(whole.replace("TaskPlugin=task/none", "TaskPlugin=task/cgroup"))
+    restart_nodes(desk)
     yield desk
-    for job in desk.submitted:
-        folder = _MEMORY / "slurm" / "uid_0" / f"job_{job}"
-        assert not folder.exists() or eventually(lambda folder=folder: _removed(folder))
+    conf.write_text(whole)
+    cgroup.unlink()
+    restart_nodes(desk)
+    for node in NODES:
+        with suppress(OSError):  # another box may be in it
+            (_MEMORY / f"slurm_{node}").rmdir()
 
 
-def _removed(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except OSError:  # its last process is still on its way out
-        return False
-    return True
+def restart_nodes(desk: Desk) -> None:
+    for node in NODES:
+        daemons.stop(desk.slurm.layout, node)
+        daemons.start(desk.slurm.layout, node)
+    for node in NODES:
+        desk.slurm.start_node(node)
 
 
 def test_after_an_out_of_memory_kill_a_job_succeeds_with_more(limited: Desk) -> None:
@@ -64,5 +88,29 @@ def test_after_an_out_of_memory_kill_a_job_succeeds_with_more(limited: Desk) -> 
     assert limited.scontrol(second["job_id"])["MinMemoryNode"] == "2G"
     page = limited.call("status", first).out
     assert page.startswith(f"{first} FAILED")
+    assert "exit status 137 (out of memory)" in page
+    log = (limited.runs / retry["of"] / "job.out").read_text()
+    assert "task 0: Out Of Memory" in log
+    stats = limited.call("stats", first, "--json").json
+    assert stats["summary"]["oom_kills"] == 1
+    assert "out-of-memory" in [row["id"] for row in stats["advice"]]
     assert f"  note     it ran out of memory; job {second['job_id']} tries again" in page
     assert limited.call("wait", first).out.startswith(f"{second['job_id']} COMPLETED")
+
+
+def test_a_call_has_the_result_of_the_job_that_tries_it_again(desk: Desk) -> None:
+    (desk.work / "program.py").write_text(CALL)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=desk.work, env=desk.env, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, total, second, over = done.stdout.split()
+    desk.submitted.extend((first, second))
+    assert (total, over) == ("2", "True")
+    assert first != second
+    # Who follows the first follows the second.
+    said = desk.call("logs", first, "-f").out.splitlines()
+    folder = desk.status(second)["run_dir"].rpartition("/")[2]
+    at = said.index(f"==> {folder}/logs/0.out <==")
+    assert (said.index(f"job {first}") < at, said.index(f"job {second}") > at) == (True, True)

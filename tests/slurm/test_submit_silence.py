@@ -41,7 +41,7 @@ def test_a_job_taken_in_silence_is_found_and_runs(desk: Desk) -> None:
         out, err = begin(desk, desk.slurm.impatient).communicate(timeout=240)
     assert out == ""
     assert "hpckit does not know whether Slurm took the job: " in err
-    (run,) = desk.runs.iterdir()
+    (run,) = (path for path in desk.runs.iterdir() if not path.name.startswith("."))
     assert (run / "handover.json").exists()
     asked = desk.call("status", run.name, "--json")
     assert f"Slurm has taken run {run.name}: it is job " in asked.err

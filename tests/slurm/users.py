@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpckit.version import DISTRIBUTION
 from tests.slurm.conftest import Answer, Desk
 from tests.slurmbox.fixture import Slurm
 
@@ -98,7 +99,7 @@ def _install(folder: Path) -> None:
     for part in ("hpckit", "templates", "workloads"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-    for name in _needed("hpckit", set()):
+    for name in _needed(DISTRIBUTION, set()):
         for file in importlib.metadata.files(name) or []:
             if ".." not in file.parts and "__pycache__" not in file.parts:
                 target = folder / file

@@ -17,6 +17,7 @@ DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", *NODES)
 PACKAGES = (
     "slurm-wlm slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins"
     " slurm-wlm-mysql-plugin munge mariadb-server lmod openmpi-bin libopenmpi-dev libpmix2"
+    " libslurm-dev"
 )
 _PROGRAMS = (
     *("slurmctld", "slurmd", "slurmdbd", "sacct", "sacctmgr", "sinfo", "scontrol", "munged"),

@@ -21,14 +21,21 @@ _DETACH = ("setsid", "--fork", "unshare", "--uts", "--mount")
 # Programs that wait for the box from outside, and would wait on when it is gone.
 _CLIENTS = ("srun", "salloc", "sbatch", "sattach", "scrontab")
 
-# $1 host name, $2 hosts file, $3 mark's name, $4 mark's folder, then the program.
+# $1 host name, $2 hosts file, $3 mark's name, $4 mark's folder, then the program. Slurm's own crash
+# (slurmd 22.05.8 was once seen to segfault in malloc) must not look like one of ours:
+# slurmd is then started again, as systemd may do it. Its steps live on.
 _ENTER = """\
 set -e
 hostname "$1"
 mount --bind "$2" /etc/hosts
 mount -t tmpfs -o size=4k "$3" "$4"
 shift 4
-exec "$@"
+[ "$1" = slurmd ] || exec "$@"
+while :; do
+    "$@" && exit 0 || status=$?
+    [ "$status" = 139 ] || exit "$status"
+    echo "slurmbox: slurmd crashed by SIGSEGV, and is started again"
+done
 """
 
 

@@ -94,7 +94,7 @@ def test_an_older_gpu_says_its_mean_power_and_a_board_without_a_counter_has_powe
     assert {sample.power_mw for _, sample in played.gpu(0)} == {650_000}
     assert {sample.energy_mj for _, sample in played.gpu(0)} == {None}
     assert {sample.power_mw for _, sample in played.gpu(1)} == {None}
-    assert played.mean(1, "utilization_permille") == 1000
+    assert played.mean(1, "utilization_permille") == pytest.approx(1000)
 
 
 @pytest.mark.long
@@ -274,7 +274,7 @@ def test_rocms_own_amdsmi_is_found_where_none_is_installed(
     running.wait_for_samples(1)
     (text,) = texts(running.stop(), "no_nvml")
     assert "libamd_smi.so is here, but the Python package amdsmi is not" in text
-    assert "Install hpckit[amd]." in text
+    assert "Install hpckit-slurm[amd]." in text
 
 
 HIDES = """\

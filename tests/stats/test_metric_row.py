@@ -73,7 +73,7 @@ RULE = """
 title: The encoder is busy
 why: It was.
 for_each: gpu
-levels: {info: gpu.encoder_percent > 37.5}
+levels: {info: gpu.encoder_percent > 38}
 message: "{where}: {percent(gpu.encoder_percent)}."
 evidence: "{bytes(node.probe_peak_bytes)} of {bytes(job.summary.probe_peak_bytes)}"
 sources: [NVML]
@@ -147,10 +147,10 @@ def test_two_rows_are_all_that_two_metrics_need(
     lines = [json.loads(line) for line in printed]
     last = [line for line in lines if line["record"] == "Sample"][-1]
     assert last["probe_bytes"] == 4096
-    assert [gpu["encoder_percent"] for gpu in last["gpus"]] == [37, 38]
+    assert [gpu["encoder_percent"] for gpu in last["gpus"]] == [37, 39]
     assert (
         next(line for line in lines if line["record"] == "Slow")["gpus"][1]["encoder_now_percent"]
-        == 38
+        == 39
     )
     plain = [row for row in records(folder / "samples") if isinstance(row, Sample)][-1]
     assert plain.gpus[1].memory_bytes == last["gpus"][1]["memory_bytes"]
@@ -160,14 +160,14 @@ def test_two_rows_are_all_that_two_metrics_need(
     document = json.loads(hpckit("stats", str(folder), "--json"))
     run(rows, _RUN, "hpckit.report.at_end", str(folder))
     for found in (document, json.loads((folder / "summary.json").read_text())):
-        assert [gpu["encoder_percent"] for gpu in found["per_gpu"]] == [37, 38]
-        assert [gpu["encoder_peak_percent"] for gpu in found["per_gpu"]] == [37, 38]
-        assert found["summary"]["gpu_encoder_percent"] == pytest.approx(37.5)
+        assert [gpu["encoder_percent"] for gpu in found["per_gpu"]] == [37, 39]
+        assert [gpu["encoder_peak_percent"] for gpu in found["per_gpu"]] == [37, 39]
+        assert found["summary"]["gpu_encoder_percent"] == pytest.approx(38)
         assert found["per_node"][0]["probe_peak_bytes"] == 4096
         assert found["summary"]["probe_peak_bytes"] == 4096
         # And in rules of advice.
         (advice,) = (item for item in found["advice"] if item["id"] == "encoder")
-        assert "38 %" in advice["message"]
+        assert "39 %" in advice["message"]
         assert advice["evidence"] == "4.0 KiB of 4.0 KiB"
     schema = json.loads(hpckit("stats", "--schema"))
     said = schema["$defs"]["GpuUse"]["properties"]["encoder_percent"]["description"]

@@ -21,12 +21,14 @@ from hpckit import errors
 from hpckit.api import call as calls
 from hpckit.api.options import Options, job_spec
 from hpckit.api.run import Run, RunList
-from hpckit.errors import DamagedRunError, JobError, RequestError
+from hpckit.errors import DamagedRunError, JobError, RequestError, StillRunningError
 from hpckit.payload import function as in_job
 from hpckit.runs import read_run
 from hpckit.spec import OPTIONS, JobSpec
+from hpckit.submission.retry import RetryNote, write_note
 from tests import raisers
 from tests.unit.made import make_run
+from tests.unit.test_status import answers, squeue_row
 
 ROOT = Path(__file__).parents[2]
 
@@ -261,6 +263,25 @@ def result_of(here: Path, function: Any) -> "calls.Call[Any]":
             [pickle.dumps(value)],
         )
     return calls.Call(read_run(folder))
+
+
+def test_a_result_is_that_of_the_job_that_tries_it_again(here: Path, fake_slurm: Path) -> None:
+    asked = {"target": "x", "retry": ["fail"]}
+    of = {"of": "f-1", "job_id": "11", "number": 1, "kind": "fail", "changes": {}, "text": "x"}
+    first = make_run(here / "runs", "f-1", job_id="11", request=asked)
+    second = make_run(here / "runs", "f-2", job_id="12", request=asked, retry=of)
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING"))
+    call: calls.Call[int] = calls.Call(first)
+    path = call._path(0)
+    in_job._tell_error(path, ValueError("once"))
+    # What it raised is no result yet: another job may follow.
+    with pytest.raises(StillRunningError, match="Job 11 has no result"):
+        call.result(timeout=0)
+    write_note(first.dir, RetryNote(text="it failed", run_id="f-2", job_id="12"))
+    header = {"python": in_job.VERSION, "outcome": "value"}
+    in_job.write_own(calls.Call(second)._path(0), header, [pickle.dumps(7)])
+    assert (call.result(timeout=0), call.done()) == (7, True)
+    assert [row.result() for row in calls.Calls([call]).as_completed(timeout=0)] == [7]
 
 
 def test_a_class_keeps_its_attributes(here: Path) -> None:

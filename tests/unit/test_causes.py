@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.causes import Cause, Evidence, Kind, find_cause
-from hpckit.failures import error_report, why
+from hpckit.failures import error_report, never_begun, why
 from hpckit.joblog import JobFacts, TaskEnd, job_facts
 from hpckit.ranks import RankRecord, current, first_failure, write_rank
 from hpckit.slurm.states import JobState
@@ -99,6 +99,78 @@ def test_a_kill_for_want_of_memory_is_known_from_the_rank_itself() -> None:
 def test_a_clock_that_was_set_back_gives_no_negative_time() -> None:
     found = cause(JobState.FAILED, {**RAISED, "ended": 10.0 - 7200})
     assert found.text == "rank 0 on n0 failed first, exit status 1"
+
+
+# Of a step whose slurmstepd was killed before its tasks had started; srun ended with 0.
+NOT_LAUNCHED = """\
+srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 0
+srun: launch/slurm: launch_p_step_launch: StepId=7.0 aborted before step completely launched.
+srun: Job step aborted: Waiting up to 12 seconds for job step to finish.
+srun: error: Timed out waiting for job step to complete
+"""
+WORDS = "StepId=7.0 aborted before step completely launched"
+NEVER = f"no rank had started: srun gave up ({WORDS})"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        # 23.02 and later name no plugin.
+        (f"srun: {WORDS}.", WORDS),
+        ("srun: error: timeout waiting for task launch, started 0 of 4 tasks",
+         "timeout waiting for task launch, started 0 of 4 tasks"),
+        ("srun: error: task 0 launch failed: Unspecified error",
+         "task 0 launch failed: Unspecified error"),
+        ("srun: error: Task launch for StepId=7.0 failed on node c1: Communication connection "
+         "failure",
+         "Task launch for StepId=7.0 failed on node c1: Communication connection failure"),
+        ("srun: error: Application launch failed: Communication connection failure",
+         "Application launch failed: Communication connection failure"),
+    ],
+)  # fmt: skip
+def test_what_srun_says_of_a_step_that_it_could_not_launch(line: str, words: str) -> None:
+    facts = job_facts(f"{line}\n{NOT_LAUNCHED}")
+    assert (facts.not_launched, facts.never_begun(again=True)) == (words, words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "step_launch_notify_io_failure: aborting, io error with slurmstepd on node 0",
+        "Aborting, io error and missing step on node 1",
+        "Aborting, step missing and io error on node 1",
+        "Aborting, can not test connection to node 1.",
+        "Cannot communicate with node 1.  Aborting job.",
+        "Job step aborted: Waiting up to 12 seconds for job step to finish.",
+    ],
+)
+def test_what_srun_says_of_a_step_that_it_gave_up(words: str) -> None:
+    """Of one that had started: with ranks in an attempt before, it may be about that."""
+    facts = job_facts(f"srun: error: {words}\n")
+    assert facts.given_up
+    assert facts.given_up in words
+    assert (facts.not_launched, facts.never_begun(again=False)) == (None, facts.given_up)
+    assert facts.never_begun(again=True) is None
+    assert job_facts(words).given_up is None  # not srun's
+
+
+def test_ranks_that_srun_could_not_start_are_its_fault(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    assert never_begun(run.dir) is None  # no log
+    (run.dir / "job.out").write_text("loading modules\n")
+    assert never_begun(run.dir) is None
+    (run.dir / "job.out").write_text(f"loading modules\n{NOT_LAUNCHED}")
+    found = why(run, (), JobState.FAILED)
+    assert found is not None
+    assert (found.kind, found.text) == (Kind.JOB_SCRIPT, NEVER)
+    assert "hint: Slurm could not start the ranks" in report(run)[-1]
+    assert never_begun(run.dir) == NEVER
+    (run.dir / "job.sh").write_text("#!/bin/bash\nsrun -n1 ours || true\n")
+    assert never_begun(run.dir) is None  # a group's own template, which knows no ranks
+    (run.dir / "job.sh").write_text("#!/bin/bash\nsrun python -m hpckit.submission.in_job /r\n")
+    assert never_begun(run.dir) == NEVER
+    write_rank(run.dir, rank(0, restart=0, **TERM, log_start=len(NOT_LAUNCHED) + 16))
+    assert never_begun(run.dir) is None  # that was another attempt
 
 
 # --- who is to blame ---

@@ -15,11 +15,13 @@ from hpckit.payload.task import GOES_ON
 from hpckit.ranks import write_rank
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource
+from hpckit.stop_marks import NO_CHECKPOINT, marks, marks_of
 from hpckit.submission import follow_up
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, record_of, write_end
 from hpckit.submission.follow_up import Link
 from hpckit.submission.states import statuses
 from tests.unit.made import PLAN, make_run, rank
+from tests.unit.test_causes import NEVER, NOT_LAUNCHED
 from tests.unit.test_status import answers, down, sacct_row, squeue_row
 
 JOBS = ("11", "12", "13")
@@ -213,6 +215,30 @@ def test_a_job_that_was_told_of_its_end_leaves_the_rest_to_the_next(
     assert read_end(chain.dir) == LinkEnd(link=2, job_id="13", outcome=Outcome.GOES_ON)
 
 
+def test_with_checkpoint_the_next_job_needs_a_newer_one(
+    chain: Run, controller: Controller, monkeypatch, capfd
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "11")
+    saved = chain.dir / "saved.pt"
+    saves = f"open({str(saved)!r}, 'a').write('x'); raise SystemExit({GOES_ON})"
+    stops = f"raise SystemExit({GOES_ON})"
+    for number, code in enumerate((saves, stops)):
+        monkeypatch.setenv("SLURM_JOB_ID", JOBS[number])
+        words = ["x", "chain", str(chain.dir), str(number), "--checkpoint=*.pt", "--"]
+        monkeypatch.setattr(sys, "argv", [*words, sys.executable, "-c", code])
+        with pytest.raises(SystemExit) as ends:
+            follow_up.main()
+        assert ends.value.code == GOES_ON
+        assert (controller.cancelled == ["13"]) == (code is stops)
+    said = capfd.readouterr().err.splitlines()
+    assert said[0] == "hpckit: job 11 has ended before the work was done; job 12 goes on."
+    assert said[1].startswith("hpckit: job 12 failed: it ended before its work was done, and noth")
+    assert "The next job of the chain would fail again, so none runs" in said[1]
+    end = read_end(chain.dir)
+    assert end == LinkEnd(link=1, job_id="12", outcome=Outcome.FAILED, why=end.why if end else "")
+    assert marks(marks_of(chain.dir, 0), 1) == {NO_CHECKPOINT}
+
+
 def test_a_job_that_failed_by_itself_is_the_last(
     chain: Run, controller: Controller, monkeypatch, capfd
 ) -> None:
@@ -223,6 +249,36 @@ def test_a_job_that_failed_by_itself_is_the_last(
         "hpckit: job 11 failed: rank 0 on n0 failed first, exit status 3, 10.0 s after its start. "
         "The next 2 jobs would fail again, so none runs.\n"
     )
+
+
+def test_a_supervisor_that_still_starts_gets_the_warning_once_it_handles_it(
+    chain: Run, controller: Controller, monkeypatch
+) -> None:
+    code = """if 1:
+        import os, pathlib, signal
+        os.kill(os.getppid(), signal.SIGUSR2)
+        here = pathlib.Path("/proc/self/status").read_text()
+        assert int(here.split("SigIgn:")[1].split()[0], 16) >> signal.SIGUSR2 - 1 & 1
+        signal.signal(signal.SIGUSR2, lambda *_: os._exit(85))
+        while True:
+            signal.pause()
+    """
+    assert link(chain, 0, code, monkeypatch) == GOES_ON
+
+
+def test_a_job_whose_ranks_srun_could_not_start_is_the_last(
+    chain: Run, controller: Controller, monkeypatch, capfd
+) -> None:
+    """Though srun ends with 0; an attempt before may have had ranks."""
+    write_rank(chain.dir, rank(0, exit_code=143, ended=20.0))
+    ended(chain, 0, Outcome.GOES_ON)
+    (chain.dir / "job.out").write_text(NOT_LAUNCHED)
+    assert link(chain, 1, "", monkeypatch) == 1
+    assert controller.cancelled == ["13"]
+    end = read_end(chain.dir)
+    assert end is not None
+    assert (end.outcome, end.why) == (Outcome.FAILED, NEVER)
+    assert f"job 12 has FAILED, though srun ended with 0: {NEVER}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hpckit.detect.answers import Reply
 from hpckit.detect.login_node import questions
 from hpckit.doctor import JOBS, Check, Level, all_good
 from hpckit.doctor.environments import environment_checks
-from hpckit.doctor.installation import folder_checks, requirement_fault
+from hpckit.doctor.installation import folder_checks, namesake_checks, requirement_fault
 from hpckit.doctor.site import more_questions, scheduler_checks, site_checks
 from hpckit.doctor.trials import (
     Trial,
@@ -298,6 +298,14 @@ def test_packages_must_fit_what_hpckit_asks(
     requirement: str, installed: str | None, fault: str
 ) -> None:
     assert requirement_fault(requirement, lambda name: installed) == fault
+
+
+def test_the_project_of_the_same_name_is_found_beside() -> None:
+    assert list(namesake_checks(None)) == []
+    [found] = namesake_checks("0.2.1")
+    assert found.level is Level.BAD
+    assert "the package hpckit 0.2.1 is installed" in found.what
+    assert found.todo.endswith("-m pip uninstall hpckit, then install hpckit-slurm again")
 
 
 def trial(label: str, **changed: Any) -> Trial:

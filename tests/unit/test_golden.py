@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,14 @@ KINDS = {
         path="/proj/torch.sif",
         binds=("/proj", "/data"),
     ),
+    "pyxis": Environment(
+        name="pyxis",
+        kind=EnvironmentKind.PYXIS,
+        path="nvcr.io#it's/torch:24.01-py3",
+        binds=("/proj/data", "/scratch:/mnt:ro"),
+        options=("--container-mount-home",),
+    ),
+    "spack": Environment(name="spack", kind=EnvironmentKind.SPACK, path="/proj/a b/spack-env"),
 }
 BOX = Site(
     name="box",
@@ -59,6 +68,8 @@ CASES: dict[str, tuple[Site, dict[str, Any]]] = {
     "conda": (replace(BOX, environment="conda"), {"gpus": 2, "mem_gb": 64}),
     "venv": (replace(BOX, environment="venv"), {"gpus": 2, "name": "it's $(odd)"}),
     "apptainer": (replace(BOX, environment="apptainer"), {"gpus": 2, "args": ("--note", "a\nb")}),
+    "pyxis": (replace(BOX, environment="pyxis"), {"nodes": 2, "gpus": 2, "retry": ("fail",)}),
+    "spack": (replace(BOX, environment="spack"), {"gpus": 2}),
     "local": (GENERIC, {"nodes": 2, "gpus": 4}),
 }  # fmt: skip
 
@@ -99,6 +110,13 @@ def test_bash_shellcheck_and_slurm_have_nothing_to_say(name: str) -> None:
     assert bash_errors(text) == []
     assert shellcheck(text) == []
     assert late_options(text) == []
+
+
+def test_a_warning_during_the_set_up_reaches_what_takes_the_scripts_place() -> None:
+    begins, ends = (row for row in script("mpirun").splitlines() if row.startswith("trap "))
+    lines = [begins, "kill -USR2 $$", ends, "kill -USR2 $$", "exec env"]
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True)
+    assert (done.returncode, "HPCKIT_WARNED=1\n" in done.stdout) == (0, True)
 
 
 def test_no_golden_script_is_left_from_another_time() -> None:

@@ -17,6 +17,8 @@ TRACE = 'Traceback (most recent call last):\n  File "/w/a.py", line 2, in <modul
 # What the libraries wrote, here (torch 2.13 for CPUs, Open MPI 4.1) or as their users report it.
 SAID = [
     ("syntax", '  File "/w/a.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax'),
+    ("copy of the code", TRACE + "PermissionError: [Errno 13] Permission denied: "
+     "'/home/me/runs/train-1/code/out'"),
     ("missing package", TRACE + "ModuleNotFoundError: No module named 'lightning.pytorch'"),
     ("shadowed module", TRACE + "AttributeError: partially initialized module 'torch' has no "
      "attribute 'ones' (most likely due to a circular import)"),
@@ -36,6 +38,7 @@ SAID = [
      "listen on any local network address. port: 53531, useIpv6: false, code: -98, name: "
      "EADDRINUSE, message: address already in use"),
     ("port in use", TRACE + "OSError: [Errno 98] Address already in use"),
+    ("no launch", "no rank had started: srun gave up (task 0 launch failed: Unspecified error)"),
     ("host memory", f"killed by SIGKILL\n{OUT_OF_MEMORY}"),
     ("shared library", "./a.out: error while loading shared libraries: libmpi.so.40: cannot open "
      "shared object file: No such file or directory"),

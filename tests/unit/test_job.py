@@ -210,8 +210,9 @@ def test_what_cannot_run_is_refused_and_each_check_has_its_switch(check, asked, 
 def test_every_check_has_a_case_here() -> None:
     # No limits of a plan: tests/unit/test_collections_added.py, tests/security/test_run_root.py,
     # tests/unit/test_after.py, tests/unit/test_typed.py, tests/unit/test_program.py,
-    # tests/unit/test_notify.py.
+    # tests/unit/test_notify.py, tests/unit/test_bad_nodes.py.
     others = {"program", "gpu-type", "collections", "shared-runs", "after", "account", "notify"}
+    others |= {"bad-nodes"}
     assert {row[0] for row in REFUSED} | others == set(CHECKS)
 
 

@@ -14,7 +14,14 @@ import pytest
 from hpckit.errors import RequestError
 from hpckit.job import Job
 from hpckit.job.resolve import resolve
-from hpckit.launchers import LAUNCHERS, Launcher, default_launcher, find_launcher, register
+from hpckit.launchers import (
+    LAUNCHERS,
+    UNWARNED,
+    Launcher,
+    default_launcher,
+    find_launcher,
+    register,
+)
 from hpckit.launchers.mpirun import mpirun_argv
 from hpckit.launchers.srun import srun_wait_s
 from hpckit.payload.supervisor import LauncherProcess
@@ -67,6 +74,12 @@ def test_torchrun_gets_one_agent_per_node_with_all_of_its_cpus() -> None:
     assert "--ntasks=2" in argv
     assert "--ntasks-per-node=1" in argv
     assert "--cpus-per-task=32" in argv
+
+
+def test_a_python_that_still_starts_outlives_the_warning() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGUSR2); print('outlived')"
+    done = subprocess.run([*UNWARNED, sys.executable, "-S", "-c", code], capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"outlived\n")
 
 
 def test_mpirun_is_started_by_the_supervisor_alone() -> None:

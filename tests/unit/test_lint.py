@@ -10,7 +10,7 @@ import pytest
 from hpckit.collections import Collection
 from hpckit.lint import lint_collection
 from hpckit.render.rendering import take_marks
-from hpckit.version import __version__
+from hpckit.version import DISTRIBUTION, __version__
 from tests.conftest import Answer, write_files
 from tests.unit.lab import make_lab
 from tests.unit.made import BUILTIN
@@ -151,7 +151,7 @@ def test_a_new_collection_passes_its_own_check(here: Path, cli: Cli, monkeypatch
     assert used
     assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", word) for word in used)
     (packages,) = re.findall(r"run: pip install (.*)", text)
-    assert packages.split()[0] == f"hpckit=={__version__}"
+    assert packages.split()[0] == f"{DISTRIBUTION}=={__version__}"
     assert all(re.fullmatch(r"[a-z-]+==[0-9.]+", word) for word in packages.split())
     check = (here / "our lab" / "check").read_text()
     assert "hpckit templates lint" in check

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from hpckit.cli.view import progress_text
 from hpckit.metrics import (
     Progress,
     counted_rows,
@@ -68,8 +67,8 @@ def test_progress_reads_as_one_line() -> None:
         step=5, total_steps=10, epoch=1, epochs=2, loss=0.12345, samples_per_s=1234.5, steps_per_s=1
     )
     text = "step 5/10 epoch 1/2 loss 0.1235 1,234 samples/s 5 s left"
-    assert progress_text(found) == text
-    assert progress_text(found, over=True) == text.removesuffix(" 5 s left")
+    assert found.text() == text
+    assert found.text(over=True) == text.removesuffix(" 5 s left")
 
 
 def test_scripts_of_ones_own_are_told_by_a_step_that_goes_back(tmp_path: Path) -> None:

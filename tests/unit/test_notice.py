@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.payload.notice import Notice, handlers_of, handles, parent_of, tells_all
+from hpckit.payload.notice import (
+    Notice,
+    handlers_of,
+    handles,
+    kill_wait_s,
+    parent_of,
+    tells_all,
+)
 from hpckit.stop_marks import DEAF, SENT, WARNED, marks
 
 # Handles SIGUSR2 when it is told to, on stdin; says each one; then ends.
@@ -154,3 +161,43 @@ def test_a_configuration_says_whom_slurm_signals(tmp_path: Path, text: str, answ
     conf.write_text(text)
     assert tells_all(str(conf)) is answer
     assert not tells_all(str(tmp_path / "none"))
+
+
+# Handles SIGTERM alone, and says it.
+SAVES = CATCHES.replace("SIGUSR2", "SIGTERM")
+
+
+@pytest.mark.parametrize("all_signalled", [False, True])
+def test_a_script_that_handles_sigterm_alone_gets_that(
+    start: Start, tmp_path: Path, all_signalled: bool
+) -> None:
+    """Unless Slurm has sent it to the script already."""
+    path = tmp_path / "0"
+    script = start(sys.executable, "-c", SAVES)
+    notice = Notice(path, 0, by_slurm=all_signalled)
+    say(script)
+    assert line_of(script) == "ready"
+    notice.deliver(script.pid)
+    notice.tell(script.pid, by_term=True)
+    delivered(notice, script.pid, path)
+    assert DEAF not in marks(path, 0)
+    if not all_signalled:
+        assert line_of(script) == "heard"
+    say(script)
+    assert line_of(script) == ""  # it is sent once
+
+
+def test_sigterm_goes_to_no_script_that_would_die_of_it(start: Start, tmp_path: Path) -> None:
+    script = start("sleep", "600")
+    notice = Notice(tmp_path / "0", 0, by_slurm=False)
+    notice.tell(script.pid, by_term=True)
+    notice.deliver(script.pid)
+    assert marks(tmp_path / "0", 0) == {WARNED, DEAF}
+    assert script.poll() is None
+
+
+def test_killwait_is_read_from_slurm_conf(tmp_path: Path) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("KillWait=5\n#KillWait=6\n KILLWAIT = 40 # seconds\nKillWaits=9\n")
+    assert kill_wait_s(str(conf)) == 40
+    assert kill_wait_s(str(tmp_path / "none")) == 30

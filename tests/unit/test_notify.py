@@ -348,6 +348,8 @@ GOOD, CUT = rank(0, code=0), rank(0, code=143, consequence=True, error="ended by
          ("FAILED", True)),
         ({"status": 85, "ranks": [GOOD]}, ("STOPPED", True)),
         ({"status": 144, "ranks": [GOOD]}, ("STOPPED", True)),
+        ({"status": 0, "ranks": []}, ("COMPLETED", False)),  # a template of its own
+        ({"status": 0, "ranks": [], "why": "srun gave up"}, ("FAILED", False)),
     ],
 )  # fmt: skip
 def test_how_an_end_is_judged(words: dict[str, Any], expected: tuple[str, bool]) -> None:
@@ -359,6 +361,7 @@ def test_how_an_end_is_judged(words: dict[str, Any], expected: tuple[str, bool])
         limit_min=60,
         attempts_left=words.get("left", False),
         taken_away=lambda: words.get("away", False),
+        never_begun=lambda: words.get("why"),
     )
     assert (found.state, found.goes_on) == expected
 

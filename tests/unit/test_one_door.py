@@ -12,10 +12,13 @@ NULL = "/dev/null, in a stream's place"
 ALLOWED = {
     "__main__.py": NULL,
     "cli/output.py": NULL,
+    "api/jupyter.py": "a browser is opened: nothing is read",
+    "code/making.py": "a project's files, hashed as they are copied, no link followed; writes",
     "payload/environment.py": OWN,
     "detect/login_node.py": PROC,
     "detect/site_file.py": PROC,
     "schedulers/local/state.py": PROC,
+    "payload/importable/hpckit_kept_code.py": "bytecode in a folder of the user's alone; writes",
     "payload/importable/hpckit_meeting.py": "the script itself, in its own process",
     "payload/rendezvous.py": PROC,
     "schedulers/local/controller.py": "a run's folder held open: nothing is read",
@@ -35,6 +38,9 @@ ALLOWED = {
     "submission/in_job.py": "a pickle's folder held open",
     "payload/function.py": "likewise, under any Python, where hpckit is not",
     "lint.py": "shellcheck's answer",
+    "cli/completing.py": OWN,
+    "payload/container.py": "namespaces and variables of the job's own process, in /proc",
+    "cli/completion.py": "the start file of the user's shell, which that shell runs anyway; writes",
     "files.py": "the door",
 }
 READS = {"read_text", "read_bytes", "open"}

@@ -38,6 +38,8 @@ def test_there_are_blocks_to_type() -> None:
     assert typed == {
         "README.md",
         "docs/collections.md",
+        "docs/first-job.md",
+        "docs/first-result.md",
         "docs/new-cluster.md",
         "docs/programs.md",
     }

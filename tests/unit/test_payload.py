@@ -12,8 +12,10 @@ from threading import Thread
 import pytest
 
 from hpckit import __version__
+from hpckit.causes import Evidence, Kind, find_cause
 from hpckit.errors import JobError
 from hpckit.failures import hints
+from hpckit.joblog import JobFacts
 from hpckit.payload import children, rank, recorder, rendezvous, supervisor
 from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
 from hpckit.payload.spawn import task_environments
@@ -29,9 +31,13 @@ from hpckit.rank_variables import (
     mpirun_variables,
 )
 from hpckit.ranks import RankRecord, read_ranks, write_rank
+from hpckit.slurm.states import JobState
+from hpckit.stats.samples.encoding import encoder
+from hpckit.stats.samples.records import Header, Sample, file_name
 from hpckit.tracebacks import (
     HANGS_AT_END,
     OUT_OF_MEMORY,
+    OUT_OF_MEMORY_SAMPLED,
     error_line,
     last_error,
     signal_error,
@@ -422,6 +428,48 @@ def test_a_kill_for_want_of_memory_is_on_record(
     assert (record.exit_code, record.error) == (code, error)
 
 
+@pytest.mark.parametrize(
+    ("use", "before_s", "counted", "told"),
+    [
+        (0.96, 2, False, True),
+        (1.4, 2, False, True),
+        (0.94, 2, False, False),  # somebody, or something else, has killed it
+        (0.99, 60, False, False),  # it was so full long before
+        (0.99, 2, True, False),  # the kernel counts kills, and there was none
+    ],
+)
+def test_the_samples_tell_a_kill_for_want_of_memory_that_nothing_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: float, before_s: float,
+    counted: bool, told: bool,
+) -> None:  # fmt: skip
+    now_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    at = {"epoch_us": 1, "mono_us": now_us - 90_000_000, "interval_us": 10_000_000, "pid": 7}
+    header = Header(host=socket.gethostname(), boot_id="b", memory_limit_bytes=4 << 30, **at)
+    uses = [(80, 0.2), (before_s, use), (-0.0, 0.1)]  # the last one: after its end
+    samples = [
+        Sample(
+            mono_us=now_us - round(ago * 1e6),
+            memory_bytes=round(part * (4 << 30)),
+            oom_kills=0 if counted else None,
+        )
+        for ago, part in uses
+    ]
+    (tmp_path / "samples").mkdir()
+    path = tmp_path / "samples" / file_name(header.host, 0, 7)
+    path.write_bytes(b"".join(map(encoder(0), (header, *samples))) + b'{"torn')
+    monkeypatch.setattr(recorder, "oom_kills", lambda: None)
+    one_rank(tmp_path, sys.executable, "-c", "import os; os.kill(os.getpid(), 9)").run()
+    (row,) = read_ranks(tmp_path)
+    words = (
+        f"\n{OUT_OF_MEMORY_SAMPLED}: {4 * use:.1f} of 4.0 GB were in use on this node just before"
+    )
+    assert row.error == "killed by SIGKILL" + (words if told else "")
+    known = Evidence(ranks=(row,), planned=1, state=JobState.FAILED, facts=JobFacts())
+    found = find_cause(known)
+    assert found is not None
+    assert (found.kind is Kind.OUT_OF_MEMORY) == told
+
+
 HANGS = """\
 import threading, time
 threading.Thread(target=time.sleep, args=(600,)).start()
@@ -533,3 +581,29 @@ def test_a_launcher_that_goes_on_after_a_ranks_failure_is_ended(
     one_rank(tmp_path, "sh", "-c", "exit 3").run()
     task = one_rank(tmp_path, "true").task
     assert supervisor.LauncherProcess(task, ("sleep", "50")).run() == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "python", "begins_with"),
+    [
+        ("cgroup", ("python",), "SIG_DFL"),  # Lightning takes an ignored one for a handler
+        ("linuxproc", ("python",), "SIG_IGN"),  # Slurm sends it to the script, too
+        ("cgroup", ("apptainer", "exec", "a.sif", "python"), "SIG_IGN"),  # its starter may
+    ],
+)
+def test_a_script_begins_with_the_warning_ignored_where_it_could_die_of_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    python: tuple[str, ...],
+    begins_with: str,
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"ProctrackType=proctrack/{kind}\n")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    says = f"import signal; assert signal.getsignal(signal.SIGUSR2) == signal.{begins_with}"
+    place = RankPlacement(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
+    task = Task(run_dir=str(tmp_path), run_id="r", executor="slurm", launcher="srun", nodes=1,
+                tasks_per_node=1, command=(sys.executable, "-c", says), python=python,
+                device="cpu", sample_interval_s=0, max_requeues=1)  # fmt: skip
+    assert rank.RankProcess(task, place).run() == 0

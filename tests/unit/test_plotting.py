@@ -91,7 +91,7 @@ def test_colours_are_those_of_the_pages() -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(OutsideError, match=r"pip install 'hpckit\[plots\]'"):
+    with pytest.raises(OutsideError, match=r"pip install 'hpckit-slurm\[plots\]'"):
         drawn("png")
 
 

@@ -206,7 +206,7 @@ def test_one_block_of_the_shipped_template_can_be_replaced(tmp_path: Path) -> No
     names = {"header": [], "env": {}, "setup": [], "rendezvous": ["r"], "nodes": 2,
              "modules": {"template": "modules/none.sh.j2", "load": [], "use": []},
              "environment": {"template": "environments/none.sh.j2"}, "python": ["p"],
-             "notify": None}  # fmt: skip
+             "notify": None, "code_dir": None, "warned": None}  # fmt: skip
     made = render("t", names, (lab, BUILTIN))
     assert made.text.rstrip().endswith("echo 2")
     assert "set -euo pipefail" in made.text

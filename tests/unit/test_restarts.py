@@ -8,8 +8,9 @@ import pytest
 
 from hpckit.ranks import write_rank
 from hpckit.restarts import earlier_ends
+from hpckit.stop_marks import add_mark, marks_of
 from hpckit.submission.kept_signal import signalled_host
-from tests.unit.made import make_run, rank
+from tests.unit.made import PLAN, make_run, rank
 
 TERM = {"exit_code": 143, "ended": 15.0, "consequence": True, "error": "ended by SIGTERM"}
 PEER = {"exit_code": 1, "ended": 12.0, "error": "RuntimeError: Connection closed by peer [::1]:1"}
@@ -44,6 +45,16 @@ def write(folder: Path, number: int, start: int, *ends: Mapping[str, Any]) -> No
         write_rank(folder, rank(at, restart=number, host=f"c{at + 1}", log_start=start, **end))
 
 
+def test_an_attempt_that_was_told_of_its_end_has_not_failed(tmp_path: Path) -> None:
+    run = make_run(tmp_path, plan={**PLAN, "ranks": 2})
+    write(run.dir, 0, 0, GOOD, GOOD)
+    write(run.dir, 1, 9, GOOD, GOOD)
+    told = "its script ended after the signal that the time limit or a preemption was near"
+    for word, why in (("warned", "every rank ended well: the job wrote no log"), ("sent", told)):
+        add_mark(marks_of(run.dir, 0), 0, word)
+        assert earlier_ends(run, 1)[0].why.startswith(why)
+
+
 def test_each_attempt_is_told_by_its_own_part_of_the_log(tmp_path: Path) -> None:
     run = make_run(tmp_path, ranks=2)
     text = ""
@@ -61,6 +72,34 @@ def test_each_attempt_is_told_by_its_own_part_of_the_log(tmp_path: Path) -> None
     # One that waits to start again has left all of these.
     assert [row.restart for row in earlier_ends(run, None)] == [0, 1, 2, 3]
     assert [row.restart for row in earlier_ends(run, len(LOGS) + 1)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("warned", "preempted", "sent", "requeued"), "a job of higher priority took its place"),
+        # By its script; its supervisor then ends it.
+        (("preempted", "sent", "requeued", "over"), "a job of higher priority took its place"),
+        (
+            ("warned", "sent", "limit", "requeued"),
+            "requeued after the signal that its time limit was near",
+        ),
+        (("requeued", "warned"), "the job was put back into the queue"),  # by its user
+    ],
+)
+def test_what_hpckit_requeued_says_why(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+    """Slurm's log has the same words for each; a script may end with any status."""
+    run = make_run(tmp_path, ranks=2)
+    log, ends = LOGS["the job was put back into the queue"]
+    if "limit" in words:
+        ends = ({"exit_code": 1, "ended": 14.0, "error": "saved"}, TERM)
+    write(run.dir, 0, 0, *ends)
+    write(run.dir, 1, len(log), GOOD, GOOD)
+    (run.dir / "job.out").write_text(log)
+    for word in words:
+        add_mark(marks_of(run.dir, 0), 0, word)
+    (found,) = earlier_ends(run, 1)
+    assert (found.why, found.lost) == (why, ())
 
 
 @pytest.mark.parametrize(

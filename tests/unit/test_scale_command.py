@@ -15,6 +15,8 @@ from tests.conftest import Answer, add_program
 from tests.unit.made import PLAN, make_run
 from tests.unit.test_status import answers, end_ranks, squeue_row
 
+pytestmark = pytest.mark.long
+
 Cli = Callable[..., Answer]
 SCRIPT = "import sys\n"
 FOUR = ("scale", "ddp", "train.py", "--nodes", "1,2", "--repeat", "2")
@@ -278,6 +280,6 @@ def test_without_matplotlib_pictures_are_refused_before_anything_is_submitted(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     said = cli(*FOUR, "--png", "s.png")
     assert said.status == 3
-    assert "Install it: pip install 'hpckit[plots]'" in said.err
+    assert "Install it: pip install 'hpckit-slurm[plots]'" in said.err
     assert not (script / "runs").exists()
     assert not [*fake_slurm.glob("script-*.sh")]

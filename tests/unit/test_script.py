@@ -104,6 +104,9 @@ def test_a_chain_has_a_script_for_each_of_its_jobs() -> None:
         assert argv[start + 1 : start + 6] == ("chain", "/runs/50%/r1", str(link), "--", "srun")
         assert argv[-1] == f"/runs/50%/r1/{folder}"
         assert make_context(one, place)["exec"] is True
+    argv = launch_argv(replace(one, checkpoint="*.pt"), PLACE)
+    start = argv.index("hpckit.submission.follow_up")
+    assert argv[start + 3 : start + 6] == ("0", "--checkpoint=*.pt", "--")
 
 
 def test_supervisors_are_started_by_the_plans_launcher() -> None:

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -102,3 +103,26 @@ def test_a_child_that_cannot_start_is_an_error_of_ours(tmp_path: Path) -> None:
 def test_which_finds_programs() -> None:
     assert shell.which("sh") is not None
     assert shell.which("no-such-program") is None
+
+
+def test_what_a_thread_waits_for_can_be_ended(tmp_path: Path) -> None:
+    script = f"echo $$ >{tmp_path}/pid; sleep 300 & wait"
+    failed: list[CommandError] = []
+
+    def ask() -> None:
+        try:
+            shell.run(["sh", "-c", script], own_group=True, timeout_s=300)
+        except CommandError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.01)
+    until = time.monotonic() + 60
+    while thread.is_alive() and time.monotonic() < until:
+        shell.stop_all()  # the program may be there before `run` knows its number
+        thread.join(0.1)
+    assert not thread.is_alive()
+    assert "was ended by signal 9" in str(failed[0])
+    shell.stop_all()  # none is left

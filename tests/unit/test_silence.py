@@ -17,13 +17,16 @@ from hpckit.cli.view import LiveView, NeverStarting
 from hpckit.errors import StillRunningError
 from hpckit.ranks import write_rank
 from hpckit.runs import Run
+from hpckit.slurm import client
 from hpckit.slurm.states import JobState
 from hpckit.submission import waiting
 from hpckit.submission.states import statuses
 from hpckit.submission.waiting import pauses, wait
-from tests.conftest import Answer
+from tests.conftest import Answer, add_program
 from tests.unit.made import PLAN, make_run, rank
 from tests.unit.test_status import DOWN, OFF, answers, down, end_ranks, one, sacct_row, squeue_row
+
+pytestmark = pytest.mark.long
 
 Cli = Callable[..., Answer]
 MANY = 40
@@ -210,6 +213,49 @@ def test_somebody_elses_job_may_be_hidden_from_the_queue(
 
 
 # --- what is said while nobody answers ---
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [(["report"], 3), (["resubmit", "1001", "--right-size", "--dry-run"], 0)]
+)
+def test_a_question_that_takes_long_is_told_once(
+    fake_slurm: Path, here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str],
+    status: int,
+) -> None:  # fmt: skip
+    assert cli("submit", "serial", "/bin/true", "--gpus=0", "--executor=slurm").status == 0
+    up(fake_slurm, squeue_row("1001", "COMPLETED"))
+    add_program(here.parent / "bin" / "sacct", "#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(client, "SLOW_S", 0.1)
+    monkeypatch.setattr("hpckit.api.report._PATIENCE_S", 1.0)
+    monkeypatch.setenv("HPCKIT_PATIENCE", "1")
+    said = cli(*words)
+    assert said.status == status, said
+    told = re.findall(
+        r"^note: (\w+) has not answered for 0\.1 s; hpckit waits up to 1 s", said.err, re.M
+    )
+    assert told == ["sacct"], said
+    assert "(HPCKIT_PATIENCE=SECONDS sets how long)" in said.err
+
+
+def test_who_follows_a_log_hears_once_that_slurm_is_silent(
+    fake_slurm: Path, here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(here / "runs")
+    (run.dir / "logs" / "0.out").write_text("step 1\n")
+    down(fake_slurm, accounting=True)
+    monkeypatch.setattr(waiting, "pauses", lambda _runs: itertools.repeat(0.0))
+    naps = itertools.count()
+
+    def sleep(_seconds: float) -> None:
+        if next(naps) == 3:
+            up(fake_slurm, squeue_row("11", "COMPLETED"))
+
+    monkeypatch.setattr("hpckit.logs.time", SimpleNamespace(sleep=sleep))
+    said = cli("logs", "11", "-f")
+    assert (said.status, said.out) == (0, "step 1\n")
+    silent, back = said.err.splitlines()
+    assert "hpckit does not know what became of the jobs: squeue: " in silent
+    assert "Slurm answers again, after " in back
 
 
 def test_who_waits_hears_once_that_slurm_is_silent_and_that_it_is_back(

@@ -2,6 +2,7 @@ import pytest
 
 from hpckit.errors import SubmissionError
 from hpckit.slurm import control
+from hpckit.slurm.client import own_job_id
 from hpckit.slurm.control import parse_job_id, parse_test_only
 from tests.unit.recorded import slurm_said
 
@@ -50,6 +51,24 @@ def test_a_job_that_would_start_says_when_and_where() -> None:
     assert (verdict.start_time, verdict.nodes) == (1795236456.0, ("c1", "c2"))
     assert verdict.partition == "gpu"
     assert verdict.message == line.removeprefix("sbatch: ")
+
+
+@pytest.mark.parametrize(
+    ("number", "array", "own"),
+    [
+        (None, None, None),
+        ("7", None, "7"),
+        ("9", "7", "9"),  # also of an array that another job was submitted from
+        ("7", "7", "7_3"),  # by 7 Slurm means all tasks
+    ],
+)
+def test_a_job_names_itself_and_no_other(monkeypatch, number, array, own) -> None:
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    for name, value in (("SLURM_JOB_ID", number), ("SLURM_ARRAY_JOB_ID", array)):
+        monkeypatch.delenv(name, raising=False)
+        if value:
+            monkeypatch.setenv(name, value)
+    assert own_job_id() == own
 
 
 def test_many_tasks_of_an_array_are_one_word() -> None:

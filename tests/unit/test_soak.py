@@ -116,3 +116,21 @@ def test_an_unknown_exit_status_is_wrong_where_a_rank_began(
     row = GOOD | {"state": "FAILED", "exit_code": None, "ranks": ranks}
     killed = job(soak, tmp_path, LINES, ends=("FAILED", None))
     assert len(soak["soak_check"]._of_status(killed, row)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("job_id", "ends", "began", "none"),
+    [
+        ("7_1", "CANCELLED", False, True),
+        ("7_1", "CANCELLED", True, False),
+        ("7", "CANCELLED", False, False),
+        ("7_1", "FAILED", False, False),
+    ],
+)
+def test_accounting_has_no_row_of_an_arrays_task_that_was_cancelled_waiting(
+    soak: dict[str, ModuleType], tmp_path: Path, job_id: str, ends: str, began: bool, none: bool
+) -> None:
+    one = job(soak, tmp_path, [], job_id=job_id, ends=(ends, None))
+    if began:
+        (tmp_path / "job.out").touch()
+    assert soak["soak_check"]._never_counted(one) is none

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from hpckit.cli import COMMANDS
 from tests.conftest import Answer
+
+pytestmark = pytest.mark.long
 
 HEAVY = {"torch", "numpy", "mpi4py", "pandas", "sklearn", "scipy", "matplotlib"}
 # What only some commands need, and --help never.
@@ -28,8 +31,9 @@ for line in sys.argv[1:]:
 HELP = [
     "--help",
     *(f"{name} --help" for name in (
-        "submit", "jobs", "status", "logs", "cancel", "wait", "resubmit", "workloads",
-        "workloads list", "workloads show", "templates", "templates list", "templates show",
+        "submit", "jobs", "free", "top", "status", "logs", "cancel", "wait", "resubmit",
+        "workloads", "workloads list", "workloads show", "templates", "templates list",
+        "templates show",
         "templates vars", "templates lint", "templates diff", "sites", "sites list", "sites show",
         "collections", "collections list", "collections add", "collections update",
         "collections sync", "collections verify", "collections new", "stats", "sample", "init",
@@ -126,13 +130,15 @@ SUBMIT = {"hpckit.payload.supervisor", "hpckit.payload.children", "ctypes", "hpc
 # for what no command does.
 KEPT = {"yaml", "jinja2.ext", "importlib.metadata._meta", "asyncio.base_events", "email", "ssl",
         "bz2", "lzma", "ipaddress"}  # fmt: skip
+if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every address
+    KEPT.remove("ipaddress")
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
 STARTS = {
     "jobs": (41, ASKING | KEPT),
     "status latest": (52, ASKING | KEPT),
     "logs latest": (43, ASKING | KEPT),
-    "submit ddp --dry-run": (64, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (89, SUBMIT | KEPT),
+    "submit ddp --dry-run": (67, DRY_RUN | KEPT),
+    "submit serial noop.py --executor slurm": (100, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")

@@ -27,6 +27,7 @@ from hpckit.submission.states import RunStatus, statuses
 from hpckit.submission.waiting import cancel, wait
 from tests.conftest import Answer
 from tests.unit.made import PLAN, make_run, rank, run_record
+from tests.unit.test_causes import NEVER, NOT_LAUNCHED
 
 DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 OFF = "sacct: error: Slurm accounting storage is disabled"
@@ -181,6 +182,24 @@ def test_completed_is_no_success_of_a_rank_that_failed_or_vanished(
     assert found.reason_text == f"Slurm says COMPLETED, but {said}"
     assert found.exit_code in (143, 7, None)
     assert found.exit_code == next((code for code in codes if code), None)
+
+
+@pytest.mark.parametrize("by", ["squeue", "sacct"])
+def test_completed_is_no_success_where_srun_started_no_rank(
+    fake_slurm: Path, tmp_path: Path, by: str
+) -> None:
+    run, now = make_run(tmp_path), int(time.time())
+    (run.dir / "job.out").write_text(NOT_LAUNCHED)
+    if by == "squeue":
+        answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED", end=str(now - 1)))
+    else:
+        answers(fake_slurm, sacct_out=sacct_row("11", "COMPLETED"))
+    found = one(run)
+    assert (found.state, found.exit_code, found.source) == (JobState.FAILED, None, "ranks")
+    assert found.reason_text == f"Slurm says COMPLETED, but {NEVER}"
+    assert found.why() == [("why", NEVER)]
+    end_ranks(run, 0, 0, 0, 0)
+    assert one(run).good
 
 
 def test_with_accounting_alone_the_ranks_count_too(fake_slurm: Path, tmp_path: Path) -> None:
@@ -648,3 +667,23 @@ def test_of_many_runs_the_ones_to_look_at_come_first(tmp_path: Path) -> None:
     assert lines[-1] == "and 3 more: hpckit status --all, or --json"
     assert status_pages(many, everything=False) == status_lines(many)
     assert status_pages(many, everything=True) == "\n".join(map(status_page, many))
+
+
+@pytest.mark.parametrize(
+    ("code", "ranks", "words"),
+    [
+        ("15:0", (), "exit status 15 or 143 (accounting does not tell which)"),
+        ("0:15", (), "exit status 143"),  # a signal that ended the script itself is told exactly
+        ("15:0", (143, 0, 0, 0), "exit status 143"),  # the rank's own record tells
+        ("0:0", (), ""),  # a script's own 128, or none at all
+    ],
+)
+def test_accountings_exit_status_is_shown_as_what_it_is(
+    fake_slurm: Path, tmp_path: Path, code: str, ranks: tuple[int, ...], words: str
+) -> None:
+    run = make_run(tmp_path)
+    end_ranks(run, *ranks)
+    answers(fake_slurm, squeue_out="", sacct_out=sacct_row("11", "FAILED", code))
+    found = one(run)
+    assert (found.exit_words, found.source) == (words, "sacct")
+    assert status_line(found).endswith(words or "FAILED: 1 min 00 s")

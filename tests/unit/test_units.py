@@ -81,6 +81,18 @@ def test_an_age_is_a_moment_in_the_past(text: str, ago_s: int) -> None:
 
 def test_a_day_begins_at_midnight_here() -> None:
     assert parse_past("2026-11-01", 0) == time.mktime((2026, 11, 1, 0, 0, 0, 0, 0, -1))
-    for word in ("", "soon", "0d", "2026-11", "-3d", "30", "2026-02-30", "9" * 20 + "w"):
+    assert parse_past("2026-11-01T08:30", 0) == time.mktime((2026, 11, 1, 8, 30, 0, 0, 0, -1))
+    assert parse_past("2026-11-01T08:30:59", 0) == time.mktime((2026, 11, 1, 8, 30, 59, 0, 0, -1))
+    for word in (
+        "",
+        "soon",
+        "2026-11-01T8",
+        "0d",
+        "2026-11",
+        "-3d",
+        "30",
+        "2026-02-30",
+        "9" * 20 + "w",
+    ):
         with pytest.raises(RequestError, match=r"--since .* is neither an age"):
             parse_past(word, 1e9, "--since")

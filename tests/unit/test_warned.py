@@ -12,12 +12,24 @@ import pytest
 
 from hpckit.errors import CommandError, JobError
 from hpckit.job.script import signal_delay_s
-from hpckit.payload import supervisor
+from hpckit.payload import ending, supervisor
 from hpckit.payload.rank import Look
 from hpckit.payload.task import Task, task_from_json
 from hpckit.ranks import RankRecord, write_rank
 from hpckit.schedulers.slurm import Slurm
-from hpckit.stop_marks import DEAF, HEARD, NO_CHECKPOINT, SENT, STOPPED, add_mark, marks, marks_of
+from hpckit.stop_marks import (
+    DEAF,
+    HEARD,
+    NO_CHECKPOINT,
+    OVER,
+    PREEMPTED,
+    REQUEUED,
+    SENT,
+    STOPPED,
+    add_mark,
+    marks,
+    marks_of,
+)
 from hpckit.submission import in_job, warned
 from hpckit.submission.in_job import GoesOnError, Payload, ScriptFailedError
 
@@ -45,6 +57,7 @@ class Script:
         self.saves: Callable[[], object] = lambda: None
         self.stops: Callable[[], object] = lambda: None
         self.answers: Iterator[BaseException] = itertools.repeat(SystemExit(255))
+        self.fates: Iterator[str] = itertools.repeat(OVER)
         self._folder = folder
 
     def run(self, look: Look) -> int:
@@ -67,6 +80,12 @@ class Script:
     def stop(self, signum: int, _frame: object = None) -> None:
         self.heard.append(signal.Signals(signum).name)
 
+    def noted(self, signum: int) -> None:
+        """Take no notice."""
+
+    def heeds(self) -> bool | None:
+        return None
+
     def warn(self) -> None:
         self.heard.append("warning")
         for word in self.says:
@@ -88,6 +107,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Script]:
     monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
     monkeypatch.setattr(supervisor, "supervised", lambda _task: one)
     monkeypatch.setattr(Slurm, "forbid_requeue", lambda _self: one.no_requeue.set())
+    monkeypatch.setattr(Slurm, "fate", lambda _self: next(one.fates))
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     yield one
     for number, handler in before.items():
@@ -96,12 +116,15 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Script]:
 
 
 def payload(script: Script, *, saves: bool = False, **changes: object) -> Payload:
-    values: dict[str, object] = {"max_requeues": 2, "signal_delay_s": 30, **changes}
+    values: dict[str, object] = {
+        "launcher": "srun",
+        "max_requeues": 2,
+        "signal_delay_s": 30,
+    } | changes
     task = Task(
         run_dir=str(script._folder),
         run_id="r",
         executor="slurm",
-        launcher="srun",
         nodes=1,
         tasks_per_node=1,
         command=("true",),
@@ -154,6 +177,33 @@ def test_one_that_handles_it_has_time_to_save(script: Script, says: tuple[str, .
     assert (script.code, script.heard) == (0, ["warning", "requeue"])  # at its end, not before
 
 
+@pytest.mark.parametrize("left_s", [25, 45, None])
+def test_a_warning_from_before_hpckit_ran_is_noticed(script: Script, monkeypatch, left_s) -> None:
+    """By the time limit that is near, which Slurm has told nobody of; or by the job script."""
+    script.says, script.code = NO_HANDLER, None
+    if left_s is None:
+        monkeypatch.setenv("HPCKIT_WARNED", "1")
+    else:
+        monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + left_s))
+    script.warned = False
+    assert requeued(script) == (left_s != 45)
+    assert ("warning" in script.heard) == (left_s != 45)
+    assert "HPCKIT_WARNED" not in os.environ
+
+
+def test_a_warning_waits_until_hpckit_can_act_on_it(script: Script) -> None:
+    """Not submitit, whose handler would have the job requeued before its script has begun."""
+    script.says, script.code, script.warned = NO_HANDLER, None, False
+    job = payload(script)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})  # as `in_job.main` does
+    signal.pthread_kill(threading.get_ident(), signal.SIGUSR2)  # pytest-xdist has other threads
+    assert script.heard == []
+    with pytest.raises(SystemExit):
+        job()
+    assert script.heard == ["warning", "requeue"]
+    assert signal.SIGUSR2 not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def test_one_that_does_not_end_in_time_is_requeued_nevertheless(script: Script) -> None:
     script.says, script.code = OWN_HANDLER, None
     assert requeued(script, signal_delay_s=0)
@@ -187,6 +237,87 @@ def test_a_job_that_was_cancelled_is_not_requeued(script: Script) -> None:
     script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
     assert not requeued(script)
     assert script.heard == ["warning", "SIGTERM"]
+
+
+def test_a_job_cancelled_while_its_script_saves_is_not_requeued(script: Script) -> None:
+    """Slurm would take back to the queue what a user has cancelled."""
+    script.warned = False
+    script.fates = iter([PREEMPTED, OVER])
+    script.says = STOPS
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    assert not requeued(script)
+    assert script.heard == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "goes_on"),
+    [
+        (STOPS, 0, True),
+        (OWN_HANDLER, 0, True),
+        (OWN_HANDLER, 7, True),
+        (NO_HANDLER, 143, True),  # it died of the signal
+        (NO_HANDLER, 0, False),  # it was complete by then
+        (WORKS_ON, 0, False),
+    ],
+)
+def test_a_preemption_that_sends_sigterm_alone_is_a_warning(
+    script: Script, says: tuple[str, ...], code: int, goes_on: bool
+) -> None:
+    script.warned = False
+    script.fates = itertools.repeat(PREEMPTED)
+    script.says, script.code = says, code
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    assert requeued(script) == goes_on
+    assert script.heard[0] == "warning"
+    assert "SIGTERM" not in script.heard
+    assert (REQUEUED in marks(marks_of(script._folder, 0), 0)) == goes_on
+
+
+def test_a_job_that_slurm_has_requeued_by_itself_is_not_requeued_again(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.warned = False
+    script.fates = itertools.repeat(REQUEUED)
+    script.says = STOPS
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        payload(script)()
+    assert script.heard == ["warning"]
+    assert "in the queue again already" in capsys.readouterr().err
+
+
+def test_a_failing_mpirun_may_be_a_preemptions_doing(script: Script) -> None:
+    """Slurm has signalled its daemons, and not the batch script."""
+    script.warned = False
+    script.code = 77
+    script.fates = itertools.repeat(PREEMPTED)
+    with pytest.raises(ScriptFailedError):
+        payload(script)()
+    assert requeued(script, launcher="mpirun")
+    script.fates = itertools.repeat(OVER)
+    for path in (script._folder / "signals").iterdir():
+        path.unlink()
+    with pytest.raises(ScriptFailedError):
+        payload(script, launcher="mpirun")()
+
+
+def test_without_an_answer_of_slurms_the_script_ends(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(_self: Slurm) -> str:
+        asked.append(1)
+        raise CommandError("no answer")
+
+    asked: list[int] = []
+    monkeypatch.setattr(Slurm, "fate", silent)
+    monkeypatch.setattr(ending, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(ending, "_AGAIN_S", 0.1)
+    script.warned, script.code = False, 143
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(ScriptFailedError):
+        payload(script)()
+    assert script.heard == ["SIGTERM"]
+    assert len(asked) > 1
 
 
 def test_a_controller_that_does_not_answer_is_asked_again(

@@ -119,15 +119,22 @@ class Slurm(Scheduler):
 
     def forbid_requeue(self) -> None:
         """Switch --requeue off, by which Slurm requeues on preemption or a node's failure."""
-        from hpckit.slurm import control
+        from hpckit.slurm import client, control
 
-        control.forbid_requeue(os.environ["SLURM_JOB_ID"])
+        control.forbid_requeue(client.own_job_id() or "")
 
     def requeue(self) -> None:
         """Run scontrol requeue, which ends the job here."""
-        from hpckit.slurm import control
+        from hpckit.slurm import client, control
 
-        control.requeue(os.environ["SLURM_JOB_ID"])
+        control.requeue(client.own_job_id() or "")
+
+    def fate(self) -> str:
+        """Ask squeue."""
+        from hpckit.slurm import preemption
+
+        restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+        return preemption.fate(os.environ["SLURM_JOB_ID"], restarts)
 
     def unheeded(self, job_id: str, state: str) -> str | None:
         """Say that scancel did nothing."""

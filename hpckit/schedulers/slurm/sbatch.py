@@ -12,10 +12,8 @@ import os
 import random
 import re
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +28,7 @@ from hpckit.errors import (
 )
 from hpckit.schedulers.base import Order, Sent
 from hpckit.slurm import cluster, control
-from hpckit.slurm.client import ask, is_answer, patience, refusal
+from hpckit.slurm.client import ask, is_answer, patience, refusal, told_after
 from hpckit.slurm.control import parse_job_id
 from hpckit.text import format_minutes
 
@@ -142,20 +140,13 @@ def _never_arrived(said: shell.Completed) -> bool:
     return said.returncode > 0 and _UNREACHED in words and not unclear
 
 
-@contextmanager
-def told_if_slow(tell: Callable[[str], None]) -> Iterator[None]:
+def told_if_slow(tell: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
     """Say that the answer takes long, once, while the block goes on."""
     text = (
         f"Slurm has not answered sbatch for {_SILENT_S:g} s; hpckit waits up to "
         f"{_SBATCH_S:g} s. Press Ctrl-C twice to stop waiting."
     )
-    later = threading.Timer(_SILENT_S, tell, [text])
-    later.daemon = True
-    later.start()
-    try:
-        yield
-    finally:
-        later.cancel()
+    return told_after(_SILENT_S, lambda: tell(text))
 
 
 class _UnclearError(SubmissionError):

@@ -22,6 +22,7 @@ from typing import Any
 from hpckit.stats.sampler.gpu_library import Activities, GpuLibraryError, Trouble
 from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.samples.records import GpuInfo
+from hpckit.version import DISTRIBUTION
 
 _LIBRARY = "libamd_smi.so"
 # amdsmi.h, amdsmi_status_t. FAIL_LOAD_MODULE and the like come of the library, not of a GPU.
@@ -315,7 +316,7 @@ def _package() -> ModuleType:
             return importlib.import_module("amdsmi")
         except (ImportError, AttributeError, KeyError, OSError) as error:
             text = f"{_LIBRARY} is here, but the Python package amdsmi is not ({error}). Install "
-            raise AmdSmiError(text + "hpckit[amd].", Trouble.NEVER) from error
+            raise AmdSmiError(text + f"{DISTRIBUTION}[amd].", Trouble.NEVER) from error
 
 
 def _trouble(code: int) -> Trouble:

@@ -16,7 +16,7 @@ from itertools import chain, compress, repeat
 from operator import itemgetter, le
 from pathlib import Path
 
-from hpckit.files import chunks
+from hpckit.files import chunks, open_regular
 from hpckit.stats.samples.encoding import (
     CRC_BYTES,
     SAMPLE_PREFIX,
@@ -29,6 +29,8 @@ from hpckit.stats.samples.packing import Layout, SampleBlock
 from hpckit.stats.samples.records import Header, Record, Slow
 
 _CHUNK_BYTES = 1 << 19
+# The end of a file: some minutes of 8 GPUs at 1 s.
+_TAIL_BYTES = 1 << 16
 # No record of ours is longer; more without a newline is damage, and must not fill the memory.
 _LONGEST_LINE = 1 << 20
 # Ten years: no job is longer, and no node is up for so long.
@@ -127,6 +129,23 @@ def read_records(path: Path, damage: Damage) -> Iterator[Record]:
             yield from record.samples()
         else:
             yield record
+
+
+def newest_samples(path: Path) -> tuple[Header, SampleBlock] | None:
+    """Return a file's header and the samples at its end, however long it is; None: there are none.
+
+    Raises:
+        OSError: the file cannot be read. DamagedFileError: it is no regular file.
+    """
+    found = _find_header(path)
+    if found is None:
+        return None
+    _, header, layout = found
+    with open_regular(path) as stream:
+        stream.seek(max(stream.seek(0, 2) - _TAIL_BYTES, 0))
+        lines = stream.read(_TAIL_BYTES).split(b"\n")
+    texts, _ = _parted(lines, _BEFORE + layout.bytes * 4 // 3 + _AFTER, Damage())
+    return (header, _block(layout, texts)) if texts else None
 
 
 def _find_header(path: Path) -> tuple[bytes, Header, Layout] | None:

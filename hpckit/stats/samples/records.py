@@ -130,6 +130,8 @@ class Sample:
     mono_us: int
     own_cpu_us: int | None = None
     own_rss_bytes: int | None = None
+    memory_bytes: int | None = None
+    oom_kills: int | None = None
     took_us: int | None = None
     gpus: tuple[GpuSample, ...] = ()
 
