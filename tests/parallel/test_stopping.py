@@ -89,18 +89,22 @@ def test_ranks_of_torch_stop_after_the_same_step(tmp_path: Path, every: int) -> 
 
 # In its first attempt the training of the page waits after 50 steps until it is stopped.
 _WAITS = """\
-    if step == 50 and os.environ["HPCKIT_RESTART"] == "0":
-        Path(os.environ["HPCKIT_RUN_DIR"], "begun").touch()
-        while not should_stop():
-            pass
-    step += 1
+        if step == 50 and os.environ["HPCKIT_RESTART"] == "0":
+            Path(os.environ["HPCKIT_RUN_DIR"], "begun").touch()
+            while not should_stop():
+                pass
+        step += 1
 """
 
 
 def trained(folder: Path, attempt: int) -> tuple[list[str], Path]:
     """Run the page's training on two ranks; return rank 0's lines, and the checkpoint."""
     [block] = [row for row in blocks("docs/submit.md") if row.language == "python"]
-    text = block.text.replace("1000", "200").replace("100", "20").replace("    step += 1\n", _WAITS)
+    text = (
+        block.text.replace("1000", "200")
+        .replace("100", "20")
+        .replace("        step += 1\n", _WAITS)
+    )
     assert _WAITS in text
     folder.mkdir(exist_ok=True)
     (folder / "goes_on.py").write_text(text)
