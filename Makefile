@@ -41,7 +41,7 @@ pytest: $(VENV)/.dev
 		tests/run.sh $(ARGS)
 
 # Without torch there are no types of what stands on it.
-MYPY = $(BIN)/mypy $(if $(wildcard $(VENV)/.dev),,--exclude '/(importable|parallel|inference|jobs)/' hpckit)
+MYPY = $(BIN)/mypy $(if $(wildcard $(VENV)/.dev),,--exclude '/(importable|parallel|inference|jobs|gpu)/' hpckit)
 
 # The quick tests under each Python from 3.11 to 3.14 that this machine has.
 .PHONY: matrix

@@ -1,0 +1,216 @@
+"""`make test-gpu`: make all checks of this machine's GPU, and write gpu-report.md and .json.
+
+    python -m tests.gpu [--out FOLDER] [--dry] [PYTEST WORDS, as -k sampler]
+
+Checks run in one pytest, because each new process needs seconds for CUDA. Where that process dies,
+or hangs past a check's limit, the check counts as crashed and another pytest makes the rest.
+Exit status: 0 all passed, 1 a check did not, 2 nothing was tested.
+"""
+
+import argparse
+import getpass
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.document import LIMIT_S, make_document, markdown, summary
+from tests.gpu.head import ROOT
+from tests.gpu.journal import CRASHED, RUNNING, VARIABLE, Journal, Made, read_checks, read_head
+from tests.gpu.machine import DRY, write_scene
+
+# A check's own limit is generous: budgets are for the whole.
+_LIMIT_FACTOR, _LIMIT_MORE_S = 3.0, 60.0
+_COLLECT_S = 120.0
+_RESTARTS = 12
+_HEAD_S = 120.0
+# What is left of the time when the last check must begin.
+_POLL_S = 0.1
+
+
+class Session:
+    """All checks of one report."""
+
+    def __init__(self, out: Path, words: list[str], *, dry: bool, limit_s: float) -> None:
+        self.out = out
+        self.words = words
+        self.dry = dry
+        self.limit_s = limit_s
+        self.journal = Journal(out / "gpu-report.part.jsonl")
+        self.began = time.monotonic()
+        self.environ = dict(os.environ)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took so far."""
+        return time.monotonic() - self.began
+
+    def run(self) -> int:
+        """Make all checks; return the exit status."""
+        assert self.journal.path
+        self.journal.path.unlink(missing_ok=True)
+        if why := self._look():
+            print(f"{why}\nNothing was tested.", file=sys.stderr)
+            return 2
+        for _ in range(_RESTARTS):
+            before = len(self.checks())
+            status = self._pytest()
+            if status in (2, 3, 4) and not self.checks():
+                print("pytest could not begin: nothing was tested.", file=sys.stderr)
+                return 2
+            if not self.left() or len(self.checks()) == before or self.seconds > self.limit_s:
+                break
+        return self._write_last()
+
+    def checks(self) -> list[Made]:
+        """Return what was begun so far."""
+        return read_checks(self.journal.events())
+
+    def expected(self) -> list[str]:
+        """Return the ids of all checks that pytest found."""
+        found = [row["ids"] for row in self.journal.events() if row.get("event") == "collected"]
+        return found[0] if found else []
+
+    def left(self) -> list[str]:
+        """Return what was not made yet."""
+        made = {row.id for row in self.checks()}
+        return [name for name in self.expected() if name not in made]
+
+    def write(self, *, over: bool) -> dict[str, Any]:
+        """Write the report as it stands."""
+        events = self.journal.events()
+        document = make_document(
+            read_head(events), read_checks(events), expected=self.expected(),
+            seconds=self.seconds, over=over, dry=self.dry, secrets=secrets(),
+        )  # fmt: skip
+        replace(self.out / "gpu-report.json", json.dumps(document, indent=1) + "\n")
+        replace(self.out / "gpu-report.md", markdown(document))
+        return document
+
+    def _look(self) -> str:
+        """Ask the machine what it is, in a process that may hang; return why there is no GPU."""
+        argv = [sys.executable, "-m", "tests.gpu.head"]
+        try:
+            found = subprocess.run(
+                argv, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=_HEAD_S
+            )
+        except subprocess.TimeoutExpired:
+            return f"The GPU's driver did not answer for {_HEAD_S:g} s."
+        if found.returncode:
+            said = found.stderr.strip().splitlines()
+            return said[-1] if said else f"tests.gpu.head ended with status {found.returncode}."
+        self.journal.put({"event": "head", **json.loads(found.stdout.splitlines()[-1])})
+        return ""
+
+    def _pytest(self) -> int:
+        argv = [
+            *(sys.executable, "-m", "pytest", "-c", "tests/gpu/pytest.ini", "--rootdir", str(ROOT)),
+            *("--confcutdir", "tests/gpu", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"),
+            *self.words,
+        ]
+        environ = {**self.environ, VARIABLE: str(self.journal.path)}
+        process = subprocess.Popen(argv, cwd=ROOT, env=environ, start_new_session=True)
+        try:
+            why = self._watch(process)
+        finally:
+            end(process)
+        self._after(process.returncode, why)
+        return process.returncode
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> str:
+        """Wait for pytest, and write the report after each check; return why it was ended."""
+        began, seen = time.monotonic(), 0
+        while process.poll() is None:
+            time.sleep(_POLL_S)
+            events = self.journal.events()
+            if len(events) != seen:
+                seen = len(events)
+                self.write(over=False)
+            checks = read_checks(events)
+            running = next((row for row in checks if row.verdict == RUNNING), None)
+            if running:
+                limit = max(running.budget_s * _LIMIT_FACTOR, running.budget_s + _LIMIT_MORE_S)
+                if time.time() - running.began_s > limit:
+                    return f"it took more than its limit of {limit:g} s"
+            elif not checks and time.monotonic() - began > _COLLECT_S:
+                return f"pytest found no check in {_COLLECT_S:g} s"
+            if self.seconds > self.limit_s:
+                return f"the time of {self.limit_s:g} s for all checks was over"
+        return ""
+
+    def _after(self, status: int, why: str) -> None:
+        """Say of the check that was running what became of it."""
+        for row in self.checks():
+            if row.verdict == RUNNING:
+                how = why or f"its process {ended(status)}"
+                self.journal.put(
+                    {"event": "ended", "id": row.id, "verdict": CRASHED, "why": how,
+                     "seconds": round(time.time() - row.began_s, 1)}
+                )  # fmt: skip
+
+    def _write_last(self) -> int:
+        document = self.write(over=True)
+        print(
+            f"\n{document['verdict'].upper()}: {summary(document)}\n"
+            f"The report: {self.out / 'gpu-report.md'} and {self.out / 'gpu-report.json'}"
+        )
+        return 0 if document["verdict"] in ("passed", "dry") else 1
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file in one step: whoever reads it sees the old or the new."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.rename(path)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End pytest and what it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def ended(status: int) -> str:
+    """Say how a process ended."""
+    if status >= 0:
+        return f"ended with status {status}"
+    return f"was ended by {signal.Signals(-status).name}"
+
+
+def secrets() -> list[str]:
+    """Return what a report must not have: it is pasted where everybody reads it."""
+    host = socket.gethostname()
+    found = [host, host.partition(".")[0], str(ROOT), str(Path.home()), tempfile.gettempdir()]
+    with suppress(KeyError, OSError):
+        found.append(getpass.getuser())
+    return [word for word in found if word not in ("/", "root", "localhost", "/tmp")]
+
+
+def main() -> int:
+    """Read the command line; make the checks."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.gpu", description="Make the checks of a GPU; the rest is pytest's."
+    )
+    parser.add_argument("--out", type=Path, default=ROOT, help="where the report goes")
+    parser.add_argument("--dry", action="store_true", help="no GPU: the CPU and a stub of NVML")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for all checks")
+    options, words = parser.parse_known_args()
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        session = Session(out, words, dry=options.dry, limit_s=options.limit)
+        if options.dry:
+            session.environ |= {DRY: name, **write_scene(Path(name))}
+        return session.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""The machine that checks run on: a GPU; or, in a dry run, the CPU and a library that plays NVML.
+
+Checks ask it for all that differs between the two, so that the same lines run in both.
+"""
+
+import importlib.util
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hpckit.stats.sampler.gpu_library import GpuLibraryError
+from hpckit.stats.sampler.job_gpus import Unit
+from hpckit.stats.sampler.nvml import Nvml
+from tests.stats.stub.script import Gpu, Stub, build_library
+
+if TYPE_CHECKING:
+    from torch import device as Device  # noqa: N812
+
+Kind = TypeVar("Kind")
+DRY = "HPCKIT_GPU_DRY"  # a folder: where a dry run keeps what it plays
+_PACKAGES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
+
+
+def module_here(name: str) -> bool:
+    """Tell whether a package can be imported; import nothing."""
+    return importlib.util.find_spec(name) is not None
+
+
+class Machine:
+    """One NVIDIA GPU: the first that CUDA_VISIBLE_DEVICES leaves."""
+
+    dry = False
+
+    def __init__(self, folder: Path) -> None:
+        """Look at the GPU.
+
+        Args:
+            folder: for what checks write.
+
+        Raises:
+            GpuLibraryError: NVML does not answer, or has no GPU for this process.
+        """
+        self.folder = folder
+        self.nvml = Nvml()
+        self.unit = first_unit(self.nvml, os.environ)
+
+    @cached_property
+    def torch(self) -> Any:
+        """The package; imported when first asked for."""
+        import torch
+
+        return torch
+
+    @property
+    def device(self) -> "Device":
+        """Where checks compute."""
+        found: Device = self.torch.device("cuda", 0)
+        return found
+
+    def pick(self, real: Kind, dry: Kind) -> Kind:
+        """Return a size: the one for a GPU, or a small one where the CPU stands in for it."""
+        return dry if self.dry else real
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given."""
+        self.torch.cuda.synchronize(self.device)
+
+    def seconds(self, call: Callable[[], object], *, repeat: int = 5, warm: int = 2) -> float:
+        """Return the median time of a call on the device, by CUDA events."""
+        cuda = self.torch.cuda
+        for _ in range(warm):
+            call()
+        found: list[float] = []
+        for _ in range(repeat):
+            begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            call()
+            end.record()
+            end.synchronize()
+            found.append(begin.elapsed_time(end) / 1e3)
+        return statistics.median(found)
+
+    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the environment for a program that a check starts."""
+        own = ("SLURM", "HPCKIT_RUN", "HPCKIT_SIGNALS")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+        return {**kept, **(more or {})}
+
+    def expect(self, **curves: float) -> None:
+        """In a dry run: what the library plays for the next program. A GPU does what it does.
+
+        Args:
+            curves: util, sm, occupancy, tensor, dram in percent; power in W; memory in bytes.
+        """
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """CUDA's compute capability."""
+        major, minor = self.torch.cuda.get_device_capability(self.device)
+        return int(major), int(minor)
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many SMs it has."""
+        return int(self.torch.cuda.get_device_properties(self.device).multi_processor_count)
+
+    def ask(self, function: str, *arguments: object) -> Any:
+        """Return what NVML says; None where it has no answer."""
+        try:
+            return self.nvml.call(function, *arguments)
+        except GpuLibraryError:
+            return None
+
+    def dram_peak(self) -> float | None:
+        """Return the memory's bytes per second at its highest clock, two transfers a cycle."""
+        board = self.unit.board
+        bits = self.ask("nvmlDeviceGetMemoryBusWidth", board)
+        mhz = self.ask("nvmlDeviceGetMaxClockInfo", board, 2)
+        return None if not bits or not mhz else bits / 8 * mhz * 1e6 * 2
+
+    def lacks(self, word: str) -> str:
+        """Return why this machine cannot make a check that needs something; empty where it can.
+
+        Words: `whole GPU`, `MIG`, `GPM`, `bf16`, `fp8`, `compiler`, `torch`, `program:NAME`,
+        `package:NAME` (as it is imported).
+
+        Raises:
+            KeyError: there is no such word.
+        """
+        kind, _, name = word.partition(":")
+        if kind == "package":
+            there = module_here(name)
+            return "" if there else f"the Python package {_PACKAGES.get(name, name)} is missing"
+        if kind == "program":
+            return "" if shutil.which(name) else f"there is no {name}"
+        ask: dict[str, Callable[[], str]] = {
+            "whole GPU": lambda: "MIG is on: this is a slice" if self.unit.info.mig_parent else "",
+            "MIG": lambda: "" if self.unit.info.mig_parent else "MIG is off, and stays so",
+            "GPM": lambda: (
+                "" if self.unit.info.gpm else "the GPU has no GPM (Hopper and newer have)"
+            ),
+            "bf16": self._lacks_bf16,
+            "fp8": self._lacks_fp8,
+            "compiler": lambda: "" if any(map(shutil.which, ("cc", "gcc"))) else "no C compiler",
+            "torch": lambda: self.lacks("package:torch"),
+        }
+        return ask[kind]()
+
+    def _lacks_bf16(self) -> str:
+        return "" if self.capability >= (8, 0) else "bf16 needs compute capability 8.0"
+
+    def _lacks_fp8(self) -> str:
+        if not hasattr(self.torch, "float8_e4m3fn") or not hasattr(self.torch, "_scaled_mm"):
+            return f"torch {self.torch.__version__} has no product in fp8"
+        return "" if self.capability >= (8, 9) else "fp8 needs compute capability 8.9"
+
+
+class DryMachine(Machine):
+    """The CPU, and the NVML stub of tests/stats with one GPU: what checks say means nothing."""
+
+    dry = True
+
+    @property
+    def device(self) -> "Device":
+        """The CPU."""
+        found: Device = self.torch.device("cpu")
+        return found
+
+    def synchronize(self) -> None:
+        """Nothing: the CPU is done when it returns."""
+
+    def seconds(self, call: Callable[[], object], *, repeat: int = 5, warm: int = 2) -> float:
+        """Return the median time of a call, by the clock."""
+        for _ in range(min(warm, 1)):
+            call()
+        found = []
+        for _ in range(min(repeat, 2)):
+            began = time.perf_counter()
+            call()
+            found.append(time.perf_counter() - began)
+        return statistics.median(found)
+
+    def expect(self, **curves: float) -> None:
+        """Write the script of the next program that opens the library."""
+        write_scene(Path(os.environ[DRY]), **curves)
+
+    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the environment in which a program finds the library, and plays from its start."""
+        (Path(os.environ[DRY]) / "began").unlink(missing_ok=True)
+        return super().environment(more)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """An H100's."""
+        return 9, 0
+
+    @property
+    def multiprocessors(self) -> int:
+        """An H100's."""
+        return 132
+
+    def dram_peak(self) -> float | None:
+        """An H100's."""
+        return 3.35e12
+
+
+def first_unit(nvml: Nvml, environ: Mapping[str, str]) -> Unit:
+    """Return the GPU or MIG slice that is CUDA's device 0, as far as CUDA_VISIBLE_DEVICES tells.
+
+    Raises:
+        GpuLibraryError: there is none.
+    """
+    from hpckit.stats.sampler.gpu_library import Trouble
+
+    units, failures = nvml.units()
+    if not units:
+        why = "; ".join(map(str, failures)) or "NVML sees no GPU that this process may open"
+        raise GpuLibraryError(why, Trouble.NEVER)
+    first = environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
+    for unit in units:
+        if first and (unit.info.uuid.startswith(first) or first == str(unit.info.index)):
+            return unit
+    return units[0]
+
+
+BASE: dict[str, float] = {
+    "util": 50, "graphics": 50, "sm": 40, "occupancy": 20, "tensor": 30, "dram": 20,
+    "power": 400, "memory": 4 * 2**30,
+}  # fmt: skip
+
+
+def write_scene(folder: Path, **curves: float) -> dict[str, str]:
+    """Write what the library plays; return the variables by which a process finds it."""
+    values = {**BASE, **curves}
+    if "util" in curves:
+        values["graphics"] = curves["util"]
+    values["power"] *= 1000  # mW
+    process = (f"{os.getpid()} {int(values['memory'] - 2**29)} 0 1e9",)
+    steps = {name: [(0.0, value)] for name, value in values.items()}
+    gpu = Gpu(index=0, curves=steps, words={"name": "NVIDIA H100 80GB HBM3", "process": process})
+    library = folder / "libnvidia-ml.so.1"
+    if not library.exists():
+        build_library(folder)
+    stub = Stub(library=library, folder=folder)
+    wanted = stub.environment([gpu])
+    return {k: v for k, v in wanted.items() if k.startswith("NVML_") or k == "LD_LIBRARY_PATH"}
+
+
+def open_machine(folder: Path) -> Machine:
+    """Return the GPU, or what stands in for it in a dry run.
+
+    Raises:
+        GpuLibraryError: there is no GPU that answers.
+    """
+    return DryMachine(folder) if os.environ.get(DRY) else Machine(folder)
