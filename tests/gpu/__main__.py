@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.document import LIMIT_S, make_document, markdown, summary
+from tests.gpu.dry import write_scene
 from tests.gpu.head import ROOT
 from tests.gpu.journal import CRASHED, RUNNING, VARIABLE, Journal, Made, read_checks, read_head
-from tests.gpu.machine import DRY, write_scene
+from tests.gpu.machine import DRY
 
 # A check's own limit is generous: budgets are for the whole.
 _LIMIT_FACTOR, _LIMIT_MORE_S = 3.0, 60.0
@@ -88,7 +89,8 @@ class Session:
         events = self.journal.events()
         document = make_document(
             read_head(events), read_checks(events), expected=self.expected(),
-            seconds=self.seconds, over=over, dry=self.dry, secrets=secrets(),
+            seconds=self.seconds, over=over, dry=self.dry, only=" ".join(self.words),
+            secrets=secrets(),
         )  # fmt: skip
         replace(self.out / "gpu-report.json", json.dumps(document, indent=1) + "\n")
         replace(self.out / "gpu-report.md", markdown(document))
@@ -208,7 +210,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         session = Session(out, words, dry=options.dry, limit_s=options.limit)
         if options.dry:
-            session.environ |= {DRY: name, **write_scene(Path(name))}
+            path = f"{name}/bin:{os.environ.get('PATH', os.defpath)}"
+            session.environ |= {DRY: name, "PATH": path, **write_scene(Path(name))}
         return session.run()
 
 

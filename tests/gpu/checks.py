@@ -103,7 +103,7 @@ class Recorder:
             kept.append(known and value is not None and value <= at_most)
         if near is not None:
             off = 0.0 if within is None else within
-            words.append(f"{number(near)} ± {off:g}")
+            words.append(f"{number(near)} ± {number(off)}")
             kept.append(known and value is not None and abs(value - near) <= off)
         met = all(kept) if kept else None
         return self._put(

@@ -11,10 +11,13 @@ import pytest
 
 from hpckit.stats.sampler.gpu_library import GpuLibraryError
 from tests.gpu.checks import NotHere, Recorder
+from tests.gpu.dry import ENFORCE
 from tests.gpu.journal import ABSENT, FAILED, PASSED, RUNNING, VARIABLE, Journal, read_checks
 from tests.gpu.machine import Machine, open_machine
 
 _FOLDER = Path(__file__).parent
+# What others stand on comes first; files that are not named here come last.
+_ORDER = ("test_machine", "test_sampler", "test_utilization", "test_activity", "test_device_bench")
 _RECORDER = pytest.StashKey[Recorder]()
 _BEGAN = pytest.StashKey[float]()
 _LEFT_OUT = pytest.StashKey[int]()
@@ -37,12 +40,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (left if own and (not asked or item.nodeid in made) else kept).append(item)
         if own:  # a library's warning says nothing of this GPU
             item.add_marker(pytest.mark.filterwarnings("default"))
+    kept.sort(key=_place)
     if left:
         config.stash[_LEFT_OUT] = 0 if asked else len(left)
         config.hook.pytest_deselected(items=left)
-        items[:] = kept
-    wanted = [item.nodeid for item in items if item.get_closest_marker("gpu")]
+    items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tell the journal what is to be made, after `-k` and the like."""
+    wanted = [item.nodeid for item in session.items if item.get_closest_marker("gpu")]
     _journal().put({"event": "collected", "ids": wanted})
+
+
+def _place(item: pytest.Item) -> int:
+    known = _FOLDER in item.path.parents and item.path.stem in _ORDER
+    return _ORDER.index(item.path.stem) if known else len(_ORDER)
+
+
+def title_of(item: pytest.Item, title: str) -> str:
+    """Return what the report calls a check: with its parameters, where it has some."""
+    case = getattr(item, "callspec", None)
+    return f"{title}: {case.id}" if case else title
 
 
 def pytest_terminal_summary(
@@ -71,7 +90,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
 def report(request: pytest.FixtureRequest, machine: Machine) -> Recorder:
     """Record the figures of one check."""
     recorder: Recorder = request.node.stash[_RECORDER]
-    recorder.enforced = not machine.dry
+    recorder.enforced = not machine.dry or bool(os.environ.get(ENFORCE))
     for word in request.node.get_closest_marker("gpu").kwargs["needs"]:
         if why := machine.lacks(word):
             raise NotHere(why)
@@ -93,7 +112,7 @@ def pytest_runtest_protocol(
         {
             "event": "began",
             "id": name,
-            "title": marker.kwargs["title"],
+            "title": title_of(item, marker.kwargs["title"]),
             "budget_s": marker.kwargs["budget_s"],
             "at": time.time(),
         }

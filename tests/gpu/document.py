@@ -57,6 +57,7 @@ def make_document(
     seconds: float = 0.0,
     over: bool = True,
     dry: bool = False,
+    only: str = "",
     secrets: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the report.
@@ -68,6 +69,7 @@ def make_document(
         seconds: how long it took so far.
         over: false while it goes on.
         dry: no GPU was used.
+        only: the words that chose a part of all checks.
         secrets: see `scrubbed`.
     """
     counts = {word: sum(row.verdict == word for row in checks) for word in _WORDS}
@@ -78,6 +80,7 @@ def make_document(
         "version": VERSION,
         "verdict": verdict(counts, missing, over=over, dry=dry),
         "dry": dry,
+        "only": only,
         "seconds": round(seconds, 1),
         "limit_s": LIMIT_S,
         "counts": {name.replace(" ", "_"): count for name, count in counts.items()},
@@ -133,6 +136,8 @@ def markdown(document: Mapping[str, Any]) -> str:
     ]
     if document["dry"]:
         lines += ["**A dry run: no GPU was used, and no figure means anything.**", ""]
+    if document["only"]:
+        lines += [f"**Only a part of the checks: `{_line(document['only'])}`.**", ""]
     lines += [
         f"{summary(document)} "
         f"`make test-gpu`, report version {document['version']}. "

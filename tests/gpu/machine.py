@@ -7,8 +7,9 @@ import importlib.util
 import os
 import shutil
 import statistics
-import time
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hpckit.stats.sampler.gpu_library import GpuLibraryError
 from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.sampler.nvml import Nvml
-from tests.stats.stub.script import Gpu, Stub, build_library
 
 if TYPE_CHECKING:
     from torch import device as Device  # noqa: N812
@@ -29,6 +29,15 @@ _PACKAGES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "pynvml": "nvidia-ml-p
 def module_here(name: str) -> bool:
     """Tell whether a package can be imported; import nothing."""
     return importlib.util.find_spec(name) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes: what torch keeps for this process, and what the device has free and in all."""
+
+    reserved: int
+    free: int
+    total: int
 
 
 class Machine:
@@ -89,6 +98,8 @@ class Machine:
         """Return the environment for a program that a check starts."""
         own = ("SLURM", "HPCKIT_RUN", "HPCKIT_SIGNALS")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+        # A script of a job runs under the first Python of PATH: the one that has torch.
+        kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', os.defpath)}"
         return {**kept, **(more or {})}
 
     def expect(self, **curves: float) -> None:
@@ -97,6 +108,17 @@ class Machine:
         Args:
             curves: util, sm, occupancy, tensor, dram in percent; power in W; memory in bytes.
         """
+
+    def memory(self) -> "Memory":
+        """Return what torch says of the device's memory."""
+        cuda = self.torch.cuda
+        free, total = cuda.mem_get_info(self.device)
+        return Memory(reserved=cuda.memory_reserved(self.device), free=free, total=total)
+
+    def release(self) -> None:
+        """Give memory back that torch keeps for later."""
+        self.synchronize()
+        self.torch.cuda.empty_cache()
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -160,55 +182,6 @@ class Machine:
         return "" if self.capability >= (8, 9) else "fp8 needs compute capability 8.9"
 
 
-class DryMachine(Machine):
-    """The CPU, and the NVML stub of tests/stats with one GPU: what checks say means nothing."""
-
-    dry = True
-
-    @property
-    def device(self) -> "Device":
-        """The CPU."""
-        found: Device = self.torch.device("cpu")
-        return found
-
-    def synchronize(self) -> None:
-        """Nothing: the CPU is done when it returns."""
-
-    def seconds(self, call: Callable[[], object], *, repeat: int = 5, warm: int = 2) -> float:
-        """Return the median time of a call, by the clock."""
-        for _ in range(min(warm, 1)):
-            call()
-        found = []
-        for _ in range(min(repeat, 2)):
-            began = time.perf_counter()
-            call()
-            found.append(time.perf_counter() - began)
-        return statistics.median(found)
-
-    def expect(self, **curves: float) -> None:
-        """Write the script of the next program that opens the library."""
-        write_scene(Path(os.environ[DRY]), **curves)
-
-    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the environment in which a program finds the library, and plays from its start."""
-        (Path(os.environ[DRY]) / "began").unlink(missing_ok=True)
-        return super().environment(more)
-
-    @property
-    def capability(self) -> tuple[int, int]:
-        """An H100's."""
-        return 9, 0
-
-    @property
-    def multiprocessors(self) -> int:
-        """An H100's."""
-        return 132
-
-    def dram_peak(self) -> float | None:
-        """An H100's."""
-        return 3.35e12
-
-
 def first_unit(nvml: Nvml, environ: Mapping[str, str]) -> Unit:
     """Return the GPU or MIG slice that is CUDA's device 0, as far as CUDA_VISIBLE_DEVICES tells.
 
@@ -228,33 +201,14 @@ def first_unit(nvml: Nvml, environ: Mapping[str, str]) -> Unit:
     return units[0]
 
 
-BASE: dict[str, float] = {
-    "util": 50, "graphics": 50, "sm": 40, "occupancy": 20, "tensor": 30, "dram": 20,
-    "power": 400, "memory": 4 * 2**30,
-}  # fmt: skip
-
-
-def write_scene(folder: Path, **curves: float) -> dict[str, str]:
-    """Write what the library plays; return the variables by which a process finds it."""
-    values = {**BASE, **curves}
-    if "util" in curves:
-        values["graphics"] = curves["util"]
-    values["power"] *= 1000  # mW
-    process = (f"{os.getpid()} {int(values['memory'] - 2**29)} 0 1e9",)
-    steps = {name: [(0.0, value)] for name, value in values.items()}
-    gpu = Gpu(index=0, curves=steps, words={"name": "NVIDIA H100 80GB HBM3", "process": process})
-    library = folder / "libnvidia-ml.so.1"
-    if not library.exists():
-        build_library(folder)
-    stub = Stub(library=library, folder=folder)
-    wanted = stub.environment([gpu])
-    return {k: v for k, v in wanted.items() if k.startswith("NVML_") or k == "LD_LIBRARY_PATH"}
-
-
 def open_machine(folder: Path) -> Machine:
     """Return the GPU, or what stands in for it in a dry run.
 
     Raises:
         GpuLibraryError: there is no GPU that answers.
     """
-    return DryMachine(folder) if os.environ.get(DRY) else Machine(folder)
+    if os.environ.get(DRY):
+        from tests.gpu.dry import DryMachine
+
+        return DryMachine(folder)
+    return Machine(folder)

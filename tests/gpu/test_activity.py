@@ -1,0 +1,119 @@
+"""Power, energy, and what GPM says of kernels that are known."""
+
+from tests.gpu import loads
+from tests.gpu.checks import Recorder, check
+from tests.gpu.machine import Machine
+from tests.gpu.sampling import Poll, sampled
+
+# Dense products: floating-point operations of one SM in one cycle, by compute capability. NVIDIA's
+# data sheets: rate / (SMs x boost clock), H100 SXM 989 TFLOP/s / (132 x 1.83 GHz), B200 2250 /
+# (148 x 1.86 GHz).
+BF16_PER_CYCLE = {(9, 0): 4096, (10, 0): 8192}
+
+
+@check("The energy counter against power and time", budget_s=14, needs=("torch", "whole GPU"))
+def test_energy(report: Recorder, machine: Machine) -> None:
+    """Joules by the counter are NVML's watts, read 20 times a second, times seconds."""
+    board = machine.unit.board
+    asked = {"power": ("nvmlDeviceGetPowerUsage", board)}
+    machine.expect()
+    with sampled(machine) as run, Poll(machine, asked) as witness:
+        size = machine.pick(4096, 128)
+        busy = loads.keep_busy(
+            machine, loads.product(machine, size, "float32"), machine.pick(10, 3.3)
+        )
+    span = run.covered(busy.span.inner(machine.pick(2.0, 0.0)))
+    grown = run.grown("energy_mj", span)
+    if grown is None:
+        report.not_here("there is no energy counter (Volta and newer have one)")
+    joules, seconds = grown[0] / 1e3, grown[1]
+    watts = witness.mean("power", span)
+    if watts is None:
+        report.not_here("NVML does not tell the power")
+    expected = watts / 1e3 * seconds
+    report.figure("energy", joules, unit="J", near=expected, within=0.05 * expected,
+                  source="sampler, the counter", peer="NVML's power × time",
+                  note=f"{seconds:.1f} s of fp32 products, from 2 s after their begin")  # fmt: skip
+    power = run.mean("power_mw", span)
+    report.figure("power", None if power is None else power / 1e3, unit="W",
+                  near=joules / seconds, within=0.01 * joules / seconds, source="sampler",
+                  peer="its energy over time")  # fmt: skip
+
+
+@check("A kernel on one SM: busy, and nearly empty", budget_s=9, needs=("torch", "GPM"))
+def test_one_block(report: Recorder, machine: Machine) -> None:
+    """Utilization says 100 %, SM activity 1 of all SMs: why utilization misleads."""
+    one = 100 / machine.multiprocessors
+    machine.expect(util=100, sm=one, occupancy=one / 64, tensor=0, dram=0)
+    with sampled(machine) as run:
+        busy = loads.keep_busy(machine, loads.spin(machine), machine.pick(6.0, 3.3))
+    span = run.covered(busy.span.inner(machine.pick(1.5, 0.0)))
+    report.figure("utilization", run.percent("utilization_permille", span), unit="%",
+                  at_least=99, source="sampler")  # fmt: skip
+    report.figure("SM activity", run.percent("sm_permille", span), unit="%", near=one, within=0.5,
+                  source="sampler (GPM)", peer=f"1 of {machine.multiprocessors} SMs")  # fmt: skip
+    report.figure("tensor cores", run.percent("tensor_permille", span), unit="%", at_most=0.5)
+    report.figure("memory bandwidth", run.percent("dram_permille", span), unit="%", at_most=2)
+
+
+@check("A large product in bf16: tensor cores", budget_s=9, needs=("torch", "GPM", "bf16"))
+def test_product(report: Recorder, machine: Machine) -> None:
+    """Tensor activity is what was computed, of what can be at the clock that it ran with."""
+    size = machine.pick(8192, 64)
+    call = loads.product(machine, size, "bfloat16")
+    asked = {"mhz": ("nvmlDeviceGetClockInfo", machine.unit.board, 1)}
+    machine.expect(util=100, sm=98, tensor=85, dram=30)
+    with sampled(machine) as run, Poll(machine, asked) as witness:
+        busy = loads.keep_busy(machine, call, machine.pick(6.0, 3.3))
+    span = run.covered(busy.span.inner(machine.pick(1.5, 0.0)))
+    mhz = witness.mean("mhz", span)
+    rate = 2 * size**3 / busy.each_s
+    report.figure("product of 8192", rate / 1e12, unit="TFLOP/s", source="CUDA events",
+                  note=f"at {0 if mhz is None else mhz:.0f} MHz")  # fmt: skip
+    found = run.percent("tensor_permille", span)
+    per_cycle = BF16_PER_CYCLE.get(machine.capability)
+    if per_cycle is None or mhz is None:
+        report.absent("the share of the chip's rate", f"not known for {machine.capability}")
+        report.figure("tensor cores", found, unit="%", at_least=50, source="sampler (GPM)")
+    else:
+        share = 100 * rate / (per_cycle * machine.multiprocessors * mhz * 1e6)
+        report.figure("tensor cores", found, unit="%", near=share, within=10,
+                      source="sampler (GPM)",
+                      peer="products done, of what the SMs can")  # fmt: skip
+    report.figure("SM activity", run.percent("sm_permille", span), unit="%", at_least=80)
+
+
+@check("A copy in the GPU's memory: bandwidth", budget_s=9, needs=("torch", "GPM"))
+def test_copy(report: Recorder, machine: Machine) -> None:
+    """DRAM activity is the bytes moved, of the memory's bandwidth."""
+    machine.release()
+    size = machine.pick(min(2 * 2**30, machine.memory().free // 4), 2**16)
+    call = loads.copy(machine, size)
+    machine.expect(util=100, sm=95, tensor=0, dram=90)
+    with sampled(machine) as run:
+        busy = loads.keep_busy(machine, call, machine.pick(6.0, 3.3))
+    span = run.covered(busy.span.inner(machine.pick(1.5, 0.0)))
+    rate, peak = 2 * size / busy.each_s, machine.dram_peak()
+    found = run.percent("dram_permille", span)
+    report.figure("copy", rate / 1e12, unit="TB/s", source="CUDA events",
+                  note="bytes read and written")  # fmt: skip
+    if peak is None:
+        report.absent("the memory's bandwidth", "NVML does not tell its bus and clock")
+        report.figure("memory bandwidth", found, unit="%", at_least=60, source="sampler (GPM)")
+    else:
+        report.figure("memory bandwidth", found, unit="%", near=100 * rate / peak, within=8,
+                      source="sampler (GPM)", peer="bytes moved, of bus × clock × 2",
+                      note=f"{peak / 1e12:.2f} TB/s")  # fmt: skip
+    report.figure("tensor cores", run.percent("tensor_permille", span), unit="%", at_most=1)
+
+
+@check("A MIG slice: GPM instead of utilization", budget_s=8, needs=("torch", "MIG"))
+def test_slice(report: Recorder, machine: Machine) -> None:
+    """NVML has no utilization of a slice; the sampler's is GPM's, and energy is the whole GPU's."""
+    with sampled(machine) as run:
+        busy = loads.keep_busy(machine, loads.spin(machine), 5.0)
+    span = run.covered(busy.span.inner(1.5))
+    report.figure("utilization of the slice", run.percent("utilization_permille", span), unit="%",
+                  at_least=98, source="sampler (GPM)")  # fmt: skip
+    unknown = run.samples[-1].gpus[0].energy_mj is None
+    report.fact("energy of the slice", "unknown" if unknown else "told", good=unknown)

@@ -1,0 +1,151 @@
+"""Utilization against a square wave of kernels whose duty CUDA events tell."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.gpu import loads, smi
+from tests.gpu.checks import Recorder, check
+from tests.gpu.machine import Machine
+from tests.gpu.sampling import Run, Span, sampled
+
+# Short beside the driver's windows (1/6 to 1 s), so that each window holds several periods, and a
+# whole number of them need not fit between two samples: the edges are then below 0.2 points.
+_PERIOD_S = 0.05
+_LEAD_S, _TAIL_S = 2.0, 0.2
+QUERY = (
+    "utilization.gpu", "memory.used", "memory.reserved", "memory.total", "power.draw",
+    "clocks.current.sm", "clocks.current.memory", "temperature.gpu", "temperature.memory",
+)  # fmt: skip
+
+
+def wave(
+    machine: Machine, percent: float, period_s: float, seconds: float
+) -> tuple[Run, Span, float]:
+    """Run the sampler beside a wave; return its run, what it covers, and the true percentage."""
+    machine.expect(util=percent, sm=percent / 132)
+    with sampled(machine) as run:
+        made = loads.square_wave(machine, percent / 100, period_s=period_s, seconds=seconds)
+    span = run.covered(made.span.inner(machine.pick(_LEAD_S, 0.0), machine.pick(_TAIL_S, 0.0)))
+    return run, span, made.duty(span) * 100
+
+
+@pytest.mark.parametrize("percent", [25, 50, 90], ids=lambda value: f"{value} %")
+@check("Utilization against a known duty", budget_s=13, needs=("torch", "whole GPU"))
+def test_duty(report: Recorder, machine: Machine, percent: int) -> None:
+    """Within one percentage point of what the GPU's own clock says."""
+    run, span, true = wave(machine, percent, _PERIOD_S, machine.pick(9.0, 3.3))
+    report.figure(f"utilization, kernels for {percent} % of each 50 ms",
+                  run.percent("utilization_permille", span), unit="%", near=true, within=1.0,
+                  source=f"sampler ({source(run)})", peer="CUDA events")  # fmt: skip
+    report.figure("duty as it was", true, unit="%", near=percent, within=3.0, source="CUDA events",
+                  note="how well the wave was made")  # fmt: skip
+
+
+def source(run: Run) -> str:
+    """Return how utilization was read."""
+    found = [row.gpus[0].utilization_source for row in run.slow if row.gpus[0].utilization_source]
+    return found[-1] if found else "source unknown"
+
+
+@pytest.mark.parametrize("period_s", [0.005, 0.5], ids=lambda value: f"{value * 1e3:g} ms")
+@check("Utilization of faster and slower rhythms", budget_s=11, needs=("torch", "whole GPU"))
+def test_rhythm(report: Recorder, machine: Machine, period_s: float) -> None:
+    """30 % in short and in long periods; edges of a stretch weigh more with long ones."""
+    run, span, true = wave(machine, 30, period_s, machine.pick(7.2, 3.3))
+    edge = 100 * period_s / span.seconds * 0.3
+    report.figure(f"utilization, kernels for 30 % of each {period_s * 1e3:g} ms",
+                  run.percent("utilization_permille", span), unit="%", near=true,
+                  within=1.0 + edge, source=f"sampler ({source(run)})", peer="CUDA events",
+                  note=f"{edge:.2f} of the limit are for the edges of {span.seconds:.0f} s",
+                  )  # fmt: skip
+
+
+@check("The sampler against nvidia-smi in the same seconds", budget_s=15,
+       needs=("torch", "whole GPU", "program:nvidia-smi"))  # fmt: skip
+def test_smi(report: Recorder, machine: Machine) -> None:
+    """`--query-gpu` twice a second, `dmon` each second, and the sampler, beside one wave."""
+    machine.expect(util=50, sm=50 / 132)
+    with sampled(machine) as run, Smi(machine) as witness:
+        made = loads.square_wave(machine, 0.5, period_s=_PERIOD_S, seconds=machine.pick(11.0, 3.3))
+    span = run.covered(made.span.inner(machine.pick(_LEAD_S, 0.0)))
+    rows = witness.query()[machine.pick(4, 0) :]
+    lines = witness.dmon()[machine.pick(2, 0) :]
+    report.figure("lines of nvidia-smi --query-gpu", len(rows), at_least=machine.pick(8, 3))
+    report.figure("lines of nvidia-smi dmon", len(lines), at_least=machine.pick(5, 3))
+    compare(report, run, span, rows, lines)
+    clocks = run.slow[-1].gpus[0]._asdict()
+    for name, field in (("clocks.current.sm", "sm_mhz"), ("clocks.current.memory", "memory_mhz")):
+        report.figure(name, clocks[field], unit="MHz", near=known(smi.mean_of(rows, name)),
+                      within=60, source="sampler", peer="nvidia-smi",
+                      note="read once, 5 s after its start")  # fmt: skip
+
+
+def compare(
+    report: Recorder, run: Run, span: Span,
+    rows: list[dict[str, float | None]], lines: list[dict[str, float | None]],
+) -> None:  # fmt: skip
+    """Compare utilization, power and memory."""
+    used = run.percent("utilization_permille", span)
+    power = run.mean("power_mw", span)
+    watts = None if power is None else power / 1e3
+    for peer, util, draw in (
+        ("nvidia-smi --query-gpu", smi.mean_of(rows, "utilization.gpu"),
+         smi.mean_of(rows, "power.draw")),
+        ("nvidia-smi dmon", smi.mean_of(lines, "sm"), smi.mean_of(lines, "pwr")),
+    ):  # fmt: skip
+        report.figure("utilization", used, unit="%", near=known(util), within=3, source="sampler",
+                      peer=peer, note="nvidia-smi's are readings of single windows")  # fmt: skip
+        near = known(draw)
+        report.figure("power", watts, unit="W", near=near, within=max(0.05 * near, 10),
+                      source="sampler, by its energy counter", peer=peer)  # fmt: skip
+    memory = run.mean("memory_bytes", span)
+    kept = smi.mean_of(rows, "memory.reserved")
+    told = known(smi.mean_of(rows, "memory.used")) + (kept or 0.0)
+    report.figure("memory", None if memory is None else memory / 2**20, unit="MiB", near=told,
+                  within=16, source="sampler",
+                  peer="nvidia-smi, memory.used and memory.reserved")  # fmt: skip
+
+
+def known(value: float | None) -> float:
+    """Return a number; what nobody knows is near nothing."""
+    return float("nan") if value is None else value
+
+
+class Smi:
+    """nvidia-smi, twice, while something runs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="smi-", dir=machine.folder))
+        self._environ = machine.environment()
+        self._index = machine.unit.info.index
+        self._which = machine.unit.info.pci or str(self._index)
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> "Smi":
+        query = f"--query-gpu={','.join(QUERY)}"
+        self._start("query", query, "--format=csv,noheader,nounits", "-lms", "500")
+        self._start("dmon", "dmon", "-s", "pucm", "-d", "1")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.terminate()
+            process.wait(20)
+
+    def _start(self, name: str, *words: str) -> None:
+        argv = ["nvidia-smi", *words, "-i", self._which]
+        with (self._folder / name).open("wb") as out:
+            self._started.append(
+                subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=self._environ)
+            )
+
+    def query(self) -> list[dict[str, float | None]]:
+        """Return the lines of `--query-gpu`."""
+        return smi.read_query((self._folder / "query").read_text(), QUERY)
+
+    def dmon(self) -> list[dict[str, float | None]]:
+        """Return the lines of `dmon`."""
+        return smi.read_dmon((self._folder / "dmon").read_text(), self._index)
