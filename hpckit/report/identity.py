@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpckit.frozen import frozen
+from hpckit.run_record import session_kind
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
@@ -244,7 +245,9 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         state=str(state),
         exit_code=_exit_code(known),
         running=is_running(state),
-        interactive=False if run else (usage.interactive if usage else None),
+        interactive=session_kind(run.record) is not None
+        if run
+        else (usage.interactive if usage else None),
         submitted_by_hpckit=run is not None,
         hosts=hosts,
         nodes=_nodes(known, attempts) or len(hosts) or requested.nodes,

@@ -80,6 +80,19 @@ def test_json_is_as_its_schema_says_and_as_the_page_shows(run: Path, cli: Cli) -
     assert unused["lost_gpu_hours"] == 1
 
 
+@pytest.mark.parametrize("hours", [1, 9])
+def test_a_session_is_used_by_a_person_and_is_not_resubmitted(
+    here: Path, cli: Cli, hours: int
+) -> None:
+    made = make_run(here / "runs", session={"kind": "shell", "idle_s": None}, seconds=3600 * hours)
+    write_samples(made / "samples", [[0.0] * (360 * hours + 1)])
+    found = document(cli, "latest")
+    assert found["interactive"] is True
+    unused = [item for item in found["advice"] if item["id"] == "gpu-unused"]
+    assert [item["severity"] for item in unused] == ["yellow"] * (hours == 9)
+    assert "resubmit" not in json.dumps(found["advice"])
+
+
 def test_stats_writes_the_summary_again(run: Path, cli: Cli) -> None:
     found = document(cli, "latest")
     assert json.loads((run / "summary.json").read_text()) == found

@@ -222,9 +222,10 @@ def _advice(
 
 
 def _action(rule: Rule, values: Values) -> str | None:
-    by_hpckit = values["job"]["submitted_by_hpckit"]
-    exact = rule.action if by_hpckit else rule.action_sbatch
-    text = exact.render_if_known(values) if exact else None
+    job = values["job"]
+    exact = rule.action if job["submitted_by_hpckit"] else rule.action_sbatch
+    is_session = job["submitted_by_hpckit"] and job["interactive"]  # no `hpckit resubmit` for these
+    text = exact.render_if_known(values) if exact and not is_session else None
     if text is None and rule.action_otherwise:
         return rule.action_otherwise.render(values)
     return text

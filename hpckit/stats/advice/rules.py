@@ -68,7 +68,7 @@ class Rule:
         lost_gpu_hours: GPU-hours lost for one GPU (or node, or the job).
         marks: which devices and times it speaks of.
         action: what to do, for jobs `hpckit resubmit` knows; `action_sbatch` for others; and
-            `action_otherwise` where a value in those is unknown.
+            `action_otherwise` where a value in those is unknown, and for sessions.
         silences: rules not shown for what this one has found.
         off: who switched it off; None if it is on.
     """

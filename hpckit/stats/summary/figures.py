@@ -272,9 +272,9 @@ class JobUse:
         state: Slurm's name of the job's state.
         exit_code: as in a shell: 128 + signal after a signal; None if the job runs, or if unknown.
         elapsed_s: time of all attempts together.
-        interactive: whether a person used it directly (salloc, srun --pty, a notebook); None if
-            unknown.
-        submitted_by_hpckit: whether `hpckit resubmit` can use the job.
+        interactive: whether a person used it directly (salloc, srun --pty, `hpckit shell`,
+            `hpckit jupyter`); None if unknown.
+        submitted_by_hpckit: whether `hpckit resubmit` can use the job, unless it is interactive.
         origins: figure (`summary.cpu_efficiency_percent`, `per_gpu`, `state`) -> source.
         suspect: impossible figures (over 100 %): they are shown, but not used for advice.
         at_least: figures that may be higher, because a part was not measured: not used for advice.
