@@ -78,6 +78,22 @@ pages: $(VENV)/.fast
 site: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -a -W --keep-going -n -c docs -d build/trees . build/site
 
+# On a machine with an NVIDIA GPU, without network if need be: gpu-report.md and gpu-report.json.
+# PYTHON is one whose torch has CUDA; docs/gpu.md. OUT is where the report goes, ARGS are pytest's.
+GPU_OUT ?= .
+.PHONY: test-gpu gpu-wheels
+test-gpu:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "test-gpu: $(PYTHON) is not Python 3.11 or newer: make test-gpu PYTHON=/path/to/python3. Nothing was tested." >&2; exit 2; }
+	@began=$$(date +%s) && $(PYTHON) tests/gpu/prepare.py && \
+		.venv-gpu/bin/python -m tests.gpu --out $(GPU_OUT) --before $$(($$(date +%s) - began)) $(ARGS)
+
+# What such a machine may lack, for it to install without network: PY is its Python's version.
+# WITH=deepwave is for wave_inversion's check: 100 MB more.
+PY ?= 3.12
+gpu-wheels:
+	@$(PYTHON) tests/gpu/prepare.py wheels $(PY) --more "$(WITH)"
+
 .PHONY: system
 system:
 	tests/setup_system.sh
@@ -155,4 +171,4 @@ $(MPICH)/.done: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(MPICH) .venv-torchx .venv-nvitop .venv-blackbirds .venv-foreign .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs
+	rm -rf $(VENV) $(CLIENTS) $(MPICH) .venv-torchx .venv-nvitop .venv-blackbirds .venv-foreign .venv-gpu .pytest_cache .mypy_cache .ruff_cache .import_linter_cache runs

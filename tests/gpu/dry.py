@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.gpu.machine import DRY, Machine, Memory
-from tests.stats.stub.script import Gpu, Stub, build_library
+from tests.stats.stub.script import Gpu, Steps, Stub, build_library, uuid
 
 if TYPE_CHECKING:
     from torch import device as Device  # noqa: N812
@@ -33,7 +33,9 @@ BASE: dict[str, float] = {
 }  # fmt: skip
 
 
-def write_scene(folder: Path, pid: int = 1, **curves: float) -> dict[str, str]:
+def write_scene(
+    folder: Path, pid: int = 1, waves: Mapping[str, Steps] | None = None, **curves: float
+) -> dict[str, str]:
     """Write what the library plays; return the variables by which a process finds it."""
     values = {**BASE, **curves}
     values["graphics"] = values["util"]
@@ -41,7 +43,7 @@ def write_scene(folder: Path, pid: int = 1, **curves: float) -> dict[str, str]:
     values["power"] *= 1000  # mW
     process = (f"{pid} {int(values['memory'] - 2**29)} 0 1e9",)
     words = {"name": NAME, "memory_total": TOTAL, "process": process}
-    steps = {name: [(0.0, value)] for name, value in values.items()}
+    steps = {name: [(0.0, value)] for name, value in values.items()} | dict(waves or {})
     gpu = Gpu(index=0, curves=steps, words=words)
     library = folder / "libnvidia-ml.so.1"
     if not library.exists():
@@ -59,7 +61,7 @@ def _write_smi(folder: Path, values: Mapping[str, float]) -> None:
         "power.draw": values["power"],
     }
     row = {"gpu": 0, "pwr": values["power"], "sm": values["util"], "mclk": 3201, "pclk": 1980}
-    text = _SMI.format(python=sys.executable, said=said, row=row)
+    text = _SMI.format(python=sys.executable, said=said, row=row, name=NAME, uuid=uuid(0))
     path = folder / "bin" / "nvidia-smi"
     path.parent.mkdir(exist_ok=True)
     part = path.with_name("part")
@@ -73,6 +75,9 @@ import sys, time
 said, row = {said!r}, {row!r}
 words = sys.argv[1:]
 query = [word.partition("=")[2].split(",") for word in words if word.startswith("--query-gpu=")]
+if "-L" in words or "--list-gpus" in words:
+    print("GPU 0: {name} (UUID: {uuid})")
+    sys.exit()
 count = int(words[words.index("-c") + 1]) if "-c" in words else 10**6
 if not query:
     print("# " + "  ".join(row))
@@ -128,7 +133,13 @@ class DryMachine(Machine):
         for word in os.environ.get(SKEW, "").split():
             name, _, by = word.partition("=")
             curves[name] = curves.get(name, BASE[name]) + float(by)
-        write_scene(Path(os.environ[DRY]), os.getpid(), **curves)
+        write_scene(Path(os.environ[DRY]), os.getpid(), None, **curves)
+
+    def expect_wave(self, *, util: float, period_s: float) -> None:
+        """Write a script with a square wave of utilization."""
+        steps = [(at * period_s / 2, util * (at % 2)) for at in range(100)]
+        waves = {"util": steps, "graphics": steps}
+        write_scene(Path(os.environ[DRY]), os.getpid(), waves)
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment in which a program finds the library, and plays from its start."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from hpckit.gitfiles import code_version
 from hpckit.stats.sampler.gpu_library import GpuLibraryError
-from tests.gpu.machine import DRY, Machine, open_machine
+from tests.gpu.machine import Machine, open_machine
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,11 +107,12 @@ def main() -> int:
     """Print the facts; 1 and a sentence where no GPU answers."""
     with tempfile.TemporaryDirectory() as name:
         try:
-            found = gather(open_machine(Path(name)))
+            machine = open_machine(Path(name))
+            found = gather(machine) | {"uuid": machine.unit.info.uuid}
         except GpuLibraryError as error:
             print(f"No NVIDIA GPU answers: {error}", file=sys.stderr)
             return 1
-    print(json.dumps(found | {"dry": bool(os.environ.get(DRY))}))
+    print(json.dumps(found))
     return 0
 
 

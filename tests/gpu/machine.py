@@ -109,6 +109,9 @@ class Machine:
             curves: util, sm, occupancy, tensor, dram in percent; power in W; memory in bytes.
         """
 
+    def expect_wave(self, *, util: float, period_s: float) -> None:
+        """In a dry run: what the library plays is nothing and `util` percent, by turns."""
+
     def memory(self) -> "Memory":
         """Return what torch says of the device's memory."""
         cuda = self.torch.cuda

@@ -211,7 +211,7 @@ def tell_buffer(report: Recorder, machine: Machine) -> None:
                   "more often where it is shorter")  # fmt: skip
 
 
-@check("What the sampler costs a job", budget_s=35, needs=("torch",))
+@check("What the sampler costs a job", budget_s=30, needs=("torch",))
 def test_cost(report: Recorder, machine: Machine) -> None:
     """Its processor time and wakeups at 1 s, and what it takes from a loop of small kernels."""
     machine.expect()
@@ -260,10 +260,10 @@ def compare_loop(report: Recorder, machine: Machine) -> None:
             count += 1
         return count / (time.perf_counter() - began)
 
-    seconds = machine.pick(1.5, 0.1)
+    seconds = machine.pick(1.2, 0.1)
     rate(seconds)
     ratios, alone = [], []
-    for _ in range(machine.pick(4, 2)):
+    for _ in range(machine.pick(3, 2)):
         alone.append(rate(seconds))
         with sampled(machine):
             beside = rate(seconds)

@@ -50,10 +50,10 @@ def source(run: Run) -> str:
     return found[-1] if found else "source unknown"
 
 
-@pytest.mark.parametrize("period_s", [0.005, 0.5], ids=lambda value: f"{value * 1e3:g} ms")
-@check("Utilization of faster and slower rhythms", budget_s=11, needs=("torch", "whole GPU"))
+@pytest.mark.parametrize("period_s", [0.005], ids=lambda value: f"{value * 1e3:g} ms")
+@check("Utilization of a fast rhythm", budget_s=10, needs=("torch", "whole GPU"))
 def test_rhythm(report: Recorder, machine: Machine, period_s: float) -> None:
-    """30 % in short and in long periods; edges of a stretch weigh more with long ones."""
+    """30 % of periods so short that no window of the driver's tells them apart."""
     run, span, true = wave(machine, 30, period_s, machine.pick(7.2, 3.3))
     edge = 100 * period_s / span.seconds * 0.3
     report.figure(f"utilization, kernels for 30 % of each {period_s * 1e3:g} ms",

@@ -1,0 +1,57 @@
+"""What a job of a check does: `python load.py KIND SECONDS`. It needs torch alone.
+
+resting   no kernel at all                     waiting   1.5 s of kernels, 1.5 s without, and so on
+one-sm    one kernel of one thread after another         copying   kernels that only move memory
+In a dry run all of them only wait.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+_STRETCH_S = 1.5
+
+
+def main() -> None:
+    """Do it for so long."""
+    kind, seconds = sys.argv[1], float(sys.argv[2])
+    if kind == "resting" or os.environ.get("HPCKIT_GPU_DRY"):
+        time.sleep(seconds)
+        return
+    call = kernel(kind)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        repeat(call, _STRETCH_S)
+        if kind == "waiting":
+            time.sleep(_STRETCH_S)
+
+
+def kernel(kind: str) -> Callable[[], object]:
+    """Return what starts one kernel of a millisecond or so."""
+    import torch
+
+    if kind == "one-sm":
+        return lambda: torch.cuda._sleep(2_000_000)
+    source = torch.zeros(2**28, device="cuda")
+    target = torch.empty_like(source)
+    return lambda: torch.add(source, 1.0, out=target)
+
+
+def repeat(call: Callable[[], object], seconds: float) -> None:
+    """Keep the GPU busy for some seconds, a few kernels ahead."""
+    import torch
+
+    until, events = time.monotonic() + seconds, []
+    while time.monotonic() < until:
+        for _ in range(10):
+            call()
+        events.append(torch.cuda.Event())
+        events[-1].record()
+        if len(events) > 2:
+            events.pop(0).synchronize()
+    torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()
