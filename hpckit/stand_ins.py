@@ -11,6 +11,12 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+# What libraries import in front of every rank for what no supervisor does: half of its start.
+UNUSED_IN_JOBS = (
+    "argparse", "asyncio", "bz2", "importlib.metadata", "ipaddress", "logging.config", "lzma",
+    "tarfile",
+)  # fmt: skip
+
 
 class _StandIn(ModuleType):
     """Has any name while the library is imported, for its annotations; later the module's own."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO
 
 from hpckit.errors import JobError
-from hpckit.faults import fault_in
 from hpckit.files import DamagedFileError, read_tail
 from hpckit.launchers import find_launcher
 from hpckit.logs import JOB_LOG
@@ -20,6 +19,7 @@ from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import Fault, RankRecord, write_rank
 from hpckit.runs import FOLDER_MODE, open_to_write
+from hpckit.stats.sampler.cgroup import find_cgroup
 from hpckit.tracebacks import (
     HANGS_AT_END,
     OUT_OF_MEMORY,
@@ -185,6 +185,8 @@ class Recorder:
 
     def _fault(self) -> Fault | None:
         """Return what this attempt's logs say of the node's hardware."""
+        from hpckit.faults import fault_in  # noqa: PLC0415  # only where a rank has failed
+
         texts = []
         for end in ("err", "out"):
             try:
@@ -201,10 +203,8 @@ class Recorder:
 
 def oom_kills() -> int | None:
     """Return how many processes of this job the kernel has killed on this node; None: not known."""
-    from hpckit.stats.sampler.node import find_cgroup  # noqa: PLC0415  # not before a rank's start
-
     cgroup = find_cgroup()
-    return cgroup.read().oom_kills if cgroup else None
+    return cgroup.files().oom_kills() if cgroup else None
 
 
 def slurm_node(host: str, environ: Mapping[str, str], *, by_srun: bool) -> str | None:

@@ -4,13 +4,11 @@
 rank has the same by construction. The port is probed there and then.
 """
 
-import hashlib
+import binascii
 import os
-import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from hpckit.slurm.hostlist import expand
 
@@ -60,23 +58,26 @@ def candidate_ports(salt: str) -> Iterator[int]:
     """Yield ports outside the ephemeral range, spread by a hash, the same for the same salt."""
     allowed = _allowed_ports()
     for attempt in range(_TRIES):
-        digest = hashlib.sha256(f"{salt}/{attempt}".encode()).digest()
-        yield allowed[int.from_bytes(digest[:8]) % len(allowed)]
+        # hashlib would load OpenSSL, in front of every job.
+        yield allowed[binascii.crc32(f"{salt}/{attempt}".encode()) % len(allowed)]
 
 
 def _allowed_ports() -> list[int]:
     low, high = ephemeral_range()
-    ports = [port for port in range(_FIRST_PORT, _LAST_PORT + 1) if not low <= port <= high]
+    ports = [
+        *range(_FIRST_PORT, min(low, _LAST_PORT + 1)),
+        *range(max(high + 1, _FIRST_PORT), _LAST_PORT + 1),
+    ]
     return ports or list(range(1024, _FIRST_PORT))
 
 
 def ephemeral_range() -> tuple[int, int]:
     """Return the ports this kernel gives to outgoing connections (man 7 ip)."""
     try:
-        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+        with open("/proc/sys/net/ipv4/ip_local_port_range", "rb") as file:  # noqa: PTH123
+            numbers = file.read().split()
     except OSError:
         return _EPHEMERAL
-    numbers = re.findall(r"\d+", text)
     return (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else _EPHEMERAL
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit.stats.metric import Drawn, Metric, Over
 
 if TYPE_CHECKING:
-    from hpckit.stats.sampler.node import JobFiles
+    from hpckit.stats.sampler.cgroup import JobFiles
 
 _PERCENT = Drawn(unit="%", factor=0.1, digits=1, top=100)  # of a thousandth
 _GIB = Drawn(unit="GiB", factor=2**-30, digits=2)
@@ -177,15 +177,6 @@ def _swap(files: "JobFiles") -> int | None:
     return files.pairs("memory.stat").get("total_swap")
 
 
-def _oom_kills(files: "JobFiles") -> int | None:
-    if files.version == "v2":
-        return files.pairs("memory.events").get("oom_kill")
-    # v1 counts a kill only in the cgroup of the killed process.
-    counts = [pairs.get("oom_kill") for pairs in files.pairs_below("memory.oom_control")]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
-
-
 def _io(v2: str, v1: str) -> Any:  # noqa: ANN401  # a reader
     def read(files: "JobFiles") -> int | None:
         if files.version == "v2":
@@ -289,7 +280,7 @@ NODE = (
         title="processes killed, out of memory",
         says="processes that the kernel killed because the job's memory was full",
         source="cgroup v2 `memory.events`, v1 `memory.oom_control`",
-        read=_oom_kills,
+        read=lambda files: files.oom_kills(),
         bits=16,
         grows=True,
         figure="oom_kills",

@@ -25,9 +25,9 @@ from hpckit.schedulers.base import Order, Scheduler, Sent, link_name
 from hpckit.schedulers.slurm.sbatch import told_if_slow
 from hpckit.submission.folders import Root, held_root
 from hpckit.submission.handover import SCRIPT, begin, finish, forget, new_handover, remember
-from hpckit.submission.in_job import Payload
 from hpckit.submission.kept_code import KeptCode, drop_unneeded, keeping, link_code, with_code
 from hpckit.submission.model import Submission, in_parts
+from hpckit.submission.payload import Payload
 from hpckit.submission.record import task_records
 
 

@@ -254,7 +254,7 @@ class Warned:
         return word != OVER
 
     def _goes_on(self) -> JobError:
-        from hpckit.submission.in_job import GoesOnError  # noqa: PLC0415  # which starts this
+        from hpckit.submission.payload import GoesOnError  # noqa: PLC0415  # which starts this
 
         return GoesOnError("Slurm signalled a time limit or a preemption; the next job goes on.")
 

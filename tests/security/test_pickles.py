@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.submission.in_job import open_own_folder
+from hpckit.submission.job_process import open_own_folder
 
 OTHER = 61001
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.stats.sampler.cgroup import find_cgroup
 from hpckit.stats.sampler.job_gpus import Unit, find_mine
-from hpckit.stats.sampler.node import NodeReader, find_cgroup
+from hpckit.stats.sampler.node import NodeReader, usage_of
 from hpckit.stats.sampler.procfs import ProcessTree, all_pids, own_cost
 from hpckit.stats.sampler.schedule import Utilization, add_buffer
 from hpckit.stats.samples.records import GpuInfo, Usage
@@ -46,7 +47,7 @@ def test_cgroup_v2(tmp_path: Path, job: str, scope: str) -> None:
     found = find_cgroup(proc, root)
     assert found is not None
     assert found.version == "v2"
-    assert found.read() == Usage(
+    assert usage_of(found) == Usage(
         cpu_us=123456,
         memory_bytes=1200,
         memory_peak_bytes=5000,
@@ -69,7 +70,7 @@ def test_cgroup_v2_of_an_old_kernel_without_controllers(tmp_path: Path) -> None:
     )
     found = find_cgroup(proc, root)
     assert found is not None
-    assert found.read() == Usage(cpu_us=5)
+    assert usage_of(found) == Usage(cpu_us=5)
     assert found.memory_limit_bytes() is None
 
 
@@ -99,7 +100,7 @@ def test_cgroup_v1(tmp_path: Path, top: str) -> None:
     found = find_cgroup(proc, root)
     assert found is not None
     assert found.version == "v1"
-    assert found.read() == Usage(
+    assert usage_of(found) == Usage(
         cpu_us=7000,
         memory_bytes=3100,
         memory_peak_bytes=9000,

@@ -185,3 +185,35 @@ def test_a_command_loads_no_room_it_does_not_enter(line: str, fake_slurm: Path) 
     assert len(ours) <= most, ours
     # The standard ones take a sixth of a start: hpckit.frozen.
     assert [row for row in said if row.startswith("STANDARD")] == ["STANDARD"]
+
+
+# In front of every rank, beside its own imports: what submitit and the standard library load for
+# others, and what only a sampler needs.
+IN_FRONT = {"_hashlib", "asyncio.base_events", "bz2", "ssl", "tarfile", "logging.config",
+            "numpy._core", "importlib.metadata", "hpckit.faults",
+            "hpckit.stats.samples.records"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "never", "said"),
+    [
+        (("hpckit.submission.in_job", "/nonexistent"), IN_FRONT, "/nonexistent"),
+        (("hpckit.payload.rendezvous",), IN_FRONT | {"pathlib", "dataclasses"}, ""),
+    ],
+    ids=["supervisor", "rendezvous"],
+)
+def test_what_stands_before_a_rank_loads_little(
+    words: tuple[str, ...], never: set[str], said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", *words],
+        env={**os.environ, "SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = done.stderr.splitlines()
+    modules = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "hpckit.errors" in modules
+    assert modules & never == set()
+    told = [line for line in lines if not line.startswith("import time:")]
+    assert all(line.startswith("hpckit: ") and said in line for line in told), told
+    assert len(told) == bool(said)

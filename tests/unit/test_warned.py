@@ -30,8 +30,9 @@ from hpckit.stop_marks import (
     marks,
     marks_of,
 )
-from hpckit.submission import in_job, warned
-from hpckit.submission.in_job import GoesOnError, Payload, ScriptFailedError
+from hpckit.submission import payload as submitted
+from hpckit.submission import warned
+from hpckit.submission.payload import GoesOnError, Payload, ScriptFailedError
 
 # What the script's side says when it is sent the signal, and stops because of it, or does not.
 OWN_HANDLER, STOPS, WORKS_ON = (SENT,), (SENT, HEARD, STOPPED), (SENT, HEARD)
@@ -195,7 +196,7 @@ def test_a_warning_waits_until_hpckit_can_act_on_it(script: Script) -> None:
     """Not submitit, whose handler would have the job requeued before its script has begun."""
     script.says, script.code, script.warned = NO_HANDLER, None, False
     job = payload(script)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})  # as `in_job.main` does
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})  # as `job_process.main` does
     signal.pthread_kill(threading.get_ident(), signal.SIGUSR2)  # pytest-xdist has other threads
     assert script.heard == []
     with pytest.raises(SystemExit):
@@ -409,8 +410,8 @@ def test_a_controller_that_does_not_answer_is_asked_again_for_no_other_start(
             raise CommandError("scontrol was ended by a signal")
 
     monkeypatch.setattr(Slurm, "forbid_requeue", forbid)
-    monkeypatch.setattr(in_job, "_ASK_AGAIN_S", (0.0, 0.0))
-    in_job._forbid_requeue(task_from_json(payload(script).text))
+    monkeypatch.setattr(submitted, "_ASK_AGAIN_S", (0.0, 0.0))
+    submitted._forbid_requeue(task_from_json(payload(script).text))
     assert len(asked) == 3
     assert ("may start the job again: scontrol was" in capsys.readouterr().err) == (silent > 2)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from hpckit.stats.sampler.cgroup import read_once
 from hpckit.stats.samples.records import Usage
 
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
@@ -21,19 +22,6 @@ _LOOK_SHARE = 0.0001
 _LOOK_S = 30.0
 # In /proc/PID/stat, after the name in brackets: ppid, utime to cstime, starttime.
 _PPID, _TIMES, _START = 1, slice(11, 15), 19
-
-
-def read_once(path: Path) -> bytes:
-    """Read a file of the kernel's in one call, which gives one moment of it.
-
-    Raises:
-        OSError: it is not there, or not for us.
-    """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, 65_536)
-    finally:
-        os.close(file)
 
 
 def step_root(pid: int, proc: Path = Path("/proc")) -> int:
