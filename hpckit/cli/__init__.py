@@ -57,7 +57,7 @@ TAKE_REST = ("submit", "scale", "sample")
 
 
 def make_app(words: list[str]) -> "typer.Typer":
-    """Return the app with the command that `words` calls; the rest as names with a line of help."""
+    """Return the app with the command that `words` calls; if none, all as names with their help."""
     with stand_ins(*_TYPERS):
         import typer  # noqa: PLC0415  # the first page and the version start without it
 
@@ -79,13 +79,14 @@ def make_app(words: list[str]) -> "typer.Typer":
     def options(version: bool = version) -> None: ...
 
     app.callback(help=HELP)(options)
-    for name, line in COMMANDS.items():
-        if words[:1] != [name]:
-            app.command(name, help=line)(_not_loaded)
-        elif name in _OF_RUNS:
-            app.command()(getattr(importlib.import_module("hpckit.cli.runs"), name))
-        else:
-            importlib.import_module(f"hpckit.cli.{name.replace('-', '_')}").add_to(app)
+    name = words[0] if words else ""
+    if name in _OF_RUNS:
+        app.command()(getattr(importlib.import_module("hpckit.cli.runs"), name))
+    elif name in COMMANDS:
+        importlib.import_module(f"hpckit.cli.{name.replace('-', '_')}").add_to(app)
+    else:
+        for known, line in COMMANDS.items():
+            app.command(known, help=line)(_not_loaded)
     return app
 
 

@@ -45,15 +45,15 @@ def read_expression(
         ConfigError: it is not one of the language, uses an unknown name, or gives another kind.
     """
     text = " ".join(text.split("\n")).strip()
+    used: set[str] = set()
     try:
         tree = _parse(text)
-        part = _compile(tree, names, 0)
+        part = _compile(tree, names, used)
         if kind is not None:
             parts.need(part, kind, "it")
     except RefusedError as error:
         cut = text if len(text) <= 120 else f"{text[:120]}…"
         raise ConfigError(f"{what}: {error} In: {cut!r}.", at=place) from error
-    used = names.keys() & {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return Expression(text=text, kind=part.kind, names=frozenset(used), evaluate=part.evaluate)
 
 
@@ -84,18 +84,21 @@ def _parse(text: str) -> ast.expr:
         raise RefusedError(f"this is not an expression ({reason}).") from error
 
 
-def _compile(node: ast.expr, names: Names, depth: int) -> Part:
+def _compile(node: ast.expr, names: Names, used: set[str], depth: int = 0) -> Part:
+    """Make a part of a node and those below it; put the names that they use into `used`."""
     if depth > DEEPEST:
         raise RefusedError(f"the expression is nested more than {DEEPEST} deep.")
 
     def part(inner: ast.expr) -> Part:
-        return _compile(inner, names, depth + 1)
+        return _compile(inner, names, used, depth + 1)
 
     match node:
         case ast.Constant(value=value):
             return parts.constant(value)
         case ast.Name() | ast.Attribute():
-            return parts.lookup(_path(node), names)
+            path = _path(node)
+            used.add(path[0])
+            return parts.lookup(path, names)
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return parts.constant(tuple(_item(item) for item in items))
         case ast.BoolOp(op=word, values=sides):

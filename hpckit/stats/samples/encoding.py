@@ -57,12 +57,18 @@ class _PackedFields:
     gpu_bytes: Annotated[int, Within(0, 1 << 20)]
 
 
-def _slow_row(values: Sequence[Any]) -> GpuSlow:
-    row = GpuSlow(*values[:_SLOWS])
+@functools.lru_cache(maxsize=4096, typed=True)
+def _slow_reading(*values: object) -> GpuSlow:
+    """Check a row; a GPU has the same clocks and temperatures again and again."""
+    row = GpuSlow(*values)  # type: ignore[arg-type]  # which the next lines check
     for value, kinds in zip(row, _SLOW_KINDS, strict=True):
         if type(value) not in kinds:
             raise DamagedFileError(f"{value!r:.60} is not a reading")
     return row
+
+
+def _slow_row(values: Sequence[Any]) -> GpuSlow:
+    return _slow_reading(*values[:_SLOWS])
 
 
 def _state_row(values: Sequence[Any]) -> GpuState:

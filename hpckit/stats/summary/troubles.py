@@ -87,6 +87,7 @@ _HELD_DOWN = {
     0x40: "HwThermalSlowdown",
     0x80: "HwPowerBrakeSlowdown",
 }
+_HELD_BITS = sum(_HELD_DOWN)
 
 
 @frozen(kw_only=True)
@@ -112,7 +113,7 @@ class Throttling:
 
 def is_held_down(bits: int) -> bool:
     """Say whether NVML's reasons are ones that hold clocks down."""
-    return bool(bits & sum(_HELD_DOWN))
+    return bool(bits & _HELD_BITS)
 
 
 def find_throttling(slow: Sequence[GpuSlow]) -> Throttling:
