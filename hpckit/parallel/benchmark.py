@@ -1,5 +1,6 @@
 """Timing of work on devices that run by themselves."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,3 +52,20 @@ def at_once(work: Sequence[Callable[[], Result]]) -> list[Result]:
     """Run functions in a thread each, so that logical replicas of the CPU work at once, too."""
     with ThreadPoolExecutor(len(work)) as pool:
         return list(pool.map(lambda function: function(), work))
+
+
+def seconds_per_call(
+    work: Callable[[], object], *devices: torch.device, seconds: float = 0.5
+) -> float:
+    """Return the seconds of a call, by as many as take about so long; a few do not count.
+
+    The devices may be busy with several calls at once: it is their work that is timed.
+    """
+    count = 1
+    while True:
+        with Benchmark(*devices) as taken:
+            for _ in range(count):
+                work()
+        if taken.seconds >= seconds / 2:
+            return taken.seconds / count
+        count = min(10 * count, math.ceil(count * seconds / max(taken.seconds, 1e-6)))
