@@ -125,7 +125,7 @@ class Evaluation:
 
 @contextmanager
 def _noise(seeds: Sequence[int], device: torch.device) -> Iterator[None]:
-    with seeded_globals(seeds[0]), noise_of(seeds, device=device):
+    with seeded_globals(seeds[0], device), noise_of(seeds, device=device):
         yield
 
 

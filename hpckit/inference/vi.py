@@ -258,7 +258,10 @@ class VI:
             estimator.load_state_dict(self.best_estimator_state_dict)
         with (
             torch.no_grad(),
-            seeded_globals(sample_seed(self.objective.seed, self.history.epochs, 0)),
+            seeded_globals(
+                sample_seed(self.objective.seed, self.history.epochs, 0),
+                next(estimator.parameters()).device,  # on a GPU its generator draws
+            ),
         ):
             z, log_q = cast("Estimator", estimator).sample(count)
         return z, log_q

@@ -24,21 +24,35 @@ class Rank:
     world_size: int
     device: torch.device
     host: str
+    asked_backend: str | None = None
 
     @property
     def backend(self) -> str:
-        """The library that carries tensors between ranks."""
-        return "nccl" if self.device.type == "cuda" else "gloo"
+        """The library that carries tensors between ranks.
+
+        NCCL refuses ranks that share a GPU; with $HPCKIT_BACKEND=gloo they can.
+        """
+        return self.asked_backend or ("nccl" if self.device.type == "cuda" else "gloo")
+
+    @property
+    def meets(self) -> bool:
+        """Whether there is a process group: of several ranks, or of one that was given a backend.
+
+        The latter shows that the backend works, on one GPU.
+        """
+        return self.world_size > 1 or self.asked_backend is not None
 
 
 def find_rank() -> Rank:
     """Read this process's place from the environment and choose its device.
 
     Raises:
-        SetupError: A GPU is asked for but there is none, or srun's ranks cannot find each other.
+        SetupError: A GPU is asked for but there is none, srun's ranks cannot find each other, or
+            $HPCKIT_BACKEND cannot be.
     """
     rank, world_size, local_rank = _ranks()
     device = device_of_rank(local_rank)
+    backend = _backend(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return Rank(
@@ -46,7 +60,18 @@ def find_rank() -> Rank:
         world_size=world_size,
         device=device,
         host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        asked_backend=backend,
     )
+
+
+def _backend(device: torch.device) -> str | None:
+    """Return what $HPCKIT_BACKEND says; None where it is not set."""
+    word = os.environ.get("HPCKIT_BACKEND")
+    if word and word not in ("gloo", "nccl"):
+        raise SetupError(f"HPCKIT_BACKEND is {word!r}: it must be gloo or nccl")
+    if word == "nccl" and device.type != "cuda":
+        raise SetupError("HPCKIT_BACKEND is nccl, but ranks are on the CPU: only GPUs have it")
+    return word or None
 
 
 def _ranks() -> tuple[int, int, int]:
@@ -67,12 +92,32 @@ def _ranks() -> tuple[int, int, int]:
     return TORCHRUN.numbers(env)
 
 
+def meet(place: Rank) -> None:
+    """Make the group of all ranks, at MASTER_ADDR:MASTER_PORT; one process alone meets nobody.
+
+    Raises:
+        SetupError: ranks share a GPU, which NCCL refuses.
+    """
+    if not place.meets:
+        return
+    device = place.device if place.device.type == "cuda" else None
+    try:
+        dist.init_process_group(place.backend, device_id=device)
+    except dist.DistBackendError as error:
+        if "Duplicate GPU" not in str(error):
+            raise
+        raise SetupError(
+            f"several ranks use {place.device} of {place.host}, which NCCL refuses: start as many "
+            "ranks as there are GPUs, or set HPCKIT_BACKEND=gloo, which is slower"
+        ) from error
+
+
 def share_cores(place: Rank) -> int:
     """Divide the cores among the ranks that share them; return the number of hosts."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     here = (place.host, cores or list(range(os.cpu_count() or 1)))
     everywhere = [here]
-    if place.world_size > 1:
+    if place.meets:
         everywhere = [here] * place.world_size
         dist.all_gather_object(everywhere, here)
     divide_cores(place.device, len(here[1]), everywhere.count(here))
@@ -96,10 +141,8 @@ def add_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> list[float]:
 
 def adding_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> Callable[[], list[float]]:
     """Begin to add up, while other work goes on; what is returned waits for the sums."""
-    total = torch.stack(
-        [torch.as_tensor(number, device=place.device).detach().double() for number in numbers]
-    )
-    work = dist.all_reduce(total, async_op=True) if place.world_size > 1 else None
+    total = torch.stack([_double(number, place.device) for number in numbers])
+    work = dist.all_reduce(total, async_op=True) if place.meets else None
 
     def read() -> list[float]:
         if work:
@@ -107,6 +150,17 @@ def adding_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> Callable[[
         return [float(number) for number in total.tolist()]
 
     return read
+
+
+def _double(number: float | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a number in double precision on a device; nothing waits for the device.
+
+    A number of the host's would be copied to a GPU, and torch waits there until all is done that
+    the GPU was given before: the backward pass could not be handed out during the forward pass.
+    """
+    if isinstance(number, torch.Tensor):
+        return number.detach().to(device, torch.float64)
+    return torch.full((), float(number), dtype=torch.float64, device=device)
 
 
 def order_gradients(parallel: nn.Module, inputs: torch.Tensor) -> None:

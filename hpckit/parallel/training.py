@@ -88,6 +88,8 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
     out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
     journal = make_journal(args, task, devices=device_label([row.device for row in replicas]))
     kind = replicas[0].device.type
+    # Bytes are moved once, and made numbers on the device: a step on a GPU copies no batch to it.
+    task = task.to(replicas[0].device)
     setting = f"{counted(len(replicas), 'replica')} in one process ({kind})"
     journal.tell(task.description)
     journal.tell(f"{setting}, batch size {args.batch_size}, run folder {out}")

@@ -8,7 +8,22 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from tests.workloads.processes import close, finish, losses, records, start, start_ranks
+import torch
+import torch.distributed as dist
+
+from hpckit.parallel import ranks
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.ranks import Rank, add_over_ranks, meet
+from tests.workloads.processes import (
+    close,
+    complaint,
+    finish,
+    free_port,
+    losses,
+    records,
+    start,
+    start_ranks,
+)
 
 pytestmark = pytest.mark.torch
 SHORT = ("--limit", 301, "--batch-size", 50, "--epochs", 2, "--log-every", 1)
@@ -29,6 +44,55 @@ def test_the_curve_stays_the_same(options: tuple[object, ...], plain: Path, tmp_
     finish(*start_ranks(2, *SHORT, *options, "--out", tmp_path))
     assert len(losses(plain)) == 14
     assert close(losses(tmp_path), losses(plain))
+
+
+def test_one_rank_meets_where_a_backend_is_asked_for(plain: Path, tmp_path: Path) -> None:
+    """So that NCCL can be tried on one GPU: a group of one, DDP and all."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "RANK": 0, "LOCAL_RANK": 0}
+    alone = start("ddp", *SHORT, "--out", tmp_path, WORLD_SIZE=1, HPCKIT_BACKEND="gloo", **meeting)
+    assert "1 rank on 1 host (cpu, gloo)" in finish(alone)
+    assert close(losses(tmp_path), losses(plain))
+
+
+@pytest.mark.parametrize(
+    ("backend", "what"),
+    [
+        ("nccl", "HPCKIT_BACKEND is nccl, but ranks are on the CPU: only GPUs have it"),
+        ("mpi", "HPCKIT_BACKEND is 'mpi': it must be gloo or nccl"),
+    ],
+)
+def test_a_backend_that_cannot_be_is_refused(backend: str, what: str, tmp_path: Path) -> None:
+    said = complaint(start("ddp", "--out", tmp_path, HPCKIT_BACKEND=backend))
+    assert said == f"train.py: error: {what}"
+
+
+def test_ranks_that_share_a_gpu_are_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are NCCL's, of init_process_group with a device."""
+    said = "ncclInvalidUsage. Last error:\nDuplicate GPU detected : rank 1 and rank 0 both on 1b000"
+
+    def refuse(backend: str, device_id: torch.device) -> None:
+        assert (backend, device_id) == ("nccl", torch.device("cuda", 0))
+        raise dist.DistBackendError(said)
+
+    monkeypatch.setattr(dist, "init_process_group", refuse)
+    place = Rank(0, 2, torch.device("cuda", 0), "n1")
+    with pytest.raises(SetupError, match=r"several ranks use cuda:0 of n1.*HPCKIT_BACKEND=gloo"):
+        meet(place)
+    said = "NCCL error: unhandled system error"
+    with pytest.raises(dist.DistBackendError, match="unhandled"):
+        meet(place)
+
+
+def test_what_is_added_up_needs_no_copy_of_the_hosts() -> None:
+    """A copy of a number to a GPU would wait there for all work before it."""
+    place = Rank(0, 1, torch.device("meta"), "n1")
+    total = ranks._double(True, place.device)
+    assert (total.device.type, total.dtype, total.shape) == ("meta", torch.float64, ())
+    assert add_over_ranks(Rank(0, 1, torch.device("cpu"), "n1"), 0.1, torch.tensor(2), True) == [
+        0.1,
+        2.0,
+        1.0,
+    ]
 
 
 def test_zero_goes_on_with_another_number_of_ranks(plain: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from hpckit.parallel.ranks import (
     add_over_ranks,
     adding_over_ranks,
     find_rank,
+    meet,
     order_gradients,
     say,
     share_cores,
@@ -75,12 +77,11 @@ def train(args: Namespace, place: Rank) -> None:
         load_zero()
 
     # Set-up. The ranks meet at MASTER_ADDR:MASTER_PORT. One process alone meets nobody.
-    if world_size > 1:
-        dist.init_process_group(place.backend, device_id=device if device.type == "cuda" else None)
+    meet(place)
     if args.zero:  # it needs the group, to share its state out over the ranks
         optimizer = make_optimizer(args.optimizer, model.parameters(), lr, zero=True)
     hosts = share_cores(place)
-    backend = place.backend if world_size > 1 else "one process"
+    backend = place.backend if place.meets else "one process"
     setting = (
         f"{counted(world_size, 'rank')} on {counted(hosts, 'host')} ({device.type}, {backend})"
     )
@@ -102,7 +103,7 @@ def train(args: Namespace, place: Rank) -> None:
 
     # Checkpoint. Rank zero reads it for all: the others may not see its files (yet).
     box = [load_checkpoint(out) if rank == 0 and args.resume == "auto" else None]
-    if world_size > 1:
+    if place.meets:
         dist.broadcast_object_list(box)
     if (checkpoint := box[0]) is not None:
         journal.resume(checkpoint)
@@ -122,7 +123,7 @@ def train(args: Namespace, place: Rank) -> None:
 
     # Wrap. From here on backward() also averages the gradients over the ranks.
     parallel: nn.Module = model
-    if world_size > 1:
+    if place.meets:
         parallel = DistributedDataParallel(model, [device] if device.type == "cuda" else None)
         nothing = (tensor.to(device) for tensor in task.train.gather([]))
         order_gradients(parallel, task.train.ready(*nothing)[0])
@@ -147,7 +148,7 @@ def train(args: Namespace, place: Rank) -> None:
                     return
 
                 optimizer.zero_grad()
-                loss_sum = hits = torch.zeros((), device=device)
+                losses, hits = [], []  # sums of each part
                 for part in range(args.accumulate):
                     # Forward. A rank without samples takes part with none, and zero gradients.
                     with journal.reading():
@@ -157,30 +158,29 @@ def train(args: Namespace, place: Rank) -> None:
                         shape = tuple(inputs.shape)
                         say(f"rank {rank} of {world_size} on {place.host} {device}: input {shape}")
                     # Gradients of all parts but the last stay on the rank, to be sent once.
-                    last = world_size == 1 or part == args.accumulate - 1
+                    last = not place.meets or part == args.accumulate - 1
                     with nullcontext() if last else parallel.no_sync():
                         with autocast:
                             scores = parallel(inputs).float()
                             loss = task.losses(scores, targets).sum()
-                        loss_sum = loss_sum + loss.detach()
-                        hits = hits + task.hits(scores.detach(), targets).sum()
+                        losses.append(loss.detach())
+                        hits.append(task.hits(scores.detach(), targets).sum())
 
                         # Add up over the ranks what is reported and, in the same message, whether
                         # any was told to stop: all must leave the loop after the same step. This
                         # goes on beside the backward pass.
                         if part == args.accumulate - 1:
-                            sums = adding_over_ranks(
-                                place, loss_sum / copies, hits / copies, stop_requested()
-                            )
+                            added = reduce(torch.add, losses), reduce(torch.add, hits)
+                            sums = adding_over_ranks(place, *added, stop_requested())
 
                         # Backward. The gradient wanted is that of the mean over the whole batch.
                         # DDP divides the sum of the ranks' gradients by their number: multiply by
                         # it first. (A mean over each share would be wrong where these differ.)
-                        (loss * world_size / (journal.next_size * copies)).backward()
+                        (loss * (world_size / (journal.next_size * copies))).backward()
                 optimizer.step()
 
                 batch_loss, batch_hits, stopping = sums()
-                journal.count(batch_loss, batch_hits)
+                journal.count(batch_loss / copies, batch_hits / copies)
 
         # End of an epoch: test, report, and keep a checkpoint.
         if names := journal.end_epoch(*evaluate(model, task, place)):

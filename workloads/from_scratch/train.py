@@ -48,7 +48,7 @@ class ScratchLearner:
             raise SetupError(f"--model {args.model} has buffers: give one of {', '.join(MODELS)}")
         first = list(self.module.parameters())
         self.replicas = [copy_params(first, replica.device) for replica in replicas]
-        self.hits = 0.0
+        self.hits: list[Tensor] = []
 
     def model(self, inputs: Tensor, parameters: Parameters) -> Tensor:
         """Return the network's scores, with these parameters instead of its own."""
@@ -57,17 +57,20 @@ class ScratchLearner:
         return scores
 
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Return a loss per sample, and count those that are right."""
-        self.hits += self.task.hits(scores.detach(), targets).sum().item()
+        """Return a loss per sample, and note how many are right.
+
+        A number that is read here would wait for this device before the next one has its work.
+        """
+        self.hits.append(self.task.hits(scores.detach(), targets).sum())
         return self.task.losses(scores, targets)
 
     def step(self, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
         """Take one step of SGD on all devices."""
-        self.hits = 0.0
+        self.hits = []
         mean = train_batch(
             inputs, targets, self.replicas, self.model, self.losses, self.lr, reduce=self.reduce
         )
-        return mean * len(inputs), self.hits
+        return mean * len(inputs), sum(hits.item() for hits in self.hits)
 
     def predict(self, inputs: Tensor) -> Tensor:
         """Return the scores of the first replica; the others would say the same."""

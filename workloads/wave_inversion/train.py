@@ -35,7 +35,7 @@ from hpckit.parallel.arguments import refuse_other_settings
 from hpckit.parallel.devices import Replica, find_replicas
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
-from hpckit.parallel.ranks import Rank, find_rank, say, share_cores
+from hpckit.parallel.ranks import Rank, find_rank, meet, say, share_cores
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.stopping import stopping_now
 from hpckit.parallel.throughput import device_label
@@ -52,9 +52,7 @@ def run(args: Namespace, place: Rank) -> None:
     # And what is missing should not be missed only when the first picture is drawn.
     for package in ("deepwave", "scipy", "matplotlib"):
         need(package)
-    if place.world_size > 1:
-        device = place.device if place.device.type == "cuda" else None
-        dist.init_process_group(place.backend, device_id=device)
+    meet(place)
     hosts = share_cores(place)
     task = together(place, lambda: make_task(args))
     replicas = together(place, lambda: find_devices(args.devices, place))

@@ -135,6 +135,8 @@ def _summed(meet: Meet, what: str, tensors: Sequence[torch.Tensor]) -> tuple[tor
 
 def sum_in_place(tensors: Sequence[torch.Tensor]) -> None:
     """Replace each replica's flat tensor by the sum: NCCL or a ring on GPUs, else one by one."""
+    if len(tensors) == 1:  # NCCL would be set up for nothing
+        return
     devices = {tensor.device for tensor in tensors}
     gpus = all(device.type == "cuda" for device in devices) and len(devices) == len(tensors)
     if gpus and torch.cuda.nccl.is_available(tensors):  # type: ignore[no-untyped-call]

@@ -23,7 +23,8 @@ class Attention(nn.Module):
         # To (query, key or value; batch; head; token; numbers of the head).
         parts = self.look(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        seen = scaled_dot_product_attention(query, key, value, is_causal=True)
+        # Of no sample: flash attention refused that in torch 2.4 to 2.9 (pytorch/pytorch#133780).
+        seen = scaled_dot_product_attention(query, key, value, is_causal=True) if batch else value
         out: Tensor = self.out(seen.transpose(1, 2).reshape(batch, length, width))
         return out
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -180,6 +181,11 @@ class Replicas:
         return sums, gradient
 
     def _each(self, work: Callable[[Shots], Result]) -> list[Result]:
+        def at_home(shots: Shots) -> Result:
+            # A thread's current GPU is the first one, whatever its tensors are on.
+            with torch.cuda.device(shots.device) if shots.device.type == "cuda" else nullcontext():
+                return work(shots)
+
         if self._pool is None:
-            return [work(shots) for shots in self.shots]
-        return list(self._pool.map(work, self.shots))
+            return [at_home(shots) for shots in self.shots]
+        return list(self._pool.map(at_home, self.shots))

@@ -39,7 +39,7 @@ def together(place: Rank, work: Callable[[], Result]) -> Result:
         found.append(work())
     except SetupError as error:
         problem = error
-    if place.world_size > 1:
+    if place.meets:
         failed = torch.zeros(place.world_size, device=place.device)
         failed[place.rank] = problem is not None
         with _meeting():
@@ -116,7 +116,7 @@ class Team:
 
     def _heard(self, message: Tensor) -> Tensor:
         """Send a message of the first rank to all."""
-        if self._place.world_size == 1:
+        if not self._place.meets:
             return message
         sent = message.to(self._place.device, torch.float64)
         with _meeting():
@@ -133,7 +133,7 @@ class Team:
         sums, gradient = together(self._place, lambda: work(velocity, cutoff_hz))
         stop = torch.tensor([stop_requested()], dtype=torch.float64)
         message = torch.cat([stop, sums, gradient.flatten()]).to(self._place.device)
-        if self._place.world_size > 1:
+        if self._place.meets:
             with _meeting():
                 dist.all_reduce(message)
         message = message.cpu()
