@@ -1,0 +1,88 @@
+"""The device_bench workload: kinds of numbers against the chip's limit, copies, asynchrony."""
+
+import json
+from typing import Any
+
+from tests.gpu.checks import Recorder, check
+from tests.gpu.machine import Machine
+from tests.gpu.runs import Run, failed, make_runs
+
+# cuBLAS reaches this of what the clock allows, for large products; a copy, this of the other way.
+_OF_LIMIT = {"bf16": 0.9}
+
+
+@check("device_bench: products, copies, asynchrony", budget_s=30, needs=("torch",))
+def test_device_bench(report: Recorder, machine: Machine) -> None:
+    found = measured(report, machine)
+    if found is None:
+        return
+    (products,) = found["products"].values()
+    for kind in ("fp32", "tf32", "bf16", "fp16", "fp8"):
+        if kind not in products:
+            report.absent(f"products in {kind}", "device_bench: this chip or torch has none")
+            continue
+        told(report, kind, found["product_size"], products[kind])
+    seconds = found["seconds"]
+    report.figure(
+        "work handed out, of the time until it is done",
+        seconds["handed out"] / seconds["done"],
+        at_most=machine.pick(0.5, None),
+        source="device_bench",
+        note="the CPU returns before the GPU is done; the CPU itself never does",
+    )
+    if "copies" not in found:
+        report.absent("copies between host and device", "the CPU stands in for a GPU")
+        return
+    (copies,) = found["copies"].values()
+    for name, speed in copies.items():
+        pinned = name.endswith(", pinned")
+        report.figure(
+            f"copy {name}", speed, unit="GB/s", source="device_bench",
+            at_least=copies[name.replace("not pinned", "pinned")] * 0.1 if not pinned else 1.0,
+        )  # fmt: skip
+    report.figure(
+        "overlap of copies and work", found["overlap"], at_least=0.95, source="device_bench",
+        note="(work + copies - both at once) / the shorter of the two",
+    )  # fmt: skip
+    together, apart = seconds["copies while it works"], seconds["work, then copies to the host"]
+    report.figure("copies while it works, of one after the other", together / apart, at_most=1.0)
+
+
+def measured(report: Recorder, machine: Machine) -> dict[str, Any] | None:
+    """Run device_bench; return what it wrote, None if it failed."""
+    small = ("--size", "64", "--product-size", "32", "--repeat", "2", "--megabytes", "1",
+             "--seconds", "0", "--devices", "cpu")  # fmt: skip
+    words = machine.pick(("--devices", "cuda:0", "--seconds", "1.5"), small)
+    run = Run(name="device_bench", workload="device_bench", words=words, ieee=False)
+    ended = make_runs(report, machine, [run], limit_s=90)[run.name]
+    if ended.problem:
+        failed(report, run.name, ended.problem)
+        return None
+    found: dict[str, Any] = json.loads((ended.out / "device_bench.json").read_text())
+    return found
+
+
+def told(report: Recorder, kind: str, size: int, row: dict[str, Any]) -> None:
+    """Record one kind's figures."""
+    name = f"product of {size}, {kind}"
+    report.figure(name, row["tflops"], unit="TFLOP/s", source="device_bench")
+    limit, clock = row["limit_tflops"], row["sm_clock_mhz"]
+    if limit is None:
+        report.absent(f"the limit of products in {kind}", row["note"] or "it is a CPU")
+    else:
+        report.figure(
+            f"{name}, of the limit at the clock it ran at",
+            row["of_limit"],
+            at_least=_OF_LIMIT.get(kind),
+            at_most=1.02,  # more than the chip can do is a wrong limit, or a wrong clock
+            peer=f"{limit:.0f} TFLOP/s at {clock:.0f} MHz",
+            source="device_bench",
+        )
+    if row["sheet_tflops"]:
+        report.figure(
+            f"{name}, of the data sheet",
+            row["tflops"] / row["sheet_tflops"],
+            peer=f"{row['sheet_tflops']:g} TFLOP/s",
+            source="device_bench",
+            note="for a clock that long work may not keep",
+        )

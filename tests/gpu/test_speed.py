@@ -1,0 +1,77 @@
+"""How fast training is beside a bare loop of torch, and beside TensorFlow where it is installed."""
+
+import json
+from pathlib import Path
+from statistics import median
+
+from tests.gpu.checks import Recorder, check
+from tests.gpu.machine import Machine
+from tests.gpu.runs import environment, failed, program
+
+_PROGRAM = Path(__file__).with_name("speed.py")
+
+
+@check("ddp: samples/s beside a bare torch loop", budget_s=45, needs=("torch", "package:sklearn"))
+def test_ddp_speed(report: Recorder, machine: Machine) -> None:
+    images = write_images(machine.folder / "images", *machine.pick((4096, 512), (64, 8)))
+    cases = [
+        ("cnn", "64", machine.pick("60", "1"), "digits", "as small as steps get"),
+        ("resnet18", "512", "7", str(images), "the GPU is busy throughout"),
+    ]
+    for model, batch, epochs, data, note in cases[: machine.pick(2, 1)]:
+        words = ["ddp", model, batch, epochs, machine.pick("3", "1"), data, str(machine.folder)]
+        if (found := measured(report, machine, words, limit_s=120)) is None:
+            continue
+        ours, bare = median(found["ours"]), median(found["bare"])
+        report.figure(
+            f"{model}, batch {batch}: samples/s, of a bare loop's", bare / ours, at_least=0.98,
+            peer=f"{int(batch) / bare:.0f} samples/s", source=f"{len(found['ours'])} runs in turns",
+            note=f"{ours * 1e3:.3f} ms a step; {note}",
+        )  # fmt: skip
+
+
+@check("MirroredStrategy: a step beside the network alone and TensorFlow's", budget_s=15,
+       needs=("torch",))  # fmt: skip
+def test_mirrored_speed(report: Recorder, machine: Machine) -> None:
+    seconds = machine.pick("3", "0.03")
+    found = measured(report, machine, ["mirrored", seconds], limit_s=60)
+    if found is None:
+        return
+    ours, alone = median(found["ours"]), median(found["alone"])
+    report.figure("step on one replica, of the network alone", ours / alone,
+                  note=f"{ours * 1e3:.3f} ms; cnn, batch 64, SGD")  # fmt: skip
+    if why := machine.lacks("package:tensorflow"):
+        report.absent("TensorFlow's step", why)
+        return
+    if theirs := measured(report, machine, ["tensorflow", seconds], limit_s=90):
+        report.figure("step on one replica, of TensorFlow's", ours / median(theirs["theirs"]),
+                      peer="tf.distribute.MirroredStrategy in a tf.function")  # fmt: skip
+
+
+def measured(
+    report: Recorder, machine: Machine, words: list[str], *, limit_s: float
+) -> dict[str, list[float]] | None:
+    """Run a measurement; return its seconds per step, None if it failed."""
+    ended = program(report, machine, _PROGRAM, words, limit_s, environment(machine))
+    if ended.returncode:
+        said = ended.stderr.strip().splitlines() or ["nothing on stderr"]
+        failed(report, " ".join(words[:2]), f"status {ended.returncode}: {said[-1]}")
+        return None
+    found: dict[str, list[float]] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def write_images(folder: Path, training: int, held_out: int) -> Path:
+    """Write random images of 28 x 28 as IDX files: a set of data that needs no network."""
+    import random
+
+    folder.mkdir(parents=True, exist_ok=True)
+    noise = random.Random(0)
+    for part, count in (("train", training), ("t10k", held_out)):
+        header = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (count, 28, 28))
+        pixels = noise.randbytes(count * 28 * 28)
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(header + pixels)
+        header = b"\0\0\x08\x01" + count.to_bytes(4, "big")
+        labels = bytes(at % 10 for at in range(count))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(header + labels)
+    return folder
