@@ -38,7 +38,9 @@ _MOST_BEFORE_S = 60.0
 
 
 class Session:
-    """All checks of one report."""
+    """All checks of one report. `where` is what pytest is told of their place."""
+
+    where: tuple[str, ...] = ("tests/gpu",)
 
     def __init__(
         self, out: Path, words: list[str], *, dry: bool, limit_s: float, before_s: float
@@ -50,6 +52,11 @@ class Session:
         self.journal = Journal(out / "gpu-report.part.jsonl")
         self.began = time.monotonic() - before_s
         self.environ = dict(os.environ)
+
+    @property
+    def environ_mark(self) -> bytes:
+        """What stands in the environment of pytest and of all that it starts."""
+        return f"{VARIABLE}={self.journal.path}".encode()
 
     @property
     def seconds(self) -> float:
@@ -112,15 +119,14 @@ class Session:
             said = found.stderr.strip().splitlines()
             return said[-1] if said else f"tests.gpu.head ended with status {found.returncode}."
         head = json.loads(found.stdout.splitlines()[-1])
-        # From here on one GPU, the same for CUDA and NVML, whose orders may differ.
-        self.environ["CUDA_VISIBLE_DEVICES"] = head.pop("uuid")
+        self.environ["CUDA_VISIBLE_DEVICES"] = head.pop("uuid")  # a restart's, too
         self.journal.put({"event": "head", **head})
         return ""
 
     def _pytest(self) -> int:
         argv = [
             *(sys.executable, "-m", "pytest", "-c", "tests/gpu/pytest.ini", "--rootdir", str(ROOT)),
-            *("--confcutdir", "tests/gpu", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"),
+            *("--confcutdir", "tests/gpu", "-m", "gpu", "-p", "no:cacheprovider", *self.where),
             *self.words,
         ]
         environ = {**self.environ, VARIABLE: str(self.journal.path)}
@@ -128,7 +134,7 @@ class Session:
         try:
             why = self._watch(process)
         finally:
-            end(process)
+            end(process, self.environ_mark)
         self._after(process.returncode, why)
         return process.returncode
 
@@ -179,11 +185,15 @@ def replace(path: Path, text: str) -> None:
     part.rename(path)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End pytest and what it started."""
+def end(process: subprocess.Popen[bytes], mark: bytes) -> None:
+    """End pytest and what it started, which may be in sessions of its own."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def ended(status: int) -> str:

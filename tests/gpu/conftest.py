@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        own = item.get_closest_marker("gpu") is not None and _FOLDER in item.path.parents
+        own = item.get_closest_marker("gpu") is not None
         (left if own and (not asked or item.nodeid in made) else kept).append(item)
         if own:  # a library's warning says nothing of this GPU
             item.add_marker(pytest.mark.filterwarnings("default"))

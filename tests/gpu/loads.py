@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.gpu.machine import Machine
-from tests.gpu.sampling import Span, now_us
+from tests.gpu.sampling import Span, now_us, pass_time
 
 _WARM_S = 0.4
 _BATCH_S = 0.02
@@ -56,10 +56,8 @@ def square_wave(machine: Machine, duty: float, *, period_s: float, seconds: floa
 
     Its length is set anew each time by what the one before took.
     """
-    begin = now_us()
     if machine.dry:
-        time.sleep(seconds)
-        return Wave(Span(begin, now_us()), [], duty)
+        return Wave(pass_time(machine, seconds), [], duty)
     cuda = machine.torch.cuda
     wanted_ms = duty * period_s * 1e3
     rate = cycles_per_ms(machine)
@@ -108,10 +106,8 @@ class Busy:
 def keep_busy(machine: Machine, call: Callable[[], object], seconds: float) -> Busy:
     """Repeat a call so that the device never waits for the host."""
     if machine.dry:
-        begin = now_us()
         call()
-        time.sleep(seconds)
-        return Busy(Span(begin, now_us()), 1, seconds)
+        return Busy(pass_time(machine, seconds), 1, seconds)
     cuda = machine.torch.cuda
     count = max(1, round(_BATCH_S / max(machine.seconds(call), 1e-6)))
     events = [cuda.Event(enable_timing=True)]

@@ -21,8 +21,11 @@ from hpckit.stats.sampler.nvml import Nvml
 if TYPE_CHECKING:
     from torch import device as Device  # noqa: N812
 
+    from tests.gpu.sampling import Run
+
 Kind = TypeVar("Kind")
 DRY = "HPCKIT_GPU_DRY"  # a folder: where a dry run keeps what it plays
+_EXCLUSIVE = 3  # nvml.h, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
 _PACKAGES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 
 
@@ -44,6 +47,8 @@ class Machine:
     """One NVIDIA GPU: the first that CUDA_VISIBLE_DEVICES leaves."""
 
     dry = False
+    # The run of the sampler beside the check, while there is one.
+    sampling: "Run | None" = None
 
     def __init__(self, folder: Path) -> None:
         """Look at the GPU.
@@ -151,8 +156,8 @@ class Machine:
     def lacks(self, word: str) -> str:
         """Return why this machine cannot make a check that needs something; empty where it can.
 
-        Words: `whole GPU`, `MIG`, `GPM`, `bf16`, `fp8`, `compiler`, `torch`, `program:NAME`,
-        `package:NAME` (as it is imported).
+        Words: `whole GPU`, `shared GPU` (by several processes), `MIG`, `GPM`, `bf16`, `fp8`,
+        `compiler`, `torch`, `program:NAME`, `package:NAME` (as it is imported).
 
         Raises:
             KeyError: there is no such word.
@@ -169,12 +174,17 @@ class Machine:
             "GPM": lambda: (
                 "" if self.unit.info.gpm else "the GPU has no GPM (Hopper and newer have)"
             ),
+            "shared GPU": self._lacks_sharing,
             "bf16": self._lacks_bf16,
             "fp8": self._lacks_fp8,
             "compiler": lambda: "" if any(map(shutil.which, ("cc", "gcc"))) else "no C compiler",
             "torch": lambda: self.lacks("package:torch"),
         }
         return ask[kind]()
+
+    def _lacks_sharing(self) -> str:
+        exclusive = self.ask("nvmlDeviceGetComputeMode", self.unit.board) == _EXCLUSIVE
+        return "its compute mode lets only one process at a time use the GPU" if exclusive else ""
 
     def _lacks_bf16(self) -> str:
         return "" if self.capability >= (8, 0) else "bf16 needs compute capability 8.0"
@@ -214,4 +224,7 @@ def open_machine(folder: Path) -> Machine:
         from tests.gpu.dry import DryMachine
 
         return DryMachine(folder)
-    return Machine(folder)
+    found = Machine(folder)
+    # One GPU from here on, the same for CUDA and NVML, whose orders may differ.
+    os.environ["CUDA_VISIBLE_DEVICES"] = found.unit.info.uuid
+    return found

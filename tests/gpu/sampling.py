@@ -4,7 +4,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -85,6 +85,11 @@ class Run:
         """What could not be read, and why."""
         return [row for row in self.records if isinstance(row, Note)]
 
+    def last(self, name: str) -> int | None:
+        """Return the newest value of a GPU's metric; a sample soon after another has no power."""
+        values = [getattr(row.gpus[0], name) for row in self.samples]
+        return next((value for value in reversed(values) if value is not None), None)
+
     def within(self, span: Span) -> list[tuple[Sample, Sample]]:
         """Return samples with those before them, where both lie in a stretch of time."""
         return [
@@ -143,21 +148,45 @@ def sampled(
     process = start_sampler(folder, interval_s, {}, root_pid=os.getpid(), environ=environ)
     assert process is not None, "the sampler could not be started"
     run = Run(folder, process)
+    machine.sampling = run
     try:
         _wait_for_first(run)
         yield run
     finally:
+        machine.sampling = None
         stop_sampler(process)
 
 
-def _wait_for_first(run: Run) -> None:
+def wait_until(what: str, true: Callable[[], bool], limit_s: float = _FIRST_S) -> None:
+    """Wait for what a loaded machine makes true later.
+
+    Raises:
+        AssertionError: it did not become true in time.
+    """
     began = time.monotonic()
-    while not run.samples:
+    while not true():
+        assert time.monotonic() - began < limit_s, f"not in {limit_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+def pass_time(machine: Machine, seconds: float) -> Span:
+    """Wait, and return the time that passed; in a dry run, until some samples lie in it."""
+    begin = now_us()
+    time.sleep(seconds)
+    run = machine.sampling
+    if machine.dry and run is not None:
+        wait_until("three samples", lambda: sum(row.mono_us >= begin for row in run.samples) >= 3)
+    return Span(begin, now_us())
+
+
+def _wait_for_first(run: Run) -> None:
+    def there() -> bool:
         assert run.process is not None
         status = run.process.poll()
         assert status is None, f"the sampler ended with status {status}"
-        assert time.monotonic() - began < _FIRST_S, f"no sample in {_FIRST_S:g} s"
-        time.sleep(0.02)
+        return bool(run.samples)
+
+    wait_until("a first sample", there)
     said = "; ".join(note.text for note in run.notes)
     assert run.header.gpus, f"the sampler sees no GPU: {said}"
 

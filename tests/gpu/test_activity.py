@@ -3,7 +3,7 @@
 from tests.gpu import loads
 from tests.gpu.checks import Recorder, check
 from tests.gpu.machine import Machine
-from tests.gpu.sampling import Poll, sampled
+from tests.gpu.sampling import Poll, Run, Span, sampled
 
 # Dense products: floating-point operations of one SM in one cycle, by compute capability. NVIDIA's
 # data sheets: rate / (SMs x boost clock), H100 SXM 989 TFLOP/s / (132 x 1.83 GHz), B200 2250 /
@@ -23,6 +23,11 @@ def test_energy(report: Recorder, machine: Machine) -> None:
             machine, loads.product(machine, size, "float32"), machine.pick(10, 3.3)
         )
     span = run.covered(busy.span.inner(machine.pick(2.0, 0.0)))
+    compare_energy(report, run, span, witness)
+
+
+def compare_energy(report: Recorder, run: Run, span: Span, witness: Poll) -> None:
+    """Compare what the counter grew by with the watts that another thread read meanwhile."""
     grown = run.grown("energy_mj", span)
     if grown is None:
         report.not_here("there is no energy counter (Volta and newer have one)")

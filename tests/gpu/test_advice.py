@@ -12,7 +12,14 @@ from tests.gpu.checks import Recorder, check, number
 from tests.gpu.machine import Machine
 
 _HPCKIT = (sys.executable, "-m", "hpckit")
-_NEEDS = ("torch", "package:submitit", "package:pathspec", "package:typer", "package:jinja2")
+_NEEDS = (
+    "torch",
+    "shared GPU",
+    "package:submitit",
+    "package:pathspec",
+    "package:typer",
+    "package:jinja2",
+)
 _LOAD = Path(__file__).with_name("load.py")
 # Rules speak of jobs of minutes; these take seconds, and a good part of that is torch's import. So
 # only times are lowered, and for `busy-but-empty` the share of time in which kernels ran.

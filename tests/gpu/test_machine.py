@@ -16,7 +16,9 @@ def test_same_gpu(report: Recorder, machine: Machine) -> None:
     report.fact("name", about.name, good=about.name == (machine.unit.info.name or "").strip()
                 or bool(machine.unit.info.mig_parent))  # fmt: skip
     uuid = getattr(about, "uuid", None)
-    if uuid is None:
+    if machine.unit.info.mig_parent:
+        report.absent("the GPU's UUID by torch", "of a slice, torch tells another one")
+    elif uuid is None:
         report.absent("the GPU's UUID by torch", f"torch {torch.__version__} does not tell it")
     else:
         same = str(uuid).lower() in machine.unit.info.uuid.lower()

@@ -12,7 +12,7 @@ from hpckit.stats.samples.records import GPU_MINUTELY, GPU_SAMPLED
 from tests.gpu import loads
 from tests.gpu.checks import Recorder, check, number
 from tests.gpu.machine import Machine
-from tests.gpu.sampling import Run, Span, now_us, sampled
+from tests.gpu.sampling import Run, pass_time, sampled, wait_until
 
 _MIB = 2**20
 # The driver gives memory out in pieces of 2 MiB.
@@ -27,15 +27,16 @@ def test_fields(report: Recorder, machine: Machine) -> None:
     machine.expect()
     with sampled(machine) as run:
         busy = loads.keep_busy(machine, loads.product(machine, 512, "float32"), 6.5)
+        wait_until("the second slow readings", lambda: len(run.slow) > 1)
     assert busy.calls
     header, said = run.header, {note.text for note in run.notes}
     report.fact("GPUs found by", str(header.gpu_method), good=len(header.gpus) == 1)
     same = [row.uuid for row in header.gpus] == [machine.unit.info.uuid]
     report.fact("the GPU that CUDA uses", "yes" if same else "no", good=same)
-    last, slow = run.samples[-1].gpus[0], run.slow[-1].gpus[0]
+    slow = run.slow[-1].gpus[0]
     state = run.states[-1].gpus[0]
     values: dict[str, tuple[str, object]] = {
-        **{row.name: (row.title, getattr(last, row.name)) for row in GPU_SAMPLED},
+        **{row.name: (row.title, run.last(row.name)) for row in GPU_SAMPLED},
         **{row.name: (row.title, getattr(slow, row.name)) for row in GPU_MINUTELY},
         "utilization_source": ("utilization", slow.utilization_source),
         "ecc_uncorrected": ("ECC errors", state.ecc_uncorrected),
@@ -72,7 +73,7 @@ def test_processes(report: Recorder, machine: Machine) -> None:
     machine.synchronize()
     machine.expect(memory=2**30)
     with sampled(machine) as run:
-        time.sleep(1.5)
+        wait_until("a state of the GPU", lambda: bool(run.states))
     state, reserved = run.states[-1].gpus[0], machine.memory().reserved
     del kept
     if state.processes is None:
@@ -107,14 +108,14 @@ def test_memory(report: Recorder, machine: Machine) -> None:
     size = machine.pick(min(8 * 2**30, before.free // 2), _MIB)
     wait = machine.pick(3.2, 2.3)
     with sampled(machine) as run:
-        free = stretch(wait)
+        free = pass_time(machine, wait)
         block = torch.empty(size, dtype=torch.uint8, device=machine.device)
         machine.synchronize()
         after = machine.memory()
-        taken = stretch(wait)
+        taken = pass_time(machine, wait)
         del block
         machine.release()
-        given = stretch(wait)
+        given = pass_time(machine, wait)
     first, most, last = (run.mean("memory_bytes", span) for span in (free, taken, given))
     assert first is not None
     assert most is not None
@@ -131,13 +132,6 @@ def test_memory(report: Recorder, machine: Machine) -> None:
                   within=_PIECE / _MIB, source="sampler")  # fmt: skip
     report.figure("in use, beyond what CUDA counts", (most - (after.total - after.free)) / _MIB,
                   unit="MiB", note="the driver's own reserve is in NVML's `used`")  # fmt: skip
-
-
-def stretch(seconds: float) -> Span:
-    """Wait, and return the time that passed."""
-    begin = now_us()
-    time.sleep(seconds)
-    return Span(begin, now_us())
 
 
 @check("What NVML's calls cost", budget_s=10)
@@ -218,9 +212,9 @@ def test_cost(report: Recorder, machine: Machine) -> None:
     with sampled(machine) as run:
         assert run.process is not None
         time.sleep(machine.pick(4.0, 1.0))  # NVML's start, and the first slow readings
-        begin, woken = now_us(), wakeups(run.process.pid)
-        time.sleep(machine.pick(9.0, 2.5))
-        span, woken = Span(begin, now_us()), wakeups(run.process.pid) - woken
+        woken = wakeups(run.process.pid)
+        span = pass_time(machine, machine.pick(9.0, 2.5))
+        woken = wakeups(run.process.pid) - woken
     rows = run.within(span)
     covered = run.covered(span)
     used_us = (rows[-1][1].own_cpu_us or 0) - (rows[0][0].own_cpu_us or 0)

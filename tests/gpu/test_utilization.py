@@ -1,8 +1,7 @@
 """Utilization against a square wave of kernels whose duty CUDA events tell."""
 
 import subprocess
-import tempfile
-from pathlib import Path
+import threading
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.gpu.sampling import Run, Span, sampled
 # whole number of them need not fit between two samples: the edges are then below 0.2 points.
 _PERIOD_S = 0.05
 _LEAD_S, _TAIL_S = 2.0, 0.2
+_SMI_S = 60.0
 QUERY = (
     "utilization.gpu", "memory.used", "memory.reserved", "memory.total", "power.draw",
     "clocks.current.sm", "clocks.current.memory", "temperature.gpu", "temperature.memory",
@@ -66,15 +66,16 @@ def test_rhythm(report: Recorder, machine: Machine, period_s: float) -> None:
 @check("The sampler against nvidia-smi in the same seconds", budget_s=15,
        needs=("torch", "whole GPU", "program:nvidia-smi"))  # fmt: skip
 def test_smi(report: Recorder, machine: Machine) -> None:
-    """`--query-gpu` twice a second, `dmon` each second, and the sampler, beside one wave."""
+    """`--query-gpu` again and again, `dmon` each second, and the sampler, beside one wave."""
     machine.expect(util=50, sm=50 / 132)
-    with sampled(machine) as run, Smi(machine) as witness:
+    count = machine.pick(9, 3)
+    with sampled(machine) as run, Smi(machine, lines=count) as witness:
         made = loads.square_wave(machine, 0.5, period_s=_PERIOD_S, seconds=machine.pick(11.0, 3.3))
     span = run.covered(made.span.inner(machine.pick(_LEAD_S, 0.0)))
-    rows = witness.query()[machine.pick(4, 0) :]
+    rows = witness.query()[machine.pick(3, 0) :]
     lines = witness.dmon()[machine.pick(2, 0) :]
-    report.figure("lines of nvidia-smi --query-gpu", len(rows), at_least=machine.pick(8, 3))
-    report.figure("lines of nvidia-smi dmon", len(lines), at_least=machine.pick(5, 3))
+    report.figure("lines of nvidia-smi --query-gpu", len(rows), at_least=machine.pick(5, 1))
+    report.figure("lines of nvidia-smi dmon", len(lines), at_least=machine.pick(5, 1))
     compare(report, run, span, rows, lines)
     clocks = run.slow[-1].gpus[0]._asdict()
     for name, field in (("clocks.current.sm", "sm_mhz"), ("clocks.current.memory", "memory_mhz")):
@@ -115,37 +116,52 @@ def known(value: float | None) -> float:
 
 
 class Smi:
-    """nvidia-smi, twice, while something runs."""
+    """nvidia-smi while something runs: a process for each query, as scripts do, and one `dmon`.
 
-    def __init__(self, machine: Machine) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="smi-", dir=machine.folder))
+    `dmon` ends by itself: what it has not written yet would be lost with it.
+    """
+
+    def __init__(self, machine: Machine, *, lines: int) -> None:
         self._environ = machine.environment()
         self._index = machine.unit.info.index
-        self._which = machine.unit.info.pci or str(self._index)
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._which = ("-i", machine.unit.info.pci or str(self._index))
+        self._lines = str(lines)
+        self._over = threading.Event()
+        self._texts: dict[str, str] = {"query": "", "dmon": ""}
 
     def __enter__(self) -> "Smi":
-        query = f"--query-gpu={','.join(QUERY)}"
-        self._start("query", query, "--format=csv,noheader,nounits", "-lms", "500")
-        self._start("dmon", "dmon", "-s", "pucm", "-d", "1")
+        self._threads = [
+            threading.Thread(target=work, daemon=True) for work in (self._query, self._dmon)
+        ]
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._started:
-            process.terminate()
-            process.wait(20)
+        self._threads[1].join(_SMI_S)
+        self._over.set()
+        self._threads[0].join(_SMI_S)
 
-    def _start(self, name: str, *words: str) -> None:
-        argv = ["nvidia-smi", *words, "-i", self._which]
-        with (self._folder / name).open("wb") as out:
-            self._started.append(
-                subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=self._environ)
-            )
+    def _query(self) -> None:
+        words = (f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits")
+        while not self._over.is_set():
+            self._texts["query"] += self._said(*words)
+            self._over.wait(0.5)
+
+    def _dmon(self) -> None:
+        self._texts["dmon"] = self._said("dmon", "-s", "pucm", "-d", "1", "-c", self._lines)
+
+    def _said(self, *words: str) -> str:
+        done = subprocess.run(
+            ["nvidia-smi", *words, *self._which],
+            env=self._environ, capture_output=True, text=True, timeout=_SMI_S,
+        )  # fmt: skip
+        return done.stdout
 
     def query(self) -> list[dict[str, float | None]]:
         """Return the lines of `--query-gpu`."""
-        return smi.read_query((self._folder / "query").read_text(), QUERY)
+        return smi.read_query(self._texts["query"], QUERY)
 
     def dmon(self) -> list[dict[str, float | None]]:
         """Return the lines of `dmon`."""
-        return smi.read_dmon((self._folder / "dmon").read_text(), self._index)
+        return smi.read_dmon(self._texts["dmon"], self._index)

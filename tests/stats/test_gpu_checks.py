@@ -1,0 +1,148 @@
+"""The checks of `make test-gpu`, made dry: the CPU, the stub NVML, a program that plays nvidia-smi.
+
+So a wrong word in them shows here. That they can fail is shown by a stub that plays something else
+than what they know, and by figures made by hand.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpckit.stats.samples.encoding import encoder
+from hpckit.stats.samples.records import GpuInfo, GpuSample, Header, Sample, file_name
+from tests.conftest import needs
+from tests.gpu.checks import Recorder
+from tests.gpu.loads import Beat, Wave
+from tests.gpu.sampling import Poll, Run, Span
+from tests.gpu.test_activity import compare_energy
+from tests.gpu.test_utilization import compare
+from tests.pages import ROOT
+
+WATTS = 400.0
+
+
+def dry(out: Path, words: str, **environ: str) -> dict[str, Any]:
+    """Make some checks dry; return the report's checks by name, without pytest's path."""
+    argv = [sys.executable, "-m", "tests.gpu", "--dry", "--out", str(out), "-k", words]
+    done = subprocess.run(
+        argv, cwd=ROOT, capture_output=True, text=True, timeout=550, env={**os.environ, **environ}
+    )
+    document = json.loads((out / "gpu-report.json").read_text())
+    assert document["not_made"] == [], done.stdout + done.stderr
+    return {row["id"].rpartition("::")[2]: row for row in document["checks"]}
+
+
+def verdicts(checks: dict[str, Any]) -> dict[str, str]:
+    return {name: row["verdict"] for name, row in checks.items()}
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_the_samplers_checks_run_dry_and_keep_their_limits(tmp_path: Path) -> None:
+    needs("torch")
+    words = "fields or processes or memory or (duty and 25) or one_block or resting"
+    found = dry(tmp_path, words, HPCKIT_GPU_ENFORCE="1")
+    assert verdicts(found) == dict.fromkeys(
+        ("test_fields", "test_processes", "test_memory", "test_duty[25 %]", "test_one_block",
+         "test_resting"), "passed",
+    ), found  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_they_fail_where_the_sampler_says_something_else(tmp_path: Path) -> None:
+    needs("torch")
+    skew = {"HPCKIT_GPU_SKEW": "util=2 sm=1", "HPCKIT_GPU_ENFORCE": "1"}
+    found = dry(tmp_path, "(duty and 25) or one_block", **skew)
+    assert verdicts(found) == {"test_duty[25 %]": "failed", "test_one_block": "failed"}
+    assert "and the limit is 25 ± 1" in found["test_duty[25 %]"]["why"]
+    assert found["test_one_block"]["why"].startswith("SM activity: 1.8 %")
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_all_others_of_the_sampler_run_dry(tmp_path: Path) -> None:
+    """What they say depends on this machine's load: no limit holds."""
+    needs("torch")
+    words = "test_smi or test_energy or test_cost or test_calls or test_product or test_copy"
+    found = dry(tmp_path, f"{words} or test_rhythm or test_slice or test_machine or advice")
+    assert set(verdicts(found).values()) == {"passed", "not here"}, found
+    assert [name for name, row in found.items() if row["verdict"] == "not here"] == ["test_slice"]
+
+
+def made_run(folder: Path, *, permille: int, watts: float, memory: int = 2**32) -> tuple[Run, Span]:
+    """Return a run of eleven samples, one each second, with constant figures."""
+    header = Header(host="n", boot_id=None, pid=7, epoch_us=10**15, mono_us=0, interval_us=10**6,
+                    gpus=(GpuInfo(index=0, uuid="GPU-1"),))  # fmt: skip
+    encode = encoder(1)
+    lines = [encode(header)]
+    for second in range(11):
+        gpu = GpuSample(energy_mj=round(10**6 + second * watts * 1e3), power_mw=round(watts * 1e3),
+                        utilization_permille=permille, memory_bytes=memory)  # fmt: skip
+        lines.append(encode(Sample(mono_us=second * 10**6, gpus=(gpu,))))
+    (folder / file_name("n", 0, 7)).write_bytes(b"".join(lines))
+    return Run(folder), Span(0, 10**7)
+
+
+def polled(watts: float) -> Poll:
+    rows = {"power": [(at * 50_000, watts * 1e3) for at in range(201)]}
+    return Poll(machine=None, asked={}, rows=rows)
+
+
+@pytest.mark.parametrize(("watts", "kept"), [(400, True), (415, True), (425, False), (0, False)])
+def test_energy_is_power_times_time(tmp_path: Path, watts, kept) -> None:
+    run, span = made_run(tmp_path, permille=500, watts=WATTS)
+    recorder = Recorder()
+    compare_energy(recorder, run, span, polled(watts))
+    energy = recorder.figures[0]
+    assert (energy.value, energy.met) == (pytest.approx(4000), kept)
+    assert recorder.figures[1].met is True
+
+
+@pytest.mark.parametrize(
+    ("percent", "draw", "missed"),
+    [(50, 400, set()), (52, 415, set()), (54, 400, {"utilization"}), (50, 430, {"power"})],
+)
+def test_nvidia_smi_and_the_sampler_are_compared(tmp_path: Path, percent, draw, missed) -> None:
+    run, span = made_run(tmp_path, permille=500, watts=WATTS)
+    rows = [{"utilization.gpu": percent, "power.draw": draw, "memory.used": 3545.0,
+             "memory.reserved": 551.0}]  # fmt: skip
+    lines = [{"sm": percent, "pwr": draw}]
+    recorder = Recorder()
+    compare(recorder, run, span, rows, lines)
+    assert {row.name for row in recorder.figures if row.met is False} == missed
+    assert len(recorder.figures) == 5
+
+
+def test_what_nvidia_smi_does_not_know_is_no_agreement(tmp_path: Path) -> None:
+    run, span = made_run(tmp_path, permille=500, watts=WATTS)
+    recorder = Recorder()
+    compare(recorder, run, span, [{"utilization.gpu": None}], [])
+    assert [row.met for row in recorder.figures] == [False] * 5
+
+
+class Event:
+    """A CUDA event: when it happened, in milliseconds of the GPU's clock."""
+
+    def __init__(self, at_ms: float) -> None:
+        self.at_ms = at_ms
+
+    def elapsed_time(self, later: "Event") -> float:
+        return later.at_ms - self.at_ms
+
+
+def test_the_duty_of_a_wave_is_that_of_its_kernels_in_a_stretch_of_time() -> None:
+    beats = [
+        Beat(at * 50_000, Event(at * 50.0), Event(at * 50.0 + (40 if at < 20 else 12.5)))
+        for at in range(100)
+    ]
+    wave = Wave(Span(0, 5_000_000), beats)
+    assert wave.duty(Span(1_000_000, 5_000_000)) == pytest.approx(0.25)
+    assert wave.duty(Span(0, 950_000)) == pytest.approx(0.8)
+    with pytest.raises(AssertionError, match="only 3 periods"):
+        wave.duty(Span(0, 100_000))

@@ -1,0 +1,276 @@
+"""The harness of `make test-gpu`, where there is no GPU: figures, reports, crashes, preparation."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import jsonschema
+import pytest
+
+from tests.gpu import smi
+from tests.gpu.checks import Recorder, number
+from tests.gpu.document import make_document, markdown, scrubbed
+from tests.gpu.journal import Journal, Made, read_checks
+from tests.pages import ROOT
+
+SCHEMA = json.loads((ROOT / "tests/gpu/gpu-report.schema.json").read_text())
+CAPTURES = ROOT / "tests/recorded/nvidia-smi"
+COLUMNS = (
+    "utilization.gpu", "memory.used", "memory.reserved", "memory.total", "power.draw",
+    "clocks.current.sm", "clocks.current.memory", "temperature.gpu", "temperature.memory",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "met"),
+    [
+        (0.91, {"at_least": 0.9}, True),
+        (0.89, {"at_least": 0.9}, False),
+        (3, {"at_most": 3}, True),
+        (3.1, {"at_most": 3}, False),
+        (24.1, {"near": 25, "within": 1}, True),
+        (23.9, {"near": 25, "within": 1}, False),
+        (5, {"at_least": 1, "at_most": 4}, False),
+        (5, {}, None),
+        (None, {"at_least": 0}, False),
+        (None, {"near": 1, "within": 9}, False),
+        (float("nan"), {"at_most": 1}, False),
+        (1, {"near": float("nan"), "within": 9}, False),
+    ],
+)
+def test_a_figure_keeps_its_limits_or_does_not(value, limits, met) -> None:
+    recorder = Recorder()
+    assert recorder.figure("x", value, **limits) is (met is not False)
+    assert recorder.figures[0].met is met
+    assert bool(recorder.misses()) is (met is False)
+
+
+def test_limits_of_a_dry_run_are_told_and_not_held() -> None:
+    recorder = Recorder(enforced=False)
+    recorder.figure("x", 1, at_least=2)
+    recorder.fact("y", "no", good=False)
+    assert recorder.misses() == []
+    assert recorder.figures[0].limit == ">= 2"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(3.0, "3"), (0, "0"), (24.987, "24.99"), (1.23456e12, "1.235e+12"), (2e-5, "2.000e-05")],
+)
+def test_numbers_are_short(value, text) -> None:
+    assert number(value) == text
+
+
+def test_a_journal_outlives_a_torn_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    began = {"event": "began", "id": "a", "title": "A", "budget_s": 5.0, "at": 1.0}
+    journal.put(began)
+    journal.put({"event": "figure", "id": "a", "name": "x", "value": 1.0})
+    with (tmp_path / "j").open("a") as stream:
+        stream.write('{"event": "ended", "id": "a", "ver')
+    (made,) = read_checks(journal.events())
+    assert (made.verdict, made.figures) == ("running", [{"name": "x", "value": 1.0}])
+
+
+def made(verdict: str, name: str = "t::a", **more) -> Made:
+    figure = {"name": "sha|re", "value": 0.5, "unit": "", "limit": ">= 0.9", "met": False,
+              "source": "s", "peer": "", "note": ""}  # fmt: skip
+    return Made(id=name, title="A check", budget_s=5, verdict=verdict, seconds=1.0,
+                figures=[figure], **more)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "missing", "over", "whole"),
+    [
+        (["passed", "not here"], [], True, "passed"),
+        (["passed", "failed"], [], True, "failed"),
+        (["passed", "crashed"], [], True, "failed"),
+        (["passed"], ["t::z"], True, "failed"),
+        (["not here"], [], True, "failed"),
+        ([], [], True, "failed"),
+        (["passed", "running"], [], False, "unfinished"),
+    ],
+)
+def test_only_a_whole_report_has_passed(verdicts, missing, over, whole) -> None:
+    checks = [made(word, f"t::{at}") for at, word in enumerate(verdicts)]
+    expected = [row.id for row in checks] + missing
+    document = make_document({"gpu": "X"}, checks, expected=expected, over=over)
+    assert (document["verdict"], document["not_made"]) == (whole, missing)
+    jsonschema.validate(document, SCHEMA)
+
+
+def test_the_page_has_everything_and_says_what_is_left_out() -> None:
+    checks = [
+        made("failed", why="it is\nwrong"),
+        made("not here", "t::b", why="no GPM"),
+        made("passed", "t::c", absences=[("memory temperature", "not supported")]),
+    ]
+    page = markdown(make_document({"gpu": "X", "mig": "off"}, checks, dry=True, only="-k a"))
+    for text in (
+        "# hpckit on X: failed", "no GPU was used", "`-k a`", "| MIG | off |", "it is\nwrong",
+        "sha\\|re", "**NO**", "- A check: no GPM", "- A check: memory temperature: not supported",
+        "names of the host",
+    ):  # fmt: skip
+        assert text in page
+
+
+def test_who_and_where_do_not_get_into_a_report() -> None:
+    uuid = "GPU-8fe4d6b2-1c33-4a52-b0f3-0c6f0a1f2b3c"
+    said = {"why": [f"{uuid} of ann on node-7 in /home/ann/hpckit/tests, not joanna"]}
+    found = scrubbed(said, ["ann", "node-7", "/home/ann/hpckit", "x"])
+    assert found == {"why": ["UUID of … on … in …/tests, not joanna"]}
+
+
+@pytest.mark.parametrize(
+    ("board", "sm", "power", "util"),
+    [("h100-load", 100, 633.6, 100), ("h100-idle", 0, 69, 0), ("h100-mig-load", None, 438.6, None),
+     ("l40s-load", 9.4, 108.2, 9)],
+)  # fmt: skip
+def test_real_captures_of_nvidia_smi_are_read(board, sm, power, util) -> None:
+    lines = smi.read_dmon((CAPTURES / f"{board}.dmon").read_text(), 0)
+    assert len(lines) == 5
+    assert smi.mean_of(lines, "sm") == (None if sm is None else pytest.approx(sm))
+    assert smi.mean_of(lines, "pwr") == pytest.approx(power)
+    assert smi.read_dmon((CAPTURES / f"{board}.dmon").read_text(), 1) == []
+    (row,) = smi.read_query((CAPTURES / f"{board}.csv").read_text(), COLUMNS)
+    assert row["utilization.gpu"] == util
+    assert (row["temperature.memory"] is None) == board.startswith("l40s")
+
+
+def test_what_nvidia_smi_says_of_errors_is_no_number() -> None:
+    text = (
+        "Unable to determine the device handle\n50, 1, [N/A], 4, 5, 6, 7, 8, [Unknown Error]\n50,"
+    )
+    (row,) = smi.read_query(text, COLUMNS)
+    assert (row["utilization.gpu"], row["memory.reserved"], row["temperature.memory"]) == (
+        50, None, None,
+    )  # fmt: skip
+
+
+CHECKS = """
+import os, signal, subprocess, sys, time
+from tests.gpu.checks import check
+
+@check("good", budget_s=1)
+def test_a(report, machine): report.figure("one", 1, at_least=1)
+
+@check("killed", budget_s=1)
+def test_b(report, machine):
+    child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    report.figure("before", child.pid)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+@check("not here", budget_s=1, needs=("MIG",))
+def test_c(report, machine): raise AssertionError
+
+@check("wedged", budget_s=0.1)
+def test_d(report, machine): time.sleep(600)
+
+@check("limit", budget_s=1)
+def test_e(report, machine):
+    report.figure("low", 1, at_least=2)
+    report.absent("a thing", "it is not there")
+
+@check("child", budget_s=9)
+def test_f(report, machine):
+    done = report.child([sys.executable, "-c", "import time; time.sleep(60)"], limit_s=0.5)
+    assert done.returncode == -9 and "limit" in done.stderr
+
+@check("raises", budget_s=1)
+def test_g(report, machine): {}["missing"]
+"""
+
+
+@pytest.mark.long
+def test_a_crash_and_a_hang_cost_only_their_own_checks(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "test_made.py").write_text(CHECKS)
+    monkeypatch.setenv("HPCKIT_GPU_ENFORCE", "1")
+    code = (
+        "import sys, tempfile; from pathlib import Path; from tests.gpu import __main__ as m; "
+        "m._LIMIT_MORE_S = 4; m.Session.where = ('-p', 'tests.gpu.conftest', sys.argv.pop(1)); "
+        "sys.exit(m.main())"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path), "--dry", "--out", str(tmp_path / "out")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 1, done.stdout + done.stderr
+    document = json.loads((tmp_path / "out/gpu-report.json").read_text())
+    jsonschema.validate(document, SCHEMA)
+    found = {row["title"]: row for row in document["checks"]}
+    assert {title: row["verdict"] for title, row in found.items()} == {
+        "good": "passed", "killed": "crashed", "not here": "not here", "wedged": "crashed",
+        "limit": "failed", "child": "passed", "raises": "failed",
+    }  # fmt: skip
+    assert "SIGSEGV" in found["killed"]["why"]
+    (child,) = found["killed"]["figures"]
+    assert not Path(f"/proc/{child['value']:.0f}").exists(), "what it started goes on"
+    assert "limit" in found["wedged"]["why"]
+    assert found["limit"]["why"].startswith("low: 1, and the limit is >= 2")
+    assert "KeyError: 'missing'" in found["raises"]["why"]
+    absent = {(row["check"], row["what"]) for row in document["not_on_this_machine"]}
+    assert absent == {("not here", ""), ("limit", "a thing")}
+    assert document["verdict"] == "failed"
+
+
+def test_checks_are_left_out_where_nobody_asked_and_that_is_no_skip() -> None:
+    argv = [sys.executable, "-m", "pytest", "-q", "tests/gpu/test_machine.py"]
+    environ = {**os.environ, "HPCKIT_NO_SKIPS": "1"}
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, env=environ)
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "were left out: `make test-gpu` makes them" in done.stdout
+
+
+def prepare() -> ModuleType:
+    path = ROOT / "tests/gpu/prepare.py"
+    spec = importlib.util.spec_from_file_location("prepare", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_without_a_gpu_make_says_one_line_and_does_not_succeed(tmp_path: Path) -> None:
+    argv = ["make", "-s", "test-gpu", f"PYTHON={sys.executable}", f"GPU_OUT={tmp_path}"]
+    environ = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "MAKEFLAGS")}
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, env=environ)
+    lines = [row for row in done.stderr.splitlines() if not row.startswith("make")]
+    assert done.returncode == 2
+    assert len(lines) == 1
+    assert "no NVIDIA driver here" in lines[0]
+    assert lines[0].endswith("Nothing was tested.")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_over_a_virtual_environment_sees_its_packages(tmp_path: Path) -> None:
+    module = prepare()
+    python = module.make_venv(tmp_path / "over")
+    code = "import hpckit, jinja2, sys; print(hpckit.__file__, jinja2.__file__, sys.prefix)"
+    argv = [python, "-E", "-P", "-c", code]
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=True)
+    hpckit_file, jinja, prefix = done.stdout.split()
+    assert Path(hpckit_file).parents[1] == ROOT
+    assert Path(jinja).parents[1] in map(Path, module.places())
+    assert Path(prefix) == tmp_path / "over"
+
+
+def test_what_is_met_includes_what_that_needs() -> None:
+    module = prepare()
+    assert module.met("pytest>=8")
+    assert not module.met("pytest>=99")
+    assert not module.met("no-such-package-of-hpckit")
+
+
+def test_without_packages_and_network_it_says_how_to_bring_them(tmp_path, monkeypatch) -> None:
+    module = prepare()
+    monkeypatch.setattr(module, "VENV", tmp_path / "over")
+    monkeypatch.setattr(module, "WHEELS", tmp_path / "wheels")
+    monkeypatch.setattr(module, "wanted", lambda: ["no-such-package-of-hpckit>=1"])
+    monkeypatch.setattr(module, "OPTIONAL", ())
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    python = module.make_venv(tmp_path / "over")
+    with pytest.raises(module.CannotError, match="make gpu-wheels PY=3"):
+        module.fill(python)
