@@ -127,8 +127,8 @@ def test_resting(report: Recorder, machine: Machine) -> None:
 @check("Advice on a job that waits for its input", budget_s=36, needs=(*_NEEDS, "whole GPU"))
 def test_waiting(report: Recorder, machine: Machine) -> None:
     """`loader-stalls` speaks: half of the time no kernel runs, in pauses of 1.5 s."""
-    machine.expect_wave(util=100, period_s=3.0)
-    found = Home(report, machine).job("waiting", machine.pick(24.0, 20.0))
+    machine.expect_wave(util=100, period_s=2.0)
+    found = Home(report, machine).job("waiting", machine.pick(24.0, 15.0))
     rules = advised(report, found)
     stalls = found["per_gpu"][0].get("stalls") or {}
     for name, value in stalls.items():
@@ -143,7 +143,7 @@ def test_one_sm(report: Recorder, machine: Machine) -> None:
     """`busy-but-empty` speaks."""
     one = 100 / machine.multiprocessors
     machine.expect(util=100, sm=one, occupancy=one / 64, tensor=0, dram=0)
-    found = Home(report, machine).job("one-sm", machine.pick(10.0, 7.0))
+    found = Home(report, machine).job("one-sm", machine.pick(10.0, 5.0))
     rules = advised(report, found)
     busy = found["per_gpu"][0].get("busy_sm_percent")
     report.figure("SMs in use while a kernel ran", busy, unit="%", at_most=5,
@@ -156,7 +156,7 @@ def test_one_sm(report: Recorder, machine: Machine) -> None:
 def test_copying(report: Recorder, machine: Machine) -> None:
     """Nothing is wrong with it: no rule says that the GPU is idle or empty."""
     machine.expect(util=100, sm=95, tensor=0, dram=90)
-    found = Home(report, machine).job("copying", machine.pick(10.0, 7.0))
+    found = Home(report, machine).job("copying", machine.pick(10.0, 4.0))
     rules = advised(report, found)
     for rule in ("busy-but-empty", "loader-stalls", "gpu-unused"):
         expect_rule(report, rules, rule, wanted=False)
