@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(
     slurm-wlm slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server
     chromium lmod openmpi-bin libopenmpi-dev libpmix2 dataset-fashion-mnist git prometheus
-    zsh fish groff-base openssh-client openssh-server libslurm-dev
+    zsh fish groff-base openssh-client openssh-server libslurm-dev g++
 )
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

@@ -48,6 +48,10 @@ def make_optimizer(
         raise SetupError(f"optimizer {name!r} must be one of {', '.join(OPTIMIZERS)}")
     kind: type[torch.optim.Optimizer] = torch.optim.Adam if name == "adam" else torch.optim.SGD
     options: dict[str, Any] = {"lr": lr} if name == "adam" else {"lr": lr, "momentum": 0.9}
+    parameters = list(parameters)
+    # One kernel for all parameters, where torch has it, not a loop in Python.
+    if all(one.device.type in ("cpu", "cuda") for one in parameters):
+        options["fused"] = True
     if zero and dist.is_initialized():
         load_zero()
         from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  # slow

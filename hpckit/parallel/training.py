@@ -18,6 +18,7 @@ from hpckit.parallel.arguments import Parser
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import Journal, counted
+from hpckit.parallel.kept_memory import keep_freed_memory
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.sharing import batches
 from hpckit.parallel.stopping import should_stop
@@ -67,6 +68,7 @@ def task_of(args: Namespace) -> Task:
 def run_script(parser: Parser, train: Callable[[Namespace], None]) -> None:
     """Run a workload's script; what a user can mend is said in one line."""
     args = parser.parse_args()
+    keep_freed_memory()
     try:
         train(args)
     except SetupError as error:

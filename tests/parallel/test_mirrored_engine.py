@@ -1,6 +1,7 @@
 """Replicas run at once, meet, and end together."""
 
 import contextvars
+import os
 import threading
 import time
 import traceback
@@ -8,16 +9,23 @@ import traceback
 import pytest
 import torch
 
-from hpckit.parallel.mirrored import MirroredStrategy, get_replica_context
+from hpckit.parallel.mirrored import MirroredStrategy, get_replica_context, idle_threads
+from hpckit.parallel.mirrored.idle_threads import IDLE_NAME, end_idle
 
 pytestmark = pytest.mark.torch
 
 
+def working() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name != IDLE_NAME}
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> object:
-    before = threading.enumerate()
+    before = working()
     yield
-    assert threading.enumerate() == before
+    assert working() == before
+    end_idle()
+    assert not [thread for thread in threading.enumerate() if thread.name == IDLE_NAME]
 
 
 def number() -> int:
@@ -69,10 +77,14 @@ def test_what_one_raises_ends_the_others_where_they_wait(what: str) -> None:
 
 
 def test_several_that_fail_are_all_named() -> None:
+    begun = threading.Event()
+
     def body() -> None:
-        for thread in threading.enumerate() if number() else []:
-            if thread.name == "mirrored-0":
-                thread.join()  # which is to be the first
+        if number() == 0:
+            begun.set()
+        begun.wait()
+        while number() and "mirrored-0" in {thread.name for thread in threading.enumerate()}:
+            time.sleep(0.01)  # that one is to be the first
         raise ValueError(f"number {number()}")
 
     with pytest.raises(ValueError, match="number 0") as error:
@@ -189,14 +201,14 @@ def test_replicas_on_the_cpu_share_its_cores(cores: int, replicas: int, each: in
 
 def test_ctrl_c_ends_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the signal came while the caller waits for its first replica."""
-    join = threading.Thread.join
+    wait = idle_threads.IdleThread.wait
     pressed = []
 
-    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+    def interrupted(thread: idle_threads.IdleThread) -> None:
         if not pressed:
             pressed.append(1)
             raise KeyboardInterrupt
-        join(thread, timeout)
+        wait(thread)
 
     def body() -> None:
         if number() == 0:
@@ -205,9 +217,12 @@ def test_ctrl_c_ends_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         while True:
             get_replica_context().all_reduce("sum", 1)
 
-    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    strategy = MirroredStrategy("cpu:2")
+    strategy.run(lambda: None)  # so that threads wait already
+    monkeypatch.setattr(idle_threads.IdleThread, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        MirroredStrategy("cpu:2").run(body)
+        strategy.run(body)
+    assert list(strategy.run(number)) == [0, 1]
 
 
 def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +249,43 @@ def test_many_meetings_in_a_row() -> None:
 
     values = MirroredStrategy("cpu:5").run(body)
     assert list(values) == [pow(5, 200, 1000003)] * 5
+
+
+def test_a_run_has_the_threads_of_the_run_before() -> None:
+    strategy = MirroredStrategy("cpu:3")
+    first, second = (strategy.run(threading.get_ident) for _ in range(2))
+    assert list(first) == list(second)
+    assert len(set(first)) == 3
+
+
+def test_a_run_in_a_meeting_has_threads_of_its_own() -> None:
+    strategy = MirroredStrategy("cpu:2")
+
+    def both() -> tuple[int, list[int]]:
+        inner = get_replica_context().merge_call(lambda it: it.run(threading.get_ident).values)
+        return threading.get_ident(), inner
+
+    mine, others = strategy.run(both)
+    assert len({*mine, *others[0], *others[1]}) == 4
+
+
+def test_threads_end_when_no_run_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_idle()
+    monkeypatch.setattr(idle_threads, "_PATIENCE_S", 0.01)
+    strategy = MirroredStrategy("cpu:2")
+    for _ in range(20):  # also while they think of it
+        strategy.run(lambda: None)
+        time.sleep(0.01)
+    ended = time.monotonic() + 60
+    while any(thread.name == IDLE_NAME for thread in threading.enumerate()):
+        assert time.monotonic() < ended
+        time.sleep(0.01)
+
+
+def test_a_fork_does_not_wait_for_its_parents_threads() -> None:
+    strategy = MirroredStrategy("cpu:2")
+    strategy.run(lambda: None)
+    child = os.fork()
+    if not child:
+        os._exit(0 if list(strategy.run(number)) == [0, 1] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

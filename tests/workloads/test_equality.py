@@ -58,10 +58,15 @@ def task(dtype: str) -> Task:
 
 def arguments(**more: Any) -> Namespace:
     # SGD without momentum is what from_scratch has.
-    plain = {"lr": 0.1, "lr_scaling": "none", "batch_size": 64, "seed": 3, "optimizer": "sgd"}
-    return Namespace(
-        **plain | {"microbatch": None, "sync_batch_norm": False, "reduce": "naive"} | more
-    )
+    plain: dict[str, Any] = {
+        "lr": 0.1,
+        "lr_scaling": "none",
+        "batch_size": 64,
+        "seed": 3,
+        "optimizer": "sgd",
+    }
+    plain |= {"microbatch": None, "sync_batch_norm": False, "compile": False, "reduce": "naive"}
+    return Namespace(**plain | more)
 
 
 @pytest.fixture(params=WITHIN)

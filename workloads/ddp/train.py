@@ -30,8 +30,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
 from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, at_least, training_parser
+from hpckit.parallel.compiling import check_compiler
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.journal import counted
+from hpckit.parallel.kept_memory import keep_freed_memory
 from hpckit.parallel.models import MODELS
 from hpckit.parallel.optimizers import load_zero, make_optimizer, scaled_lr, whole_state
 from hpckit.parallel.prefetch import Batch, prefetch
@@ -56,6 +58,8 @@ from hpckit.parallel.training import make_journal
 def train(args: Namespace, place: Rank) -> None:
     """Train until the last epoch, or until a rank is told that the job's time is nearly over."""
     rank, world_size, device = place.rank, place.world_size, place.device
+    if args.compile:
+        check_compiler([device])
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "bf16")
 
     # Data. It is read before the ranks meet: a rank that cannot read it says so at once instead of
@@ -272,6 +276,7 @@ def make_parser() -> Parser:
 def main() -> None:
     """Read the arguments, train, and take leave of the other ranks."""
     args, problem = make_parser().parse_args(), None
+    keep_freed_memory()
     try:
         train(args, find_rank())
     except SetupError as error:

@@ -23,6 +23,7 @@ from hpckit.parallel.arguments import (
     at_least,
     training_parser,
 )
+from hpckit.parallel.compiling import check_compiler
 from hpckit.parallel.mirrored import MirroredStrategy
 from hpckit.parallel.models import MODELS
 from hpckit.parallel.optimizers import make_optimizer, scaled_lr
@@ -36,8 +37,12 @@ class MirroredLearner:
     def __init__(self, args: Namespace, task: Task, strategy: MirroredStrategy) -> None:
         lr = scaled_lr(args.lr, args.batch_size, BASE_BATCH_SIZE, args.lr_scaling)
         self.task, self.strategy = task, strategy
+        if args.compile:
+            check_compiler(replica.device for replica in strategy.replicas)
         self.model = strategy.mirror(
-            task.make_model(args.seed), sync_batch_norm=args.sync_batch_norm
+            task.make_model(args.seed),
+            sync_batch_norm=args.sync_batch_norm,
+            compile=args.compile,
         )
         self.optimizer = strategy.optimizer(
             self.model, lambda copy: make_optimizer(args.optimizer, copy.parameters(), lr)
@@ -104,6 +109,9 @@ def make_parser() -> Parser:
         "--sync-batch-norm",
         action="store_true",
         help="BatchNorm uses the statistics of all replicas' parts together",
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the network (needs a C++ compiler)"
     )
     return parser
 

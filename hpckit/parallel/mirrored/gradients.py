@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,38 +82,56 @@ def reduce_gradients(
         ValueError: no replica has a sample, or a gradient is sparse.
     """
     wanted = [parameter for parameter in parameters if parameter.requires_grad]
-    used = [parameter.grad is not None and samples != 0 for parameter in wanted]
-    all_used, all_samples = zip(
-        *context.meet("all_reduce_gradients", (used, samples), lambda sent: [sent] * len(sent)),
-        strict=True,
-    )
-    scale = _share(samples, all_samples)
-    taking_part = []
-    for parameter, mine, *others in zip(wanted, used, *all_used, strict=True):
-        if not mine:  # also what is there of no sample, which is NaN
-            parameter.grad = torch.zeros_like(parameter) if any(others) else None
-        if parameter.grad is not None:
-            taking_part.append(_dense(parameter.grad))
-    buckets = list(_buckets(taking_part))
-    flat = [torch.cat([gradient.reshape(-1) for gradient in bucket]) for bucket in buckets]
-    for one in flat:
-        one *= scale
-    context.meet("the sum of gradients", flat, _sum_each(context))
+    used = tuple(parameter.grad is not None and samples != 0 for parameter in wanted)
+    buckets = list(_buckets(_gradients(wanted, used)))
+    if context.num_replicas_in_sync == 1:
+        _share(samples, (samples,))
+        return
+    flat = [_flattened(bucket) for bucket in buckets]
+    brought = _Part(samples, flat, used)
+    missing = context.meet("all_reduce_gradients", brought, partial(_sum_if_alike, context))
+    if missing is not None:  # rare: a parameter that only some use, or a replica without samples
+        for parameter, mine, somewhere in zip(wanted, used, missing, strict=True):
+            if not mine:  # also what is there of no sample, which is NaN
+                parameter.grad = torch.zeros_like(parameter) if somewhere else None
+        buckets = list(_buckets(_gradients(wanted, missing)))
+        flat = [_flattened(bucket) for bucket in buckets]
+        context.meet("the sum of gradients", _Part(samples, flat), partial(_sum, context))
     for bucket, one in zip(buckets, flat, strict=True):
         parts = torch.split(one, [gradient.numel() for gradient in bucket])
-        for gradient, part in zip(bucket, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
+        shaped = [part.view_as(each) for part, each in zip(parts, bucket, strict=True)]
+        torch._foreach_copy_(bucket, shaped)
 
 
-def _sum_each(
-    context: ReplicaContext,
-) -> Callable[[list[list[torch.Tensor]]], list[None]]:
-    def merge(sent: list[list[torch.Tensor]]) -> list[None]:
-        for same in zip(*sent, strict=True):
-            context.strategy.cross_device_ops(same)
-        return [None] * len(sent)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one replica brings: flat gradients, of so many samples and of the used parameters."""
 
-    return merge
+    samples: int | None
+    flat: list[torch.Tensor]
+    used: tuple[bool, ...] = ()
+
+
+def _sum_if_alike(context: ReplicaContext, parts: Sequence[_Part]) -> list[Any]:
+    """Sum in place what replicas bring, if they use the same parameters, and return None for each.
+
+    Else return which parameters are used somewhere.
+    """
+    if all(part.used == parts[0].used for part in parts):
+        return _sum(context, parts)
+    somewhere = [any(used) for used in zip(*(part.used for part in parts), strict=True)]
+    return [somewhere] * len(parts)
+
+
+def _sum(context: ReplicaContext, parts: Sequence[_Part]) -> list[Any]:
+    """Replace each replica's flat gradients by the mean over all samples, or the sum."""
+    all_samples = tuple(part.samples for part in parts)
+    for part in parts:
+        if (scale := _share(part.samples, all_samples)) != 1 and part.flat:
+            torch._foreach_mul_(part.flat, scale)
+    for same in zip(*(part.flat for part in parts), strict=True):
+        context.strategy.cross_device_ops(same)
+    return [None] * len(parts)
 
 
 def _share(samples: int | None, all_samples: Sequence[int | None]) -> float:
@@ -128,13 +148,25 @@ def _share(samples: int | None, all_samples: Sequence[int | None]) -> float:
     return samples / sum(counts)
 
 
-def _dense(gradient: torch.Tensor) -> torch.Tensor:
-    if gradient.layout != torch.strided:
-        raise ValueError(
-            f"A gradient of layout {gradient.layout} cannot be reduced: build the layer with "
-            "sparse=False."
-        )
-    return gradient
+def _gradients(parameters: Sequence[torch.Tensor], used: Sequence[bool]) -> list[torch.Tensor]:
+    """Return the gradients of the used parameters.
+
+    Raises:
+        ValueError: one is sparse.
+    """
+    pairs = zip(parameters, used, strict=True)
+    gradients = [one.grad for one, wanted in pairs if wanted and one.grad is not None]
+    for gradient in gradients:
+        if gradient.layout != torch.strided:
+            raise ValueError(
+                f"A gradient of layout {gradient.layout} cannot be reduced: build the layer with "
+                "sparse=False."
+            )
+    return gradients
+
+
+def _flattened(bucket: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([gradient.reshape(-1) for gradient in bucket])
 
 
 def _buckets(gradients: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

@@ -4,13 +4,14 @@ BatchNorm may take the statistics of the global batch, not of each replica's par
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from hpckit.parallel.compiling import allow_traces, load_compiler
 from hpckit.parallel.mirrored.collectives import one_buffer
 from hpckit.parallel.mirrored.context import (
     OfOneStrategy,
@@ -119,17 +120,26 @@ class Mirrored(OfOneStrategy):
     is their mean, or of whole numbers the first replica's.
     """
 
-    def __init__(self, strategy: Strategy, module: nn.Module) -> None:
+    def __init__(
+        self, strategy: Strategy, module: nn.Module, compiling: Mapping[str, Any] | None = None
+    ) -> None:
         self.strategy = strategy
         self.copies = tuple(
             copy.deepcopy(module).to(replica.device) for replica in strategy.replicas
         )
+        # What a call of each calls. (Module.compile, which needs nothing beside the module, leaves
+        # out torch's own, such as Sequential: seen in torch 2.13.)
+        self._calls: Sequence[Callable[..., Tree]] = self.copies
+        if compiling is not None:
+            allow_traces(len(self.copies))
+            if compiling.get("backend", "inductor") == "inductor":
+                load_compiler()
+            self._calls = [torch.compile(module, **compiling) for module in self.copies]
 
     @property
     def local(self) -> nn.Module:
         """The copy of the replica that calls; outside of replicas, the first."""
-        context = replica_of(self.strategy, "a model")
-        return self.copies[context.replica.number if context else 0]
+        return self.copies[self._number()]
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # only of what is not there
         """Say where a method of Keras's models is, or of one copy."""
@@ -147,8 +157,8 @@ class Mirrored(OfOneStrategy):
         return self.training and is_synced(self.copies[:1])
 
     def __call__(self, *args: Tree, **kwargs: Tree) -> Tree:
-        """Call the local copy."""
-        return self.local(*args, **kwargs)
+        """Call the local copy, or what was compiled of it."""
+        return self._calls[self._number()](*args, **kwargs)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Return the parameters of the local copy."""
@@ -190,6 +200,10 @@ class Mirrored(OfOneStrategy):
         """Load one state into all copies, outside of replicas."""
         for module in self.copies:
             module.load_state_dict(state, strict=strict)
+
+    def _number(self) -> int:
+        context = replica_of(self.strategy, "a model")
+        return context.replica.number if context else 0
 
     def _buffers(self) -> Iterator[tuple[torch.Tensor, ...]]:
         return zip(*(module.buffers() for module in self.copies), strict=True)

@@ -1,7 +1,7 @@
 """A thread for each replica of one run, and the place where they meet.
 
-Threads live as long as the run does, so that none is left over. What one of them raises ends the
-others where they wait for it, and is raised once, to whoever called.
+What one of them raises ends the others where they wait for it, and is raised once, to whoever
+called. Threads are those of `idle_threads`, which a later run uses again.
 """
 
 import contextvars
@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import torch
 
 from hpckit.parallel.devices import Replica
+from hpckit.parallel.mirrored.idle_threads import hired
 from hpckit.parallel.mirrored.per_replica import Tree
 
 T = TypeVar("T")
@@ -123,50 +125,38 @@ def run_together(replicas: Sequence[Replica], body: Callable[[Replica, Meeting],
     if len(replicas) == 1:
         work(replicas[0])
     else:
-        with _cores_shared(replicas):
-            _in_threads(replicas, work, meeting)
+        _in_threads(replicas, work, meeting)
     if outcome.failures:
         _raise(outcome.failures)
     return [outcome.results[replica.number] for replica in replicas]
 
 
-@contextmanager
-def _cores_shared(replicas: Sequence[Replica]) -> Iterator[None]:
-    """Have each replica on the CPU use its part of the cores that torch uses here.
+def _cores_of_each(replicas: Sequence[Replica]) -> int:
+    """Return how many cores each replica's thread may use: on the CPU, its part of torch's here.
 
     With all cores each, two replicas on two cores took 1.5 times as long as one replica.
     """
-    cores = torch.get_num_threads()
     sharing = sum(replica.device.type == "cpu" for replica in replicas)
-    if sharing < 2 or cores == 1:
-        yield
-        return
-    torch.set_num_threads(max(1, cores // sharing))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(cores)
+    return max(1, torch.get_num_threads() // max(1, sharing))
 
 
 def _in_threads(
     replicas: Sequence[Replica], work: Callable[[Replica], None], meeting: Meeting
 ) -> None:
-    threads: list[threading.Thread] = []
-    try:
-        for replica in replicas:
-            # Each has a copy of the caller's context variables: one copy cannot be entered twice.
-            target = contextvars.copy_context().run
-            name = f"mirrored-{replica.number}"
-            thread = threading.Thread(target=target, args=(work, replica), name=name, daemon=True)
-            thread.start()
-            threads.append(thread)
-        for thread in threads:
-            thread.join()
-    except BaseException:  # Ctrl-C, or no more threads: nobody may be left waiting for the rest
-        meeting.end()
-        for thread in threads:
-            thread.join()
-        raise
+    with hired(len(replicas), cores=_cores_of_each(replicas)) as threads:
+        try:
+            for replica, thread in zip(replicas, threads, strict=True):
+                # Each has a copy of the caller's context variables: one copy cannot be entered
+                # twice.
+                within = contextvars.copy_context().run
+                thread.begin(partial(within, work, replica), name=f"mirrored-{replica.number}")
+            for thread in threads:
+                thread.wait()
+        except BaseException:  # Ctrl-C: nobody may be left waiting for the rest
+            meeting.end()
+            for thread in threads:
+                thread.wait()
+            raise
 
 
 def _raise(failures: Sequence[tuple[Replica, BaseException]]) -> None:

@@ -1,7 +1,8 @@
 """One process, all devices of this machine, one step at a time: `MirroredStrategy`."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -88,17 +89,26 @@ class MirroredStrategy(KerasMethods):
             self, initial, aggregation=aggregation, sync=sync, trainable=trainable
         )
 
-    def mirror(self, module: nn.Module, *, sync_batch_norm: bool = False) -> Mirrored:
+    def mirror(
+        self,
+        module: nn.Module,
+        *,
+        sync_batch_norm: bool = False,
+        compile: bool | Mapping[str, Any] = False,  # torch's word for it
+    ) -> Mirrored:
         """Return copies of a module, one per replica; the module itself is left as it is.
 
         Args:
             module: with its initial values.
             sync_batch_norm: whether BatchNorm takes the statistics of the global batch; else, of
                 each replica's part.
+            compile: compile the copies by `torch.compile`, in their first batches, which needs a
+                compiler; a mapping has arguments for it, such as `{"mode": "max-autotune"}`.
         """
         context.refuse_replica(self, "mirror()")
         self.built.forget(module)
-        return Mirrored(self, with_sync_batchnorm(module) if sync_batch_norm else module)
+        compiling = {} if compile is True else compile or None
+        return Mirrored(self, with_sync_batchnorm(module) if sync_batch_norm else module, compiling)
 
     def optimizer(self, model: Mirrored, make: Make) -> MirroredOptimizer:
         """Return an optimizer that applies the same step on each replica.

@@ -60,4 +60,8 @@ def make_model(name: str, *, seed: int = 0, verbose: bool = False, **options: ob
     # Not torch.manual_seed: it would set the generators of all GPUs, too.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
-        return MODELS[name](verbose=verbose, **options)
+        model = MODELS[name](verbose=verbose, **options)
+    # Channels innermost: torch's pooling on the CPU then takes a seventh of the time, and GPUs'
+    # tensor cores need not turn images over. Results are the same up to rounding.
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in its stubs
+    return model
