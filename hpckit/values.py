@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -61,15 +61,25 @@ class _Reader:
     read: Callable[[Any, str], Any]
 
 
-def rebuild(kind: type[Value], found: object, *, newer: bool = False) -> Value:
+_NONE: Mapping[str, object] = MappingProxyType({})
+
+
+def rebuild(
+    kind: type[Value],
+    found: object,
+    *,
+    newer: bool = False,
+    checked: Mapping[str, object] = _NONE,
+) -> Value:
     """Make a value, a dataclass or a TypedDict, of what JSON gave.
 
     `newer` passes over names that `kind` does not have: a later version may have written them.
+    `checked` are fields of a dataclass beside those in `found`, taken as they are.
 
     Raises:
         DamagedFileError: a field is missing, unknown, or of another type or size than its own.
     """
-    value: Value = _record(kind, found, "", newer=newer)
+    value: Value = _record(kind, found, "", newer=newer, checked=checked)
     return value
 
 
@@ -82,7 +92,14 @@ def check(annotation: Any, found: object, name: str) -> Any:  # noqa: ANN401
     return _reader(annotation).read(found, name)
 
 
-def _record(kind: Any, found: object, name: str, *, newer: bool) -> Any:  # noqa: ANN401
+def _record(
+    kind: Any,  # noqa: ANN401
+    found: object,
+    name: str,
+    *,
+    newer: bool,
+    checked: Mapping[str, object] = _NONE,
+) -> Any:  # noqa: ANN401
     if not isinstance(found, Mapping):
         raise _wrong(name, found, "a mapping")
     readers, needed = _schema(kind)
@@ -90,7 +107,7 @@ def _record(kind: Any, found: object, name: str, *, newer: bool) -> Any:  # noqa
     if not found.keys() <= readers.keys() and not newer:
         other = next(key for key in found if key not in readers)
         raise DamagedFileError(f"{inside}{str(other)[:_SHOWN]!r} is an unknown key")
-    if not needed <= found.keys():
+    if not needed <= found.keys() and not needed <= found.keys() | checked.keys():
         raise DamagedFileError(
             f"'{inside}{next(key for key in readers if key in needed - found.keys())}' is missing"
         )
@@ -100,7 +117,7 @@ def _record(kind: Any, found: object, name: str, *, newer: bool) -> Any:  # noqa
         if key in readers
     }
     # A TypedDict keeps what it does not know: who reads a record whole needs all of it.
-    return {**found, **values} if is_typeddict(kind) else kind(**values)
+    return {**found, **values} if is_typeddict(kind) else kind(**values, **checked)
 
 
 @cache

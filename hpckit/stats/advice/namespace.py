@@ -15,6 +15,7 @@ from hpckit.frozen import frozen
 from hpckit.sites import PartitionLimits, Site
 from hpckit.stats.advice.functions import Kind, visible
 from hpckit.stats.advice.parts import Names, Values
+from hpckit.stats.summary.clock import median
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse
 
@@ -137,7 +138,7 @@ def _possible(name: str, value: Any) -> Any:  # noqa: ANN401  # a field's value
 
 def _add_others(rows: list[dict[str, Any]], name: str, as_name: str) -> None:
     for row in rows:
-        row[as_name] = _over(_median, [other for other in rows if other is not row], name)
+        row[as_name] = _over(median, [other for other in rows if other is not row], name)
 
 
 def _over(
@@ -153,19 +154,13 @@ def _is_read(row: Values) -> bool:
     return covered is None or enough(covered, row.get("hours"))
 
 
-def _median(values: list[float]) -> float:
-    # Not statistics.median: that module takes longer to import than all rules to evaluate.
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def _over_gpus(gpus: Sequence[Values]) -> Values:
     used = [_is_used(row) for row in gpus]
     hosts = [row["host"] for row, is_used in zip(gpus, used, strict=True) if is_used]
     counted = bool(gpus) and None not in used
     return {
         "count": len(gpus) or None,
-        "median_utilization_percent": _over(_median, gpus, "utilization_percent"),
+        "median_utilization_percent": _over(median, gpus, "utilization_percent"),
         "min_utilization_percent": _over(min, gpus, "utilization_percent"),
         "max_utilization_percent": _over(max, gpus, "utilization_percent"),
         "min_idle_tail_s": _over(min, gpus, "idle_tail_s"),
@@ -184,8 +179,8 @@ def _is_used(gpu: Values) -> bool | None:
 def _over_nodes(nodes: Sequence[Values]) -> Values:
     return {
         "count": len(nodes) or None,
-        "median_gpu_utilization_percent": _over(_median, nodes, "gpu_utilization_percent"),
-        "median_cpu_efficiency_percent": _over(_median, nodes, "cpu_efficiency_percent"),
+        "median_gpu_utilization_percent": _over(median, nodes, "gpu_utilization_percent"),
+        "median_cpu_efficiency_percent": _over(median, nodes, "cpu_efficiency_percent"),
     }
 
 

@@ -166,7 +166,7 @@ else:
     GpuSlow.__new__.__defaults__ = (None,) * len(_COLUMNS)
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Slow:
     """The slow fields of all GPUs, in the header's order, and the wall clock beside ours."""
 

@@ -10,7 +10,7 @@ import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from operator import itemgetter, mul, sub
@@ -173,6 +173,13 @@ def _weigh(clock: Clock, column: Column, part: Bin) -> tuple[int, float]:
         weight = sum(compress(weights, known[part.first : part.last]))
         whole -= column.missing * (part.weight_us - weight)
     return weight, float(whole * column.scale)
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the median of some values, as `statistics`, which takes longer to import than this."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def total(parts: Sequence[tuple[int, float]]) -> tuple[int, float]:

@@ -11,7 +11,7 @@ from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.samples.records import GpuInfo, GpuSlow, Note
-from hpckit.stats.summary.clock import Clock, below, minus, runs, weigh
+from hpckit.stats.summary.clock import Clock, below, median, minus, runs, weigh
 from hpckit.stats.summary.coverage import Interval
 from hpckit.stats.summary.figures import Stalls
 
@@ -35,8 +35,6 @@ def find_stalls(columns: Columns, clock: Clock, utilization: Column) -> Stalls |
     share = weigh(between, clock.weights) / span if span else 0.0
     if share < _LEAST_SHARE:
         return None
-    from statistics import median  # noqa: PLC0415  # few GPUs come so far, and it loads much
-
     pauses = runs(between)
     lengths = [columns.times[end - 1] - columns.times[begin - 1] for begin, end in pauses]
     if len(pauses) < _LEAST_COUNT or median(lengths) > _LONGEST_S * 1e6:
