@@ -17,7 +17,10 @@ from tests.gpu.machine import Machine, open_machine
 
 _FOLDER = Path(__file__).parent
 # What others stand on comes first; files that are not named here come last.
-_ORDER = ("test_machine", "test_sampler", "test_utilization", "test_activity", "test_device_bench")
+_ORDER = (
+    "test_machine", "test_sampler", "test_utilization", "test_activity", "test_device_bench",
+    "test_speed", "test_training", "test_microbatches", "test_inference", "test_advice",
+)  # fmt: skip
 _RECORDER = pytest.StashKey[Recorder]()
 _BEGAN = pytest.StashKey[float]()
 _LEFT_OUT = pytest.StashKey[int]()

@@ -78,7 +78,7 @@ class Home:
         return found
 
 
-@check("hpckit doctor gpu", budget_s=20, needs=_NEEDS)
+@check("hpckit doctor gpu", budget_s=14, needs=_NEEDS)
 def test_doctor(report: Recorder, machine: Machine) -> None:
     """It submits a job of its own to this machine, which multiplies on the GPU by torch."""
     home = Home(report, machine)
@@ -113,22 +113,22 @@ def expect_rule(report: Recorder, rules: list[str], rule: str, *, wanted: bool) 
                 good=spoke == wanted)  # fmt: skip
 
 
-@check("Advice on a job that runs no kernel", budget_s=14, needs=_NEEDS)
+@check("Advice on a job that runs no kernel", budget_s=12, needs=_NEEDS)
 def test_resting(report: Recorder, machine: Machine) -> None:
     """`gpu-unused` speaks."""
     machine.expect(util=0, sm=0, occupancy=0, tensor=0, dram=0, power=70)
-    found = Home(report, machine).job("resting", 7.0)
+    found = Home(report, machine).job("resting", 6.5)
     rules = advised(report, found)
     report.figure("utilization of an idle GPU", found["per_gpu"][0]["utilization_percent"],
                   unit="%", at_most=0.5)  # fmt: skip
     expect_rule(report, rules, "gpu-unused", wanted=True)
 
 
-@check("Advice on a job that waits for its input", budget_s=36, needs=(*_NEEDS, "whole GPU"))
+@check("Advice on a job that waits for its input", budget_s=31, needs=(*_NEEDS, "whole GPU"))
 def test_waiting(report: Recorder, machine: Machine) -> None:
     """`loader-stalls` speaks: half of the time no kernel runs, in pauses of 1.5 s."""
     machine.expect_wave(util=100, period_s=2.0)
-    found = Home(report, machine).job("waiting", machine.pick(24.0, 15.0))
+    found = Home(report, machine).job("waiting", machine.pick(21.0, 15.0))
     rules = advised(report, found)
     stalls = found["per_gpu"][0].get("stalls") or {}
     for name, value in stalls.items():
@@ -138,12 +138,12 @@ def test_waiting(report: Recorder, machine: Machine) -> None:
     expect_rule(report, rules, "gpu-unused", wanted=False)
 
 
-@check("Advice on a job that keeps one SM busy", budget_s=20, needs=(*_NEEDS, "GPM"))
+@check("Advice on a job that keeps one SM busy", budget_s=17, needs=(*_NEEDS, "GPM"))
 def test_one_sm(report: Recorder, machine: Machine) -> None:
     """`busy-but-empty` speaks."""
     one = 100 / machine.multiprocessors
     machine.expect(util=100, sm=one, occupancy=one / 64, tensor=0, dram=0)
-    found = Home(report, machine).job("one-sm", machine.pick(10.0, 5.0))
+    found = Home(report, machine).job("one-sm", machine.pick(8.0, 5.0))
     rules = advised(report, found)
     busy = found["per_gpu"][0].get("busy_sm_percent")
     report.figure("SMs in use while a kernel ran", busy, unit="%", at_most=5,
@@ -152,11 +152,11 @@ def test_one_sm(report: Recorder, machine: Machine) -> None:
     expect_rule(report, rules, "loader-stalls", wanted=False)
 
 
-@check("Advice on a job that is bound by memory", budget_s=20, needs=(*_NEEDS, "GPM"))
+@check("Advice on a job that is bound by memory", budget_s=17, needs=(*_NEEDS, "GPM"))
 def test_copying(report: Recorder, machine: Machine) -> None:
     """Nothing is wrong with it: no rule says that the GPU is idle or empty."""
     machine.expect(util=100, sm=95, tensor=0, dram=90)
-    found = Home(report, machine).job("copying", machine.pick(10.0, 4.0))
+    found = Home(report, machine).job("copying", machine.pick(8.0, 4.0))
     rules = advised(report, found)
     for rule in ("busy-but-empty", "loader-stalls", "gpu-unused"):
         expect_rule(report, rules, rule, wanted=False)

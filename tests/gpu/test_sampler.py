@@ -21,12 +21,12 @@ _PIECE = 2 * _MIB
 _FIRST_PIDS = 0xEFFFFFFC
 
 
-@check("Every field of the sampler", budget_s=12, needs=("torch",))
+@check("Every field of the sampler", budget_s=9, needs=("torch",))
 def test_fields(report: Recorder, machine: Machine) -> None:
     """Each metric has a reading, or a note says why not."""
     machine.expect()
     with sampled(machine) as run:
-        busy = loads.keep_busy(machine, loads.product(machine, 512, "float32"), 6.5)
+        busy = loads.keep_busy(machine, loads.product(machine, 512, "float32"), 6.0)
         wait_until("the second slow readings", lambda: len(run.slow) > 1)
     assert busy.calls
     header, said = run.header, {note.text for note in run.notes}
@@ -47,7 +47,7 @@ def test_fields(report: Recorder, machine: Machine) -> None:
         tell_field(report, name, title, value, said)
     strange = [row for row in run.notes if row.code not in ("not_supported", "cgroup")]
     report.fact("troubles", "; ".join(row.text for row in strange) or "none", good=not strange)
-    report.figure("samples", len(run.samples), at_least=5, note="in 6.5 s, at 1 s")
+    report.figure("samples", len(run.samples), at_least=5, note="in 6 s, at 1 s")
 
 
 def tell_field(report: Recorder, name: str, title: str, value: object, said: set[str]) -> None:
@@ -65,7 +65,7 @@ def tell_field(report: Recorder, name: str, title: str, value: object, said: set
         report.fact(name, "unknown, and no note says why", good=False)
 
 
-@check("This process, and its memory, on the GPU", budget_s=8, needs=("torch",))
+@check("This process, and its memory, on the GPU", budget_s=4, needs=("torch",))
 def test_processes(report: Recorder, machine: Machine) -> None:
     """NVML names this process; where pids are another namespace's it cannot."""
     torch = machine.torch
@@ -134,7 +134,7 @@ def test_memory(report: Recorder, machine: Machine) -> None:
                   unit="MiB", note="the driver's own reserve is in NVML's `used`")  # fmt: skip
 
 
-@check("What NVML's calls cost", budget_s=10)
+@check("What NVML's calls cost", budget_s=6)
 def test_calls(report: Recorder, machine: Machine) -> None:
     """Each reading of the sampler, timed; and how much the driver's buffer of utilization keeps."""
     nvml, board, handle = machine.nvml, machine.unit.board, machine.unit.handle
@@ -205,15 +205,15 @@ def tell_buffer(report: Recorder, machine: Machine) -> None:
                   "more often where it is shorter")  # fmt: skip
 
 
-@check("What the sampler costs a job", budget_s=30, needs=("torch",))
+@check("What the sampler costs a job", budget_s=24, needs=("torch",))
 def test_cost(report: Recorder, machine: Machine) -> None:
     """Its processor time and wakeups at 1 s, and what it takes from a loop of small kernels."""
     machine.expect()
     with sampled(machine) as run:
         assert run.process is not None
-        time.sleep(machine.pick(4.0, 1.0))  # NVML's start, and the first slow readings
+        time.sleep(machine.pick(3.0, 1.0))  # NVML's start, and the first slow readings
         woken = wakeups(run.process.pid)
-        span = pass_time(machine, machine.pick(9.0, 2.5))
+        span = pass_time(machine, machine.pick(7.0, 2.5))
         woken = wakeups(run.process.pid) - woken
     rows = run.within(span)
     covered = run.covered(span)

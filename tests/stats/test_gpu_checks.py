@@ -45,7 +45,7 @@ def verdicts(checks: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.torch
 def test_the_samplers_checks_run_dry_and_keep_their_limits(tmp_path: Path) -> None:
     needs("torch")
-    words = "fields or processes or memory or (duty and 25) or one_block or resting"
+    words = "fields or processes or test_memory or (duty and 25) or one_block or resting"
     found = dry(tmp_path, words, HPCKIT_GPU_ENFORCE="1")
     assert verdicts(found) == dict.fromkeys(
         ("test_fields", "test_processes", "test_memory", "test_duty[25 %]", "test_one_block",
