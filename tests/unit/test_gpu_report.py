@@ -216,7 +216,15 @@ def test_a_crash_and_a_hang_cost_only_their_own_checks(tmp_path: Path, monkeypat
 
 
 def test_checks_are_left_out_where_nobody_asked_and_that_is_no_skip() -> None:
-    argv = [sys.executable, "-m", "pytest", "-q", "tests/gpu/test_machine.py"]
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        "pyproject.toml",
+        "-q",
+        "tests/gpu/test_machine.py",
+    ]
     environ = {**os.environ, "HPCKIT_NO_SKIPS": "1"}
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, env=environ)
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED

@@ -1,0 +1,108 @@
+"""Loads of known duty, on a GPU of our own: a queue of work, in a time of its own."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+from tests.gpu import loads
+from tests.gpu.machine import Machine
+
+MS = 1e-3
+
+
+class Gpu:
+    """A device that does one thing after the other, and the host's clock, which it moves.
+
+    Attributes:
+        now_s: the host's time; each look at it costs a microsecond.
+        cycles_per_ms: the device's clock.
+        ran: begin and end of each kernel.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = self.free_s = 0.0
+        self.cycles_per_ms = 1_000_000.0
+        self.ran: list[tuple[float, float]] = []
+
+    def look(self) -> float:
+        self.now_s += 1e-6
+        return self.now_s
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds + 60e-6  # a host wakes late
+
+    def start(self, cycles: int) -> None:
+        begin = max(self.free_s, self.look())
+        self.free_s = begin + cycles / self.cycles_per_ms * MS
+        self.ran.append((begin, self.free_s))
+
+    def synchronize(self, _device: object = None) -> None:
+        self.now_s = max(self.now_s, self.free_s)
+
+    def event(self, *, enable_timing: bool) -> "Event":
+        assert enable_timing
+        return Event(self)
+
+
+class Event:
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+
+    def record(self) -> None:
+        self.at_s = max(self.gpu.free_s, self.gpu.look())
+
+    def query(self) -> bool:
+        return self.gpu.look() >= self.at_s
+
+    def synchronize(self) -> None:
+        self.gpu.now_s = max(self.gpu.now_s, self.at_s)
+
+    def elapsed_time(self, later: "Event") -> float:
+        return (later.at_s - self.at_s) / MS
+
+
+class Made(Machine):
+    """The real machine's own lines, on that device."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        cuda = SimpleNamespace(Event=gpu.event, _sleep=gpu.start, synchronize=gpu.synchronize)
+        self.__dict__["torch"] = SimpleNamespace(cuda=cuda, device=lambda *words: words)
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> Gpu:
+    made = Gpu()
+    clock = SimpleNamespace(perf_counter=made.look, monotonic=made.look, sleep=made.wait)
+    monkeypatch.setattr(loads, "time", clock)
+    monkeypatch.setattr(loads, "now_us", lambda: int(made.look() * 1e6))
+    return made
+
+
+@pytest.mark.parametrize("duty", [0.25, 0.5, 0.9])
+def test_a_wave_has_the_duty_that_its_kernels_had(gpu: Gpu, duty) -> None:
+    wave = loads.square_wave(Made(gpu), duty, period_s=0.05, seconds=8)
+    kernels = gpu.ran[-len(wave.beats) :]
+    took = sum(end - begin for begin, end in kernels[:-1])
+    assert len(kernels) in (160, 161)
+    exact = took / (kernels[-1][0] - kernels[0][0])
+    assert wave.duty(wave.span) == pytest.approx(exact, abs=2e-4)
+    assert exact == pytest.approx(duty, abs=0.01)
+
+
+def test_kernels_follow_a_clock_that_changes(gpu: Gpu, monkeypatch) -> None:
+    monkeypatch.setattr(loads, "cycles_per_ms", lambda _: 2 * gpu.cycles_per_ms)
+    wave = loads.square_wave(Made(gpu), 0.25, period_s=0.02, seconds=2)
+    first, last = (gpu.ran[at][1] - gpu.ran[at][0] for at in (0, -1))
+    assert (first, last) == (pytest.approx(0.01), pytest.approx(0.005, rel=0.01))
+    assert wave.duty(wave.span.inner(1.0)) == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_busy_device_never_waits_and_its_calls_are_counted(gpu: Gpu) -> None:
+    machine = Made(gpu)
+    found = loads.keep_busy(machine, loads.spin(machine), 6)
+    kernels = gpu.ran[-found.calls :]
+    assert found.each_s == pytest.approx(2 * MS, rel=0.001)
+    idle = sum(later[0] - earlier[1] for earlier, later in pairwise(kernels))
+    assert idle == pytest.approx(0, abs=1e-9)
+    assert found.span.seconds == pytest.approx(6, rel=0.05)
