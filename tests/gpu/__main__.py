@@ -65,8 +65,7 @@ class Session:
 
     def run(self) -> int:
         """Make all checks; return the exit status."""
-        assert self.journal.path
-        self.journal.path.unlink(missing_ok=True)
+        self.forget()
         if why := self._look():
             print(f"{why}\nNothing was tested.", file=sys.stderr)
             return 2
@@ -74,11 +73,17 @@ class Session:
             before = len(self.checks())
             status = self._pytest()
             if status in (2, 3, 4) and not self.checks():
-                print("pytest could not begin: nothing was tested.", file=sys.stderr)
+                print("pytest could not begin. Nothing was tested.", file=sys.stderr)
+                self.forget()
                 return 2
             if not self.left() or len(self.checks()) == before or self.seconds > self.limit_s:
                 break
         return self._write_last()
+
+    def forget(self) -> None:
+        """Remove what an earlier report left."""
+        for name in ("gpu-report.part.jsonl", "gpu-report.md", "gpu-report.json"):
+            (self.out / name).unlink(missing_ok=True)
 
     def checks(self) -> list[Made]:
         """Return what was begun so far."""
@@ -129,7 +134,9 @@ class Session:
             *("--confcutdir", "tests/gpu", "-m", "gpu", "-p", "no:cacheprovider", *self.where),
             *self.words,
         ]
-        environ = {**self.environ, VARIABLE: str(self.journal.path)}
+        # The site's plug-ins are not needed, and may not work.
+        quiet = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", VARIABLE: str(self.journal.path)}
+        environ = {**self.environ, **quiet}
         process = subprocess.Popen(argv, cwd=ROOT, env=environ, start_new_session=True)
         try:
             why = self._watch(process)

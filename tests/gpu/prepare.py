@@ -56,7 +56,9 @@ def gpu() -> str:
     count, version = ctypes.c_uint(0), ctypes.create_string_buffer(96)
     status = library.nvmlInit_v2()
     if status:
-        raise CannotError(f"the NVIDIA driver does not answer (nvmlInit gives {status}).")
+        raise CannotError(
+            f"the NVIDIA driver does not answer (nvmlInit gives {status}); see nvidia-smi."
+        )
     library.nvmlDeviceGetCount_v2(ctypes.byref(count))
     library.nvmlSystemGetDriverVersion(version, 96)
     if not count.value:
