@@ -1,5 +1,6 @@
 """Runs of the workloads' scripts as users start them, and what they leave; several at once."""
 
+import math
 import socket
 import sys
 import threading
@@ -163,7 +164,10 @@ def free_port() -> int:
 
 
 def deviation(found: Sequence[float], wanted: Sequence[float]) -> float | None:
-    """Return the largest relative difference of two curves; None where their steps differ."""
-    if len(found) != len(wanted) or not wanted:
+    """Return the largest relative difference of two curves.
+
+    None where their steps differ, or one has what is no number: `max` would pass over a NaN.
+    """
+    if len(found) != len(wanted) or not wanted or not all(map(math.isfinite, [*found, *wanted])):
         return None
     return max(abs(one - other) / abs(other) for one, other in zip(found, wanted, strict=True))

@@ -11,7 +11,7 @@ from tests.gpu.runs import Run, failed, make_runs
 _OF_LIMIT = {"bf16": 0.9}
 
 
-@check("device_bench: products, copies, asynchrony", budget_s=30, needs=("torch",))
+@check("device_bench: products, copies, asynchrony", budget_s=22, needs=("torch",))
 def test_device_bench(report: Recorder, machine: Machine) -> None:
     found = measured(report, machine)
     if found is None:
@@ -52,7 +52,7 @@ def measured(report: Recorder, machine: Machine) -> dict[str, Any] | None:
     """Run device_bench; return what it wrote, None if it failed."""
     small = ("--size", "64", "--product-size", "32", "--repeat", "2", "--megabytes", "1",
              "--seconds", "0", "--devices", "cpu")  # fmt: skip
-    words = machine.pick(("--devices", "cuda:0", "--seconds", "1.5"), small)
+    words = machine.pick(("--devices", "cuda:0", "--seconds", "1"), small)
     run = Run(name="device_bench", workload="device_bench", words=words, ieee=False)
     ended = make_runs(report, machine, [run], limit_s=90)[run.name]
     if ended.problem:
@@ -74,7 +74,7 @@ def told(report: Recorder, kind: str, size: int, row: dict[str, Any]) -> None:
             f"{name}, of the limit at the clock it ran at",
             row["of_limit"],
             at_least=_OF_LIMIT.get(kind),
-            at_most=1.02,  # more than the chip can do is a wrong limit, or a wrong clock
+            at_most=1.05,  # more than the chip can do is a wrong limit, or a wrong clock
             peer=f"{limit:.0f} TFLOP/s at {clock:.0f} MHz",
             source="device_bench",
         )

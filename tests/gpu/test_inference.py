@@ -13,11 +13,11 @@ from tests.gpu.runs import Ended, Run, failed, make_runs
 
 VI = ("--no-figures", "--posterior-samples", "500")
 # Fits with other random numbers differ: of four seeds on one CPU, totals began at 68,000 to 79,000
-# and were 10,100 to 16,300 in the end, of one and the same epidemic.
+# and were 18,300 to 36,800 in epochs 41 to 60, of one and the same epidemic.
 SEEDS = 3.0
 
 
-@check("mpi_vi: simulation and flow, with the same noise", budget_s=12,
+@check("mpi_vi: simulation and flow, with the same noise", budget_s=8,
        needs=("torch", "package:networkx"))  # fmt: skip
 def test_same_noise(report: Recorder, machine: Machine) -> None:
     cpu, gpu = (simulated(machine, where) for where in ("cpu", machine.device))
@@ -66,9 +66,9 @@ def simulated(machine: Machine, device: Any) -> dict[str, Any]:
     }
 
 
-@check("mpi_vi: fits on the GPU and the CPU", budget_s=30, needs=("torch", "package:networkx"))
+@check("mpi_vi: fits on the GPU and the CPU", budget_s=18, needs=("torch", "package:networkx"))
 def test_fit(report: Recorder, machine: Machine) -> None:
-    epochs = machine.pick("120", "3")
+    epochs = machine.pick("60", "3")
     words = ("--n-agents", machine.pick("1000", "50"), "--n-epochs", epochs,
              "--n-timesteps", machine.pick("100", "3"), "--n-samples-per-epoch", "10",
              "--n-samples-regularisation", machine.pick("10000", "100"), *VI)  # fmt: skip
@@ -76,7 +76,7 @@ def test_fit(report: Recorder, machine: Machine) -> None:
     if not well(report, gpu, cpu):
         return
     (first, last), (_, other) = (ends(one) for one in (gpu, cpu))
-    report.figure("totals on the GPU: the last of the first", last / first, at_most=0.5)
+    report.figure("totals on the GPU: the last of the first", last / first, at_most=0.8)
     report.figure(
         "totals: the last, of the CPU's", last / other, at_least=1 / SEEDS, at_most=SEEDS,
         peer=f"{other:.4g} after {epochs} epochs",
@@ -85,7 +85,7 @@ def test_fit(report: Recorder, machine: Machine) -> None:
     faster(report, gpu, cpu, "epochs/s, 1000 agents")
 
 
-@check("mpi_vi: a large epidemic", budget_s=30, needs=("torch", "package:networkx"))
+@check("mpi_vi: a large epidemic", budget_s=18, needs=("torch", "package:networkx"))
 def test_large(report: Recorder, machine: Machine) -> None:
     words = ("--n-agents", machine.pick("100000", "50"), "--n-epochs", machine.pick("4", "2"),
              "--n-timesteps", machine.pick("50", "3"), "--n-samples-per-epoch", "10",
@@ -97,7 +97,7 @@ def test_large(report: Recorder, machine: Machine) -> None:
 
 @check(
     "wave_inversion: gradient and speed",
-    budget_s=35,
+    budget_s=25,
     needs=("torch", "package:deepwave", "package:scipy", "package:matplotlib"),
 )
 def test_wave(report: Recorder, machine: Machine) -> None:
@@ -114,7 +114,9 @@ def test_wave(report: Recorder, machine: Machine) -> None:
                   peer="CPU, float32")  # fmt: skip
     report.figure("misfit, of the CPU's", gpu.rows("loss")[0] / cpu.rows("loss")[0],
                   near=1.0, within=1e-4)  # fmt: skip
-    steps = ("--frequencies", "10", "--steps", machine.pick("4", "1"), "--resume", "never")
+    if machine.dry:
+        return
+    steps = ("--frequencies", "10", "--steps", "4", "--resume", "never")
     gpu, cpu = pair(report, machine, "wave_inversion", (*words, *steps))
     if well(report, gpu, cpu):
         faster(report, gpu, cpu, "gradients/s", at_least=1.0)

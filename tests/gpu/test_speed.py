@@ -11,7 +11,7 @@ from tests.gpu.runs import environment, failed, program
 _PROGRAM = Path(__file__).with_name("speed.py")
 
 
-@check("ddp: samples/s beside a bare torch loop", budget_s=45, needs=("torch", "package:sklearn"))
+@check("ddp: samples/s beside a bare torch loop", budget_s=30, needs=("torch", "package:sklearn"))
 def test_ddp_speed(report: Recorder, machine: Machine) -> None:
     images = write_images(machine.folder / "images", *machine.pick((4096, 512), (64, 8)))
     cases = [
@@ -30,7 +30,7 @@ def test_ddp_speed(report: Recorder, machine: Machine) -> None:
         )  # fmt: skip
 
 
-@check("MirroredStrategy: a step beside the network alone and TensorFlow's", budget_s=15,
+@check("MirroredStrategy: a step beside the network alone and TensorFlow's", budget_s=11,
        needs=("torch",))  # fmt: skip
 def test_mirrored_speed(report: Recorder, machine: Machine) -> None:
     seconds = machine.pick("3", "0.03")

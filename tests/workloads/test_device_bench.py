@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -182,6 +183,34 @@ def test_done_counts_the_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) ->
     found = bench.products((replica,), [torch.rand(4, 4)], 1)
     assert found["done"] >= 0.05
     assert found["done"] - found["handed out"] >= 0.05
+
+
+def test_what_only_a_gpu_does_runs_where_the_cpu_plays_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Streams and pinned memory are pretended: this shows the calls, not that they overlap."""
+    waits: list[str] = []
+    stream = SimpleNamespace(wait_stream=waits.append)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda one: nullcontext(one))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: "the stream of the work")
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, one: waits.append(one))
+    for name in ("empty", "ones"):
+        make = getattr(torch, name)
+        unpinned = lambda *a, make=make, pin_memory=False, **k: make(*a, **k)  # noqa: E731
+        monkeypatch.setattr(torch, name, unpinned)
+    seconds, _ = bench.overlap(torch.rand(8, 8), 6)
+    assert seconds.keys() == {"work, then copies to the host", "copies while it works"}
+    assert waits == ["the stream of the work", stream] * 6
+    found = bench.copies(torch.device("cpu"), 1, 0)
+    assert list(found) == [
+        "to the device, pinned",
+        "to the host, pinned",
+        "to the device, not pinned",
+        "to the host, not pinned",
+    ]
+    assert min(found.values()) > 0
+    assert "copies of 1 MiB, cpu" in capsys.readouterr().out
 
 
 def test_calls_are_counted_until_they_take_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:

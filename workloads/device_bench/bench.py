@@ -137,7 +137,7 @@ def overlap(x: torch.Tensor, repeat: int) -> tuple[dict[str, float], float]:
     """Bring products to the host, after all work is done, and while it goes on.
 
     Returns:
-        Seconds, and how much of the shorter of work and copies the longer one hides, up to 1.
+        Seconds, and how much of the shorter of work and copies the longer one hides: 1 is all.
     """
     places = [torch.empty(x.shape, pin_memory=True) for _ in range(min(repeat, 4))]
     host = [places[at % len(places)] for at in range(repeat)]
