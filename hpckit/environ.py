@@ -38,6 +38,7 @@ _DROPPED = frozenset(
         "ROLE_WORLD_SIZE",
         "MASTER_ADDR",
         "MASTER_PORT",
+        "HPCKIT_BUNDLE",
         "HPCKIT_RUN_DIR",
         "HPCKIT_RESTART",
         "HPCKIT_DEVICE",

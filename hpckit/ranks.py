@@ -92,21 +92,46 @@ def rank_file(run_dir: Path, rank: int) -> Path:
     return run_dir / "ranks" / f"{rank}.json"
 
 
-def write_rank(run_dir: Path, record: RankRecord) -> None:
-    """Add or replace this attempt in the rank's file; what is damaged or gone is written anew."""
+def write_rank(
+    run_dir: Path, record: RankRecord, earlier: Iterable[RankRecord] | None = None
+) -> list[RankRecord]:
+    """Add or replace this attempt in the rank's file; what is damaged or gone is written anew.
+
+    That a rank has failed by itself is marked first, where all ranks look.
+
+    Args:
+        run_dir: the run's folder.
+        record: the rank in this attempt.
+        earlier: its records of attempts before, for who has written the file before; None: they
+            are read.
+
+    Returns:
+        The earlier attempts' records.
+    """
     path = rank_file(run_dir, record.rank)
-    try:
-        attempts = [row for row in read_attempts(path) if row.restart != record.restart]
-    except (OSError, DamagedFileError):
-        attempts = []
-    rows = [asdict(row) for row in (*attempts, record)]
+    if own_failures([record]):
+        from hpckit.stop_marks import mark_failed  # noqa: PLC0415  # who reads records needs none
+
+        by_peer = is_about_a_peer(record)
+        mark_failed(run_dir, record.restart, record.exit_code or 1, by_peer=by_peer)
+    if earlier is None:
+        earlier = _earlier(path, record.restart)
+    kept = list(earlier)
+    rows = [asdict(row) for row in (*kept, record)]
     for _ in range(_REMOVALS):
-        with contextlib.suppress(FileExistsError):
-            path.parent.mkdir(mode=FOLDER_MODE)
         with contextlib.suppress(FileNotFoundError):
             write_json(path, {"rank": record.rank, "attempts": rows})
-            return
+            return kept
+        with contextlib.suppress(FileExistsError):
+            path.parent.mkdir(mode=FOLDER_MODE)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+
+def _earlier(path: Path, restart: int) -> list[RankRecord]:
+    try:
+        return [row for row in read_attempts(path) if row.restart != restart]
+    except (OSError, DamagedFileError):
+        return []
 
 
 def read_attempts(path: Path) -> list[RankRecord]:

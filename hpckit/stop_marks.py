@@ -1,7 +1,11 @@
-"""What a rank's script and its supervisor tell each other of Slurm's warning: `signals/<rank>`.
+"""What ranks, and a rank's script and its supervisor, tell each other: the files of `signals/`.
 
-A line of the file is the attempt's number and a word. Both sides read and write it, whichever
-Python they run under: a signal is lost where no handler is there yet, a line is not.
+Of Slurm's warning: `signals/<rank>`. A line of the file is the attempt's number and a word. Both
+sides read and write it, whichever Python they run under: a signal is lost where no handler is there
+yet, a line is not.
+
+That a rank has failed: `signals/failed-<attempt>`. A rank that is told to end looks there, and not
+into the records of all others: these would be a million files for a thousand ranks.
 """
 
 import contextlib
@@ -27,6 +31,10 @@ ALL_SIGNALLED = "all-signalled"
 HEARD, STOPPED = "heard", "stopped"
 
 _MOST = 1 << 16  # bytes
+# Of a rank whose only error is that another one is gone, which says less.
+_BY_PEER = "-peer"
+# How often all ranks of a job together look at a file, at most.
+_LOOKS_PER_S = 100
 
 
 def marks_of(run_dir: Path, rank: int) -> Path:
@@ -45,11 +53,19 @@ def add_mark(path: Path, attempt: int, word: str) -> None:
 
 
 def _append(path: Path, text: str) -> None:
+    _write(path, text, os.O_APPEND)
+
+
+def _write(path: Path, text: str, how: int) -> None:
+    """Write to a file, unless the disk is full, or `how` says that it must not be there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | how
     with contextlib.suppress(OSError):
-        with contextlib.suppress(FileExistsError):
-            path.parent.mkdir(mode=0o755)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        number = os.open(path, flags, 0o644)
+        try:
+            number = os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                path.parent.mkdir(mode=0o755)
+            number = os.open(path, flags, 0o644)
         try:
             os.write(number, text.encode())
         finally:
@@ -58,14 +74,51 @@ def _append(path: Path, text: str) -> None:
 
 def marks(path: Path, attempt: int) -> set[str]:
     """Return the words of an attempt."""
+    rows = (line.split(" ") for line in (_read(path) or "").splitlines())
+    return {row[1] for row in rows if len(row) == 2 and row[0] == str(attempt)}
+
+
+def _read(path: Path) -> str | None:
+    """Return a file's text; None: it is not there, or cannot be read."""
     try:
         # Not through `hpckit.files`, which scripts do not load; but no link, and never waiting.
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            text = os.read(number, _MOST)
+            return os.read(number, _MOST).decode(errors="replace")
         finally:
             os.close(number)
     except OSError:
-        return set()
-    rows = (line.split(" ") for line in text.decode(errors="replace").splitlines())
-    return {row[1] for row in rows if len(row) == 2 and row[0] == str(attempt)}
+        return None
+
+
+def look_every(least_s: float, processes: int) -> float:
+    """Return the seconds between two looks of one of so many processes at what another may write.
+
+    A file system that they share bears so many looks a second, however many they are.
+    """
+    return max(least_s, processes / _LOOKS_PER_S)
+
+
+def mark_failed(run_dir: Path, attempt: int, code: int, *, by_peer: bool) -> None:
+    """Write down that a rank has failed by itself, with an exit status, unless another one has.
+
+    `by_peer`: its error is only that another rank is gone.
+    """
+    _write(_failed_file(run_dir, attempt, by_peer=by_peer), f"{code}\n", os.O_EXCL)
+
+
+def failed_with(run_dir: Path, attempt: int) -> int | None:
+    """Return the exit status of the first rank that failed by itself; None: none has.
+
+    Of ranks whose only error is that another one is gone only where no other one failed.
+    """
+    for by_peer in (False, True):
+        text = _read(_failed_file(run_dir, attempt, by_peer=by_peer))
+        if text is not None:
+            code = text.strip()
+            return int(code) or 1 if code.isdigit() else 1
+    return None
+
+
+def _failed_file(run_dir: Path, attempt: int, *, by_peer: bool) -> Path:
+    return run_dir / FOLDER / f"failed-{attempt}{_BY_PEER if by_peer else ''}"

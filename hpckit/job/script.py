@@ -145,7 +145,7 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
             "argv": _container_argv(job, place),
         },
         "python": list(environment.command(own_python()[0])),
-        "rendezvous": [*own_python(), "-m", "hpckit.payload.rendezvous"],
+        "rendezvous": _rendezvous(job, place),
         "command": one_line(job.command),
         "executor": job.scheduler.environment,
         "launcher": job.launcher.name,
@@ -168,6 +168,18 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
         "array_size": len(job.tasks) if job.is_array else None,
         "options": {row.word: _written(job, place, name) for name, row in _OF_SBATCH.items()},
     }
+
+
+# From so many ranks on, supervisors find hpckit's modules in one file: `hpckit.payload.bundle`. It
+# takes the job script some tenths of a second.
+_MANY_RANKS = 32
+
+
+def _rendezvous(job: Job, place: RunPlace) -> list[str]:
+    """Return what finds host and port, and for many ranks writes hpckit's modules into one file."""
+    argv = [*own_python(), "-m", "hpckit.payload.rendezvous"]
+    many = job.ranks >= _MANY_RANKS and not job.scheduler.one_machine
+    return [*argv, str(submitit_folder(place.dir, place.first))] if many else argv
 
 
 def _container_argv(job: Job, place: RunPlace) -> list[str]:

@@ -1,6 +1,7 @@
 """What a job's own files say: the first error of a rank, and how the attempt has ended."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hpckit.notify.event import COMPLETED, FAILED, STOPPED, TIMEOUT
 from hpckit.payload.children import REQUEUE_STATUS
 from hpckit.payload.task import GOES_ON
 from hpckit.ranks import RankRecord, own_failures, read_all_attempts
+from hpckit.stop_marks import look_every
 from hpckit.text import format_minutes
 from hpckit.tracebacks import START, error_line, last_error
 
@@ -43,9 +45,18 @@ class Errors:
         self._starts = dict(self._sizes())
         self._seen = dict(self._starts)
         self._changed = 0
+        self._look_at = 0.0
 
     def first(self) -> Trouble | None:
-        """Return the first error since the last call; a rank's own end before a log's words."""
+        """Return the first error since the last call; a rank's own end before a log's words.
+
+        A look costs a question per rank: of many ranks not each call looks.
+        """
+        now = time.monotonic()
+        if now < self._look_at:
+            return None
+        pause_s = look_every(0.0, len(self._seen))
+        self._look_at = now + pause_s if pause_s > 1 else 0.0
         return self._of_ranks() or self._of_logs()
 
     def _of_ranks(self) -> Trouble | None:

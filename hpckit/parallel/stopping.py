@@ -23,10 +23,12 @@ from hpckit.stop_marks import (
     VARIABLE,
     WARNED,
     add_mark,
+    look_every,
     marks,
 )
 
-# How often the file is looked at that tells of a warning whose signal did not come here.
+# How often the file is looked at that tells of a warning whose signal did not come here; less often
+# where ranks are many.
 _LOOK_S = 1.0
 
 
@@ -38,7 +40,9 @@ class _Warning:
         self.agreed = False
         self.asked = 0
         self._before: Callable[[int, FrameType | None], Any] | None = None
-        self._looked = -_LOOK_S
+        world = os.environ.get("WORLD_SIZE", "")
+        self._look_s = look_every(_LOOK_S, int(world) if world.isdecimal() else 1)
+        self._looked = -self._look_s
 
     def listen(self) -> None:
         """Handle SIGUSR2; a handler that is there already is called, too."""
@@ -70,7 +74,7 @@ class _Warning:
 
     def look(self) -> bool:
         """Say whether the warning has come to this process, or to its rank's supervisor."""
-        if not self.came and time.monotonic() - self._looked >= _LOOK_S:
+        if not self.came and time.monotonic() - self._looked >= self._look_s:
             self._looked = time.monotonic()
             path = os.environ.get(VARIABLE)
             if path and WARNED in marks(Path(path), _attempt()):

@@ -16,9 +16,18 @@ from hpckit.errors import CommandError
 from hpckit.payload.environment import restart_count
 from hpckit.payload.notice import kill_wait_s
 from hpckit.payload.task import Task
-from hpckit.ranks import own_failures, read_ranks
 from hpckit.schedulers.base import find_scheduler
-from hpckit.stop_marks import LIMIT, OVER, PREEMPTED, REQUEUED, add_mark, marks, marks_of
+from hpckit.stop_marks import (
+    LIMIT,
+    OVER,
+    PREEMPTED,
+    REQUEUED,
+    add_mark,
+    failed_with,
+    look_every,
+    marks,
+    marks_of,
+)
 
 # How long the answer may take; then the script gets the signal, as if the job ended.
 _ANSWER_S = 10.0
@@ -70,7 +79,8 @@ class Ending:
         self._ask_at: float | None = None
         self._attempt = restart_count()
         self._file = marks_of(task.folder, 0)
-        self._looked = -_LOOK_S
+        self._look_s = look_every(_LOOK_S, task.nodes * task.tasks_per_node)
+        self._looked = -self._look_s
         self._warned = False
         self._until: float | None = None
 
@@ -90,8 +100,7 @@ class Ending:
     def _may_be_preemption(self) -> bool:
         if self.passed_on or not self.task.warned or self.task.one_machine:
             return False
-        now = (row for row in read_ranks(self.task.folder) if row.restart == self._attempt)
-        return not own_failures(now)
+        return failed_with(self.task.folder, self._attempt) is None
 
     def _pass_on(self, signum: int) -> None:
         self.passed_on = True
@@ -114,7 +123,7 @@ class Ending:
         now = time.monotonic()
         if self._asks and self._ask_at is not None and now >= self._ask_at:
             self.ask()
-        if now - self._looked < _LOOK_S:
+        if now - self._looked < self._look_s:
             return
         self._looked = now
         said = self.said()

@@ -15,6 +15,7 @@ from hpckit.errors import CommandError, JobError
 from hpckit.files import DamagedFileError, open_regular
 from hpckit.launchers import find_launcher
 from hpckit.payload import mpi_script
+from hpckit.payload.bundle import VARIABLE as BUNDLE
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import RankPlacement
 from hpckit.stop_marks import VARIABLE, marks_of
@@ -67,7 +68,7 @@ def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str,
         environment["HPCKIT_CODE_MAP"] = "\n".join(f"{at}\t{kept}" for at, kept in task.code_map)
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([IMPORTABLE, *_python_path()]))
     # Those of a job that this one was submitted from.
-    for name in (TASK_VARIABLE, "HPCKIT_MPI_SCRIPT", *(() if task.code_dir else _OF_CODE)):
+    for name in (TASK_VARIABLE, BUNDLE, "HPCKIT_MPI_SCRIPT", *(() if task.code_dir else _OF_CODE)):
         environment.pop(name, None)
     if task.mpi:
         environment["HPCKIT_MPI_SCRIPT"] = Path(mpi_script.__file__).read_text(encoding="utf-8")

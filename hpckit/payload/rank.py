@@ -3,10 +3,16 @@
 `python -m hpckit.payload.rank` is what torchrun, mpirun and their like start for each rank.
 """
 
-import contextlib
 import os
-import signal
 import sys
+
+if __name__ == "__main__":  # before all that may be in one file
+    from hpckit.payload.bundle import VARIABLE, use_bundle
+
+    use_bundle(os.environ.get(VARIABLE))
+
+import contextlib
+import signal
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -44,7 +50,6 @@ from hpckit.payload.notice import Notice, slurm_tells_all
 from hpckit.payload.recorder import Recorder
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
 from hpckit.rank_variables import RankPlacement
-from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stop_marks import (
     ALL_SIGNALLED,
@@ -54,6 +59,7 @@ from hpckit.stop_marks import (
     REQUEUED,
     SENT,
     add_mark,
+    failed_with,
     marks,
     marks_of,
 )
@@ -142,11 +148,7 @@ class RankProcess:
         """
         if not (code and self._recorder.stopped_by):
             return code
-        failed = first_failure(self._others())
-        return failed.exit_code or 1 if failed and not failed.consequence else 1
-
-    def _others(self) -> list[RankRecord]:
-        return [row for row in read_ranks(self.task.folder) if row.rank != self.place.rank]
+        return failed_with(self.task.folder, restart_count()) or 1
 
     def forward(self, signum: int) -> None:
         """Pass a signal to the script itself, not to its own children."""
@@ -190,7 +192,7 @@ class RankProcess:
             signal_group(self._child, signal.SIGTERM)
         if self._stop_at is not None:
             return
-        if first_failure(read_ranks(self.task.folder)):
+        if failed_with(self.task.folder, restart_count()) is not None:
             self._stop_at = time.monotonic() + _GRACE_AFTER_FAILURE_S
         elif self.task.one_machine:
             self._stop_at = time.monotonic() + LOCAL_GRACE_S - 1

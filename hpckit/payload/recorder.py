@@ -58,6 +58,7 @@ class Recorder:
         self.hangs = False
         self.alone = False
         self._record: RankRecord | None = None
+        self._earlier: list[RankRecord] | None = None
         self._began_s = 0.0
         self._starts = {"out": 0, "err": 0}
         self._failed_before: str | None = None
@@ -82,8 +83,11 @@ class Recorder:
 
     def _open_log(self, end: str) -> IO[bytes]:
         path = self._log(end)
-        path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
-        return open_to_write(path, "ab")
+        try:
+            return open_to_write(path, "ab")
+        except FileNotFoundError:  # one rank makes the folder for all
+            path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            return open_to_write(path, "ab")
 
     def _log(self, end: str) -> Path:
         return self.task.folder / "logs" / f"{self.place.rank}.{end}"
@@ -198,7 +202,7 @@ class Recorder:
 
     def _write(self, record: RankRecord) -> None:
         self._record = record
-        write_rank(self.task.folder, record)
+        self._earlier = write_rank(self.task.folder, record, self._earlier)
 
 
 def oom_kills() -> int | None:

@@ -2,6 +2,8 @@
 
 `python -m hpckit.payload.rendezvous` prints `HOST PORT`; the job script exports both, so every
 rank has the same by construction. The port is probed there and then.
+
+Of a job of many ranks it is also told a folder, and writes hpckit's modules there, in one file.
 """
 
 import binascii
@@ -24,6 +26,22 @@ def main() -> None:
         print(master_host(os.environ), free_port(job_salt(os.environ)), flush=True)  # noqa: T201
     except BrokenPipeError:  # the job script was killed
         os._exit(1)
+    if folders := sys.argv[1:]:
+        _write_modules(folders[0])
+
+
+def _write_modules(folder: str) -> None:
+    from pathlib import Path  # noqa: PLC0415
+
+    from hpckit.payload.bundle import write_bundle  # noqa: PLC0415  # jobs of many ranks
+
+    try:
+        write_bundle(Path(folder))
+    except OSError as error:
+        sys.stderr.write(
+            f"hpckit: hpckit's modules cannot be written to {folder} ({error.strerror}), so each "
+            "rank reads them by itself\n"
+        )
 
 
 def master_host(environ: Mapping[str, str]) -> str:

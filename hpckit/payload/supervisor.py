@@ -8,6 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from hpckit import shell
+from hpckit.files import DamagedFileError
 from hpckit.launchers import find_launcher
 from hpckit.payload.children import (
     end_job,
@@ -23,8 +24,8 @@ from hpckit.payload.notice import parent_of, slurm_tells_all
 from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import task_number
-from hpckit.ranks import RankRecord, first_failure, own_failures, read_ranks
-from hpckit.stop_marks import DEAF, SENT, WARNED, marks, marks_of
+from hpckit.ranks import RankRecord, rank_file, read_attempts
+from hpckit.stop_marks import DEAF, SENT, WARNED, failed_with, look_every, marks, marks_of
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -35,6 +36,7 @@ _GRACE_S = 6.0
 # What a launcher gets to end by itself after one of its ranks has failed. MPICH's mpirun may never:
 # when the first rank fails, the ranks of another node go on (seen with 4.x under Slurm 22.05).
 _PATIENCE_S = 10.0
+_LOOK_S = 0.5
 # Between two attempts to reach ranks that have not begun yet with a warning.
 _TELL_S = 1.0
 
@@ -81,7 +83,7 @@ class LauncherProcess:
         self._child: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._patient_until: float | None = None
-        self._ranks_seen = 0
+        self._failed_look = 0.0
         self._tell_at: float | None = None
         # Slurm would signal it, too, and it would end its ranks before they are asked.
         self._shielded = bool(
@@ -122,25 +124,16 @@ class LauncherProcess:
         """Say whether the launcher has had its time to end since a rank failed."""
         if self._patient_until is not None:
             return time.monotonic() > self._patient_until
-        try:
-            changed = (self.task.folder / "ranks").stat().st_mtime_ns
-        except OSError:
-            return False  # no rank has begun
-        if changed != self._ranks_seen:
-            self._ranks_seen = changed
-            if own_failures(self._ranks()):
-                self._patient_until = time.monotonic() + _PATIENCE_S
+        now = time.monotonic()
+        if now >= self._failed_look:
+            self._failed_look = now + look_every(_LOOK_S, self.task.nodes)
+            if failed_with(self.task.folder, restart_count()) is not None:
+                self._patient_until = now + _PATIENCE_S
         return False
 
     def _status(self, code: int) -> int:
         """Return the status of the rank that failed: torchrun itself always ends with 1."""
-        if not code:
-            return 0
-        failed = first_failure(self._ranks())
-        return (failed.exit_code if failed and not failed.consequence else None) or code
-
-    def _ranks(self) -> list[RankRecord]:
-        return [row for row in read_ranks(self.task.folder) if row.restart == restart_count()]
+        return (failed_with(self.task.folder, restart_count()) or code) if code else 0
 
     def stop(self, signum: int, _frame: FrameType | None = None) -> None:
         """SIGTERM to the launcher, which ends its ranks; SIGKILL after a grace."""
@@ -201,7 +194,12 @@ class LauncherProcess:
     def _here(self) -> list[RankRecord]:
         """Return the ranks of this node that have not ended."""
         node, width = task_number(os.environ), self.task.tasks_per_node
-        return [row for row in self._ranks() if row.ended is None and row.rank // width == node]
+        found = []
+        for rank in range(node * width, (node + 1) * width):
+            # None yet, or not any more; a record that is damaged names no process.
+            with contextlib.suppress(OSError, DamagedFileError):
+                found += read_attempts(rank_file(self.task.folder, rank))
+        return [row for row in found if row.ended is None and row.restart == restart_count()]
 
 
 def launcher_environment(task: Task) -> dict[str, str]:

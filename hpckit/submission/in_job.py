@@ -4,9 +4,18 @@ Both outlive an update of hpckit, so the names here stay. What a job runs is in 
 process begins and ends in `job_process`.
 """
 
-from hpckit.stand_ins import UNUSED_IN_JOBS, stand_ins
-
 if __name__ == "__main__":
+    import os
+    import sys
+
+    from hpckit.payload.bundle import VARIABLE, use_bundle
+
+    # Before all that may be in the one file.
+    os.environ[VARIABLE] = sys.argv[1]
+    use_bundle(sys.argv[1])
+
+    from hpckit.stand_ins import UNUSED_IN_JOBS, stand_ins
+
     with stand_ins(*UNUSED_IN_JOBS):
         from hpckit.submission.job_process import main
     main()

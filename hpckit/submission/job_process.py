@@ -42,11 +42,14 @@ def open_own_folder(folder: Path, job_id: str) -> Path:
         inside, around = os.fstat(opened), os.stat("..", dir_fd=opened)
         _refuse_shared(folder, inside, "700")
         _refuse_shared(folder.parent, around, "go-w")
-        with contextlib.suppress(FileNotFoundError):  # it has its name, from the submission
+        try:
+            loaded = os.stat(pickle, dir_fd=opened, follow_symlinks=False)
+        except FileNotFoundError:  # it has not got its name, from the submission
             task = job_id.rpartition("_")[2] if "_" in job_id else ""
             number = int(task) if task.isdecimal() else 0
-            os.rename(first_name(number), pickle, src_dir_fd=opened, dst_dir_fd=opened)
-        loaded = os.stat(pickle, dir_fd=opened, follow_symlinks=False)
+            with contextlib.suppress(FileNotFoundError):  # another rank was faster
+                os.rename(first_name(number), pickle, src_dir_fd=opened, dst_dir_fd=opened)
+            loaded = os.stat(pickle, dir_fd=opened, follow_symlinks=False)
     except OSError as error:
         raise JobError(f"{folder}/{pickle} cannot be opened: {error.strerror}.") from error
     # Those whom the folder keeps out cannot write to the pickle, whatever its own mode.

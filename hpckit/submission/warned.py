@@ -13,13 +13,14 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import JobError
+from hpckit.files import DamagedFileError
 from hpckit.launchers import find_launcher
 from hpckit.payload.ending import Ending
 from hpckit.payload.environment import restart_count
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
 from hpckit.rank_variables import task_number
-from hpckit.ranks import RankRecord, own_failures, read_ranks
+from hpckit.ranks import rank_file, read_attempts
 from hpckit.stop_marks import (
     DEAF,
     HEARD,
@@ -30,6 +31,7 @@ from hpckit.stop_marks import (
     SENT,
     STOPPED,
     add_mark,
+    failed_with,
     make_file,
     marks_of,
 )
@@ -170,13 +172,22 @@ class Warned:
 
     def _wait_for_ranks(self) -> None:
         """Let the other ranks save what they have to."""
-        ranks = self.task.nodes * self.task.tasks_per_node
+        left = list(range(self.task.nodes * self.task.tasks_per_node))
 
         def ended() -> bool:
-            rows = [row for row in self._ranks() if row.ended is not None]
-            return len(rows) == ranks or self.ending.passed_on
+            # Each record is read until its rank has ended, and none after one that has not.
+            while left and self._has_ended(left[-1]):
+                left.pop()
+            return not left or self.ending.passed_on
 
         _wait(ended, self._deadline())
+
+    def _has_ended(self, rank: int) -> bool:
+        try:
+            rows = read_attempts(rank_file(self.task.folder, rank))
+        except (OSError, DamagedFileError):
+            return False
+        return any(row.ended is not None and row.restart == self._attempt for row in rows)
 
     def _deadline(self) -> float:
         """Return until when the ranks may save; Slurm kills them a third of the delay later."""
@@ -200,12 +211,9 @@ class Warned:
         left = float(end) - time.time() if end.isdecimal() else 0.0
         return left if left < self.task.signal_delay_s + _EARLIEST_S else 0.0
 
-    def _ranks(self) -> list[RankRecord]:
-        return [row for row in read_ranks(self.task.folder) if row.restart == self._attempt]
-
     def _failed(self) -> bool:
         """Say whether a rank has failed by itself; else a user, or Slurm, ends the job."""
-        return bool(own_failures(self._ranks()))
+        return failed_with(self.task.folder, self._attempt) is not None
 
     def _may_requeue(self) -> bool:
         """Say whether there is what `--checkpoint` asks for."""

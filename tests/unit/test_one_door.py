@@ -36,6 +36,7 @@ ALLOWED = {
     "stats/sampler/amd_smi.py": "a GPU's device: whether it may be opened; nothing is read",
     "submission/folders.py": "folders held open, and writes",
     "submission/job_process.py": "a pickle's folder held open",
+    "payload/bundle.py": "likewise; read before `hpckit.files` is there",
     "payload/function.py": "likewise, under any Python, where hpckit is not",
     "lint.py": "shellcheck's answer",
     "cli/completing.py": OWN,

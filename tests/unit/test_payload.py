@@ -535,10 +535,10 @@ def test_an_end_that_cannot_be_written_is_no_good_end(
 ) -> None:
     """A full disk must not make a record, or an exit status, of 0."""
 
-    def write(folder: Path, record: RankRecord) -> None:
+    def write(folder: Path, record: RankRecord, *earlier: list[RankRecord]) -> list[RankRecord]:
         if record.ended is not None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write_rank(folder, record)
+        return write_rank(folder, record, *earlier)
 
     monkeypatch.setattr(recorder, "write_rank", write)
     place = RankPlacement(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
