@@ -16,11 +16,13 @@ from tests.gpu.journal import ABSENT, FAILED, PASSED, RUNNING, VARIABLE, Journal
 from tests.gpu.machine import Machine, open_machine
 
 _FOLDER = Path(__file__).parent
-# What others stand on comes first; files that are not named here come last.
+# What others stand on, and what is timed, comes first; files that are not named here come last, and
+# what may take longest after them.
 _ORDER = (
-    "test_machine", "test_sampler", "test_utilization", "test_activity", "test_device_bench",
-    "test_speed", "test_training", "test_microbatches", "test_inference", "test_advice",
+    "test_machine", "test_device_bench", "test_speed", "test_sampler", "test_utilization",
+    "test_activity", "test_training", "test_microbatches", "test_inference", "test_advice",
 )  # fmt: skip
+_LAST = ("test_compiled",)
 _RECORDER = pytest.StashKey[Recorder]()
 _BEGAN = pytest.StashKey[float]()
 _LEFT_OUT = pytest.StashKey[int]()
@@ -57,6 +59,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _place(item: pytest.Item) -> int:
+    if item.name in _LAST:
+        return len(_ORDER) + 1
     known = _FOLDER in item.path.parents and item.path.stem in _ORDER
     return _ORDER.index(item.path.stem) if known else len(_ORDER)
 

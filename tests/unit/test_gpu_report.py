@@ -231,6 +231,25 @@ def test_checks_are_left_out_where_nobody_asked_and_that_is_no_skip() -> None:
     assert "were left out: `make test-gpu` makes them" in done.stdout
 
 
+def test_the_budgets_of_all_checks_fit_into_the_time() -> None:
+    """Of checks for a MIG slice and for a whole GPU a machine makes one kind."""
+    code = (
+        "import pytest, sys; from tests.gpu.document import LIMIT_S\n"
+        "class P:\n"
+        "  def pytest_collection_finish(self, session):\n"
+        "    marks = [item.get_closest_marker('gpu').kwargs for item in session.items]\n"
+        "    spent = sum(row['budget_s'] for row in marks if 'MIG' not in row['needs'])\n"
+        "    print('BUDGET', len(marks), spent, LIMIT_S)\n"
+        "pytest.main(['-q', '--collect-only', '-m', 'gpu', 'tests/gpu'], plugins=[P()])\n"
+    )
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+    (line,) = [row for row in done.stdout.splitlines() if row.startswith("BUDGET")]
+    count, spent, limit = map(float, line.split()[1:])
+    assert count > 30
+    assert spent <= limit
+
+
 def prepare() -> ModuleType:
     path = ROOT / "tests/gpu/prepare.py"
     spec = importlib.util.spec_from_file_location("prepare", path)
