@@ -64,11 +64,13 @@ def test_large_networks_take_some_steps(desk: Desk, model: str) -> None:
 
 
 def test_devices_are_measured(desk: Desk) -> None:
-    small = ("--set", "size=100", "--set", "repeat=2", "--set", "megabytes=1")
+    sizes = ("size=100", "product-size=64", "seconds=0", "repeat=2", "megabytes=1")
+    small = tuple(word for size in sizes for word in ("--set", size))
     status = checked(desk, "device-bench", "--gpus", "2", *TWO, *small)
     found = json.loads((Path(status["run_dir"]) / "device_bench.json").read_text())
     assert found["devices"] == ["cpu", "cpu"]
     assert {"done", "all at once", "all-reduce of 1 MiB, ring"} <= found["seconds"].keys()
+    assert found["products"]["cpu"]["fp32"]["tflops"] > 0
 
 
 def test_an_error_of_one_rank_ends_all_with_one_line(desk: Desk) -> None:
