@@ -109,7 +109,7 @@ class Session:
             seconds=self.seconds, over=over, dry=self.dry, only=" ".join(self.words),
             secrets=secrets(),
         )  # fmt: skip
-        replace(self.out / "gpu-report.json", json.dumps(document, indent=1) + "\n")
+        replace(self.out / "gpu-report.json", json.dumps(document, indent=0) + "\n")
         replace(self.out / "gpu-report.md", markdown(document))
         return document
 

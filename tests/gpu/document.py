@@ -130,10 +130,8 @@ def summary(document: Mapping[str, Any]) -> str:
 
 def markdown(document: Mapping[str, Any]) -> str:
     """Return the report for people."""
-    lines = [
-        f"# hpckit on {document['head']['gpu'] or 'an unknown GPU'}: {document['verdict']}",
-        "",
-    ]
+    where = "no GPU" if document["dry"] else document["head"]["gpu"] or "an unknown GPU"
+    lines = [f"# hpckit on {where}: {document['verdict']}", ""]
     if document["dry"]:
         lines += ["**A dry run: no GPU was used, and no figure means anything.**", ""]
     if document["only"]:

@@ -111,11 +111,12 @@ def test_the_page_has_everything_and_says_what_is_left_out() -> None:
     ]
     page = markdown(make_document({"gpu": "X", "mig": "off"}, checks, dry=True, only="-k a"))
     for text in (
-        "# hpckit on X: failed", "no GPU was used", "`-k a`", "| MIG | off |", "it is\nwrong",
+        "# hpckit on no GPU: failed", "no GPU was used", "`-k a`", "| MIG | off |", "it is\nwrong",
         "sha\\|re", "**NO**", "- A check: no GPM", "- A check: memory temperature: not supported",
         "names of the host",
     ):  # fmt: skip
         assert text in page
+    assert markdown(make_document({"gpu": "X"}, checks)).startswith("# hpckit on X: failed")
 
 
 def test_who_and_where_do_not_get_into_a_report() -> None:
