@@ -16,10 +16,10 @@ import torch
 # Floating-point operations (a multiply-add is two) of one multiprocessor in a clock cycle, dense
 # and added up in fp32, by compute capability. Only where all chips of a capability have the same:
 # 8.6, 8.9 and 12.0 have half as much on some boards as on others.
-# 7.0: "NVIDIA Tesla V100 GPU Architecture" (WP-08608), tables 1 and 2
-# 8.0: "NVIDIA A100 Tensor Core GPU Architecture" (2020), tables 1 and 4
-# 9.0: "NVIDIA H100 Tensor Core GPU Architecture" (2022), tables 2 and 3, twice the A100's
-# 10.0: docs.nvidia.com/cutlass, "Blackwell SM100 GEMMs": twice Hopper's for tensors
+# NVIDIA's papers on the V100, A100 and H100 architectures and CUTLASS' page on Blackwell say the
+# same as data sheets do: 80 multiprocessors x 1024 x 1530 MHz are a V100's 125 TFLOP/s, 108 x 2048
+# x 1410 MHz an A100's 312, 132 x 4096 x 1830 MHz an H100's 989, 148 x 8192 x 1850 MHz a B200's 2243
+# (2250 on its sheet).
 PER_CLOCK: Mapping[tuple[int, int], Mapping[str, int]] = {
     (7, 0): {"fp32": 128, "fp16": 1024},
     (8, 0): {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048},
@@ -28,7 +28,7 @@ PER_CLOCK: Mapping[tuple[int, int], Mapping[str, int]] = {
 }
 
 _H100 = {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9}
-# TFLOP/s without sparsity by the same papers (H200: its data sheet), for whole GPUs of a name.
+# TFLOP/s without sparsity by NVIDIA's data sheets, for whole GPUs of a name.
 SHEETS: Mapping[tuple[str, int], Mapping[str, float]] = {
     ("V100-SXM2", 80): {"fp32": 15.7, "fp16": 125.0},
     ("A100", 108): {"fp32": 19.5, "tf32": 156.0, "bf16": 312.0, "fp16": 312.0},
