@@ -1,10 +1,11 @@
 """What was made of files, kept in the user's cache as Python keeps its bytecode.
 
 Code of templates is among it, and a site's words that end up in scripts. So it is read only where
-this user alone can have written it, and its file's name is a hash of all that it was made of.
+this user alone can have written it, and all that it was made of stands in its file and is compared.
 Where nothing can be kept, things are made each time.
 """
 
+import binascii
 import contextlib
 import marshal
 import os
@@ -21,7 +22,7 @@ from hpckit.version import __version__
 
 # A few thousand bytes each; hpckit's own templates, sites and workloads make some thirty.
 _MOST_FILES, _MOST_BYTES = 400, 4 * 2**20
-_DIGEST_BYTES = 32
+_SUM_BYTES = 4
 
 
 def kept(make: Callable[[], Any], *made_of: str) -> Any:  # noqa: ANN401
@@ -32,13 +33,16 @@ def kept(make: Callable[[], Any], *made_of: str) -> Any:  # noqa: ANN401
     folder = cache_folder() / "made"
     if not _mine(folder):
         return make()
-    path = folder / _digest("\0".join([__version__, MAGIC_NUMBER.hex(), *made_of]).encode()).hex()
+    wanted = [__version__, MAGIC_NUMBER.hex(), *made_of]
+    # Two texts may have the same sum, and then one file after the other.
+    path = folder / _sum("\0".join(wanted).encode()).hex()
     found = _read(path)
-    if found is None:
-        found = make()
-        if not sys.dont_write_bytecode:  # whoever wants none of Python's wants none of these
-            _write(path, found)
-    return found
+    if found is not None and found[0] == wanted:
+        return found[1]
+    made = make()
+    if not sys.dont_write_bytecode:  # whoever wants none of Python's wants none of these
+        _write(path, [wanted, made])
+    return made
 
 
 @cache
@@ -56,13 +60,12 @@ def _mine(folder: Path) -> bool:
         return False
 
 
-def _digest(content: bytes) -> bytes:
-    import hashlib  # noqa: PLC0415  # most commands keep nothing
+def _sum(content: bytes) -> bytes:
+    # For hashlib's sums each command would load OpenSSL.
+    return binascii.crc32(content).to_bytes(_SUM_BYTES)
 
-    return hashlib.sha256(content).digest()
 
-
-def _read(path: Path) -> Any:  # noqa: ANN401
+def _read(path: Path) -> list[Any] | None:
     """Return what a file of this user's alone keeps; None: there is none, or it is damaged."""
     try:
         with open_regular(path) as stream:
@@ -71,17 +74,18 @@ def _read(path: Path) -> Any:  # noqa: ANN401
             content = stream.read(_MOST_BYTES)
     except (OSError, DamagedFileError):
         return None
-    body = content[_DIGEST_BYTES:]
-    if _digest(body) != content[:_DIGEST_BYTES]:  # half a file, after the machine's failure
+    body = content[_SUM_BYTES:]
+    if not body or _sum(body) != content[:_SUM_BYTES]:  # half a file, after the machine's failure
         return None
-    return marshal.loads(body)  # noqa: S302  # as Python's own bytecode, under stricter rules
+    found: list[Any] = marshal.loads(body)  # noqa: S302  # as Python's own bytecode, but stricter
+    return found
 
 
-def _write(path: Path, made: Any) -> None:  # noqa: ANN401
-    body = marshal.dumps(made)
+def _write(path: Path, words_and_made: list[Any]) -> None:
+    body = marshal.dumps(words_and_made)
     with contextlib.suppress(OSError):  # no room, or not to be written
         make_folder(path.parent, mode=0o700)
         others = os.listdir(path.parent)  # noqa: PTH208  # names are enough
         for name in others if len(others) >= _MOST_FILES else ():
             path.with_name(name).unlink(missing_ok=True)
-        replace_file(path, _digest(body) + body, mode=0o600)
+        replace_file(path, _sum(body) + body, mode=0o600)

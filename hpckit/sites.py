@@ -24,6 +24,7 @@ from hpckit.environments import (
 )
 from hpckit.errors import ConfigError, RequestError
 from hpckit.frozen import frozen
+from hpckit.kept import kept, stamp
 from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.text import parse_minutes
 
@@ -185,14 +186,42 @@ def detect_site(
     """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
     if environ.get("HPCKIT_SITE"):
         return environ["HPCKIT_SITE"]
-    hostname = functools.cache(socket.getfqdn)  # it may ask a name server: once
-    for name, found in list_sites(collections).items():
-        # Nothing else of the file is needed here, and there are many.
-        if _identifies(
-            read_document(found.path, "a site").text_mapping("identify"), environ, hostname
-        ):
+    hostname = functools.cache(_full_hostname)  # it may ask a name server: once
+    known = list_sites(collections)
+    for name, identify in zip(known, _identifiers(known), strict=True):
+        if _identifies(identify, environ, hostname):
             return name
     return GENERIC
+
+
+def _identifiers(known: Mapping[str, Found]) -> list[dict[str, str]]:
+    """Return what identifies each site: of many files, few of which have changed since."""
+    paths = [found.path for found in known.values()]
+
+    def read() -> list[dict[str, str]]:
+        found = (read_document(path, "a site").text_mapping("identify") for path in paths)
+        return [{str(key): str(value) for key, value in identify.items()} for identify in found]
+
+    try:
+        looks = [path.stat() for path in paths]
+    except OSError:  # reading says which, and why
+        return read()
+    marks = (f"{at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for at in looks)
+    found: list[dict[str, str]] = kept(read, stamp(__file__), *map(str, paths), *marks)
+    return found
+
+
+def _full_hostname() -> str:
+    """Return this machine's name with its domain, as `socket.getfqdn()`.
+
+    That one's text goes through IDNA, whose tables take longer to load than most names to be found.
+    """
+    short = socket.gethostname()
+    try:
+        name, others, _ = socket.gethostbyaddr(short.encode())  # type: ignore[arg-type]
+    except OSError:
+        return short
+    return next((known for known in (name, *others) if "." in known), name)
 
 
 def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:

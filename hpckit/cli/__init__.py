@@ -49,8 +49,8 @@ COMMANDS = {
     "init": "Detect the properties of this cluster and write a site file; submits nothing.",
     "doctor": "Check what a submission needs; say what to do.",
 }
-# What shutil and pathlib import for archives and addresses, which a command seldom meets.
-_TYPERS = ("bz2", "lzma", "ipaddress")
+# What is imported for archives, addresses and other systems, which a command seldom meets.
+_TYPERS = ("bz2", "lzma", "ipaddress", "platform")
 _OF_RUNS = ("status", "logs", "wait", "cancel")
 # Commands that take the user's own words after `--`.
 TAKE_REST = ("submit", "scale", "sample")

@@ -19,8 +19,11 @@ from hpckit.cli.arguments import (
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import by, note, print_json, say, show_text
+from hpckit.stand_ins import stand_ins
 from hpckit.text import format_minutes
 
+# What Jinja imports to keep its templates' code in a way of its own: hpckit has `kept`.
+_JINJAS = ("hashlib", "jinja2.bccache")
 # Few scripts have options of these names.
 _HPCKITS = frozenset(
     (
@@ -66,6 +69,8 @@ def submit(
     _say_swallowed(context.obj or ())
     words = {**typed, "args": context.obj or ()}
     spec = job_spec(name, words, program=program, module=module)
+    with stand_ins(*_JINJAS):
+        import jinja2.sandbox  # noqa: F401  # `--help` needs none
     submission = prepare(spec, runs, preview=dry_run, tell=say_note)
     if dry_run:
         _preview(submission, json=json)

@@ -1,14 +1,16 @@
 """What a collection is: a folder, what its `hpckit.yaml` says, the files found in it."""
 
-import hashlib
 import re
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from hpckit.documents import Fields, read_document
 from hpckit.errors import ConfigError
 from hpckit.frozen import frozen
 from hpckit.version import DISTRIBUTION, __version__
+
+if TYPE_CHECKING:
+    import hashlib
 
 MANIFEST = "hpckit.yaml"
 LOCK = "hpckit.lock"
@@ -114,6 +116,13 @@ def is_file_name(name: str) -> bool:
     """Say whether a text can be a file's path in a collection: printable, and below its parts."""
     words = name.split("/")
     return name.isprintable() and words[0] in PARTS and not {"", ".", ".."} & {*words}
+
+
+def sha256(content: bytes = b"") -> "hashlib._Hash":
+    """Return the digest of some bytes, to which more can be added."""
+    import hashlib  # noqa: PLC0415  # it loads OpenSSL, and most commands hash nothing
+
+    return hashlib.sha256(content)
 
 
 def take_in(digest: "hashlib._Hash", stream: IO[bytes]) -> None:

@@ -4,7 +4,6 @@ Only what hpckit reads counts: `templates/`, `workloads/` and the manifest.
 """
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -12,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hpckit.collections.collection import LOCK, PARTS, take_in
+from hpckit.collections.collection import LOCK, PARTS, sha256, take_in
 from hpckit.errors import ConfigError
 from hpckit.files import DamagedFileError, chunks, open_regular, read_json, replace_file
 from hpckit.paths import CACHE, make_folder, refuse_foreign
@@ -99,7 +98,7 @@ def content_hash(*paths: Path) -> str:
     Raises:
         ConfigError: a folder is too deep to look at. OSError: something cannot be read.
     """
-    digest = hashlib.sha256()
+    digest = sha256()
     for path in paths:
         for file in _files(path) if path.is_dir() else (path,):
             name = file.relative_to(path.parent)
@@ -155,7 +154,7 @@ def file_hashes(folder: Path, rows: Rows) -> dict[str, str]:
 def _digest(path: Path) -> str:
     try:
         with open_regular(path) as stream:
-            take_in(digest := hashlib.sha256(), stream)
+            take_in(digest := sha256(), stream)
     except (OSError, DamagedFileError) as error:
         raise ConfigError(f"cannot be read: {error}.", at=path) from error
     return digest.hexdigest()
@@ -164,7 +163,7 @@ def _digest(path: Path) -> str:
 def hash_of(files: Mapping[str, str]) -> str:
     """Return one hash over those of all files: `sha256:` and 16 hex digits."""
     lines = "".join(f"{name}\0{value}\n" for name, value in sorted(files.items()))
-    return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()[:16]}"
+    return f"sha256:{sha256(lines.encode()).hexdigest()[:16]}"
 
 
 def remembered_hashes(folder: Path, rows: Rows, cache: Path) -> dict[str, str]:
@@ -177,7 +176,7 @@ def remembered_hashes(folder: Path, rows: Rows, cache: Path) -> dict[str, str]:
         refuse_foreign(cache / "hashes", CACHE)
     except ConfigError:
         return file_hashes(folder, rows)
-    key = hashlib.sha256(str(folder).encode()).hexdigest()[:32]
+    key = sha256(str(folder).encode()).hexdigest()[:32]
     memory = cache / "hashes" / f"{key}.json"
     known = _recall(memory)
     counted = _counted(rows)

@@ -4,11 +4,11 @@ What stands here ends up as arguments of git, and in a lock file that others com
 schemes are taken, nothing that git or ssh could read as an option, and no passwords.
 """
 
-import hashlib
 import re
 from pathlib import Path
 from urllib.parse import unquote
 
+from hpckit.collections.collection import sha256
 from hpckit.errors import RequestError
 from hpckit.frozen import frozen
 
@@ -157,4 +157,4 @@ def repository(source: Source, cache: Path) -> Path:
 
 def _key(source: Source) -> str:
     stem = re.sub(r"[^A-Za-z0-9.-]+", "-", source.location.rpartition("/")[2].removesuffix(".git"))
-    return f"{stem.strip('.-')[:40]}-{hashlib.sha256(source.location.encode()).hexdigest()[:12]}"
+    return f"{stem.strip('.-')[:40]}-{sha256(source.location.encode()).hexdigest()[:12]}"

@@ -6,7 +6,14 @@ import pytest
 from hpckit.collections import search_path
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import ConfigError, RequestError
-from hpckit.sites import PartitionLimits, detect_site, list_sites, load_site, read_site
+from hpckit.sites import (
+    PartitionLimits,
+    _full_hostname,
+    detect_site,
+    list_sites,
+    load_site,
+    read_site,
+)
 from tests.conftest import write_files
 
 FULL = """\
@@ -135,8 +142,35 @@ def test_a_site_is_detected_by_host_and_variables(here: Path, monkeypatch) -> No
     assert detect_site(search_path()) == "generic"
     monkeypatch.setenv("CLUSTER", "bax")
     assert detect_site(search_path()) == "generic"
-    monkeypatch.setattr(socket, "getfqdn", lambda: "box17.example.org")
+    known = ("box17", ["localhost", "box17.example.org"], ["192.0.2.1"])
+    monkeypatch.setattr(socket, "gethostbyaddr", lambda _: known)
     assert detect_site(search_path()) == "box"
+
+
+def test_a_name_server_that_does_not_know_this_machine_is_no_error(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "gethostbyaddr", unknown)
+    assert detect_site(search_path()) == "generic"
+
+
+@pytest.mark.parametrize("name", ["box17", "box17.example.org"])
+def test_the_full_name_is_as_python_finds_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert _full_hostname() == socket.getfqdn()
+
+
+def test_a_changed_site_is_detected_at_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = here / "templates" / "sites" / "box.yaml"
+    monkeypatch.setenv("CLUSTER", "box")
+    for name, expected in (("box", "box"), ("bax", "generic"), ("box", "box")):
+        text = f"description: d\nidentify:\n  CLUSTER: {name}\n"
+        write_files(here, {"templates/sites/box.yaml": text})
+        assert path.stat().st_size == len(text)
+        assert [detect_site(search_path()) for _ in range(2)] == [expected] * 2
 
 
 def test_the_environment_names_the_site_over_detection(here: Path, monkeypatch) -> None:
