@@ -58,9 +58,9 @@ class Goal:
 
 GOALS = (
     Goal(name="hpckit --help", factor=4, than="python -c pass"),
-    Goal(name="hpckit dry run 2x4", factor=0.55, than="torchx dryrun 2x4"),
-    Goal(name="hpckit submit 2x4", factor=0.55, than="torchx run 2x4"),
-    Goal(name="hpckit submit serial", factor=0.55, than="torchx run 2x4"),
+    Goal(name="hpckit dry run 2x4", factor=0.45, than="torchx dryrun 2x4"),
+    Goal(name="hpckit submit 2x4", factor=0.5, than="torchx run 2x4"),
+    Goal(name="hpckit submit serial", factor=0.5, than="torchx run 2x4"),
     Goal(name="hpckit array 1000", factor=2, than="sbatch array 1000", extra_s=1.0),
 )
 
@@ -250,7 +250,7 @@ def make_report(
         "commands": rows,
         "goals": [judge(goal, times) for goal in known],
         "versions": {
-            "hpckit": version("hpckit"),
+            "hpckit": version("hpckit-slurm"),
             "python": platform.python_version(),
             "torchx": TORCHX_VERSION,
             "slurm": slurm,
