@@ -110,6 +110,7 @@ bench: $(VENV)/.dev .venv-nvitop/.done
 	$(BIN)/python benchmarks/sampler.py --nvitop .venv-nvitop
 	$(BIN)/python benchmarks/stats.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/mirrored.py
 	$(BIN)/python benchmarks/wave_inversion.py
 
 # The versions and hashes of hpckit's own dependencies, anew: see constraints.txt.

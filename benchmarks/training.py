@@ -1,15 +1,13 @@
 """How fast the training workloads are beside what one would write without them.
 
-    python benchmarks/training.py [--seconds 8] [--tensorflow VENV]
+    python benchmarks/training.py [--seconds 8]
 
 All in one run, on two processes or replicas:
 - a step of the ddp workload beside a bare loop of torch's DDP with the same network and batches;
 - from submission to the first step, `hpckit submit ddp` beside sbatch and srun by hand (where a
   Slurm answers: eval "$(make -s slurm-up)"), and on this machine beside torchrun;
-- a step of MirroredStrategy on two logical replicas beside the network alone, and, with VENV,
-  beside TensorFlow's (`python -m venv VENV && VENV/bin/pip install tensorflow-cpu`);
-- data parallelism from scratch, the ring beside the naive all-reduce.
-It asserts nothing.
+- data parallelism from scratch beside the network alone, the ring beside the naive all-reduce.
+It asserts nothing. MirroredStrategy, beside TensorFlow's, has a benchmark of its own: mirrored.py.
 """
 
 import argparse
@@ -33,7 +31,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hpckit.parallel.devices import find_replicas  # noqa: E402
-from hpckit.parallel.mirrored import MirroredStrategy  # noqa: E402
 from hpckit.parallel.models import make_model  # noqa: E402
 from hpckit.parallel.scratch import (  # noqa: E402
     allreduce,
@@ -82,44 +79,6 @@ def main():
         print(spent / (steps - 10))
 main()
 dist.destroy_process_group()
-"""
-TENSORFLOW = """
-import os, sys, time
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-import tensorflow as tf
-replicas, seconds = int(sys.argv[1]), float(sys.argv[2])
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
-strategy = tf.distribute.MirroredStrategy([f"CPU:{at}" for at in range(replicas)])
-with strategy.scope():
-    model = tf.keras.Sequential([
-        tf.keras.layers.Conv2D(16, 3, padding="same", activation="relu"),
-        tf.keras.layers.MaxPool2D(),
-        tf.keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
-        tf.keras.layers.MaxPool2D(), tf.keras.layers.Flatten(),
-        tf.keras.layers.Dense(64, activation="relu"), tf.keras.layers.Dense(10)])
-    model.build((None, 28, 28, 1))
-    optimizer = tf.keras.optimizers.SGD(0.01)
-x, y = tf.random.uniform((64, 28, 28, 1)), tf.random.uniform((64,), 0, 10, tf.int64)
-data = strategy.experimental_distribute_dataset(
-    tf.data.Dataset.from_tensors((x, y)).unbatch().batch(64).repeat())
-def step(x, y):
-    with tf.GradientTape() as tape:
-        loss = tf.nn.compute_average_loss(tf.keras.losses.sparse_categorical_crossentropy(
-            y, model(x, training=True), from_logits=True), global_batch_size=64)
-    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables),
-                                  model.trainable_variables))
-    return loss
-@tf.function
-def whole(x, y):
-    return strategy.reduce("SUM", strategy.run(step, (x, y)), axis=None)
-batch = next(iter(data))
-for _ in range(10):
-    float(whole(*batch))
-began, steps = time.perf_counter(), 0
-while time.perf_counter() - began < seconds:
-    float(whole(*batch)); steps += 1
-print((time.perf_counter() - began) / steps)
 """
 
 
@@ -242,7 +201,7 @@ def per_step(step: Callable[[], object], seconds: float) -> float:
 
 
 def one_process(seconds: float) -> dict[str, float]:
-    """Return seconds per step of a batch, on one device and on two logical replicas."""
+    """Return seconds per step of a batch, on one device and on logical replicas."""
     inputs, labels = torch.rand(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
     alone = make_model("cnn")
     optimizer = torch.optim.SGD(alone.parameters(), lr=0.01)
@@ -252,24 +211,7 @@ def one_process(seconds: float) -> dict[str, float]:
         cross_entropy(alone(inputs), labels).backward()
         optimizer.step()
 
-    strategy = MirroredStrategy("cpu:2")
-    model = strategy.mirror(make_model("cnn"))
-    copies = strategy.optimizer(model, lambda copy: torch.optim.SGD(copy.parameters(), lr=0.01))
-    (batch,) = strategy.distribute_dataset([(inputs, labels)])
-
-    def part(some: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        copies.zero_grad()
-        loss = cross_entropy(model(some), wanted, reduction="sum") / BATCH
-        loss.backward()
-        copies.step()
-        return loss.detach()
-
-    found = {
-        "the network alone": per_step(plain, seconds),
-        "MirroredStrategy, 2 replicas": per_step(
-            lambda: strategy.reduce("sum", strategy.run(part, batch)), seconds
-        ),
-    }
+    found = {"the network alone": per_step(plain, seconds)}
     first = list(make_model("cnn").parameters())
     names = [name for name, _ in alone.named_parameters()]
 
@@ -297,7 +239,6 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=8, help="per measurement")
-    parser.add_argument("--tensorflow", type=Path, metavar="VENV")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         ours, bare = ddp_step(Path(name), epochs=max(2, round(options.seconds / 2)))
@@ -313,12 +254,6 @@ def main() -> None:
         print(f"{label:<36}" + "".join(f"{figure:>9.2f}" for figure in figures))
     print(f"\n{'ms per step of 64 images':<36}{'':>9}{'x alone':>9}")
     steps = one_process(options.seconds)
-    if options.tensorflow:
-        python = str(options.tensorflow / "bin/python")
-        for replicas in (1, 2):
-            argv = [python, "-c", TENSORFLOW, str(replicas), str(options.seconds)]
-            said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-            steps[f"TensorFlow's, {replicas} replica(s)"] = float(said.split()[-1])
     for label, seconds in steps.items():
         ratio = seconds / steps["the network alone"]
         print(f"{label:<36}{seconds * 1000:>9.2f}{ratio:>9.2f}")
