@@ -186,7 +186,7 @@ def detect_site(
     """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
     if environ.get("HPCKIT_SITE"):
         return environ["HPCKIT_SITE"]
-    hostname = functools.cache(_full_hostname)  # it may ask a name server: once
+    hostname = functools.cache(full_hostname)  # it may ask a name server: once
     known = list_sites(collections)
     for name, identify in zip(known, _identifiers(known), strict=True):
         if _identifies(identify, environ, hostname):
@@ -211,7 +211,7 @@ def _identifiers(known: Mapping[str, Found]) -> list[dict[str, str]]:
     return found
 
 
-def _full_hostname() -> str:
+def full_hostname() -> str:
     """Return this machine's name with its domain, as `socket.getfqdn()`.
 
     That one's text goes through IDNA, whose tables take longer to load than most names to be found.

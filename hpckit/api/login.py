@@ -3,13 +3,12 @@
 import os
 import pwd
 import shlex
-import socket
 import sys
 from pathlib import Path
 
 from hpckit.collections import search_path
 from hpckit.session.ssh_config import Login, read_login
-from hpckit.sites import find_site
+from hpckit.sites import find_site, full_hostname
 
 
 def login_node(option: str | None = None) -> Login:
@@ -19,7 +18,7 @@ def login_node(option: str | None = None) -> Login:
         RequestError: no machine has such a name.
     """
     user = pwd.getpwuid(os.getuid()).pw_name
-    host = option or find_site(None, search_path()).login or socket.getfqdn()
+    host = option or find_site(None, search_path()).login or full_hostname()
     return read_login(host, user)
 
 

@@ -6,7 +6,6 @@ All programs are asked at once and each has its time, so that the slowest decide
 import os
 import pwd
 import re
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hpckit.detect.answers import Folder, ModuleSystem, Reply, Surroundings
 from hpckit.environments import NO_MODULES, module_signs, module_templates
 from hpckit.errors import CommandError, ConfigError
 from hpckit.frozen import frozen
+from hpckit.sites import full_hostname
 from hpckit.slurm.client import ask
 from hpckit.slurm.cluster import SINFO, associations_argv, default_account_argv
 
@@ -75,7 +75,7 @@ def describe_machine(environ: Mapping[str, str] = os.environ) -> Surroundings:
     except ConfigError:  # a broken collection is another check's finding
         templates = {}
     return Surroundings(
-        hostname=socket.getfqdn(),
+        hostname=full_hostname(),
         slurm_conf=environ.get("SLURM_CONF"),
         modules=module_systems(environ, lambda path: Path(path).is_file(), templates),
         module_names=tuple(_signs(templates)),

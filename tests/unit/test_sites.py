@@ -8,8 +8,8 @@ from hpckit.environments import EnvironmentKind
 from hpckit.errors import ConfigError, RequestError
 from hpckit.sites import (
     PartitionLimits,
-    _full_hostname,
     detect_site,
+    full_hostname,
     list_sites,
     load_site,
     read_site,
@@ -160,7 +160,7 @@ def test_a_name_server_that_does_not_know_this_machine_is_no_error(
 @pytest.mark.parametrize("name", ["box17", "box17.example.org"])
 def test_the_full_name_is_as_python_finds_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: name)
-    assert _full_hostname() == socket.getfqdn()
+    assert full_hostname() == socket.getfqdn()
 
 
 def test_a_changed_site_is_detected_at_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
