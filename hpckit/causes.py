@@ -12,6 +12,7 @@ from hpckit.frozen import frozen
 from hpckit.joblog import JobFacts
 from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
 from hpckit.slurm.states import JobState, is_finished
+from hpckit.text import plural
 from hpckit.tracebacks import (
     HANGS_AT_END,
     OUT_OF_MEMORY,
@@ -255,13 +256,15 @@ def _lost_ranks(known: Evidence) -> _Found:
     if known.lost:
         # What a rank could not write says nothing of how it ended.
         how = "their folder's disk is full" if known.full else "killed from outside"
-        parts.append(f"rank(s) {places(known.lost)} recorded no end: {how}")
+        parts.append(f"{places(known.lost)} recorded no end: {how}")
         numbers = {row.rank for row in known.lost}
         tasks = (end for end in known.facts.tasks if known.srun and numbers & {*end.tasks})
         told = next((end for end in tasks if not end.aborted), None)
-        parts += [f"srun saw task(s) of {told.host} end first: {told.words}"] if told else []
+        if told:
+            first = f"{named('task', told.tasks)} of {told.host}"
+            parts.append(f"srun saw {first} end first: {told.words}")
     if never:
-        parts.append(f"rank(s) {listed([str(number) for number in never])} never started")
+        parts.append(f"{named('rank', never)} never started")
     return Kind.LOST, "; ".join(parts)
 
 
@@ -274,8 +277,13 @@ def _has(row: RankRecord, *words: str) -> bool:
 
 
 def places(rows: Sequence[RankRecord]) -> str:
-    """Name ranks with their hosts."""
-    return listed([f"{row.rank} ({row.host})" for row in rows])
+    """Name ranks with their hosts: 'ranks 0 (n1), 3 (n2)'."""
+    return named("rank", [f"{row.rank} ({row.host})" for row in rows])
+
+
+def named(noun: str, items: Sequence[object]) -> str:
+    """Return 'rank 3' or 'ranks 1, 2'."""
+    return f"{plural(noun, len(items))} {listed([str(item) for item in items])}"
 
 
 def listed(words: Sequence[str]) -> str:

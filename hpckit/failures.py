@@ -11,8 +11,8 @@ from hpckit.causes import (
     Evidence,
     Kind,
     find_cause,
-    listed,
     lost_hosts,
+    named,
     places,
 )
 from hpckit.files import DamagedFileError, no_room, open_regular, read_bytes, reason
@@ -105,9 +105,9 @@ def _rows(cause: Cause) -> Iterator[tuple[str, str]]:
         error = f": {error_line(rank.error)}" if rank.error else ""
         yield f"rank {rank.rank}", f"{rank.host}, exit status {rank.exit_code}{error}"
     if cause.lost and cause.kind not in (Kind.LOST, Kind.CANCELLED):
-        yield "lost", f"rank(s) {places(cause.lost)} recorded no end"
+        yield "lost", f"{places(cause.lost)} recorded no end"
     if cause.stopped:
-        yield "stopped", f"rank(s) {listed([str(row.rank) for row in cause.stopped])}, after that"
+        yield "stopped", f"{named('rank', [row.rank for row in cause.stopped])}, after that"
 
 
 def error_report(run: Run, ranks: Sequence[RankRecord], state: JobState) -> str:
@@ -206,13 +206,13 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         yield cause.text
         yield from _last_words(run, cause.lost)
     if cause.also:
-        also = (f"{row.rank} ({row.host}, {row.exit_code})" for row in cause.also)
-        yield f"{'also' if cause.rank else 'after that'} failed: rank(s) {', '.join(also)}"
+        also = [f"{row.rank} ({row.host}, {row.exit_code})" for row in cause.also]
+        yield f"{'also' if cause.rank else 'after that'} failed: {named('rank', also)}"
     if cause.stopped:
-        numbers = ", ".join(str(row.rank) for row in cause.stopped)
-        yield f"{'stopped after that' if cause.rank else 'stopped'}: rank(s) {numbers}"
+        numbers = [row.rank for row in cause.stopped]
+        yield f"{'stopped after that' if cause.rank else 'stopped'}: {named('rank', numbers)}"
     if cause.lost and (cause.rank or cause.kind not in (Kind.LOST, Kind.CANCELLED)):
-        yield f"rank(s) {places(cause.lost)} recorded no end"
+        yield f"{places(cause.lost)} recorded no end"
     if cause.rank is None:
         yield from log.rstrip().splitlines()[-_TAIL_LINES:] or [f"{run.dir / JOB_LOG} is empty"]
     if full := no_room(run.dir):

@@ -23,6 +23,7 @@ from typing import Annotated
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, append_lines, open_regular, parse_json, reason
 from hpckit.frozen import frozen
+from hpckit.text import counted
 from hpckit.values import Moment, Within, Word, rebuild
 
 _SCHEMA = 1
@@ -169,7 +170,7 @@ class Read:
                 yield f"of the ledger {lines} lines and {files} whole files are left out"
             return
         for name, (count, why) in list(self.left_out.items())[:_MOST_NOTES]:
-            what = name if count is None else f"{count} line{'s' * (count > 1)} of {name}"
+            what = name if count is None else f"{counted(count, 'line')} of {name}"
             yield f"ledger: {what} left out: {why}"
         if len(self.left_out) > _MOST_NOTES:
             more = len(self.left_out) - _MOST_NOTES

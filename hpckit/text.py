@@ -57,6 +57,16 @@ def _spell(match: re.Match[str]) -> str:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """Return '1 rank' or '8 ranks'."""
+    return f"{number} {plural(noun, number)}"
+
+
+def plural(noun: str, number: int) -> str:
+    """Return 'rank' for one and 'ranks' for any other number."""
+    return noun if number == 1 else f"{noun}s"
+
+
 def shows_colours(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
     """Say whether a stream is a terminal that shows colours, and the user wants them (NO_COLOR)."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

@@ -21,7 +21,7 @@ from hpckit.paths import whole_path
 from hpckit.sites import Site, find_site
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import cluster_name
-from hpckit.text import parse_past
+from hpckit.text import counted, parse_past
 
 # sacct may take long over a year of a large cluster, and nobody waits for anything else. One
 # question gets two thirds of it; $HPCKIT_PATIENCE may give more.
@@ -144,7 +144,7 @@ def _use(row: Allocation, measured: Measured, since: float, until: float) -> Use
 
 def _who(asked: Asked, *, hide_names: bool) -> str:
     users, accounts = asked.users, asked.accounts
-    several = f"{len(users)} user(s)" if hide_names else ", ".join(users)
+    several = counted(len(users), "user") if hide_names else ", ".join(users)
     of = [several] if users else []
     of += [f"account {', '.join(accounts)}"] if accounts else []
     return " in ".join(of) or "all users"

@@ -19,6 +19,7 @@ from hpckit.runs import new_run_id
 from hpckit.scaling.sizes import Lists, growing, grown, order_of_runs, read_sizes
 from hpckit.submission.after import dependency
 from hpckit.submission.code_plan import same_code
+from hpckit.text import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +108,10 @@ def _refuse_same(plain: Sequence[Submission]) -> None:
     if len({bool(row.job.total_gpus) for row in plain}) > 1:
         raise RequestError("Some sizes have GPUs and some have none: compare them by themselves.")
     counts = [_count(row) for row in plain]
-    unit = "GPU(s)" if plain[0].job.total_gpus else "rank(s)"
+    unit = "GPU" if plain[0].job.total_gpus else "rank"
     for one, other in pairwise(counts):
         if one == other:
-            raise RequestError(f"Two sizes have {one} {unit}: leave one out.")
+            raise RequestError(f"Two sizes have {counted(one, unit)}: leave one out.")
 
 
 def send_runs(plan: StudyPlan, tell: Callable[[str], None]) -> RunList:

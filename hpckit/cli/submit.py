@@ -20,7 +20,7 @@ from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import by, note, print_json, say, show_text
 from hpckit.stand_ins import stand_ins
-from hpckit.text import format_minutes
+from hpckit.text import counted, format_minutes
 
 # What Jinja imports to keep its templates' code in a way of its own: hpckit has `kept`.
 _JINJAS = ("hashlib", "jinja2.bccache")
@@ -108,11 +108,13 @@ def say_job(submission: Submission) -> None:
     count = f"{len(job.tasks)} x " if job.is_array else ""
     if job.chain:
         count = f"a chain of {job.chain + 1} jobs, each "
-    shape = f"{job.nodes} node(s) x {job.gpus_per_node} GPU(s) = {job.total_gpus} GPU(s)"
+    shape = f"{counted(job.nodes, 'node')} x {counted(job.gpus_per_node, 'GPU')}"
+    if job.nodes > 1:
+        shape += f" = {job.total_gpus} GPUs"
     if not job.gpus_per_node:
-        shape = f"{job.nodes} node(s), no GPU"
+        shape = f"{counted(job.nodes, 'node')}, no GPU"
     note(
-        f"{job.name}: {count}{shape}, {job.ranks} rank(s){by(submission.launched_by)}, "
+        f"{job.name}: {count}{shape}, {counted(job.ranks, 'rank')}{by(submission.launched_by)}, "
         f"limit {format_minutes(job.time_min)}, on {job.scheduler.where(job)}"
     )
     found = job.workload.found if job.workload else None

@@ -11,7 +11,7 @@ from typing import Any
 from hpckit import RunStatus
 from hpckit.cli.output import by, note, redraw
 from hpckit.errors import DamagedRunError
-from hpckit.text import format_seconds
+from hpckit.text import counted, format_seconds
 
 # So many files are named that cannot be read, of each run.
 _DAMAGED = 5
@@ -117,8 +117,8 @@ def status_page(status: RunStatus) -> str:
         status_line(status),
         f"  run      {status.run.run_id}",
         f"  folder   {status.run.dir}",
-        f"  shape    {plan['nodes']} node(s) x {plan['tasks_per_node']} rank(s), "
-        f"{plan['total_gpus']} GPU(s), {plan['strategy']}" + by(status.launched_by),
+        f"  shape    {counted(plan['nodes'], 'node')} x {counted(plan['tasks_per_node'], 'rank')}, "
+        f"{counted(plan['total_gpus'], 'GPU')}, {plan['strategy']}" + by(status.launched_by),
     ]
     if status.chain:
         lines.append(f"  chain    {status.chain}")

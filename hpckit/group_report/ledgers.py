@@ -10,6 +10,7 @@ from hpckit.group_report.allocations import Allocation
 from hpckit.group_report.measured import Measured
 from hpckit.ledger import Entry, of_cluster, read_ledger
 from hpckit.slurm.states import parse_state
+from hpckit.text import counted
 
 # By so much a node's clock may differ from Slurm's, whose moments are whole seconds.
 _APART_S = 60.0
@@ -145,7 +146,7 @@ def _notes(rows: Sequence[Allocation], wrong: int, *, hide_names: bool) -> Itera
     if counts:
         names = ", ".join(f"{name} ({count})" for name, count in counts.most_common(5))
         more = f" and {len(counts) - 5} more users" if len(counts) > 5 else ""
-        whose = f"{len(counts)} user(s)" if hide_names else f"{names}{more}"
+        whose = counted(len(counts), "user") if hide_names else f"{names}{more}"
         yield (
             f"{len(rows)} attempts are known from the ledger alone, Slurm shows none of them here: "
             f"of {whose}"

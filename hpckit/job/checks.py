@@ -6,7 +6,7 @@ from hpckit.job import Job
 from hpckit.sites import PartitionLimits
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES
-from hpckit.text import format_minutes
+from hpckit.text import counted, format_minutes
 
 CHECKS = (
     "program", "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node",
@@ -67,7 +67,7 @@ def _shape_refusals(job: Job, spec: JobSpec) -> list[tuple[str, str]]:
                 "launcher",
                 f"--tasks-per-node {spec.tasks_per_node} cannot be combined with --gpus "
                 f"{job.gpus_per_node}: strategy {job.strategy.name!r} gives each node "
-                f"{job.tasks_per_node} task(s). Leave one of the two out.",
+                f"{counted(job.tasks_per_node, 'task')}. Leave one of the two out.",
             )
         )
     if (spec.tasks_per_node or 1) > 1 and not job.strategy.rank_per_gpu:

@@ -16,6 +16,7 @@ from hpckit.schedulers.base import Machine, Scheduler, usual_scheduler
 from hpckit.sites import PartitionLimits, Site
 from hpckit.spec import OPTIONS, JobSpec
 from hpckit.strategies import Strategy, find_strategy
+from hpckit.text import counted
 from hpckit.workloads import Workload
 
 # So many ranks a core are still a trial of a script; more are more often a slip.
@@ -304,7 +305,8 @@ def _crowd(machine: Machine | None, ranks: int) -> tuple[str, ...]:
     if machine is None or ranks <= _CROWD * machine.cpus:
         return ()
     return (
-        f"this run starts {ranks} processes on this machine, which has {machine.cpus} core(s). "
+        f"this run starts {ranks} processes on this machine, which has "
+        f"{counted(machine.cpus, 'core')}. "
         "They will be slow, and each needs its own memory. Try fewer --nodes or --gpus here.",
     )
 

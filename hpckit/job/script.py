@@ -17,7 +17,7 @@ from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
 from hpckit.sites import list_sites
 from hpckit.spec import OPTIONS
-from hpckit.text import in_line
+from hpckit.text import counted, in_line
 from hpckit.version import __version__
 
 # How long before its time limit a job that may start again is warned, in seconds: a quarter of the
@@ -354,7 +354,8 @@ def _provenance(job: Job, place: RunPlace, used: Sequence[tuple[str, Found]]) ->
     what = f"workload {job.workload.name}" if job.workload else job.program.what
     lines = [
         f"hpckit {__version__}: {what}, strategy {job.strategy.name}, run {place.run_id}",
-        f"{job.nodes} node(s) x {job.tasks_per_node} rank(s), {job.total_gpus} GPU(s) in all, "
+        f"{counted(job.nodes, 'node')} x {counted(job.tasks_per_node, 'rank')}, "
+        f"{counted(job.total_gpus, 'GPU')} in all, "
         f"site {job.site.name}, launcher {job.launcher.name}",
     ]
     for kind, found in used:

@@ -27,7 +27,7 @@ from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import SACCT, JobUse
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.text import in_line
+from hpckit.text import counted, in_line
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}
@@ -88,14 +88,14 @@ def _head(job: JobUse, style: Style) -> Iterator[str]:
 
 def _shape(job: JobUse) -> Iterator[str]:
     if job.nodes:
-        yield f"{job.nodes} node{'s' * (job.nodes > 1)}"
+        yield counted(job.nodes, "node")
     if job.gpus is not None:
         kinds = sorted({in_line(gpu.name) for gpu in job.per_gpu if gpu.name})
-        yield f"{job.gpus} GPU{'s' * (job.gpus != 1)}" + (f" ({', '.join(kinds)})" if kinds else "")
+        yield f"{counted(job.gpus, 'GPU')}" + (f" ({', '.join(kinds)})" if kinds else "")
     if asked := _asked(job):
         yield asked
     if job.requested.cores:
-        yield f"{job.requested.cores} core{'s' * (job.requested.cores > 1)}"
+        yield counted(job.requested.cores, "core")
     if job.elapsed_s is None:
         yield "has not started" if job.start is None else "ran for an unknown time"
         return
@@ -110,8 +110,8 @@ def _asked(job: JobUse) -> str:
     nodes, gpus = job.requested.nodes, job.requested.gpus
     if job.job_id[:1].isdigit() or not nodes or (nodes, gpus) == (job.nodes, job.gpus):
         return ""
-    words = f"asked for {nodes} node{'s' * (nodes > 1)}"
-    return words if gpus is None else f"{words} and {gpus} GPU{'s' * (gpus != 1)}"
+    words = f"asked for {counted(nodes, 'node')}"
+    return words if gpus is None else f"{words} and {counted(gpus, 'GPU')}"
 
 
 def _of_limit(job: JobUse, elapsed_s: float) -> str:

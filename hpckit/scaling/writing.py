@@ -10,7 +10,7 @@ from hpckit.scaling.intervals import LEVEL, Estimate
 from hpckit.scaling.laws import AMDAHL, Law
 from hpckit.scaling.study import Outcome, Scaling, SizeFigures
 from hpckit.scaling.timing import PARTS, Source
-from hpckit.text import format_seconds, in_line
+from hpckit.text import counted, format_seconds, in_line
 
 SCHEMA = 1
 _WIDTH = 96
@@ -179,7 +179,9 @@ def title(found: Scaling) -> str:
     kind = "strong scaling"
     if about.weak:
         kind = f"weak scaling ({', '.join(about.grow)} grows with the {found.unit})"
-    return in_line(f"Study {about.study}: {kind} of {about.name}, {about.repeats} run(s) a size")
+    return in_line(
+        f"Study {about.study}: {kind} of {about.name}, {counted(about.repeats, 'run')} a size"
+    )
 
 
 def size_texts(found: Scaling) -> tuple[list[str], list[list[str]]]:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # hpckit VERSION: workload ddp, strategy ddp, run RUN
-# 2 node(s) x 4 rank(s), 8 GPU(s) in all, site alvis, launcher srun
+# 2 nodes x 4 ranks, 8 GPUs in all, site alvis, launcher srun
 # site alvis of built-in, sha256:HASH, /hpckit/templates/sites/alvis.yaml
 # workload ddp of built-in, sha256:HASH, /hpckit/workloads/ddp
 # template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2

@@ -1,6 +1,6 @@
 #!/bin/bash
 # hpckit VERSION: workload ddp, strategy ddp, run RUN
-# 1 node(s) x 1 rank(s), 1 GPU(s) in all, site generic, launcher srun
+# 1 node x 1 rank, 1 GPU in all, site generic, launcher srun
 # site generic of built-in, sha256:HASH, /hpckit/templates/sites/generic.yaml
 # workload ddp of built-in, sha256:HASH, /hpckit/workloads/ddp
 # template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2

@@ -1,6 +1,6 @@
 #!/bin/bash
 # hpckit VERSION: script /hpckit/workloads/ddp/train.py, strategy mpi, run RUN
-# 2 node(s) x 8 rank(s), 0 GPU(s) in all, site box, launcher mpirun
+# 2 nodes x 8 ranks, 0 GPUs in all, site box, launcher mpirun
 # template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2
 # template modules/none.sh.j2 of built-in, sha256:HASH, /hpckit/templates/modules/none.sh.j2
 # template environments/none.sh.j2 of built-in, sha256:HASH, /hpckit/templates/environments/none.sh.j2

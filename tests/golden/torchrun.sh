@@ -1,6 +1,6 @@
 #!/bin/bash
 # hpckit VERSION: workload ddp, strategy ddp, run RUN
-# 2 node(s) x 4 rank(s), 8 GPU(s) in all, site generic, launcher torchrun
+# 2 nodes x 4 ranks, 8 GPUs in all, site generic, launcher torchrun
 # site generic of built-in, sha256:HASH, /hpckit/templates/sites/generic.yaml
 # workload ddp of built-in, sha256:HASH, /hpckit/workloads/ddp
 # template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2

@@ -1,6 +1,6 @@
 #!/bin/bash
 # hpckit VERSION: workload ddp, strategy ddp, run RUN
-# 1 node(s) x 2 rank(s), 2 GPU(s) in all, site box, launcher srun
+# 1 node x 2 ranks, 2 GPUs in all, site box, launcher srun
 # workload ddp of built-in, sha256:HASH, /hpckit/workloads/ddp
 # template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2
 # template modules/none.sh.j2 of built-in, sha256:HASH, /hpckit/templates/modules/none.sh.j2

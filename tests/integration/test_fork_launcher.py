@@ -55,7 +55,7 @@ def test_its_ranks_have_places_logs_and_records(hpckit: Hpckit) -> None:
         (attempt,) = json.loads((folder / f"ranks/{rank}.json").read_text())["attempts"]
         assert attempt["exit_code"] == 0
     assert json.loads((folder / "run.json").read_text())["plan"]["launcher"] == "fork"
-    assert "0 GPU(s), ddp by fork\n" in hpckit("status", "latest").stdout
+    assert "0 GPUs, ddp by fork\n" in hpckit("status", "latest").stdout
 
 
 def test_a_rank_that_fails_ends_the_others_and_gives_the_status(hpckit: Hpckit) -> None:
@@ -65,7 +65,7 @@ def test_a_rank_that_fails_ends_the_others_and_gives_the_status(hpckit: Hpckit) 
     assert [row["attempts"][0]["consequence"] for row in records] == [True, True, False, True]
     errors = hpckit("logs", "latest", "--errors").stdout
     assert "rank 2 on " in errors
-    assert "stopped after that: rank(s) 0, 1, 3" in errors
+    assert "stopped after that: ranks 0, 1, 3" in errors
 
 
 def test_its_own_limits_and_its_argv_on_slurm(hpckit: Hpckit) -> None:

@@ -180,7 +180,7 @@ def test_one_failing_rank_ends_the_run_and_what_would_work_on(here: Path) -> Non
     said = hpckit("logs", run["job_id"], "--errors").stdout
     assert said.startswith(f"rank 1 on {HOST} failed first, exit status 1")
     assert "ValueError: boom in one" in said
-    assert "stopped after that: rank(s) 0, 2, 3" in said
+    assert "stopped after that: ranks 0, 2, 3" in said
     ranks = {row["rank"]: row["exit_code"] for row in state(run["job_id"])["ranks"]}
     assert ranks[1] == 1
     assert all(code and code > 128 for rank, code in ranks.items() if rank != 1)

@@ -50,9 +50,9 @@ def test_a_rank_that_was_killed_is_to_blame_not_one_that_misses_it(desk: Desk) -
     (folder / "peer-is-gone").touch()
     assert desk.over(job_id)["state"] == "FAILED"
     report = desk.call("logs", job_id, "--errors").out
-    assert report.startswith("rank(s) 1 (c2) recorded no end: killed from outside")
-    assert "srun saw task(s) of c2 end first: Killed" in report
-    assert "  why      rank(s) 1 (c2) recorded no end" in desk.call("status", job_id).out
+    assert report.startswith("rank 1 (c2) recorded no end: killed from outside")
+    assert "srun saw task 1 of c2 end first: Killed" in report
+    assert "  why      rank 1 (c2) recorded no end" in desk.call("status", job_id).out
 
 
 def test_an_attempt_that_fails_in_its_setup_shows_no_earlier_ones_error(desk: Desk) -> None:

@@ -39,7 +39,7 @@ def test_a_rank_that_raises_ends_the_job(desk: Desk, others: str) -> None:
     assert report.startswith("rank 3 on c2 failed first, exit status 1")
     assert "Traceback (most recent call last):" in report
     assert "ValueError: no luck on rank 3" in report
-    assert "stopped after that: rank(s) 0, 1, 2" in report
+    assert "stopped after that: ranks 0, 1, 2" in report
     page = desk.call("status", status["job_id"]).out
     assert "ValueError: no luck on rank 3" in page
 

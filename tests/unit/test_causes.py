@@ -248,7 +248,7 @@ def test_a_lost_node_comes_first() -> None:
 def test_lost_ranks_come_before_those_that_miss_them() -> None:
     found = cause(JobState.FAILED, PEER, GONE, TERM)
     assert (found.kind, found.rank) == (Kind.LOST, None)
-    assert found.text == "rank(s) 1 (n0) recorded no end: killed from outside"
+    assert found.text == "rank 1 (n0) recorded no end: killed from outside"
     assert (numbers(found.also), numbers(found.stopped)) == ([0], [2])
 
 
@@ -258,7 +258,7 @@ def test_srun_tells_which_came_first() -> None:
     exited = "srun: error: c1: task 0: Exited with exit code 1\n"
     lost = cause(JobState.FAILED, RAISED, GONE, log=killed + exited)
     assert (lost.kind, lost.rank) == (Kind.LOST, None)
-    assert "srun saw task(s) of c2 end first: Killed" in lost.text
+    assert "srun saw task 1 of c2 end first: Killed" in lost.text
     raised = cause(JobState.FAILED, RAISED, GONE, log=exited + killed)
     assert (raised.kind, numbers((raised.rank,)), numbers(raised.lost)) == (Kind.RANK, [0], [1])
 
@@ -283,12 +283,12 @@ def test_of_a_step_that_was_ended_as_a_whole_the_order_of_ends_says_nothing() ->
     # A supervisor of its own was killed: the other ranks' SIGKILL is Slurm's.
     found = cause(JobState.FAILED, KILLED, KILLED, GONE, GONE, log=PMIX)
     assert found.rank is None
-    assert found.text.endswith("rank(s) 2 (n1), 3 (n1) recorded no end: killed from outside")
+    assert found.text.endswith("ranks 2 (n1), 3 (n1) recorded no end: killed from outside")
 
 
 def test_ranks_that_never_began_are_named() -> None:
     found = cause(JobState.FAILED, GOOD, planned=3)
-    assert (found.kind, found.text) == (Kind.LOST, "rank(s) 1, 2 never started")
+    assert (found.kind, found.text) == (Kind.LOST, "ranks 1, 2 never started")
     many = cause(JobState.FAILED, *[GONE] * 40)
     assert many.text.endswith("15 (n7) and 24 more recorded no end: killed from outside")
 
@@ -352,8 +352,8 @@ def test_the_report_names_the_rank_that_failed_first_and_what_followed(tmp_path:
         "rank 2 on n1 failed first, exit status 1, 10.0 s after its start:",
         "Traceback",
         "ValueError: no",
-        "also failed: rank(s) 3 (n1, 9)",
-        "stopped after that: rank(s) 0",
+        "also failed: rank 3 (n1, 9)",
+        "stopped after that: rank 0",
     ]
 
 
@@ -383,7 +383,7 @@ def test_of_ranks_that_were_killed_with_their_supervisors_the_last_words_are_sho
     (run.dir / "job.out").write_text("srun: error\n")
     rows = [rank(number) for number in range(4)]
     assert report(run, *rows) == [
-        "rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end: killed from outside",
+        "ranks 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end: killed from outside",
         "rank 1 on n0 wrote:",
         *(shown or said.rstrip()).splitlines(),
         "srun: error",
@@ -403,7 +403,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     full = os.statvfs_result((*real[:3], 2, 2, *real[5:]))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     said = report(run, *map(rank, range(4)), state=JobState.NODE_FAIL)
-    lost = "rank(s) 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end"
+    lost = "ranks 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end"
     assert said[0] == f"{lost}: their folder's disk is full"  # not: killed from outside
     assert said[-1] == f"there is no room left in {run.dir}: the last output is lost"
 

@@ -139,7 +139,7 @@ def test_a_chain_is_found_by_each_of_its_jobs(tmp_path, monkeypatch, chain: Run)
         ("", {"exit_code": 1}, "rank 0 on n0 failed first, exit status 1"),
         ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=11.0.\n", {"exit_code": 137},
          "rank 0 on n0 failed first, exit status 137 (out of memory)"),
-        ("", {"ended": None}, "rank(s) 0 (n0) recorded no end: killed from outside"),
+        ("", {"ended": None}, "rank 0 (n0) recorded no end: killed from outside"),
         ("module: not found\n", None, "no rank had started"),
     ],
 )  # fmt: skip

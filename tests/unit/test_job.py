@@ -167,7 +167,7 @@ def test_this_machine_computes_on_what_it_has_and_says_so(gpus, asked, device, n
 @pytest.mark.parametrize(("cpus", "crowd"), [(2, True), (50, False)])
 def test_far_more_ranks_than_cores_are_warned_of(cpus, crowd) -> None:
     notes = job(machine=Machine(cpus=cpus), nodes=100, gpus=2).notes
-    warned = "this run starts 200 processes on this machine, which has 2 core(s)"
+    warned = "this run starts 200 processes on this machine, which has 2 cores"
     assert any(line.startswith(warned) for line in notes) == crowd
 
 

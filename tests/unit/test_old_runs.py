@@ -1,6 +1,7 @@
 """Runs that version 0.1 wrote are read as it read them: tests/data/runs-0.1."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpckit.text import counted
 from tests.conftest import Answer
 
 OLD = Path(__file__).parents[1] / "data" / "runs-0.1"
@@ -59,12 +61,18 @@ def old(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def placed(text: str, here: Path) -> str:
-    """Put this machine's places into a text in which the old ones stand."""
+    """Put this machine's places, and today's plurals, into a text in which the old ones stand."""
+    text = re.sub(r"\b(\d+) (\w+)\(s\)", lambda match: counted(int(match[1]), match[2]), text)
+    text = re.sub(r"\brank\(s\) (\d+)(, \d+)?", _ranks, text)
     return (
         text.replace("/tmp/old-eb37/.venv/bin/python", sys.executable)
         .replace("/tmp/old-eb37", str(ROOT))
         .replace("/tmp/runs-0.1/work", str(here))
     )
+
+
+def _ranks(match: re.Match[str]) -> str:
+    return f"{'ranks' if match[2] else 'rank'} {match[1]}{match[2] or ''}"
 
 
 def said(name: str, here: Path) -> str:
@@ -110,7 +118,7 @@ def test_resubmit_knows_what_was_asked(old: Path, cli, run: str) -> None:
     differences = said(f"{run}.resubmit.txt.err", old).splitlines()[1:]
     assert set(differences) - set(found.err.splitlines()) == NO_DIFFERENCE.get(run, set())
     script = said(f"{run}.resubmit.txt", old).splitlines()
-    (shape,) = [line for line in script if " rank(s), " in line]
+    (shape,) = [line for line in script if re.search(r" x \d+ ranks?, ", line)]
     assert shape in found.out.splitlines()
     printed = json.loads(cli("resubmit", RUNS[run], "--dry-run", "--json").out)
     assert {*printed} == {"run_id", "script"}

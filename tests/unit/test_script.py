@@ -136,7 +136,7 @@ def test_the_script_says_what_made_it() -> None:
     lines = made.text.splitlines()
     assert lines[0] == "#!/bin/bash"
     assert lines[1].endswith("strategy ddp, run r1")
-    assert "2 node(s) x 4 rank(s), 8 GPU(s) in all, site box, launcher srun" in lines[2]
+    assert "2 nodes x 4 ranks, 8 GPUs in all, site box, launcher srun" in lines[2]
     assert [row.name for row in made.templates] == [
         "slurm/base.sh.j2",
         "modules/none.sh.j2",

@@ -518,7 +518,7 @@ def test_the_page_names_the_rank_that_failed(fake_slurm: Path, tmp_path: Path) -
     answers(fake_slurm, squeue_out=squeue_row("11", "FAILED"))
     page = status_page(one(run))
     assert "rank 2   n1, exit status 1: ValueError: boom" in page
-    assert "stopped  rank(s) 0, after that" in page
+    assert "stopped  rank 0, after that" in page
     assert "hpckit logs 11 --errors" in page
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from hpckit.documents import nearest
 from hpckit.frozen import frozen
 from hpckit.stats.advice.functions import FUNCTIONS, LARGEST, Function, Kind, Value
+from hpckit.text import counted
 
 # What names there are: a kind, or the names behind a dot. And the values they stand for.
 Names = Mapping[str, Any]
@@ -222,7 +223,7 @@ def _checked_arguments(name: str, function: Function, parts: list[Part]) -> Kind
         wanted += wanted[-1:] * (len(parts) - len(wanted))
     if len(parts) != len(wanted):
         least = "at least " if function.repeats else ""
-        raise RefusedError(f"{name}() takes {least}{len(function.takes)} argument(s).")
+        raise RefusedError(f"{name}() takes {least}{counted(len(function.takes), 'argument')}.")
     for part, kind in zip(parts, wanted, strict=True):
         if kind is not None:
             need(part, kind, f"an argument of {name}()")
