@@ -11,7 +11,6 @@ from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
 from hpckit.parallel.run_folder import Metrics
 from hpckit.parallel.throughput import Throughput
-from hpckit.text import counted
 
 _SUMS = ("step", "loss_sum", "hits", "accuracy", "best")
 
@@ -148,6 +147,11 @@ class Journal:
     def _write(self, epoch: int, **figures: float | str) -> None:
         if self._metrics:
             self._metrics.write(self.step, epoch, **figures)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return '1 rank' or '8 ranks'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _rate(window: tuple[float, int]) -> float:

@@ -17,14 +17,13 @@ from torch.utils.data.distributed import DistributedSampler
 from hpckit.parallel.arguments import Parser
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.errors import SetupError
-from hpckit.parallel.journal import Journal
+from hpckit.parallel.journal import Journal, counted
 from hpckit.parallel.kept_memory import keep_freed_memory
 from hpckit.parallel.run_folder import Metrics, load_checkpoint, make_folder, save_checkpoint
 from hpckit.parallel.sharing import batches
 from hpckit.parallel.stopping import should_stop
 from hpckit.parallel.tasks import Task, find_task
 from hpckit.parallel.throughput import device_label
-from hpckit.text import counted
 
 # Arguments that shape the loss curve, in any workload.
 CURVE = ("model", "batch_size", "lr", "lr_scaling", "optimizer", "seed", "limit")
