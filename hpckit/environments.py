@@ -18,7 +18,7 @@ from hpckit.paths import is_file, is_folder, is_program, typed_path
 # What a site says for `modules:` where there are none; it is no module system.
 NO_MODULES = "none"
 # Of Pyxis: what is safe in a word, and what hpckit gives itself.
-_OPTION = re.compile(r"--(no-)?container-[a-z-]+(=[\w.,:/+-]*)?", re.ASCII)
+_OPTION = r"(?a)--(no-)?container-[a-z-]+(=[\w.,:/+-]*)?"
 _OWN_OPTIONS = (
     "--container-image",
     "--container-mounts",
@@ -26,8 +26,8 @@ _OWN_OPTIONS = (
     "--container-workdir",
 )
 # `SCHEME://USER:PASSWORD@`, as addresses have it, or Pyxis's `USER:PASSWORD@REGISTRY#IMAGE`.
-_SECRET = re.compile(r"((?:[a-z0-9+.-]+://)?[^/@:#]*:)[^/@#]+@(?!sha\d)", re.IGNORECASE)
-_FIRST_COMMENT = re.compile(r"\s*\{#(.*?)#\}", re.DOTALL)
+_WITH_PASSWORD = r"(?i)((?:[a-z0-9+.-]+://)?[^/@:#]*:)[^/@#]+@(?!sha\d)"  # noqa: S105  # it finds them
+_FIRST_COMMENT = r"(?s)\s*\{#(.*?)#\}"
 
 
 class EnvironmentKind(StrEnum):
@@ -78,7 +78,7 @@ class Environment:
         if self.in_container and (why := image_fault(self.kind, self.path or "")):
             raise ConfigError(f"Environment {image_shown(self.name)!r}: {why}")
         for word in self.options:
-            if not _OPTION.fullmatch(word) or word.startswith(_OWN_OPTIONS):
+            if not re.fullmatch(_OPTION, word) or word.startswith(_OWN_OPTIONS):
                 raise ConfigError(
                     f"Environment {self.name!r}: {word!r} is not an option of Pyxis that can be "
                     "given here, such as --container-mount-home. The image is `image:`, mounts are "
@@ -210,7 +210,7 @@ def _is_image_file(text: str) -> bool:
 
 def image_fault(kind: EnvironmentKind, image: str) -> str:
     """Say why no container can be started of an image of such a name; nothing: it may be."""
-    if _SECRET.match(image):
+    if re.match(_WITH_PASSWORD, image):
         return (
             "the image's address holds a password, which everybody could read in the job script. "
             "Leave it out, and log in with the container program: apptainer registry login, or "
@@ -223,7 +223,11 @@ def image_fault(kind: EnvironmentKind, image: str) -> str:
 
 def image_shown(text: str) -> str:
     """Return a text that names an image without the password in it."""
-    return _SECRET.sub(r"\1...@", text.partition(":")[2]) if _SECRET.search(text) else text
+    return (
+        re.sub(_WITH_PASSWORD, r"\1...@", text.partition(":")[2])
+        if re.search(_WITH_PASSWORD, text)
+        else text
+    )
 
 
 def _named(text: str) -> str:
@@ -251,7 +255,7 @@ def _venv(path: str) -> Environment:
     return Environment(name=path, kind=EnvironmentKind.VENV, path=str(typed_path(path)))
 
 
-_SYSTEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", re.ASCII)
+_SYSTEM = r"(?a)[A-Za-z0-9][A-Za-z0-9._-]{0,60}"
 
 
 def module_templates(collections: tuple[Collection, ...] | None = None) -> dict[str, Found]:
@@ -262,7 +266,7 @@ def module_templates(collections: tuple[Collection, ...] | None = None) -> dict[
         name.removeprefix("modules/").removesuffix(".sh.j2"): row for name, row in found.items()
     }
     # Others choose them, and `init` writes them into a site's YAML.
-    return {name: row for name, row in names.items() if _SYSTEM.fullmatch(name)}
+    return {name: row for name, row in names.items() if re.fullmatch(_SYSTEM, name)}
 
 
 def module_signs(template: Found) -> dict[str, tuple[str, ...]]:
@@ -273,7 +277,7 @@ def module_signs(template: Found) -> dict[str, tuple[str, ...]]:
     `command`: what lists its modules in a login shell (only `module` is known).
     """
     try:
-        comment = _FIRST_COMMENT.match(read_text(template.path))
+        comment = re.match(_FIRST_COMMENT, read_text(template.path))
     except (OSError, DamagedFileError):
         return {}
     rows = (line.partition(":") for line in (comment[1] if comment else "").splitlines())

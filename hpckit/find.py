@@ -201,7 +201,7 @@ def refuse_doubtful(run: Run, word: str) -> None:
             f"Run {run.run_id} in {run.dir} is not trusted: {run.doubt}. Another user may have "
             "written it. If it is yours: chmod go-w the folder and its run.json."
         )
-    if not run.mine and JOB_ID.fullmatch(word):
+    if not run.mine and re.fullmatch(JOB_ID, word):
         raise RequestError(
             f"No run of yours is job {word}; run {run.run_id} of {run.owner} says it is. "
             f"If you mean that one, name it: {run.run_id}"
@@ -214,7 +214,7 @@ def _called(word: str, root: Path) -> tuple[list[Run], list[DamagedRun]]:
     matches = [run for run in _from_index(word, broken) if run.mine]
     if matches:
         return matches, broken
-    if not JOB_ID.fullmatch(word) and "/" not in word and is_there(root / word / RECORD):
+    if not re.fullmatch(JOB_ID, word) and "/" not in word and is_there(root / word / RECORD):
         return [read_run(root / word)], broken
     here: list[DamagedRun] = []
     matches = [run for run in list_runs(root, here) if _names(run, word)]
@@ -224,7 +224,7 @@ def _called(word: str, root: Path) -> tuple[list[Run], list[DamagedRun]]:
 
 def _names(run: Run, word: str) -> bool:
     base = _parent(run.run_id) if run.array_job_id else None
-    if JOB_ID.fullmatch(word):  # no run of hpckit's is called so: somebody else's might be
+    if re.fullmatch(JOB_ID, word):  # no run of hpckit's is called so: somebody else's might be
         return word in (*run.names, run.array_job_id, run.whole) and word != run.run_id
     return word in (*run.names, run.array_job_id, base)
 

@@ -16,10 +16,10 @@ from hpckit.paths import typed_path
 # Of a file with an array's values: 100,000 of them.
 _VALUES_BYTES = 8 * 2**20
 
-_KEY = re.compile(r"[a-z][a-z-]*[a-z]", re.ASCII)
+_KEY = r"(?a)[a-z][a-z-]*[a-z]"
 # Lists, feature expressions, node ranges and addresses are all in here; white space, quotes, `$`
 # and control characters are not, whatever quoting would do with them.
-WORD = re.compile(r"[A-Za-z0-9_.,:@%+=*&|()\[\]/-]+")
+WORD = r"[A-Za-z0-9_.,:@%+=*&|()\[\]/-]+"
 
 # sbatch(1): what is hpckit's own to say, and what to use or to know instead.
 _OWN: Mapping[str, str] = {
@@ -86,12 +86,12 @@ def read_sbatch(text: str, where: str = "--sbatch") -> tuple[str, str | None]:
             holds what Slurm does not take.
     """
     key, equals, value = text.removeprefix("--").partition("=")
-    if not _KEY.fullmatch(key):
+    if not re.fullmatch(_KEY, key):
         raise RequestError(
             f"{where} {text!r}: write a long option of sbatch as KEY or KEY=VALUE, as in "
             "mail-type=END."
         )
-    if equals and not WORD.fullmatch(value):
+    if equals and not re.fullmatch(WORD, value):
         raise RequestError(f"{where} {text!r} holds a character Slurm does not take.")
     whole = next((name for name in _GRES if name.startswith(key)), None)
     if whole and whole != key:

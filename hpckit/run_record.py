@@ -12,10 +12,10 @@ from hpckit.values import Count, Moment, Within, Word, rebuild
 # Ten times the words of a process' arguments, which stand in a record three times.
 MAX_BYTES = 4 * 2**20
 # What a folder's name, and an id given to Slurm's programs, may be.
-_RUN_ID = re.compile(r"[\w][\w.-]{0,200}", re.ASCII)
-_SAFE_ID = re.compile(r"[A-Za-z0-9][\w.+-]{0,60}", re.ASCII)
+_RUN_ID = r"(?a)[\w][\w.-]{0,200}"
+_SAFE_ID = r"(?a)[A-Za-z0-9][\w.+-]{0,60}"
 # Words that no run of hpckit's is called: somebody else's might be.
-JOB_ID = re.compile(r"\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}", re.ASCII)
+JOB_ID = r"(?a)\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}"
 
 # Far above any cluster's nodes, ranks and GPUs: loops over them end.
 Size = Annotated[int, Within(0, 10_000_000)]
@@ -170,7 +170,7 @@ def checked_record(found: object) -> Mapping[str, Any]:
     whole = array.get("whole") if array else None
     chain = record.get("chain") or ()
     for word in (record["job_id"], array["job_id"] if array else "0", whole or "0", *chain):
-        if not _SAFE_ID.fullmatch(word):
+        if not re.fullmatch(_SAFE_ID, word):
             raise DamagedFileError(f"{word[:80]!r} cannot be a job's id")
     if not SCHEDULERS.knows(record["executor"]):
         raise OutsideError(
@@ -185,7 +185,7 @@ def checked_record(found: object) -> Mapping[str, Any]:
     for word in (record["job_id"], *chain):
         if not scheduler.job_id.fullmatch(word):
             raise DamagedFileError(f"{word!r} is not a job id of {record['executor']}")
-    if not _RUN_ID.fullmatch(record["run_id"]):
+    if not re.fullmatch(_RUN_ID, record["run_id"]):
         raise DamagedFileError(f"{record['run_id'][:80]!r} cannot be a run's id")
     if "\0" in record["cwd"]:
         raise DamagedFileError("'cwd' contains a NUL")
@@ -194,7 +194,7 @@ def checked_record(found: object) -> Mapping[str, Any]:
 
 def is_slurm_id(word: str) -> bool:
     """Say whether a word is a job's id as Slurm gives it."""
-    return word[:1].isdigit() and JOB_ID.fullmatch(word) is not None
+    return word[:1].isdigit() and re.fullmatch(JOB_ID, word) is not None
 
 
 def is_function_call(record: Mapping[str, Any]) -> bool:

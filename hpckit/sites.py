@@ -2,6 +2,7 @@
 
 import fnmatch
 import functools
+import itertools
 import os
 import re
 import socket
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from hpckit.site_sources import Source
 
 GENERIC = "generic"
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 # Of up to 4096 cores.
-_MASK = re.compile(r"0x[0-9a-f]{1,1024}", re.ASCII)
+_MASK = r"(?a)0x[0-9a-f]{1,1024}"
 # What a site changes in one rule of `templates/advice/`: variable -> value. None: the rule is off.
 AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None
 
@@ -172,7 +173,10 @@ def load_site(name: str, collections: tuple[Collection, ...]) -> Site:
     Raises:
         RequestError: no such site. ConfigError: its file is wrong.
     """
-    known = list_sites(collections)
+    return _load(name, list_sites(collections), collections)
+
+
+def _load(name: str, known: Mapping[str, Found], collections: tuple[Collection, ...]) -> Site:
     if name not in known:
         raise RequestError(
             f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
@@ -184,10 +188,13 @@ def detect_site(
     collections: tuple[Collection, ...], environ: Mapping[str, str] = os.environ
 ) -> str:
     """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
+    return _detected(list_sites(collections), environ)
+
+
+def _detected(known: Mapping[str, Found], environ: Mapping[str, str]) -> str:
     if environ.get("HPCKIT_SITE"):
         return environ["HPCKIT_SITE"]
     hostname = functools.cache(full_hostname)  # it may ask a name server: once
-    known = list_sites(collections)
     for name, identify in zip(known, _identifiers(known), strict=True):
         if _identifies(identify, environ, hostname):
             return name
@@ -226,17 +233,24 @@ def full_hostname() -> str:
 
 def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
     """Return the site asked for, else the one detected here."""
-    return load_site(name or detect_site(collections), collections)
+    known = list_sites(collections)
+    return _load(name or _detected(known, os.environ), known, collections)
 
 
 def _identifies(
     identify: Mapping[str, str], environ: Mapping[str, str], hostname: Callable[[], str]
 ) -> bool:
     checks = [
-        fnmatch.fnmatch(hostname() if key == "hostname" else environ.get(key, ""), pattern)
+        _fits(hostname() if key == "hostname" else environ.get(key, ""), pattern)
         for key, pattern in identify.items()
     ]
     return bool(checks) and all(checks)
+
+
+def _fits(text: str, pattern: str) -> bool:
+    # Nearly all fail at their first letters, and need not be made a regular expression.
+    first = "".join(itertools.takewhile(lambda letter: letter not in "*?[", pattern))
+    return text.startswith(first) and fnmatch.fnmatch(text, pattern)
 
 
 def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> Site:
@@ -359,7 +373,7 @@ def _partitions(fields: Fields) -> dict[str, PartitionLimits]:
 def _cpu_masks(gpus: Fields) -> tuple[str, ...]:
     masks = gpus.texts("cpu_masks")
     per_node = gpus.integer("per_node", minimum=1)
-    if wrong := next((mask for mask in masks if not _MASK.fullmatch(mask)), None):
+    if wrong := next((mask for mask in masks if not re.fullmatch(_MASK, mask)), None):
         raise ConfigError(
             f"'cpu_masks' holds {wrong!r}, must be hexadecimal numbers, as in '0xfe'.",
             at=gpus.at("cpu_masks"),
@@ -387,7 +401,7 @@ def _modules(fields: Fields, collections: tuple[Collection, ...] | None) -> str:
 def _variables(fields: Fields) -> dict[str, str]:
     variables = fields.text_mapping("env")
     for name in variables:
-        if not _VARIABLE.fullmatch(name):
+        if not re.fullmatch(_VARIABLE, name):
             raise ConfigError(
                 f"{name!r} cannot be the name of an environment variable.",
                 at=fields.mapping("env", "env").at(name),

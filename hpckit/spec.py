@@ -29,7 +29,7 @@ from hpckit.text import format_minutes, parse_minutes
 from hpckit.values import check, rebuild
 
 # A comma would end the option's value: `--gpus a100:1,shard:8:1` asks for two things.
-_TYPE = re.compile(r"[A-Za-z0-9_.-]+")
+_TYPE = r"[A-Za-z0-9_.-]+"
 
 
 @frozen(kw_only=True)
@@ -226,11 +226,11 @@ class JobSpec:
             )
         for name, row in OPTIONS.items():
             value, flag = getattr(self, name), row.flags[0]
-            if row.is_word and value is not None and not WORD.fullmatch(value):
+            if row.is_word and value is not None and not re.fullmatch(WORD, value):
                 raise RequestError(f"{flag} {value!r} holds a character Slurm does not take.")
             if row.least is not None and value is not None and not row.least <= value < math.inf:
                 raise RequestError(f"{flag} {value} must be at least {row.least}.")
-        if self.gpu_type is not None and not _TYPE.fullmatch(self.gpu_type):
+        if self.gpu_type is not None and not re.fullmatch(_TYPE, self.gpu_type):
             raise RequestError(f"--gpus {self.gpu_type!r}: a GPU type is one word, as in A100:4.")
         if self.checkpoint is not None and not self.checkpoint.strip():
             raise RequestError(

@@ -16,17 +16,15 @@ from hpckit.errors import RequestError
 # Of the 16 that each terminal's user has chosen for their background.
 COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 BLOCKS = "▁▂▃▄▅▆▇█"
-_ODD = re.compile(r"[^\x20-\x7e\n\t]+")
-_LETTERS = re.compile(
-    r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.IGNORECASE
-)
-_WEEKS = re.compile(r"(\d{1,6})w", re.IGNORECASE | re.ASCII)
-_MONTH = re.compile(r"\d{4}-\d\d")
+_ODD = r"[^\x20-\x7e\n\t]+"
+_LETTERS = r"(?i)(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?"
+_WEEKS = r"(?ai)(\d{1,6})w"
+_MONTH = r"\d{4}-\d\d"
 # What users type has at most nine digits.
-_LONG = re.compile(r"\d{10}")
-_DURATION = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?")
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
-_DIGITS = re.compile(r"0*([0-9]{1,19})")
+_LONG = r"\d{10}"
+_DURATION = r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?"
+_SIZE = r"(?ai)(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)(?:i?B)?"
+_DIGITS = r"0*([0-9]{1,19})"
 # Slurm and Linux count in 63 bits at most.
 _MOST = 2**63 - 1
 _NO_VAL = (1 << 32) - 2
@@ -42,7 +40,7 @@ _SECONDS_OF = {  # keyed by (days given, number of parts), as in sbatch(1), --ti
 
 def spelt(text: str) -> str:
     """Return text whose control and format characters are spelt out, line breaks and tabs aside."""
-    return _ODD.sub(_spell, text)
+    return re.sub(_ODD, _spell, text)
 
 
 def in_line(text: str) -> str:
@@ -110,10 +108,10 @@ def parse_past(text: str, now: float, option: str = "since") -> float:
         RequestError: the text is neither.
     """
     word = text.strip()
-    if match := _WEEKS.fullmatch(word):
+    if match := re.fullmatch(_WEEKS, word):
         return max(now - int(match[1]) * 7 * 86400, 0.0)
     # A bare number may mean days as well as minutes, and `2026-11` a month as well as 2026 days.
-    if not _MONTH.fullmatch(word) and not word.isdecimal() and (seconds := _seconds(word)):
+    if not re.fullmatch(_MONTH, word) and not word.isdecimal() and (seconds := _seconds(word)):
         return max(now - seconds, 0.0)
     for format_ in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"):
         with contextlib.suppress(ValueError, OverflowError):
@@ -130,9 +128,9 @@ def parse_seconds(text: str) -> int | None:
 
 
 def _seconds(word: str) -> int | None:
-    if _LONG.search(word):
+    if re.search(_LONG, word):
         return None
-    if word and (match := _LETTERS.fullmatch(word)):
+    if word and (match := re.fullmatch(_LETTERS, word)):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     return None if "." in word else parse_duration_s(word)
@@ -143,7 +141,7 @@ def parse_duration_s(text: str) -> int | None:
 
     None for a word: UNLIMITED, INFINITE, NOT_SET, INVALID, Partition_Limit, NONE.
     """
-    match = _DURATION.fullmatch(text.strip())
+    match = re.fullmatch(_DURATION, text.strip())
     if match is None:
         return None
     parts = [int(part) for part in match["clock"].split(":")]
@@ -181,7 +179,7 @@ def parse_bytes(text: str | int) -> int:
     Raises:
         RequestError: it is none.
     """
-    match = _SIZE.fullmatch(str(text).strip())
+    match = re.fullmatch(_SIZE, str(text).strip())
     if match is None:
         raise RequestError(f"Size {str(text)!r} is not one: write 500M, 10G or 1.5T.")
     return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
@@ -231,6 +229,6 @@ def whole_number(text: str, most: int = _MOST) -> int | None:
 
     Python's int() takes signs, spaces, `_` and every alphabet's digits, and raises over 4,300.
     """
-    match = _DIGITS.fullmatch(text)
+    match = re.fullmatch(_DIGITS, text)
     number = int(match[1]) if match else most + 1
     return number if number <= most else None

@@ -14,7 +14,7 @@ from hpckit.option_words import merge_sbatch, split_setting
 from hpckit.paths import typed_path
 from hpckit.strategies import STRATEGIES
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
 TYPES = ("int", "float", "str", "bool", "path")
 _TRUE = {"true": True, "yes": True, "on": True, "1": True}
 _FALSE = {"false": False, "no": False, "off": False, "0": False}
@@ -279,7 +279,7 @@ def _parameters(fields: Fields) -> dict[str, Parameter]:
             raise ConfigError(
                 f"parameter {name!r} is given twice (- and _ are the same).", at=entry.mark
             )
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise ConfigError(
                 f"parameter {key!r} cannot be an option: use letters, digits and -.", at=entry.mark
             )

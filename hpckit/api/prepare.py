@@ -19,7 +19,7 @@ from hpckit.paths import bad_nodes_path, config_folder, here, is_there
 from hpckit.render import spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
-from hpckit.sites import Site, find_site, list_sites
+from hpckit.sites import Site, find_site
 from hpckit.slurm.client import ask, patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
@@ -76,7 +76,6 @@ def prepare(
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(job.name)
     dependencies = _dependencies(spec, scheduler, root, preview=preview)
-    site_file = list_sites(collections).get(site.name)
     code = plan_code(spec, job, here(), sources)
     return Submission(
         spec=spec,
@@ -91,7 +90,7 @@ def prepare(
         ),
         collections=collections,
         unusable=around.unusable,
-        site=site_file,
+        site=site.found,
         after_dirs=tuple(row for _, folders in dependencies for row in folders),
         left_out=left_out,
         code=code,

@@ -18,9 +18,9 @@ from hpckit.kept import kept, stamp
 GITIGNORE = ".gitignore"
 _MOST_BYTES = 2**20
 # pathspec names the slash at a folder's end; in one expression a name may stand once.
-_NAMED = re.compile(r"\(\?P<\w+>")
-_SECTION = re.compile(r"\s*\[\s*([\w.-]+)\s*(\")?[^\]]*\]")
-_EXCLUDES = re.compile(r"\s*excludesfile\s*=\s*\"?([^\"#;]+?)\"?\s*(?:[#;].*)?", re.IGNORECASE)
+_NAMED = r"\(\?P<\w+>"
+_SECTION = r"\s*\[\s*([\w.-]+)\s*(\")?[^\]]*\]"
+_EXCLUDES = r"(?i)\s*excludesfile\s*=\s*\"?([^\"#;]+?)\"?\s*(?:[#;].*)?"
 
 
 class Patterns:
@@ -85,9 +85,9 @@ def _setting(config: Path) -> str | None:
         return None
     section, found = "", None
     for line in text.splitlines():
-        if head := _SECTION.match(line):
+        if head := re.match(_SECTION, line):
             section = "" if head[2] else head[1].lower()
-        elif section == "core" and (match := _EXCLUDES.fullmatch(line)):
+        elif section == "core" and (match := re.fullmatch(_EXCLUDES, line)):
             found = match[1]
     return found if found and "\0" not in found else None
 
@@ -101,7 +101,7 @@ def _translated(text: str) -> list[tuple[bool, str]]:
     for line in text.split("\n"):
         try:
             found, yes = GitIgnoreSpecPattern.pattern_to_regex(line.removesuffix("\r"))
-            expression = found and _NAMED.sub("(?:", _whole(found))
+            expression = found and re.sub(_NAMED, "(?:", _whole(found))
             re.compile(expression or "")
         except (GitIgnorePatternError, re.error):
             continue  # git passes over what is no pattern

@@ -12,7 +12,7 @@ _NAMES = (
 )
 _FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".azure", ".kube"))
 # Examples without a value, public halves, and programs that are only called so.
-_HARMLESS = re.compile(r".*\.(?:pub|example|sample|template|dist|py|pyi|md|rst)")
+_HARMLESS = r".*\.(?:pub|example|sample|template|dist|py|pyi|md|rst)"
 _SECRET = re.compile("|".join(f"(?:{fnmatch.translate(name)})" for name in _NAMES))
 
 
@@ -21,4 +21,4 @@ def looks_secret(name: str, *, folder: bool = False) -> bool:
     small = name.lower()
     if folder:
         return small in _FOLDERS
-    return _SECRET.match(small) is not None and _HARMLESS.fullmatch(small) is None
+    return _SECRET.match(small) is not None and re.fullmatch(_HARMLESS, small) is None

@@ -18,7 +18,7 @@ LOCK = "hpckit.lock"
 PARTS = ("templates", "workloads", MANIFEST)
 # `extends "built-in:…"` must mean the built-in one.
 RESERVED = ("built-in", "project", "user", "site-wide")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 @frozen(kw_only=True)
@@ -109,7 +109,7 @@ class Unusable:
 
 def is_name(text: str) -> bool:
     """Say whether a text can name a collection, also in `extends "NAME:…"`."""
-    return bool(_NAME.fullmatch(text)) and text not in RESERVED
+    return bool(re.fullmatch(_NAME, text)) and text not in RESERVED
 
 
 def is_file_name(name: str) -> bool:

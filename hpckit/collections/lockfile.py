@@ -24,11 +24,8 @@ from hpckit.version import DISTRIBUTION
 FORMAT = 1
 # Patterns that hpckit.schemas has, too.
 COMMIT, HASH, FILE_HASH = r"[0-9a-f]{40}|[0-9a-f]{64}", r"sha256:[0-9a-f]{16}", r"[0-9a-f]{16}"
-_COMMIT = re.compile(COMMIT)
 # useradd(8) takes fewer; directory services have DOMAIN\\name and name@domain, some with a space.
-_OWNER = re.compile(r"\w[\w .@+\\$-]{0,254}")
-_HASH = re.compile(HASH)
-_FILE_HASH = re.compile(FILE_HASH)
+_OWNER = r"\w[\w .@+\\$-]{0,254}"
 # A writer holds the lock for milliseconds.
 _LOCKED_S, _AGAIN_S = 30, 0.02
 
@@ -126,18 +123,18 @@ def _check(entry: Entry) -> None:
     if not is_name(entry.name):
         raise ValueError(f"{entry.name!r} cannot be a collection's name.")
     for commit in (entry.commit, entry.previous):
-        if commit is not None and not _COMMIT.fullmatch(commit):
+        if commit is not None and not re.fullmatch(COMMIT, commit):
             raise ValueError(f"{commit!r} is not a commit.")
     if entry.parsed_source().is_git != (entry.commit is not None):
         raise ValueError(f"{entry.name!r} is not pinned to a commit.")
     if entry.rev is not None and check_rev(entry.rev) != entry.commit and is_commit(entry.rev):
         raise ValueError(f"{entry.name!r} is pinned to a commit that is not {entry.rev!r}.")
-    if entry.owner is not None and not _OWNER.fullmatch(entry.owner):
+    if entry.owner is not None and not re.fullmatch(_OWNER, entry.owner):
         raise ValueError(f"{entry.owner!r} is not a user's name.")
-    if not _HASH.fullmatch(entry.hash):
+    if not re.fullmatch(HASH, entry.hash):
         raise ValueError(f"{entry.hash!r} is not a hash.")
     for name, value in entry.files.items():
-        if not is_file_name(name) or not _FILE_HASH.fullmatch(value):
+        if not is_file_name(name) or not re.fullmatch(FILE_HASH, value):
             raise ValueError(f"{name!r} with {value!r} is not a collection's file with its hash.")
 
 

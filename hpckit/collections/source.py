@@ -13,14 +13,12 @@ from hpckit.errors import RequestError
 from hpckit.frozen import frozen
 
 _SCHEMES = ("https", "ssh", "file")
-_AUTHORITY = re.compile(
-    r"(?:[A-Za-z0-9][\w.~+-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[\da-fA-F:]+\])(?::\d+)?"
-)
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
-_REV = re.compile(r"[A-Za-z0-9][\w./+-]*", re.ASCII)
-_HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
+_AUTHORITY = r"(?:[A-Za-z0-9][\w.~+-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[\da-fA-F:]+\])(?::\d+)?"
+_HOST = r"[A-Za-z0-9][A-Za-z0-9.-]*"
+_REV = r"(?a)[A-Za-z0-9][\w./+-]*"
+_HEXADECIMAL = r"[0-9a-fA-F]+"
 _LONGEST = 200
-_SCP = re.compile(r"[\w.-]+@[\w.-]+:")
+_SCP = r"[\w.-]+@[\w.-]+:"
 _KNOWN = "a folder, git+https://HOST/PATH@REV, git+ssh://HOST/PATH@REV or git+file:///PATH@REV"
 
 
@@ -55,7 +53,7 @@ def parse_source(word: str) -> Source:
         return _git_source(word)
     if word.startswith("-") or "::" in word:
         raise RequestError(f"Source {word!r} must be {_KNOWN}.")
-    if _SCP.match(word) and not Path(word).exists():
+    if re.match(_SCP, word) and not Path(word).exists():
         host, _, path = word.partition(":")
         raise RequestError(f"Source {word!r}: write git+ssh://{host}/{path.lstrip('/')}.")
     if not word:
@@ -107,7 +105,7 @@ def _refuse_secrets(word: str, scheme: str, authority: str, path: str) -> None:
 
 
 def _host(text: str) -> str:
-    match = _HOST.match(text)
+    match = re.match(_HOST, text)
     return match[0] if match else "HOST"
 
 
@@ -123,7 +121,7 @@ def _check_authority(word: str, scheme: str, authority: str) -> None:
                 f"Source {_shown(word)!r}: a file URL has three slashes, file:///PATH."
             )
         return
-    if not _AUTHORITY.fullmatch(authority):
+    if not re.fullmatch(_AUTHORITY, authority):
         raise RequestError(f"Source {_shown(word)!r}: {authority!r} is not a host.")
 
 
@@ -133,7 +131,7 @@ def check_rev(rev: str) -> str:
     Raises:
         RequestError: git could read it as an option, a range or a path.
     """
-    if not _REV.fullmatch(rev) or ".." in rev or len(rev) > _LONGEST:
+    if not re.fullmatch(_REV, rev) or ".." in rev or len(rev) > _LONGEST:
         raise RequestError(
             f"Revision {rev!r} must be a tag, a branch or a commit: letters, digits and ._/+- only."
         )
@@ -142,7 +140,7 @@ def check_rev(rev: str) -> str:
 
 def is_commit(rev: str) -> bool:
     """Say whether a revision is a commit's whole name, in SHA-1 or SHA-256, and no branch's."""
-    return len(rev) in (40, 64) and bool(_HEXADECIMAL.fullmatch(rev))
+    return len(rev) in (40, 64) and bool(re.fullmatch(_HEXADECIMAL, rev))
 
 
 def checkout_folder(source: Source, commit: str, cache: Path) -> Path:

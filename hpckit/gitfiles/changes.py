@@ -31,9 +31,9 @@ from hpckit.gitfiles.repository import (
 _MAX_DEPTH = 5  # of submodules in submodules
 _MAX_HASHED = 256 * 2**20  # bytes read in all, of files that look touched
 _MAX_ATTRIBUTES = 2**20
-_CONVERTS = re.compile(rb"\b(?:filter|ident|working-tree-encoding)\b")
-_LINE_ENDS = re.compile(rb"\b(?:text|eol|crlf)\b")
-_SUFFIX = re.compile(rb"\*(\.[\w.]+)")
+_CONVERTS = rb"\b(?:filter|ident|working-tree-encoding)\b"
+_LINE_ENDS = rb"\b(?:text|eol|crlf)\b"
+_SUFFIX = rb"\*(\.[\w.]+)"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -195,7 +195,7 @@ class _Conversions:
         folders = (b"", *_folders_over(path))
         places = [self._root / os.fsdecode(folder) / ".gitattributes" for folder in folders]
         return any(
-            _CONVERTS.search(rule) or (has_returns and _LINE_ENDS.search(rule))
+            re.search(_CONVERTS, rule) or (has_returns and re.search(_LINE_ENDS, rule))
             for place in (*self._places, *places)
             for rule in self._rules(place)
             if _may_mean(rule, path)
@@ -216,7 +216,7 @@ def _may_mean(rule: bytes, path: bytes) -> bool:
     words = rule.split()
     if not words or words[0].startswith(b"#"):
         return False
-    suffix = _SUFFIX.fullmatch(words[0])
+    suffix = re.fullmatch(_SUFFIX, words[0])
     return suffix is None or path.lower().endswith(suffix[1].lower())
 
 

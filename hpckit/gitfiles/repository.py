@@ -12,15 +12,15 @@ from hpckit.frozen import frozen
 
 _MAX_REFS = 64 * 2**20
 _MAX_SMALL = 2**20
-_COMMIT_ID = re.compile(r"[0-9a-f]{40}")
-_NAME = re.compile(r"refs(?:/(?!\.)[^\0-\x20/\\]+)+")
-_SETTING = re.compile(r"^\s*(?:\[[^]\n]*\])?\s*([a-z]+)\s*=\s*\"?([^\s\"]*)", re.MULTILINE)
+_COMMIT_ID = r"[0-9a-f]{40}"
+_NAME = r"refs(?:/(?!\.)[^\0-\x20/\\]+)+"
+_SETTING = r"(?m)^\s*(?:\[[^]\n]*\])?\s*([a-z]+)\s*=\s*\"?([^\s\"]*)"
 _MAX_COMMIT = 2**20
 _MAX_DELTAS = 60  # git makes chains of up to 50
 _MAX_DELTA = 2**16
 _MAX_PACKS = 2000
 _MAX_STORES = 20
-_TREE = re.compile(rb"tree ([0-9a-f]{40})\n")
+_TREE = rb"tree ([0-9a-f]{40})\n"
 _COMMIT, _BY_OFFSET, _BY_NAME = 1, 6, 7
 
 
@@ -82,7 +82,7 @@ def read_head(repository: Repository) -> tuple[str, str | None]:
     if known.get("objectformat", "sha1") != "sha1" or known.get("refstorage", "files") != "files":
         raise DamagedFileError("its objects or references are of a kind hpckit does not read")
     text = read_text(repository.own / "HEAD", most=_MAX_SMALL).strip()
-    if _COMMIT_ID.fullmatch(text):
+    if re.fullmatch(_COMMIT_ID, text):
         return "(detached)", text
     name = _reference(text)
     return name.removeprefix("refs/heads/"), _follow(repository, name)
@@ -108,7 +108,7 @@ def settings_in(*files: Path) -> dict[str, str]:
 
 def _settings(file: Path) -> Iterator[tuple[str, str]]:
     text = read_bytes(file, most=_MAX_SMALL).decode("utf-8", "replace")
-    yield from _SETTING.findall(text.lower())
+    yield from re.findall(_SETTING, text.lower())
 
 
 def _path_in(file: Path, before: str = "") -> str:
@@ -120,7 +120,7 @@ def _path_in(file: Path, before: str = "") -> str:
 
 def _reference(text: str) -> str:
     name = text.removeprefix("ref: ")
-    if name == text or not _NAME.fullmatch(name):
+    if name == text or not re.fullmatch(_NAME, name):
         raise DamagedFileError("its HEAD names no branch or commit")
     return name
 
@@ -131,7 +131,7 @@ def _follow(repository: Repository, name: str) -> str | None:
         if not loose.is_file():  # an empty folder may be left there
             return _packed_ref(repository, name)
         text = read_text(loose, most=_MAX_SMALL).strip()
-        if _COMMIT_ID.fullmatch(text):
+        if re.fullmatch(_COMMIT_ID, text):
             return text
         name = _reference(text)
     raise DamagedFileError("its HEAD names a name of a name without end")
@@ -155,7 +155,7 @@ def tree_of_commit(store: Path, commit: str) -> str:
     try:
         for folder in _stores(store):
             content = _loose(folder, commit) or _from_packs(folder, bytes.fromhex(commit))
-            if match := _TREE.match(content or b""):
+            if match := re.match(_TREE, content or b""):
                 return match[1].decode()
     except (zlib.error, struct.error, IndexError, OverflowError) as error:
         raise DamagedFileError(f"commit {commit[:12]} is damaged: {error}") from error

@@ -30,14 +30,14 @@ _STARTERS = {
     ".lua": "lua",
 }
 _SOURCES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu", ".f", ".f90", ".rs", ".go", ".java"))
-_PYTHON_LINE = re.compile(rb"python|pypy|\buv\b|\btorchrun\b|\baccelerate\b|\bsage\b")
+_PYTHON_LINE = rb"python|pypy|\buv\b|\btorchrun\b|\baccelerate\b|\bsage\b"
 # How pip starts a script whose Python has a long path: sh reads one word here, Python a string.
-_BOTH = re.compile(rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )")
+_BOTH = rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )"
 # The Python that pip, or conda, wrote into a program that it installed.
-_ITS_PYTHON = re.compile(rb"(?:\A#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+")
-_SBATCH = re.compile(rb"^#SBATCH\s", re.MULTILINE)
-_SRUN = re.compile(rb"^[ \t]*(?:exec[ \t]+)?srun[ \t](?!.*--overlap)", re.MULTILINE)
-_MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_ITS_PYTHON = rb"(?:\A#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+"
+_SBATCH = rb"(?m)^#SBATCH\s"
+_SRUN = rb"(?m)^[ \t]*(?:exec[ \t]+)?srun[ \t](?!.*--overlap)"
+_MODULE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _PYTHONS = ("python", "python3")
 _ELF, _ZIP = b"\x7fELF", b"PK\x03\x04"
 _START = 16_384  # bytes
@@ -119,7 +119,7 @@ def find_module(name: str) -> Program:
     Raises:
         RequestError: no module can have such a name.
     """
-    if not _MODULE.fullmatch(name):
+    if not re.fullmatch(_MODULE, name):
         raise RequestError(
             f"-m {name!r} is not the name of a Python module, as in package.module. "
             "A file is given by its path, without -m."
@@ -218,12 +218,12 @@ def read_program(path: Path) -> Program:
 
 def _names_python(start: bytes) -> bool:
     line = start.partition(b"\n")[0]
-    return line.startswith(b"#!") and bool(_PYTHON_LINE.search(line) or _BOTH.match(start))
+    return line.startswith(b"#!") and bool(re.search(_PYTHON_LINE, line) or re.match(_BOTH, start))
 
 
 def _is_beside_its_python(path: Path, start: bytes) -> bool:
     """Say whether a program is one that pip or conda has put beside the Python it belongs to."""
-    found = (match[1].decode(errors="replace") for match in _ITS_PYTHON.finditer(start))
+    found = (match[1].decode(errors="replace") for match in re.finditer(_ITS_PYTHON, start))
     return any(Path(folder) == path.parent for folder in found)
 
 
@@ -289,10 +289,10 @@ def _notes(path: Path, start: bytes) -> tuple[str, ...]:
     if start.startswith(_ELF):
         return ()
     notes = []
-    if _SBATCH.search(start):
+    if re.search(_SBATCH, start):
         told = f"the #SBATCH lines of {path.name} are not read: give their options to hpckit submit"
         notes.append(told)
-    if _SRUN.search(start):
+    if re.search(_SRUN, start):
         notes.append(
             f"{path.name} starts srun, which would wait for the end of this very rank: submit what "
             "it starts, or write srun --overlap --mem=0"

@@ -15,7 +15,6 @@ from hpckit.launchers import LAUNCHERS, UNWARNED
 from hpckit.option_words import read_sbatch
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
-from hpckit.sites import list_sites
 from hpckit.spec import OPTIONS
 from hpckit.text import counted, in_line
 from hpckit.version import __version__
@@ -116,7 +115,7 @@ def make_script(
             f"Template {rendered.templates[0].path} gives a script whose first line is "
             f"{shebang!r}; Slurm wants it to start with #!, as in #!/bin/bash."
         )
-    used = [*_site_and_workload(job, collections), *(("template", t) for t in rendered.templates)]
+    used = [*_site_and_workload(job), *(("template", t) for t in rendered.templates)]
     lines = [f"# {line}\n" for line in _provenance(job, place, used)]
     origins = (*rendered.origins[:1], *(None for _ in lines), *rendered.origins[1:])
     text = f"{shebang}\n{''.join(lines)}{body.rstrip()}\n"
@@ -340,11 +339,9 @@ def one_line(command: Sequence[str]) -> ShellCode:
     return ShellCode(in_line(shlex.join(command)))
 
 
-def _site_and_workload(
-    job: Job, collections: tuple[Collection, ...]
-) -> Iterator[tuple[str, Found]]:
-    if site := list_sites(collections).get(job.site.name):
-        yield "site", site
+def _site_and_workload(job: Job) -> Iterator[tuple[str, Found]]:
+    if job.site.found:
+        yield "site", job.site.found
     if job.workload and job.workload.found:
         yield "workload", job.workload.found
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Of a local run: how long ranks may do nothing after others have ended.
 WAIT_S = 300.0
 # `--wait=N`, `--wait N`, `-W N`, `-WN`, and the word after it where that is none of it.
-_WAIT = re.compile(r"(?:--wait[= ]|-W ?)(\d{1,9})(?: .*)?", re.ASCII | re.DOTALL)
+_WAIT = r"(?as)(?:--wait[= ]|-W ?)(\d{1,9})(?: .*)?"
 
 
 class Srun(Launcher):
@@ -98,6 +98,6 @@ def srun_wait_s(srun_args: Sequence[str], default: float = WAIT_S) -> float:
     Locally a run of which other ranks have ended is ended when the rest did nothing for so long; 0
     means never.
     """
-    found = [_WAIT.fullmatch(f"{word} {after}") for word, after in pairwise((*srun_args, ""))]
+    found = [re.fullmatch(_WAIT, f"{word} {after}") for word, after in pairwise((*srun_args, ""))]
     seconds = [match[1] for match in found if match]
     return float(seconds[-1]) if seconds else default

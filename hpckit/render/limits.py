@@ -19,7 +19,7 @@ MAX_WORK = 5_000_000
 # 4300 digits is the most Python prints (sys.set_int_max_str_digits).
 MAX_BITS = 4096
 _MAX_WIDTH = 999
-_WIDE = re.compile(r"\d{4,}|\*")
+_WIDE = r"\d{4,}|\*"
 
 
 class Budget:
@@ -97,7 +97,7 @@ def refuse_huge(operator: str, left: object, right: object) -> None:
         OverflowError: the result would be too large.
     """
     if operator == "%" and isinstance(left, str):
-        if wide := _WIDE.search(left):
+        if wide := re.search(_WIDE, left):
             raise OverflowError(
                 f"{wide[0]!r} in a pattern for %: the largest width is {_MAX_WIDTH}"
             )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Origin = tuple[str, int]
 # Characters for private use stand in no template; each mark is a file's number and a line.
-_MARK = re.compile("\ue000(\\d+):(\\d+)\ue001")
+_MARK = "\ue000(\\d+):(\\d+)\ue001"
 
 
 @frozen(kw_only=True)
@@ -129,9 +129,9 @@ def take_marks(text: str, files: list[str]) -> tuple[str, tuple[Origin | None, .
     """Return the text without marks, and for each of its lines where it comes from."""
     origins: list[Origin | None] = []
     for line in text.split("\n"):
-        mark = _MARK.search(line)
+        mark = re.search(_MARK, line)
         origins.append((files[int(mark[1])], int(mark[2])) if mark else None)
-    return _MARK.sub("", text), tuple(origins)
+    return re.sub(_MARK, "", text), tuple(origins)
 
 
 _PAIRED = ("if", "for", "block", "macro", "call", "filter")

@@ -38,11 +38,11 @@ _PATIENCE = "HPCKIT_PATIENCE"
 # seconds when they are the last.
 _SHARE, _LAST_S = 2 / 3, 3.0
 UNKNOWN_JOB = "Invalid job id"
-_COMPLAINT = re.compile(r"\b(?:error|fatal|invalid)\b", re.IGNORECASE)
+_COMPLAINT = r"(?i)\b(?:error|fatal|invalid)\b"
 # What the dynamic linker says of a preload that is missing, in every program's stderr (ld.so(8)).
 _LINKER = "ld.so: "
 # What begins rows and parts columns, with the mark of one call (hpckit.slurm.rows): no words.
-_MARK = re.compile(r"[\x1e\x1f][0-9a-f]*")
+_MARK = r"[\x1e\x1f][0-9a-f]*"
 _ID_CHARACTERS = frozenset("0123456789_+")
 
 
@@ -224,16 +224,16 @@ def is_answer(result: shell.Completed, *, rows: bool) -> bool:
     Exit status 0 does not say so: a site's wrapper may lose the real one, or print a text of its
     own. So words without a row are no answer, nor is an error, other than of an unknown job.
     """
-    return not _COMPLAINT.search(_own_stderr(result)) and (rows or not result.stdout.strip())
+    return not re.search(_COMPLAINT, _own_stderr(result)) and (rows or not result.stdout.strip())
 
 
 def refusal(result: shell.Completed) -> CommandError:
     """Describe a failure in Slurm's words, and say what to do where that is known."""
     # Rows are no reason, and a name in them may hold any words: only what stands before them.
-    before, *rows = _MARK.split(result.stdout, maxsplit=1)
+    before, *rows = re.split(_MARK, result.stdout, maxsplit=1)
     said = before.rpartition("\n")[0] if rows else before
     stderr = _own_stderr(result) or result.stderr
-    result = replace(result, stdout=said, stderr=_MARK.sub(" ", stderr))
+    result = replace(result, stdout=said, stderr=re.sub(_MARK, " ", stderr))
     error = shell.failed(result) if result.returncode else _not_answered(result)
     words = result.stderr + result.stdout
     hint = next((hint for text, hint in _HINTS.items() if text in words), None)
@@ -262,10 +262,10 @@ def _not_answered(result: shell.Completed) -> CommandError:
 
 def _unmarked(error: CommandError) -> CommandError:
     """Return the error of a program without marks: a wrapper may print its command line."""
-    if not _MARK.search(str(error)):
+    if not re.search(_MARK, str(error)):
         return error
     kind = TooSlowError if isinstance(error, TooSlowError) else CommandError
-    return kind(_MARK.sub(" ", str(error)), argv=error.argv, stderr=error.stderr)
+    return kind(re.sub(_MARK, " ", str(error)), argv=error.argv, stderr=error.stderr)
 
 
 def id_lists(job_ids: Sequence[str]) -> Iterator[str]:

@@ -13,13 +13,12 @@ from hpckit.text import parse_limit_min, whole_number
 _SINFO_COLUMNS = "%R|%a|%T|%c|%m|%G|%N"
 SINFO = ("sinfo", "--noheader", "--exact", "--all", f"--format={_SINFO_COLUMNS}")
 # `no_consume` (slurm.conf(5), Gres): there as well, but not given to one job alone.
-_GRES = re.compile(
-    r"(?P<name>[^:]+)(?::(?!no_consume(?::|$)|\d+[kmgtp]?$)(?P<type>[^:]+))?(?::no_consume)?"
-    r"(?::(?P<count>\d{1,18})(?P<unit>[kmgtp]?))?",
-    re.IGNORECASE | re.ASCII,
+_GRES = (
+    r"(?ai)(?P<name>[^:]+)(?::(?!no_consume(?::|$)|\d+[kmgtp]?$)(?P<type>[^:]+))?(?::no_consume)?"
+    r"(?::(?P<count>\d{1,18})(?P<unit>[kmgtp]?))?"
 )
 _GRES_UNITS = ["", "k", "m", "g", "t", "p"]
-_VERSION = re.compile(r"\b(\d\d)\.(\d{1,2})\.(\d+)")
+_VERSION = r"\b(\d\d)\.(\d{1,2})\.(\d+)"
 STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NODE STATE CODES"
 _ASSOCIATION_COLUMNS = ("Cluster", "Account", "Partition", "QOS", "DefaultQOS")
 
@@ -161,7 +160,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     """Read `gpu:h200:4(S:0-1),shard:8`, without the sockets and slots in brackets."""
     found = []
     for item in re.sub(r"\([^)]*\)", "", text).split(","):
-        match = _GRES.fullmatch(item.strip())
+        match = re.fullmatch(_GRES, item.strip())
         if match is None:
             continue
         count = int(match["count"] or 1) << 10 * _GRES_UNITS.index((match["unit"] or "").lower())
@@ -185,7 +184,7 @@ def srun_mpi_types(text: str) -> tuple[str, ...]:
 
 def slurm_version(text: str) -> tuple[int, int, int] | None:
     """Read `slurm 22.05.8` or Debian's `slurm-wlm 22.05.8`."""
-    match = _VERSION.search(text)
+    match = re.search(_VERSION, text)
     return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
 

@@ -10,11 +10,9 @@ from hpckit.slurm.client import ask, checked_id, id_lists, refusal
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.text import parse_moment
 
-_ANSWER = re.compile(
-    r"(?:(?:sbatch: )?Submitted batch job )?(?P<id>\d+)(?:;[\w.-]+| on cluster [\w.-]+)?"
-)
+_ANSWER = r"(?:(?:sbatch: )?Submitted batch job )?(?P<id>\d+)(?:;[\w.-]+| on cluster [\w.-]+)?"
 # 22.05 says `on nodes c1 in partition gpu`, older ones only `on c1`.
-_WOULD_START = re.compile(
+_WOULD_START = (
     r"Job \d+ to start at (?P<start>\S+) using (?P<processors>\d+) processors on "
     r"(?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
 )
@@ -24,7 +22,7 @@ _SHOWN = 300
 _MANY = 50
 # So many are named in an error.
 _NAMED = 5
-_SERVICE_DOWN = re.compile(
+_SERVICE_DOWN = (
     r"Unable to contact slurm controller|Socket timed out|Connection refused|"
     r"Could not establish a configuration source|Protocol authentication error|Zero Bytes were"
 )
@@ -133,7 +131,7 @@ def test_only(script_path: Path, env: Mapping[str, str] | None) -> TestOnly:
         CommandError: The controller does not answer, or there is no sbatch.
     """
     result = ask(["sbatch", "--test-only", str(script_path)], env=env, check=False)
-    if result.returncode != 0 and _SERVICE_DOWN.search(result.stderr):
+    if result.returncode != 0 and re.search(_SERVICE_DOWN, result.stderr):
         raise refusal(result)
     return parse_test_only(result.stderr or result.stdout, returncode=result.returncode)
 
@@ -141,7 +139,7 @@ def test_only(script_path: Path, env: Mapping[str, str] | None) -> TestOnly:
 def parse_test_only(text: str, *, returncode: int) -> TestOnly:
     """Read what `sbatch --test-only` said, also amid a submit filter's own lines."""
     lines = (line.strip().removeprefix("sbatch: ") for line in text.splitlines())
-    match = _WOULD_START.search(text)
+    match = re.search(_WOULD_START, text)
     return TestOnly(
         accepted=returncode == 0,
         start_time=parse_moment(match["start"]) if match else None,
@@ -161,7 +159,7 @@ def parse_job_id(stdout: str) -> str:
         SubmissionError: There is none, or more than the id was printed.
     """
     lines = [line.strip() for line in stdout.splitlines() if line.strip()]
-    answer = _ANSWER.fullmatch(lines[0]) if len(lines) == 1 else None
+    answer = re.fullmatch(_ANSWER, lines[0]) if len(lines) == 1 else None
     if answer is None:
         raise SubmissionError(f"sbatch gave no job id by itself; it printed {_shown(lines)}.")
     return answer["id"]

@@ -6,11 +6,11 @@ from itertools import product
 
 from hpckit.errors import RequestError
 
-_NAME = re.compile(r"(?:[^\s,\[\]]|\[[^\[\]]*\])+")
-_PART = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
-_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
+_NAME = r"(?:[^\s,\[\]]|\[[^\[\]]*\])+"
+_PART = r"\[([^\[\]]*)\]|([^\[\]]+)"
+_RANGE = r"(?a)(\d{1,18})(?:-(\d{1,18}))?"
 # One node, in a list that is given to sbatch: a comma or a bracket would mean others.
-_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?", re.ASCII)
+_HOST = r"(?a)[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?"
 _MOST = 65_536  # slurm.h, MAX_SLURM_NODES
 _SHOWN = 200
 _NO_NODES = frozenset({"", "(null)", "none", "none assigned", "n/a", "unknown", "(none)"})
@@ -18,7 +18,7 @@ _NO_NODES = frozenset({"", "(null)", "none", "none assigned", "n/a", "unknown", 
 
 def is_host(name: str) -> bool:
     """Say whether a text can be the name of one node."""
-    return _HOST.fullmatch(name) is not None
+    return re.fullmatch(_HOST, name) is not None
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def _items(text: str) -> Iterator[str]:
     """Cut at the commas outside brackets."""
     place = 0
     while place < len(text):
-        match = _NAME.match(text, place)
+        match = re.compile(_NAME).match(text, place)
         if match is None:
             raise _unreadable(text)
         yield match[0]
@@ -66,7 +66,7 @@ def _items(text: str) -> Iterator[str]:
 def _expand_item(item: str, text: str) -> list[str]:
     parts: list[list[str]] = []
     count = 1
-    for inside, plain in _PART.findall(item):
+    for inside, plain in re.findall(_PART, item):
         parts.append([plain] if plain else _numbers(inside, text))
         count *= len(parts[-1])
         _check_size(count, text)
@@ -76,7 +76,7 @@ def _expand_item(item: str, text: str) -> list[str]:
 def _numbers(inside: str, text: str) -> list[str]:
     numbers: list[str] = []
     for part in inside.split(","):
-        match = _RANGE.fullmatch(part)
+        match = re.fullmatch(_RANGE, part)
         if match is None:
             raise _unreadable(text)
         low, high = match[1], match[2] or match[1]

@@ -12,9 +12,9 @@ from enum import StrEnum
 from hpckit.frozen import frozen
 
 _SHELLS = 128  # what a shell adds to the number of a signal
-_EXIT = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
-_ARRAY_RANGE = re.compile(r"(\d+)_\[([^\]%]*)(?:%\d+)?\]?")
-_TASKS = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?")
+_EXIT = r"(\d{1,9})(?::(\d{1,9}))?"
+_ARRAY_RANGE = r"(\d+)_\[([^\]%]*)(?:%\d+)?\]?"
+_TASKS = r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?"
 
 
 class JobState(StrEnum):
@@ -214,7 +214,7 @@ def parse_exit(text: str, state: JobState) -> tuple[int | None, int | None]:
     cancelled, lost its node or reached its time limit. Of a lost node slurmctld writes a number of
     its own (`exit_code = 1` in job_mgr.c, shown as 0:1 or 1:0): nothing has ended with it.
     """
-    match = _EXIT.fullmatch(text.strip())
+    match = re.fullmatch(_EXIT, text.strip())
     if match is None or not is_finished(state) or state is JobState.NODE_FAIL:
         return None, None
     if not is_good(state) and not int(match[1]) and not int(match[2] or 0):
@@ -257,7 +257,7 @@ def expand_array(job_id: str) -> tuple[str, ...]:
 
     A list that Slurm cut short (`123_[1,3,...]`) gives the tasks it still names.
     """
-    match = _ARRAY_RANGE.fullmatch(job_id)
+    match = re.fullmatch(_ARRAY_RANGE, job_id)
     if match is None:
         return (job_id,)
     return tuple(f"{match[1]}_{task}" for task in _task_numbers(match[2]))
@@ -271,7 +271,8 @@ def text_or_none(text: str) -> str | None:
 
 def _task_numbers(text: str) -> list[int]:
     tasks: list[int] = []
-    for match in map(_TASKS.fullmatch, text.split(",")):
+    for part in text.split(","):
+        match = re.fullmatch(_TASKS, part)
         if match is not None:
             tasks += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1) or 1)
     return tasks

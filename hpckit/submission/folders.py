@@ -21,7 +21,7 @@ from hpckit.runs import FOLDER_MODE
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # What a run's folder is called while it is removed.
-REMOVED = re.compile(r"\..+\.removed\.[0-9a-f]{16}")
+REMOVED = r"\..+\.removed\.[0-9a-f]{16}"
 Identity = tuple[int, int]
 
 
@@ -138,7 +138,7 @@ def discard(folder: Path) -> None:
         if not stat.S_ISDIR(status.st_mode) or not is_mine_alone(folder, status):
             raise PermissionError(errno.EPERM, "it is not a folder that you alone can write")
         beside = folder.name
-        if not REMOVED.fullmatch(beside):
+        if not re.fullmatch(REMOVED, beside):
             beside = f".{folder.name[:150]}.removed.{os.urandom(8).hex()}"
             os.rename(folder.name, beside, src_dir_fd=root, dst_dir_fd=root)
         _remove(beside, _identity(status), root)

@@ -36,7 +36,7 @@ _SHOWN = 5
 _SHELLS = (".sh", ".bash")
 _MOST_SHELL = 1 << 16
 # Names with a folder or an ending; words without are seldom files.
-_NAME = re.compile(r"(?<![\w/$.{-])[\w.][\w-]*(?:[./][\w.-]+)+")
+_NAME = r"(?<![\w/$.{-])[\w.][\w-]*(?:[./][\w.-]+)+"
 
 
 @frozen(kw_only=True)
@@ -204,7 +204,7 @@ def _shell_words(job: Job) -> list[str]:
     if "HPCKIT_CODE_DIR" in text:
         return []
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return [word for line in lines for word in _NAME.findall(line)]
+    return [word for line in lines for word in re.findall(_NAME, line)]
 
 
 def _first(paths: list[str]) -> str:

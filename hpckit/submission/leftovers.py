@@ -54,7 +54,7 @@ def leftovers(root: Path, now: float) -> Iterator[Leftover]:
         return
     groups: defaultdict[str, list[Path]] = defaultdict(list)
     for path in _own(root):
-        if REMOVED.fullmatch(path.name):
+        if re.fullmatch(REMOVED, path.name):
             yield _leftover(path, "the rest of a run that was being removed")
         elif match := _RUN_FOLDER.fullmatch(path.name):
             groups[match["base"]].append(path)

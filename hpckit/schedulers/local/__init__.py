@@ -98,13 +98,13 @@ class Local(Scheduler):
 
 LOCAL = Local()
 # What makes a run's id its own: `hpckit.runs.new_run_id`.
-_MARK = re.compile(r"[0-9a-f]{6}", re.ASCII)
+_MARK = r"(?a)[0-9a-f]{6}"
 
 
 def _job_name(run_id: str) -> str:
     """Return the id of a run's job: a controller is found by it that has written nothing yet."""
     mark = run_id.rpartition("-")[2]
-    return f"local-{mark if _MARK.fullmatch(mark) else os.urandom(3).hex()}"
+    return f"local-{mark if re.fullmatch(_MARK, mark) else os.urandom(3).hex()}"
 
 
 def start(order: Order) -> list[str]:

@@ -37,17 +37,16 @@ if TYPE_CHECKING:
     from hpckit.job.script import ArrayPart
 
 # What Slurm says with an exit status of 1, which a site's wrapper may lose.
-_REFUSED = re.compile(r"Batch job submission failed|allocation failure")
+_REFUSED = r"Batch job submission failed|allocation failure"
 # sbatch gave up on an answer, or lost it on the way: Slurm may have taken the job. Where it could
 # not even connect, it has not.
-_UNCLEAR = re.compile(
-    r"timed out|send failure|receive failure|Zero Bytes|Unexpected message|shutdown failure|"
-    r"Connection reset|Broken pipe|Communication",
-    re.IGNORECASE,
+_UNCLEAR = (
+    r"(?i)timed out|send failure|receive failure|Zero Bytes|Unexpected message|shutdown failure|"
+    r"Connection reset|Broken pipe|Communication"
 )
 _UNREACHED = "Unable to contact slurm controller (connect failure)"
 _UNREACHED_S, _LONGEST_PAUSE_S = 60.0, 8.0
-_COMPLAINT = re.compile(r"\b(?:error|fatal)\b", re.IGNORECASE)
+_COMPLAINT = r"(?i)\b(?:error|fatal)\b"
 _SHOWN = 300  # characters
 _SBATCH_S, _SILENT_S = 120.0, 8.0
 # The controller may still be at it when it answers squeue.
@@ -58,8 +57,8 @@ _REMEMBERED_S = 240.0
 # By so much a login node's clock may be ahead of the controller's, or of another login node's.
 _SKEW_S = 60.0
 _LONG_BEFORE_S = 86400.0
-_COMMENT = re.compile(r"^#SBATCH\s(?:.*\s)?--comment\b", re.MULTILINE)
-_JOB = re.compile(r"\d+")
+_COMMENT = r"(?m)^#SBATCH\s(?:.*\s)?--comment\b"
+_JOB = r"\d+"
 
 
 def send(order: Order, sent: Sent) -> str:
@@ -136,7 +135,7 @@ def _run(argv: list[str], order: Order, sent: Sent) -> shell.Completed:
 def _never_arrived(said: shell.Completed) -> bool:
     """Say whether sbatch found no controller, and said nothing else that may mean a job."""
     words = said.stderr + said.stdout
-    unclear = _UNCLEAR.search(words) or _printed_id(said.stdout)
+    unclear = re.search(_UNCLEAR, words) or _printed_id(said.stdout)
     return said.returncode > 0 and _UNREACHED in words and not unclear
 
 
@@ -159,18 +158,18 @@ class _UnconfirmedError(_UnclearError):
 
 def _job_id(said: shell.Completed) -> str:
     words = said.stderr if said.stderr.strip() else said.stdout
-    if said.returncode < 0 or (said.returncode and _UNCLEAR.search(words)):
+    if said.returncode < 0 or (said.returncode and re.search(_UNCLEAR, words)):
         raise _UnclearError(str(refused(words)))
     if said.returncode and not _printed_id(said.stdout):
         raise refused(words)
-    if said.returncode and (_REFUSED.search(words) or _COMPLAINT.search(words)):
+    if said.returncode and (re.search(_REFUSED, words) or re.search(_COMPLAINT, words)):
         raise _UnclearError(str(refused(words)))
     if said.returncode:
         raise _UnconfirmedError(_late_failure(said))
     try:
         return parse_job_id(said.stdout)
     except SubmissionError as error:
-        if _REFUSED.search(words):
+        if re.search(_REFUSED, words):
             raise _UnclearError(str(refused(words))) from error
         kind = _UnconfirmedError if any(map(str.isdigit, said.stdout)) else _UnclearError
         raise kind(str(error)) from error
@@ -243,7 +242,7 @@ def token_options(
 
     A comment of the user's own stays; the log's name then has to do.
     """
-    own = _COMMENT.search(script) or any(word.startswith("--comment") for word in arguments)
+    own = re.search(_COMMENT, script) or any(word.startswith("--comment") for word in arguments)
     return () if own else (f"--comment=hpckit:{_token(run_id, part)}",)
 
 
@@ -283,7 +282,7 @@ def _accounting(since: float) -> list[str]:
 def _carrier(argv: list[str], run_id: str, part: "ArrayPart | None") -> str | None:
     """Return the first job in whose line our comment or our log stands."""
     result = ask(argv, timeout_s=_ASK_S)
-    jobs = [(_JOB.match(line.strip()), line) for line in result.stdout.splitlines()]
+    jobs = [(re.match(_JOB, line.strip()), line) for line in result.stdout.splitlines()]
     for job, line in jobs:
         if job and _carries(line, run_id, part):
             return job[0]
