@@ -11,6 +11,8 @@ def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback, also while it is being imported."""
     # Ignored, as some parents leave it, a program's exit status would be lost and read as 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # Imports make many objects and no garbage: looking for some would take a twentieth of the time.
+    gc.set_threshold(500_000)
     _hold_streams()
     _speak_utf8()
     try:

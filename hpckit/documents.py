@@ -8,7 +8,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from hpckit.errors import ConfigError, Location, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
+from hpckit.frozen import changeable
 from hpckit.kept import kept, stamp
 
 Scalar = str | int | float | bool | None
@@ -38,7 +39,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"Known: {', '.join(names)}." if names else "No names are known."
 
 
-@dataclass(slots=True)
+@changeable()
 class Fields:
     """One mapping of a document: take each known key once, then `refuse_unknown()`."""
 

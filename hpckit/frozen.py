@@ -1,8 +1,9 @@
-"""Frozen dataclasses that are quickly made: a command's start makes fifty classes, and uses few.
+"""Dataclasses that are quickly made: a command's start makes fifty classes, and uses few.
 
 The standard `dataclass(frozen=True)` compiles the text of six methods for each class, a fifth of
-such a start. Here all classes share theirs. Fields, `replace()`, `asdict()` and pickles are the
-same; making an instance takes a little longer, so samples and the like are standard ones.
+such a start; one that may be changed, of three. Here all classes share theirs. Fields, `replace()`,
+`asdict()` and pickles are the same; making an instance takes a little longer, so samples and the
+like are standard ones.
 """
 
 from collections.abc import Callable
@@ -17,16 +18,22 @@ _set = object.__setattr__
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
 def frozen(*, kw_only: bool = False, slots: bool = True) -> Callable[[Kind], Kind]:
     """Make a class a frozen dataclass; methods of its own stay."""
+    return lambda kind: _made(kind, _METHODS | _FROZEN, kw_only=kw_only, slots=slots)
 
-    def made(kind: Kind) -> Kind:
-        own = vars(kind)
-        found: Any = dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(kind)
-        for name, method in _METHODS.items():
-            if name not in own:
-                setattr(found, name, method)
-        return found  # type: ignore[no-any-return]  # the same, or its copy with slots
 
-    return made
+@dataclass_transform(field_specifiers=(field, Field))
+def changeable(*, kw_only: bool = False, slots: bool = True) -> Callable[[Kind], Kind]:
+    """Make a class a dataclass whose fields may be set anew; methods of its own stay."""
+    return lambda kind: _made(kind, _METHODS, kw_only=kw_only, slots=slots)
+
+
+def _made(kind: Kind, methods: dict[str, Any], *, kw_only: bool, slots: bool) -> Kind:
+    own = vars(kind)
+    found: Any = dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(kind)
+    for name, method in methods.items():
+        if name not in own:
+            setattr(found, name, method)
+    return found  # type: ignore[no-any-return]  # the same, or its copy with slots
 
 
 @cache
@@ -107,6 +114,9 @@ _METHODS: dict[str, Any] = {
     "__init__": _init,
     "__repr__": _repr,
     "__eq__": _eq,
+    "__hash__": None,
+}
+_FROZEN: dict[str, Any] = {
     "__hash__": _hash,
     "__setattr__": _setattr,
     "__delattr__": _delattr,

@@ -1,7 +1,5 @@
 """The options of `hpckit.submit`, typed, and the request that they make."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -40,7 +38,7 @@ class SizelessOptions(TypedDict, total=False):
     launcher: str | None
     executor: str
     name: str | None
-    after: str | int | Run | Sequence[str | int | Run]
+    after: "str | int | Run | Sequence[str | int | Run]"
     max_requeues: int
     chain: int
     retry: str | Sequence[str]

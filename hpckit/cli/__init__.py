@@ -4,7 +4,6 @@ Only the module of the command that was called is imported: the others are lines
 that `hpckit --help` starts in a tenth of a second.
 """
 
-import gc
 import importlib
 import os
 import sys
@@ -111,8 +110,6 @@ def split_dashes(argv: list[str]) -> tuple[list[str], tuple[str, ...]]:
 
 def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
     """Run the command line; turn an error of ours into one line on stderr and an exit status."""
-    # Imports make many objects and no garbage: looking for some would take a twentieth of the time.
-    gc.set_threshold(500_000)
     if shell := os.environ.get("_HPCKIT_COMPLETE"):
         from hpckit.cli.completing import answer  # noqa: PLC0415
 

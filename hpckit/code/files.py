@@ -6,7 +6,7 @@ What looks like a secret, links that lead elsewhere, environments, runs and cach
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from hpckit.code.secrets import looks_secret
 from hpckit.collections.collection import CodeRules
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, reason
+from hpckit.frozen import changeable
 from hpckit.gitfiles.index import MAX_FILES, read_index
 from hpckit.gitfiles.repository import repository_at
 
@@ -46,7 +47,7 @@ def stamp(status: os.stat_result) -> str:
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} "
 
 
-@dataclass(kw_only=True, slots=True)
+@changeable(kw_only=True)
 class Found:
     """What a look at a project found.
 

@@ -4,11 +4,11 @@ import hashlib
 import os
 import re
 import stat
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, open_regular, read_bytes
+from hpckit.frozen import changeable
 from hpckit.gitfiles.index import (
     FOLDER,
     LINK,
@@ -36,7 +36,7 @@ _LINE_ENDS = rb"\b(?:text|eol|crlf)\b"
 _SUFFIX = rb"\*(\.[\w.]+)"
 
 
-@dataclass(kw_only=True, slots=True)
+@changeable(kw_only=True)
 class _Budget:
     """What a checkout and its submodules may cost together."""
 

@@ -1,7 +1,7 @@
 """Templates on the search path: listing, finding, reading, and Jinja's way to ask for one."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -9,6 +9,7 @@ from hpckit.collections import Collection, Found, content_hash, find_all
 from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
 from hpckit.files import DamagedFileError, open_regular
+from hpckit.frozen import changeable
 from hpckit.quoting import quoted_expression
 from hpckit.render.limits import MAX_SOURCE_BYTES
 
@@ -42,7 +43,7 @@ def _find(name: str, known: Mapping[str, Found]) -> Found:
     )
 
 
-@dataclass(slots=True)
+@changeable()
 class Loader:
     """Finds templates on the search path, and remembers which were used.
 

@@ -8,13 +8,13 @@ from outside hpckit it is registered (`SCHEDULERS.register`, or an entry point o
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit import shell
 from hpckit.errors import RequestError
-from hpckit.frozen import frozen
+from hpckit.frozen import changeable, frozen
 from hpckit.registry import Registry
 from hpckit.slurm.states import JobRecord
 
@@ -62,7 +62,7 @@ def link_name(run_id: str, link: int) -> str:
     return f"{run_id}.{link}"
 
 
-@dataclass(kw_only=True)
+@changeable(kw_only=True, slots=False)
 class Sent:
     """How far a hand-over has come.
 

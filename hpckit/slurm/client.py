@@ -11,10 +11,11 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from hpckit import shell
 from hpckit.errors import CommandError, RequestError, TooSlowError
+from hpckit.frozen import changeable
 
 # A user's own defaults for these programs change columns, filters and sorting: squeue(1),
 # "ENVIRONMENT VARIABLES", and the same section of sacct(1), sinfo(1) and scontrol(1).
@@ -46,7 +47,7 @@ _MARK = r"[\x1e\x1f][0-9a-f]*"
 _ID_CHARACTERS = frozenset("0123456789_+")
 
 
-@dataclass(kw_only=True, slots=True)
+@changeable(kw_only=True)
 class _Patience:
     """Until when questions may take, on the monotonic clock, and who kept silent so far."""
 
@@ -54,7 +55,7 @@ class _Patience:
     silent: dict[str, CommandError] = field(default_factory=dict)
 
 
-@dataclass(kw_only=True, slots=True)
+@changeable(kw_only=True)
 class _Slow:
     """Who is told of slow answers, and of which programs that has been."""
 

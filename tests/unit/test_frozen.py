@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, r
 
 import pytest
 
-from hpckit.frozen import frozen
+from hpckit.frozen import changeable, frozen
 
 
 @frozen(kw_only=True)
@@ -106,3 +106,24 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(TypeError, match=said):
         kind(*args, **given)
+
+
+@changeable()
+class Changed:
+    """By position, with a default of its own for each."""
+
+    left: int
+    rest: list[int] = field(default_factory=list)
+
+
+def test_one_that_may_be_changed_is_as_a_standard_one() -> None:
+    mine = Changed(1)
+    mine.left, mine.rest = 2, [3]
+    assert mine == Changed(2, [3]) != Changed(2)
+    assert repr(mine) == "Changed(left=2, rest=[3])"
+    assert asdict(copy.deepcopy(mine)) == {"left": 2, "rest": [3]}
+    assert pickle.loads(pickle.dumps(mine)) == mine
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(mine)
+    with pytest.raises(AttributeError):
+        mine.other = 1  # type: ignore[attr-defined]
