@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TORCHX_VERSION = "0.7.0"
 RESERVATION = "hpckit-benchmark"
 ARRAY_SIZE = 1000
+# What travels with a job: hpckit's own runs and cache lie beside it, as a user's do.
+_PROJECT = "project"
 # Slurm remembers cancelled tasks for MinJobAge, and takes MaxJobCount (10,000 by default) at most.
 ARRAY_ROUNDS = 3
 _JOB_ID = re.compile(rb"^(?:Submitted |Submitted batch job |slurm://torchx/)?(\d+)\b", re.MULTILINE)
@@ -77,6 +79,7 @@ def main() -> None:
     torchx = make_torchx()
     with tempfile.TemporaryDirectory(prefix="hpckit-bench-") as name, reserved(slurm) as held:
         folder = Path(name)
+        (folder / _PROJECT).mkdir()
         commands = [row for row in all_commands(folder, torchx) if slurm or not row.needs_slurm]
         load = os.getloadavg()[0]
         times = measure(commands, folder, max(options.repeat, 1))
@@ -86,8 +89,8 @@ def main() -> None:
 
 def all_commands(folder: Path, torchx: Path | None) -> list[Command]:
     """Write what the commands need into the folder; return them in the order of the table."""
-    (folder / "noop.py").write_text("")
-    (folder / "noop.sh").write_text(_NOOP_SH)
+    (folder / _PROJECT / "noop.py").write_text("")
+    (folder / _PROJECT / "noop.sh").write_text(_NOOP_SH)
     script = Path(sys.executable).with_name("hpckit")
     hpckit = [str(script)] if script.exists() else [sys.executable, "-m", "hpckit"]
     submit = [*hpckit, "submit"]
@@ -160,7 +163,7 @@ def timed(row: Command, folder: Path, environ: dict[str, str]) -> tuple[float, b
     begin = time.perf_counter()
     done = subprocess.run(
         row.argv,
-        cwd=folder,
+        cwd=folder / _PROJECT,
         env=environ,
         capture_output=True,
         stdin=subprocess.DEVNULL,

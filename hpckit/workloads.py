@@ -166,11 +166,16 @@ def load_workload(name: str, collections: tuple[Collection, ...]) -> Workload:
         RequestError: no such workload. ConfigError: its file is wrong.
     """
     known = list_workloads(collections)
-    by_key = {folder.replace("-", "_"): folder for folder in known}
-    key = name.replace("-", "_")
-    if key not in by_key:
+    found = find_workload(name, known)
+    if found is None:
         raise RequestError(_unknown(name, known))
-    return read_workload(known[by_key[key]])
+    return read_workload(found)
+
+
+def find_workload(name: str, known: Mapping[str, Found]) -> Found | None:
+    """Return which of the known workloads is meant, None: none of them."""
+    by_key = {folder.replace("-", "_"): found for folder, found in known.items()}
+    return by_key.get(name.replace("-", "_"))
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

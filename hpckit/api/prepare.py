@@ -25,7 +25,13 @@ from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.code_plan import plan_code
 from hpckit.submission.model import Submission, preflight, refuse_unusable
-from hpckit.workloads import Workload, list_workloads, load_workload
+from hpckit.workloads import (
+    Workload,
+    find_workload,
+    list_workloads,
+    load_workload,
+    read_workload,
+)
 
 if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
@@ -136,14 +142,13 @@ def _with_mpi(
 
 def _workload(spec: JobSpec, collections: tuple[Collection, ...]) -> Workload | None:
     if spec.of_workload:
-        known = {name.replace("-", "_") for name in list_workloads(collections)}
-        key = spec.target.replace("-", "_")
-        if key not in known and spec.target in STRATEGIES:
+        found = find_workload(spec.target, list_workloads(collections))
+        if found is None and spec.target in STRATEGIES:
             raise RequestError(
                 f"{spec.target!r} is a strategy, and no workload has that name: give "
                 f"your program, as in `hpckit submit {spec.target} train.py`."
             )
-        return load_workload(spec.target, collections)
+        return read_workload(found) if found else load_workload(spec.target, collections)
     if spec.target not in STRATEGIES:
         raise RequestError(_no_strategy(spec))
     return None

@@ -14,8 +14,9 @@ from hpckit.stand_ins import stand_ins
 if TYPE_CHECKING:
     from hpckit import RunList, RunStatus
 
-# What submitit imports for its users' own loops and plugins: a quarter of its start.
-_SUBMITITS = ("asyncio", "importlib.metadata", "tarfile")
+# What submitit imports for its users' own loops and plugins, and for other Pythons: a quarter of
+# its start.
+_SUBMITITS = ("asyncio", "importlib.metadata", "platform", "tarfile")
 
 
 def carry_out(

@@ -1,19 +1,16 @@
 """Files that look like secrets, by their names: they are not kept, wherever they stand."""
 
-import fnmatch
-import re
-
-_NAMES = (
-    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.kdbx"),
-    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pgpass"),
-    *("credentials*", ".credentials*", ".git-credentials", "kaggle.json", ".pypirc", ".npmrc"),
-    *(".htpasswd", ".my.cnf", ".vault-token", ".dockercfg", "service-account*.json", ".s3cfg"),
-    *("*.keytab", "secrets.y*ml", "secrets.json", "secrets.toml", ".boto", "*.gpg", "*.ovpn"),
-)
+_NAMES = frozenset((
+    ".env", ".netrc", "_netrc", ".pgpass", ".git-credentials", "kaggle.json", ".pypirc", ".npmrc",
+    ".htpasswd", ".my.cnf", ".vault-token", ".dockercfg", ".s3cfg", ".boto", "secrets.json",
+    "secrets.toml",
+))  # fmt: skip
+_BEGINNINGS = (".env.", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "credentials", ".credentials")
+_ENDINGS = (".pem", ".key", ".p12", ".pfx", ".ppk", ".jks", ".kdbx", ".keytab", ".gpg", ".ovpn")
+_BOTH = (("service-account", ".json"), ("secrets.y", "ml"))
 _FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".azure", ".kube"))
 # Examples without a value, public halves, and programs that are only called so.
-_HARMLESS = r".*\.(?:pub|example|sample|template|dist|py|pyi|md|rst)"
-_SECRET = re.compile("|".join(f"(?:{fnmatch.translate(name)})" for name in _NAMES))
+_HARMLESS = (".pub", ".example", ".sample", ".template", ".dist", ".py", ".pyi", ".md", ".rst")
 
 
 def looks_secret(name: str, *, folder: bool = False) -> bool:
@@ -21,4 +18,10 @@ def looks_secret(name: str, *, folder: bool = False) -> bool:
     small = name.lower()
     if folder:
         return small in _FOLDERS
-    return _SECRET.match(small) is not None and re.fullmatch(_HARMLESS, small) is None
+    secret = (
+        small in _NAMES
+        or small.startswith(_BEGINNINGS)
+        or small.endswith(_ENDINGS)
+        or any(small.startswith(first) and small.endswith(last) for first, last in _BOTH)
+    )
+    return secret and not small.endswith(_HARMLESS)
