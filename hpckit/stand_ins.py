@@ -5,6 +5,7 @@ module in the same moment.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,3 +40,20 @@ def stand_ins(*names: str) -> Iterator[None]:
     finally:
         for name in ours:
             del sys.modules[name]
+
+
+@contextmanager
+def no_log() -> Iterator[None]:
+    """Let submitit, which is imported in the block, set up no log: nothing of it is to be seen.
+
+    The variable is there for a while only: scripts inherit the environment.
+    """
+    name = "SUBMITIT_LOG_LEVEL"
+    before = os.environ.get(name)
+    os.environ[name] = "NOCONFIG"  # with any other it asks `logging.config`
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before

@@ -9,14 +9,14 @@ from hpckit.api.prepare import Submission
 from hpckit.api.submit import load_submitit, send
 from hpckit.cli.output import note, print_json, say
 from hpckit.cli.submit import say_job
-from hpckit.stand_ins import stand_ins
+from hpckit.stand_ins import no_log, stand_ins
 
 if TYPE_CHECKING:
     from hpckit import RunList, RunStatus
 
 # What submitit imports for its users' own loops and plugins, and for other Pythons: a quarter of
 # its start.
-_SUBMITITS = ("asyncio", "importlib.metadata", "platform", "tarfile")
+_SUBMITITS = ("asyncio", "importlib.metadata", "logging.config", "platform", "tarfile")
 
 
 def carry_out(
@@ -32,7 +32,7 @@ def carry_out(
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
     """
-    with stand_ins(*_SUBMITITS):
+    with stand_ins(*_SUBMITITS), no_log():
         load_submitit()
     if submission.job.scheduler.starts_at_once:  # it starts at once, and there may be a warning
         found = send(submission, tell=note, ready=lambda: say_job(submission))

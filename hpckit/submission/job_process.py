@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
 from hpckit.payload.task import GOES_ON, first_name, pickle_name
-from hpckit.stand_ins import UNUSED_IN_JOBS, stand_ins
+from hpckit.stand_ins import UNUSED_IN_JOBS, no_log, stand_ins
 from hpckit.submission.payload import GoesOnError, ScriptFailedError
 
 if TYPE_CHECKING:
@@ -71,10 +71,9 @@ def _import_submitit() -> "tuple[Callable[[Path], None], str]":
     """Import submitit's part of the job, and ours; return it, and the id it will look for.
 
     submitit imports numpy wherever it is installed, for pickles that hold arrays (submission.py):
-    60 ms and a pool of threads in front of every rank. Ours holds text. It also sets up a log, of
-    which nothing is to be seen.
+    60 ms and a pool of threads in front of every rank. Ours holds text.
     """
-    with stand_ins(*UNUSED_IN_JOBS), _without_numpy(), _variable("SUBMITIT_LOG_LEVEL", "NOCONFIG"):
+    with stand_ins(*UNUSED_IN_JOBS), _without_numpy(), no_log():
         from submitit.core import plugins
         from submitit.core.job_environment import JobEnvironment
         from submitit.core.submission import process_job
@@ -100,17 +99,6 @@ def _without_numpy() -> Iterator[None]:
     finally:
         if missing:
             del sys.modules["numpy"]
-
-
-@contextlib.contextmanager
-def _variable(name: str, text: str) -> Iterator[None]:
-    """Set a variable for a while, unless the user has: scripts inherit the environment."""
-    set_here = os.environ.setdefault(name, text) is text
-    try:
-        yield
-    finally:
-        if set_here:
-            del os.environ[name]
 
 
 def main() -> None:

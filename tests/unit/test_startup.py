@@ -217,3 +217,16 @@ def test_what_stands_before_a_rank_loads_little(
     told = [line for line in lines if not line.startswith("import time:")]
     assert all(line.startswith("hpckit: ") and said in line for line in told), told
     assert len(told) == bool(said)
+
+
+def test_a_level_of_submitits_log_stops_no_job() -> None:
+    asked = "from hpckit.submission import job_process; print(job_process._import_submitit()[1])"
+    names = {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7", "SUBMITIT_LOG_LEVEL": "INFO"}
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, **names},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("7\n", "")
