@@ -100,7 +100,8 @@ def meet(place: Rank) -> None:
     """
     if not place.meets:
         return
-    device = place.device if place.device.type == "cuda" else None
+    # Bound to a device, NCCL meets at once, and says what is wrong here; gloo has no device.
+    device = place.device if place.backend == "nccl" else None
     try:
         dist.init_process_group(place.backend, device_id=device)
     except dist.DistBackendError as error:

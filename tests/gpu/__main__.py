@@ -1,18 +1,18 @@
 """`make test-gpu`: make all checks of this machine's GPU, and write gpu-report.md and .json.
 
-    python -m tests.gpu [--out FOLDER] [--dry] [PYTEST WORDS, as -k sampler]
+    python -m tests.gpu [--out FOLDER] [--dry] [--go-on] [PYTEST WORDS, as -k sampler]
 
 Checks run in one pytest, because each new process needs seconds for CUDA. Where that process dies,
-or hangs past a check's limit, the check counts as crashed and another pytest makes the rest.
-Exit status: 0 all passed, 1 a check did not, 2 nothing was tested.
+or hangs past a check's limit, the check counts as crashed and another pytest makes the rest. The
+report is written anew after each line that a check says; with --go-on, one that was cut off (by the
+end of a job's time) is completed. Exit status: 0 all passed, 1 a check did not, 2 nothing was
+tested.
 """
 
 import argparse
-import getpass
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,18 +21,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.checks import limit_s
 from tests.gpu.document import LIMIT_S, make_document, markdown, summary
 from tests.gpu.dry import write_scene
 from tests.gpu.head import ROOT
 from tests.gpu.journal import CRASHED, RUNNING, VARIABLE, Journal, Made, read_checks, read_head
 from tests.gpu.machine import DRY
+from tests.gpu.raw import NAME as RAW
+from tests.gpu.raw import secrets
 
-# A check's own limit is generous: budgets are for the whole.
-_LIMIT_FACTOR, _LIMIT_MORE_S = 3.0, 60.0
 _COLLECT_S = 120.0
 _RESTARTS = 12
-# Names that tell of nobody, and stand in other words of a report.
-_NOBODY = ("/", "/tmp", "root", "localhost", "user", "ubuntu", "gpu", "node", "test", "vm")
 _HEAD_S = 120.0
 _POLL_S = 0.1
 # A download of torch is not the checks' time.
@@ -45,11 +44,14 @@ class Session:
     where: tuple[str, ...] = ("tests/gpu",)
 
     def __init__(
-        self, out: Path, words: list[str], *, dry: bool, limit_s: float, before_s: float
-    ) -> None:
+        self, out: Path, words: list[str], *, dry: bool, limit_s: float, before_s: float,
+        go_on: bool = False,
+    ) -> None:  # fmt: skip
         self.out = out
         self.words = words
         self.dry = dry
+        self.go_on = go_on
+        self.told_to_end = ""
         self.limit_s = limit_s
         self.journal = Journal(out / "gpu-report.part.jsonl")
         self.began = time.monotonic() - before_s
@@ -67,7 +69,7 @@ class Session:
 
     def run(self) -> int:
         """Make all checks; return the exit status."""
-        self.forget()
+        self.forget(but_made=self.go_on)
         if why := self._look():
             print(f"{why}\nNothing was tested.", file=sys.stderr)
             return 2
@@ -78,14 +80,26 @@ class Session:
                 print("pytest could not begin. Nothing was tested.", file=sys.stderr)
                 self.forget()
                 return 2
-            if not self.left() or len(self.checks()) == before or self.seconds > self.limit_s:
+            over = self.told_to_end or self.seconds > self.limit_s
+            if not self.left() or len(self.checks()) == before or over:
                 break
         return self._write_last()
 
-    def forget(self) -> None:
-        """Remove what an earlier report left."""
-        for name in ("gpu-report.part.jsonl", "gpu-report.md", "gpu-report.json"):
+    def forget(self, *, but_made: bool = False) -> None:
+        """Remove what an earlier report left; or only what its end cut off."""
+        journal, checks = self.journal.events(), self.checks()
+        kept = (RAW, "gpu-report.md", "gpu-report.json") if but_made else ()
+        for name in {"gpu-report.part.jsonl", "gpu-report.md", "gpu-report.json", RAW} - {*kept}:
             (self.out / name).unlink(missing_ok=True)
+        if but_made:
+            made = {row.id for row in checks if row.verdict not in (RUNNING, CRASHED)}
+            for row in journal:
+                if row.get("id") in made:
+                    self.journal.put(row)
+
+    def end_soon(self, number: int, _frame: object = None) -> None:
+        """Have the report finished: a job's time is nearly over, or somebody has seen enough."""
+        self.told_to_end = signal.Signals(number).name
 
     def checks(self) -> list[Made]:
         """Return what was begun so far."""
@@ -94,7 +108,7 @@ class Session:
     def expected(self) -> list[str]:
         """Return the ids of all checks that pytest found."""
         found = [row["ids"] for row in self.journal.events() if row.get("event") == "collected"]
-        return found[0] if found else []
+        return found[0] if found else []  # a restart's are those that were left
 
     def left(self) -> list[str]:
         """Return what was not made yet."""
@@ -159,11 +173,13 @@ class Session:
             checks = read_checks(events)
             running = next((row for row in checks if row.verdict == RUNNING), None)
             if running:
-                limit = max(running.budget_s * _LIMIT_FACTOR, running.budget_s + _LIMIT_MORE_S)
+                limit = limit_s(running.budget_s)
                 if time.time() - running.began_s > limit:
                     return f"it took more than its limit of {limit:g} s"
             elif not checks and time.monotonic() - began > _COLLECT_S:
                 return f"pytest found no check in {_COLLECT_S:g} s"
+            if self.told_to_end:
+                return f"all checks were ended by {self.told_to_end}"
             if self.seconds > self.limit_s:
                 return f"the time of {self.limit_s:g} s for all checks was over"
         return ""
@@ -212,15 +228,6 @@ def ended(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}"
 
 
-def secrets() -> list[str]:
-    """Return what a report must not have: it is pasted where everybody reads it."""
-    host = socket.gethostname()
-    found = [host, host.partition(".")[0], str(ROOT), str(Path.home()), tempfile.gettempdir()]
-    with suppress(KeyError, OSError):
-        found.append(getpass.getuser())
-    return [word for word in found if word not in _NOBODY]
-
-
 def main() -> int:
     """Read the command line; make the checks."""
     parser = argparse.ArgumentParser(
@@ -230,15 +237,20 @@ def main() -> int:
     parser.add_argument("--dry", action="store_true", help="no GPU: the CPU and a stub of NVML")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for all checks")
     parser.add_argument("--before", type=float, default=0.0, help="seconds that were used before")
+    parser.add_argument("--go-on", action="store_true", help="complete the report that is there")
     options, words = parser.parse_known_args()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         before = min(options.before, _MOST_BEFORE_S)
-        session = Session(out, words, dry=options.dry, limit_s=options.limit, before_s=before)
+        session = Session(
+            out, words, dry=options.dry, limit_s=options.limit, before_s=before, go_on=options.go_on
+        )
         if options.dry:
             path = f"{name}/bin:{os.environ.get('PATH', os.defpath)}"
             session.environ |= {DRY: name, "PATH": path, **write_scene(Path(name))}
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, session.end_soon)
         return session.run()
 
 

@@ -13,11 +13,22 @@ import math
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import pytest
+
+# A check's own limit is generous: budgets are for the whole.
+_LIMIT_FACTOR, _LIMIT_MORE_S = 3.0, 60.0
+# What is left of it when a program of a check is ended: the check can still tell what it found.
+_TELL_S = 5.0
+
+
+def limit_s(budget_s: float) -> float:
+    """Return the seconds after which a check is ended."""
+    return max(budget_s * _LIMIT_FACTOR, budget_s + _LIMIT_MORE_S)
 
 
 class NotHere(Exception):  # noqa: N818  # no error
@@ -59,9 +70,14 @@ class Figure:
 
 @dataclass
 class Recorder:
-    """What one check says. `enforced` is false in a dry run, whose figures mean nothing."""
+    """What one check says. `enforced` is false in a dry run, whose figures mean nothing.
+
+    Attributes:
+        until: when the check is ended, by the monotonic clock.
+    """
 
     enforced: bool = True
+    until: float = math.inf
     tell: Callable[[Mapping[str, Any]], None] = lambda _: None
     figures: list[Figure] = field(default_factory=list)
 
@@ -143,7 +159,7 @@ class Recorder:
         """Run a program in a process group of its own, which is killed at the limit.
 
         For whatever may leave CUDA unusable in the process that does it. Its output is text; a
-        status of -9 with `limit` in stderr is one that took too long.
+        status of -9 with `limit` in stderr is one that took too long: this limit, or the check's.
         """
         process = subprocess.Popen(
             [os.fspath(word) for word in argv],
@@ -157,10 +173,11 @@ class Recorder:
             start_new_session=True,
         )
         late = ""
+        limit_s = max(min(limit_s, self.until - _TELL_S - time.monotonic()), 0.0)
         try:
             out, err = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            late = f"\nended at its limit of {limit_s:g} s"
+            late = f"\nended at its limit of {limit_s:.0f} s"
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
         except BaseException:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from hpckit.stats.sampler.gpu_library import GpuLibraryError
-from tests.gpu.checks import NotHere, Recorder
+from tests.gpu.checks import NotHere, Recorder, limit_s
 from tests.gpu.dry import ENFORCE
 from tests.gpu.journal import ABSENT, FAILED, PASSED, RUNNING, VARIABLE, Journal, read_checks
 from tests.gpu.machine import Machine, open_machine
+from tests.gpu.raw import keeper
 
 _FOLDER = Path(__file__).parent
 # What others stand on, and what is timed, comes first; files that are not named here come last, and
@@ -98,6 +99,7 @@ def report(request: pytest.FixtureRequest, machine: Machine) -> Recorder:
     """Record the figures of one check."""
     recorder: Recorder = request.node.stash[_RECORDER]
     recorder.enforced = not machine.dry or bool(os.environ.get(ENFORCE))
+    machine.keep = keeper(_journal().path, request.node.nodeid)
     for word in request.node.get_closest_marker("gpu").kwargs["needs"]:
         if why := machine.lacks(word):
             raise NotHere(why)
@@ -113,8 +115,11 @@ def pytest_runtest_protocol(
     if marker is None:
         return (yield)
     journal, name = _journal(), item.nodeid
-    item.stash[_RECORDER] = Recorder(tell=lambda event: journal.put({"id": name, **event}))
-    item.stash[_BEGAN] = time.monotonic()
+    item.stash[_BEGAN] = began = time.monotonic()
+    item.stash[_RECORDER] = Recorder(
+        tell=lambda event: journal.put({"id": name, **event}),
+        until=began + limit_s(marker.kwargs["budget_s"]),
+    )
     journal.put(
         {
             "event": "began",

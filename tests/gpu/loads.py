@@ -4,6 +4,7 @@ What a kernel took is measured by CUDA events in the same run, and never assumed
 In a dry run nothing computes for long: the same lines run, and the library plays what was expected.
 """
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from tests.gpu.machine import Machine
 from tests.gpu.sampling import Span, now_us, pass_time
 
 _WARM_S = 0.4
+# A driver that looks at a rhythm of its own must not see the same of ours each time: periods
+# differ by a fifth. And it may cut percents off: a duty that goes up and down by two points, slower
+# than its windows of at most a second, is cut now more and now less.
+_JITTER, _SWAY, _SWAY_S = 0.2, 0.02, 2.7
 _BATCH_S = 0.02
 _DEEP = 4
 _SPIN_CYCLES = 2_000_000
@@ -50,33 +55,82 @@ class Wave:
         ran = sum(row.begin.elapsed_time(row.done) for row in rows[:-1])
         return float(ran / rows[0].begin.elapsed_time(rows[-1].begin))
 
+    def rows(self) -> list[tuple[int, float, float]]:
+        """Return when each kernel was handed out and began, and how long it ran."""
+        first = self.beats[0].begin
+        return [
+            (row.at_us, round(first.elapsed_time(row.begin), 3),
+             round(row.begin.elapsed_time(row.done), 3))
+            for row in self.beats
+        ]  # fmt: skip
+
+    @property
+    def busy_s(self) -> float:
+        """How long kernels ran in all, by the GPU's clock."""
+        if self.played is not None:
+            return self.played * self.span.seconds
+        return sum(row.begin.elapsed_time(row.done) for row in self.beats) / 1e3
+
 
 def square_wave(machine: Machine, duty: float, *, period_s: float, seconds: float) -> Wave:
-    """Run one kernel of one thread in each period, for a part of it.
+    """Run one kernel of one thread in each period of about so long, for a part of it.
 
     Its length is set anew each time by what the one before took.
     """
     if machine.dry:
         return Wave(pass_time(machine, seconds), [], duty)
-    cuda = machine.torch.cuda
-    wanted_ms = duty * period_s * 1e3
+    cuda, chance = machine.torch.cuda, random.Random(1)
     rate = cycles_per_ms(machine)
     beats: list[Beat] = []
     begin, due = now_us(), time.perf_counter()
-    until = due + seconds
+    since, until = due, due + seconds
     while due < until:
+        length_s = period_s * chance.uniform(1 - _JITTER, 1 + _JITTER)
+        wanted_ms = (duty + _SWAY * sway((due - since) / _SWAY_S)) * length_s * 1e3
         beat = Beat(now_us(), *(cuda.Event(enable_timing=True) for _ in range(2)))
         beat.begin.record()
         cuda._sleep(max(int(wanted_ms * rate), 1))
         beat.done.record()
         beats.append(beat)
-        due += period_s
+        due += length_s
         time.sleep(max(due - time.perf_counter(), 0.0))
         if beat.done.query():
             took = beat.begin.elapsed_time(beat.done)
             rate *= min(max(wanted_ms / took, 0.8), 1.25) if took > 0 else 1.0
     machine.synchronize()
-    return Wave(Span(begin, now_us()), beats)
+    wave = Wave(Span(begin, now_us()), beats)
+    machine.keep("wave: host's us, GPU's ms since the first, ms", wave.rows())
+    return wave
+
+
+def sway(turns: float) -> float:
+    """Return a number that goes from -1 to 1 and back in each turn, evenly."""
+    return 4 * abs(turns % 1 - 0.5) - 1
+
+
+def pauses(machine: Machine, *, busy_s: float, idle_s: float, times: int) -> Wave:
+    """Run kernels for a while, then none, by turns; at both ends the rest is twice as long."""
+    if machine.dry:
+        return Wave(pass_time(machine, (busy_s + idle_s) * times), [], busy_s / (busy_s + idle_s))
+    cuda = machine.torch.cuda
+    rate, beats, begin = cycles_per_ms(machine), [], now_us()
+    time.sleep(2 * idle_s)
+    for _ in range(times):
+        until = time.perf_counter() + busy_s
+        while time.perf_counter() < until:
+            beat = Beat(now_us(), *(cuda.Event(enable_timing=True) for _ in range(2)))
+            beat.begin.record()
+            cuda._sleep(int(20 * rate))
+            beat.done.record()
+            beats.append(beat)
+            if len(beats) > 1:
+                beats[-2].done.synchronize()  # one ahead, so that no time is between two
+        machine.synchronize()
+        time.sleep(idle_s)
+    time.sleep(idle_s)
+    wave = Wave(Span(begin, now_us()), beats)
+    machine.keep("pauses: host's us, GPU's ms since the first, ms", wave.rows())
+    return wave
 
 
 def cycles_per_ms(machine: Machine) -> float:

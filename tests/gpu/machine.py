@@ -49,6 +49,8 @@ class Machine:
     dry = False
     # The run of the sampler beside the check, while there is one.
     sampling: "Run | None" = None
+    # Keeps what a figure was made of, by a name; conftest says where.
+    keep: Callable[[str, object], None] = staticmethod(lambda _what, _value: None)
 
     def __init__(self, folder: Path) -> None:
         """Look at the GPU.
@@ -145,6 +147,13 @@ class Machine:
             return self.nvml.call(function, *arguments)
         except GpuLibraryError:
             return None
+
+    def buffer(self) -> list[tuple[int, int]]:
+        """Return the driver's own readings of utilization: (its time in microseconds, percent)."""
+        try:
+            return self.nvml.buffered_percents(self.unit.handle, 0)
+        except GpuLibraryError:
+            return []
 
     def dram_peak(self) -> float | None:
         """Return the memory's bytes per second at its highest clock, two transfers a cycle."""

@@ -1,6 +1,7 @@
 """Runs of the workloads' scripts as users start them, and what they leave; several at once."""
 
 import math
+import re
 import socket
 import sys
 import threading
@@ -20,7 +21,10 @@ _OF_A_JOB = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC", "OMP_", 
 PLAIN = ("--data", "digits", "--limit", "301", "--batch-size", "50", "--epochs", "2",
          "--log-every", "1", "--lr", "0.01")  # fmt: skip
 SHORT = (*PLAIN, "--optimizer", "sgd")
+_TAIL = 6000
 _FORKING = threading.Lock()
+# Of an exception's last line, or of a script's own one; not of a library's log.
+_ERROR = re.compile(r"^(?:[\w.]+\.py: error: |ended at its limit|[\w.]*(?:Error|Exception)\b)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +62,7 @@ class Ended:
         """How it failed, in a line; empty if it did not."""
         if not self.process.returncode:
             return ""
-        said = self.process.stderr.strip().splitlines() or ["nothing on stderr"]
-        return f"status {self.process.returncode}: {said[-1]}"
+        return f"status {self.process.returncode}: {reason(self.process.stderr)}"
 
     def rows(self, key: str) -> list[float]:
         """Return a figure of metrics.jsonl, in the order of the steps."""
@@ -68,13 +71,25 @@ class Ended:
         return [float(row[key]) for row in found if key in row]
 
 
+def reason(stderr: str) -> str:
+    """Return the line that says why a program failed: libraries warn after it, at the exit."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return (errors or lines or ["nothing on stderr"])[-1]
+
+
 def make_runs(
     report: Recorder, machine: Machine, runs: Sequence[Run], *, limit_s: float
 ) -> dict[str, Ended]:
     """Make runs, all at the same time; return what became of each, by its name."""
     with ThreadPoolExecutor(max(1, sum(run.ranks for run in runs))) as pool:
         begun = [(run, _begin(pool, report, machine, run, limit_s)) for run in runs]
-        return {run.name: _ended(run, folder_of(machine, run), ranks) for run, ranks in begun}
+        found = {run.name: _ended(run, folder_of(machine, run), ranks) for run, ranks in begun}
+    for name, one in found.items():
+        failed = one.process.stderr[-_TAIL:] if one.process.returncode else ""
+        machine.keep(f"run {name}", {"losses": one.rows("loss"), "seconds": one.rows("s_per_step"),
+                                     "stderr": failed})  # fmt: skip
+    return found
 
 
 def failed(report: Recorder, name: str, problem: str) -> None:

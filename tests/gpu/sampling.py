@@ -4,7 +4,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from hpckit.stats.sampler.gpu_library import GpuLibraryError
+from hpckit.stats.sampler.nvml import GPM_GRAPHICS
 from hpckit.stats.sampler.start import start_sampler, stop_sampler
 from hpckit.stats.samples.reading import Damage, read_records
 from hpckit.stats.samples.records import Header, Note, Record, Sample, Slow, State, samples_files
@@ -26,6 +28,12 @@ _FIRST_S = 60.0
 def now_us() -> int:
     """Return the samples' clock."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+
+def clocks_us() -> dict[str, int]:
+    """Return now by the clocks that a driver's times may be of, in microseconds."""
+    names = {"wall": time.CLOCK_REALTIME, "boot": time.CLOCK_BOOTTIME, "mono": time.CLOCK_MONOTONIC}
+    return {name: time.clock_gettime_ns(clock) // 1000 for name, clock in names.items()}
 
 
 @dataclass(frozen=True)
@@ -85,9 +93,9 @@ class Run:
         """What could not be read, and why."""
         return [row for row in self.records if isinstance(row, Note)]
 
-    def last(self, name: str) -> int | None:
+    def last(self, name: str, gpu: int = 0) -> int | None:
         """Return the newest value of a GPU's metric; a sample soon after another has no power."""
-        values = [getattr(row.gpus[0], name) for row in self.samples]
+        values = [getattr(row.gpus[gpu], name) for row in self.samples]
         return next((value for value in reversed(values) if value is not None), None)
 
     def within(self, span: Span) -> list[tuple[Sample, Sample]]:
@@ -155,6 +163,9 @@ def sampled(
     finally:
         machine.sampling = None
         stop_sampler(process)
+        kept = [row for row in run.records if not isinstance(row, Header)]
+        machine.keep("sampler", [{"kind": type(row).__name__, "row": row} for row in kept])
+        machine.keep("driver's buffer", {"now": clocks_us(), "pairs": machine.buffer()})
 
 
 def wait_until(what: str, true: Callable[[], bool], limit_s: float = _FIRST_S) -> None:
@@ -193,15 +204,15 @@ def _wait_for_first(run: Run) -> None:
 
 @dataclass
 class Poll:
-    """Asks NVML for some values again and again, in a thread, as an own witness.
+    """Asks for some values again and again, in a thread, as an own witness.
 
     Attributes:
-        asked: a name for each function of NVML and its arguments.
+        asked: what to call, by a name; None is no answer.
         rows: time in microseconds and value, by name.
     """
 
     machine: Machine
-    asked: Mapping[str, Sequence[object]]
+    asked: Mapping[str, Callable[[], float | None]]
     every_s: float = 0.05
     rows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
@@ -219,13 +230,36 @@ class Poll:
     ) -> None:
         self._over.set()
         self._thread.join(10)
+        self.machine.keep("witness", self.rows)
 
     def _run(self) -> None:
         while not self._over.wait(self.every_s):
-            for name, (function, *arguments) in self.asked.items():
-                value = self.machine.ask(str(function), *arguments)
+            for name, call in self.asked.items():
+                value = call()
                 if value is not None:
                     self.rows.setdefault(name, []).append((now_us(), float(value)))
+
+    @classmethod
+    def of_gpm(cls, machine: Machine) -> "Poll":
+        """Ask GPM how long the engine of graphics and computing was busy: the exact mean of each
+
+        quarter of a second, and another counter than NVML's utilization. No rows without GPM.
+        """
+        if not machine.unit.info.gpm:
+            return cls(machine, {})
+        try:
+            gpm = machine.nvml.activities(machine.unit)
+        except GpuLibraryError:
+            return cls(machine, {})
+
+        def percent() -> float | None:
+            try:
+                permille = gpm.permilles().get(GPM_GRAPHICS)
+            except GpuLibraryError:
+                return None
+            return None if permille is None else permille / 10
+
+        return cls(machine, {"graphics": percent}, every_s=0.25)
 
     def mean(self, name: str, span: Span) -> float | None:
         """Return the mean over a stretch by the trapezoidal rule; None: too little is known."""

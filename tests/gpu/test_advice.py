@@ -41,6 +41,7 @@ class Home:
 
     def __init__(self, report: Recorder, machine: Machine) -> None:
         self.report = report
+        self.keep = machine.keep
         self.folder = Path(tempfile.mkdtemp(prefix="home-", dir=machine.folder))
         self.project = self.folder / "project"
         (self.project / "templates" / "sites").mkdir(parents=True)
@@ -75,6 +76,7 @@ class Home:
         )
         said = self.hpckit("stats", "latest", "--runs", str(self.folder / "runs"), "--json")
         found: dict[str, Any] = json.loads(said)
+        self.keep(f"hpckit stats of {kind}", found)
         return found
 
 
@@ -124,11 +126,11 @@ def test_resting(report: Recorder, machine: Machine) -> None:
     expect_rule(report, rules, "gpu-unused", wanted=True)
 
 
-@check("Advice on a job that waits for its input", budget_s=31, needs=(*_NEEDS, "whole GPU"))
+@check("Advice on a job that waits for its input", budget_s=30, needs=(*_NEEDS, "whole GPU"))
 def test_waiting(report: Recorder, machine: Machine) -> None:
     """`loader-stalls` speaks: half of the time no kernel runs, in pauses of 1.5 s."""
     machine.expect_wave(util=100, period_s=2.0)
-    found = Home(report, machine).job("waiting", machine.pick(21.0, 15.0))
+    found = Home(report, machine).job("waiting", machine.pick(20.0, 15.0))
     rules = advised(report, found)
     stalls = found["per_gpu"][0].get("stalls") or {}
     for name, value in stalls.items():

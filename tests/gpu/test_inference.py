@@ -66,7 +66,8 @@ def simulated(machine: Machine, device: Any) -> dict[str, Any]:
     }
 
 
-@check("mpi_vi: fits on the GPU and the CPU", budget_s=18, needs=("torch", "package:networkx"))
+@check("mpi_vi: fits on the GPU and the CPU", budget_s=18,
+       needs=("torch", "package:networkx", "shared GPU"))  # fmt: skip
 def test_fit(report: Recorder, machine: Machine) -> None:
     epochs = machine.pick("60", "3")
     words = ("--n-agents", machine.pick("1000", "50"), "--n-epochs", epochs,
@@ -85,7 +86,8 @@ def test_fit(report: Recorder, machine: Machine) -> None:
     faster(report, gpu, cpu, "epochs/s, 1000 agents")
 
 
-@check("mpi_vi: a large epidemic", budget_s=18, needs=("torch", "package:networkx"))
+@check("mpi_vi: a large epidemic", budget_s=18,
+       needs=("torch", "package:networkx", "shared GPU"))  # fmt: skip
 def test_large(report: Recorder, machine: Machine) -> None:
     words = ("--n-agents", machine.pick("100000", "50"), "--n-epochs", machine.pick("4", "2"),
              "--n-timesteps", machine.pick("50", "3"), "--n-samples-per-epoch", "10",
@@ -98,7 +100,7 @@ def test_large(report: Recorder, machine: Machine) -> None:
 @check(
     "wave_inversion: gradient and speed",
     budget_s=25,
-    needs=("torch", "package:deepwave", "package:scipy", "package:matplotlib"),
+    needs=("torch", "package:deepwave", "package:scipy", "package:matplotlib", "shared GPU"),
 )
 def test_wave(report: Recorder, machine: Machine) -> None:
     import numpy as np

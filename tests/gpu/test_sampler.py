@@ -12,13 +12,15 @@ from hpckit.stats.samples.records import GPU_MINUTELY, GPU_SAMPLED
 from tests.gpu import loads
 from tests.gpu.checks import Recorder, check, number
 from tests.gpu.machine import Machine
-from tests.gpu.sampling import Run, pass_time, sampled, wait_until
+from tests.gpu.sampling import Run, clocks_us, pass_time, sampled, wait_until
 
 _MIB = 2**20
-# The driver gives memory out in pieces of 2 MiB.
-_PIECE = 2 * _MIB
+# The driver gives memory out in pieces of 2 MiB; tables of a large block's pages may need more.
+_PIECES = 4 * 2
 # linux/proc_ns.h, PROC_PID_INIT_INO: the host's own PID namespace.
 _FIRST_PIDS = 0xEFFFFFFC
+# What a loop has to keep of its speed beside the sampler.
+_LOOP = 0.97
 
 
 @check("Every field of the sampler", budget_s=9, needs=("torch",))
@@ -29,14 +31,22 @@ def test_fields(report: Recorder, machine: Machine) -> None:
         busy = loads.keep_busy(machine, loads.product(machine, 512, "float32"), 6.0)
         wait_until("the second slow readings", lambda: len(run.slow) > 1)
     assert busy.calls
-    header, said = run.header, {note.text for note in run.notes}
+    header = run.header
     report.fact("GPUs found by", str(header.gpu_method), good=len(header.gpus) == 1)
     same = [row.uuid for row in header.gpus] == [machine.unit.info.uuid]
     report.fact("the GPU that CUDA uses", "yes" if same else "no", good=same)
-    slow = run.slow[-1].gpus[0]
-    state = run.states[-1].gpus[0]
+    tell_fields(report, run, 0)
+    strange = [row for row in run.notes if row.code not in ("not_supported", "cgroup")]
+    report.fact("troubles", "; ".join(row.text for row in strange) or "none", good=not strange)
+    report.figure("samples", len(run.samples), at_least=5, note="in 6 s, at 1 s")
+
+
+def tell_fields(report: Recorder, run: Run, gpu: int) -> None:
+    """Record every reading of one GPU."""
+    said = {note.text for note in run.notes if note.gpu in (None, run.header.gpus[gpu].uuid)}
+    slow, state = run.slow[-1].gpus[gpu], run.states[-1].gpus[gpu]
     values: dict[str, tuple[str, object]] = {
-        **{row.name: (row.title, run.last(row.name)) for row in GPU_SAMPLED},
+        **{row.name: (row.title, run.last(row.name, gpu)) for row in GPU_SAMPLED},
         **{row.name: (row.title, getattr(slow, row.name)) for row in GPU_MINUTELY},
         "utilization_source": ("utilization", slow.utilization_source),
         "ecc_uncorrected": ("ECC errors", state.ecc_uncorrected),
@@ -45,9 +55,6 @@ def test_fields(report: Recorder, machine: Machine) -> None:
     }
     for name, (title, value) in values.items():
         tell_field(report, name, title, value, said)
-    strange = [row for row in run.notes if row.code not in ("not_supported", "cgroup")]
-    report.fact("troubles", "; ".join(row.text for row in strange) or "none", good=not strange)
-    report.figure("samples", len(run.samples), at_least=5, note="in 6 s, at 1 s")
 
 
 def tell_field(report: Recorder, name: str, title: str, value: object, said: set[str]) -> None:
@@ -55,9 +62,11 @@ def tell_field(report: Recorder, name: str, title: str, value: object, said: set
     if value is not None:
         report.fact(name, str(value), good=True)
         return
-    words = [f"No {title}:"] + ["No GPM:"] * (name in {row.name for row in GPU_SAMPLED if row.gpm})
-    why = next((text for text in said if text.startswith(tuple(words))), "")
-    if not why and len(words) > 1:
+    gpm = name in {row.name for row in GPU_SAMPLED if row.gpm}
+    names = [title] + ["GPM"] * gpm
+    words = tuple(f"No {each}{end}" for each in names for end in (":", " for a while:"))
+    why = next((text for text in said if text.startswith(words)), "")
+    if not why and gpm:
         why = "the GPU has no GPM (Hopper and newer have)"
     if why:
         report.absent(name, why)
@@ -78,9 +87,19 @@ def test_processes(report: Recorder, machine: Machine) -> None:
     del kept
     if state.processes is None:
         report.not_here("NVML does not list processes here: " + first_text(run))
-    here = dict(state.processes)
-    if os.getpid() not in here and Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PIDS:
-        report.not_here("NVML tells pids of the host, and this is a container with its own")
+    tell_processes(report, dict(state.processes), reserved, own_pids=has_own_pids())
+    report.fact("whose GPU it is", state.confidence, good=None)
+
+
+def tell_processes(
+    report: Recorder, here: dict[int, int | None], reserved: int, *, own_pids: bool
+) -> None:
+    """Record whether this process is among those of the GPU, and what memory it has there."""
+    if os.getpid() not in here and own_pids:
+        report.not_here(
+            f"NVML tells pids of another namespace ({len(here)} of them), and this is a container "
+            "with its own"
+        )
     report.fact("this process is listed", "yes" if os.getpid() in here else "no",
                 good=os.getpid() in here)  # fmt: skip
     mine = here.get(os.getpid())
@@ -91,7 +110,17 @@ def test_processes(report: Recorder, machine: Machine) -> None:
         report.figure("memory of this process, beyond torch's", (mine - reserved) / _MIB,
                       unit="MiB", at_least=0, at_most=2048, source="sampler",
                       peer="torch.cuda.memory_reserved")  # fmt: skip
-    report.fact("whose GPU it is", state.confidence, good=None)
+
+
+def has_own_pids(proc: Path = Path("/proc")) -> bool:
+    """Tell whether this may be a container with pids of its own, which NVML does not know.
+
+    Where there are no namespaces, as under gVisor, the kernel is no plain one: it may be.
+    """
+    try:
+        return (proc / "self" / "ns" / "pid").stat().st_ino != _FIRST_PIDS
+    except OSError:
+        return True
 
 
 def first_text(run: Run) -> str:
@@ -99,14 +128,14 @@ def first_text(run: Run) -> str:
     return run.notes[0].text if run.notes else "no note says why"
 
 
-@check("Memory in use, against torch.cuda", budget_s=12, needs=("torch",))
+@check("Memory in use, against torch.cuda", budget_s=9, needs=("torch",))
 def test_memory(report: Recorder, machine: Machine) -> None:
-    """What an allocation adds is what torch says it took, to the driver's smallest piece."""
+    """What an allocation adds is what torch says it took, to some of the driver's pieces."""
     torch = machine.torch
     machine.release()
     before = machine.memory()
     size = machine.pick(min(8 * 2**30, before.free // 2), _MIB)
-    wait = machine.pick(3.2, 2.3)
+    wait = machine.pick(2.4, 2.3)
     with sampled(machine) as run:
         free = pass_time(machine, wait)
         block = torch.empty(size, dtype=torch.uint8, device=machine.device)
@@ -122,14 +151,14 @@ def test_memory(report: Recorder, machine: Machine) -> None:
     assert last is not None
     added = (most - first) / _MIB
     note = f"{number(size / 2**30)} GiB were taken; others on this GPU would show here"
-    report.figure("added by an allocation", added, unit="MiB", within=_PIECE / _MIB,
+    report.figure("added by an allocation", added, unit="MiB", within=_PIECES,
                   near=(after.reserved - before.reserved) / _MIB, source="sampler",
                   peer="torch.cuda.memory_reserved", note=note)  # fmt: skip
-    report.figure("added by an allocation", added, unit="MiB", within=_PIECE / _MIB,
+    report.figure("added by an allocation", added, unit="MiB", within=_PIECES,
                   near=(before.free - after.free) / _MIB, source="sampler",
                   peer="torch.cuda.mem_get_info")  # fmt: skip
     report.figure("given back", (most - last) / _MIB, unit="MiB", near=added,
-                  within=_PIECE / _MIB, source="sampler")  # fmt: skip
+                  within=_PIECES, source="sampler")  # fmt: skip
     report.figure("in use, beyond what CUDA counts", (most - (after.total - after.free)) / _MIB,
                   unit="MiB", note="the driver's own reserve is in NVML's `used`")  # fmt: skip
 
@@ -138,12 +167,13 @@ def test_memory(report: Recorder, machine: Machine) -> None:
 def test_calls(report: Recorder, machine: Machine) -> None:
     """Each reading of the sampler, timed; and how much the driver's buffer of utilization keeps."""
     nvml, board, handle = machine.nvml, machine.unit.board, machine.unit.handle
+    recent = max((stamp for stamp, _ in machine.buffer()), default=0) - 1_000_000
     calls: dict[str, Callable[[], object]] = {
         "energy": lambda: nvml.energy_mj(board),
         "power": lambda: nvml.power_mw(board),
         "memory": lambda: nvml.memory_bytes(handle),
         "utilization, last window": lambda: nvml.spot_percent(handle),
-        "utilization, buffer of 1 s": lambda: nvml.buffered_percents(handle, recent_us()),
+        "utilization, buffer of 1 s": lambda: nvml.buffered_percents(handle, recent),
         "SM clock": lambda: nvml.clock_mhz(board, "sm"),
         "throttle reasons": lambda: nvml.throttle_reasons(board),
         "temperature": lambda: nvml.temperature_c(board),
@@ -158,11 +188,6 @@ def test_calls(report: Recorder, machine: Machine) -> None:
     for name, call in calls.items():
         time_call(report, name, call, machine.pick(60, 5), apart_s=0.11 if "GPM" in name else 0.0)
     tell_buffer(report, machine)
-
-
-def recent_us() -> int:
-    """Return a second ago, on the wall clock of the driver's buffer."""
-    return (time.time_ns() - 10**9) // 1000
 
 
 def time_call(
@@ -194,9 +219,13 @@ def tell_buffer(report: Recorder, machine: Machine) -> None:
     except GpuLibraryError as error:
         report.absent("the driver's buffer of utilization", str(error))
         return
+    machine.keep("driver's buffer", {"now": (now := clocks_us()), "pairs": pairs})
     if len(pairs) < 3:
         report.absent("the driver's buffer of utilization", f"it has {len(pairs)} readings")
         return
+    near = min(now, key=lambda name: abs(now[name] - pairs[-1][0]))
+    report.fact("its times are of the clock", near,
+                note=f"the newest is {(now[near] - pairs[-1][0]) / 1e6:.2f} s old")  # fmt: skip
     gaps = [(b[0] - a[0]) / 1e3 for a, b in pairwise(pairs)]
     report.figure("one reading in the driver's buffer stands for", statistics.median(gaps),
                   unit="ms", note=f"between {min(gaps):.0f} and {max(gaps):.0f} ms")  # fmt: skip
@@ -263,7 +292,17 @@ def compare_loop(report: Recorder, machine: Machine) -> None:
             beside = rate(seconds)
         alone.append(rate(seconds))
         ratios.append(beside / statistics.fmean(alone[-2:]))
+    machine.keep("steps per second", {"alone": alone, "ratios": ratios})
+    tell_loop(report, statistics.median(ratios), alone)
+
+
+def tell_loop(report: Recorder, ratio: float, alone: list[float]) -> None:
+    """Record what a loop keeps of its speed; where it is restless by itself, that has no limit."""
     noise = (max(alone) - min(alone)) / statistics.median(alone)
-    report.figure("steps per second beside the sampler, to without", statistics.median(ratios),
-                  at_least=0.97, note="a step: 50 kernels of 1024 numbers, then a wait; "
-                  f"without it, rates differed by {number(noise * 100)} %")  # fmt: skip
+    words = f"without it, rates differed by {number(noise * 100)} %"
+    quiet = noise <= 1 - _LOOP
+    if not quiet:
+        words += ": too much for a limit"
+    report.figure("steps per second beside the sampler, to without", ratio,
+                  at_least=_LOOP if quiet else None,
+                  note=f"a step: 50 kernels of 1024 numbers, then a wait; {words}")  # fmt: skip

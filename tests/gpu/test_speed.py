@@ -6,12 +6,13 @@ from statistics import median
 
 from tests.gpu.checks import Recorder, check
 from tests.gpu.machine import Machine
-from tests.gpu.runs import environment, failed, program
+from tests.gpu.runs import environment, failed, program, reason
 
 _PROGRAM = Path(__file__).with_name("speed.py")
 
 
-@check("ddp: samples/s beside a bare torch loop", budget_s=30, needs=("torch", "package:sklearn"))
+@check("ddp: samples/s beside a bare torch loop", budget_s=30,
+       needs=("torch", "package:sklearn", "shared GPU"))  # fmt: skip
 def test_ddp_speed(report: Recorder, machine: Machine) -> None:
     images = write_images(machine.folder / "images", *machine.pick((4096, 512), (64, 8)))
     cases = [
@@ -31,7 +32,7 @@ def test_ddp_speed(report: Recorder, machine: Machine) -> None:
 
 
 @check("MirroredStrategy: a step beside the network alone and TensorFlow's", budget_s=11,
-       needs=("torch",))  # fmt: skip
+       needs=("torch", "shared GPU"))  # fmt: skip
 def test_mirrored_speed(report: Recorder, machine: Machine) -> None:
     seconds = machine.pick("3", "0.03")
     found = measured(report, machine, ["mirrored", seconds], limit_s=60)
@@ -54,10 +55,11 @@ def measured(
     """Run a measurement; return its seconds per step, None if it failed."""
     ended = program(report, machine, _PROGRAM, words, limit_s, environment(machine))
     if ended.returncode:
-        said = ended.stderr.strip().splitlines() or ["nothing on stderr"]
-        failed(report, " ".join(words[:2]), f"status {ended.returncode}: {said[-1]}")
+        machine.keep("stderr", ended.stderr[-6000:])
+        failed(report, " ".join(words[:2]), f"status {ended.returncode}: {reason(ended.stderr)}")
         return None
     found: dict[str, list[float]] = json.loads(ended.stdout.splitlines()[-1])
+    machine.keep("seconds per step", {"of": words[:3], **found})
     return found
 
 

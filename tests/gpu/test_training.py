@@ -48,7 +48,8 @@ def compare(
         )
 
 
-@check("ddp: losses on the GPU are the CPU's", budget_s=18, needs=("torch", "package:sklearn"))
+@check("ddp: losses on the GPU are the CPU's", budget_s=18,
+       needs=("torch", "package:sklearn", "shared GPU"))  # fmt: skip
 def test_ddp(report: Recorder, machine: Machine) -> None:
     bf16 = () if machine.lacks("bf16") else ("bf16",)
     runs = [
@@ -80,7 +81,7 @@ def test_ddp(report: Recorder, machine: Machine) -> None:
 @check(
     "ddp: resnet18 and gpt-small on two ranks of one GPU",
     budget_s=15,
-    needs=("torch", "package:sklearn"),
+    needs=("torch", "package:sklearn", "shared GPU"),
 )
 def test_ddp_models(report: Recorder, machine: Machine) -> None:
     two = machine.pick(("2 ranks", 2), ("1 rank", 1))  # two on two cores take a minute
@@ -113,7 +114,7 @@ def first_gpu(machine: Machine) -> str:
 @check(
     "dp, mirrored, from_scratch: losses on the GPU are the CPU's",
     budget_s=15,
-    needs=("torch", "package:sklearn"),
+    needs=("torch", "package:sklearn", "shared GPU"),
 )
 def test_one_process(report: Recorder, machine: Machine) -> None:
     one, two = machine.pick(("cuda:0", "cuda:0 x 2"), ("cpu", "cpu:2"))
@@ -148,7 +149,7 @@ def test_one_process(report: Recorder, machine: Machine) -> None:
 
 
 @check("What would wait for ever on one GPU is refused", budget_s=10,
-       needs=("torch", "package:sklearn"))  # fmt: skip
+       needs=("torch", "package:sklearn", "shared GPU"))  # fmt: skip
 def test_refused(report: Recorder, machine: Machine) -> None:
     """Two ranks over NCCL; two backward passes that wait for each other in a GPU's one thread."""
     if machine.dry:
@@ -167,7 +168,7 @@ def test_refused(report: Recorder, machine: Machine) -> None:
 
 
 @check("--compile: losses are those without", budget_s=38,
-       needs=("torch", "package:sklearn", "package:triton", "compiler"))  # fmt: skip
+       needs=("torch", "package:sklearn", "package:triton", "compiler", "shared GPU"))  # fmt: skip
 def test_compiled(report: Recorder, machine: Machine) -> None:
     if machine.dry:  # minutes of a C++ compiler; tests/workloads has a cheaper one
         report.absent("--compile", "the CPU stands in for a GPU")

@@ -9,22 +9,30 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpckit.stats.samples.encoding import encoder
-from hpckit.stats.samples.records import GpuInfo, GpuSample, Header, Sample, file_name
+from hpckit.stats.samples.records import GpuInfo, GpuSample, Header, Record, Sample, file_name
 from tests.conftest import needs
-from tests.gpu.checks import Recorder
+from tests.gpu.checks import NotHere, Recorder
 from tests.gpu.loads import Beat, Wave
 from tests.gpu.sampling import Poll, Run, Span
 from tests.gpu.test_activity import compare_energy
+from tests.gpu.test_sampler import has_own_pids, tell_fields, tell_loop, tell_processes
 from tests.gpu.test_utilization import compare
 from tests.pages import ROOT
+from tests.stats.conftest import Start, read_folder
+from tests.stats.stub.script import busy
 
 WATTS = 400.0
+# The stub's words for what a board may refuse, and NVML's numbers of how.
+REFUSED = ("energy", "power", "memory", "utilization", "samples", "clocks", "throttle",
+           "temperature", "fields", "ecc", "remapped", "processes", "gpm")  # fmt: skip
+NOT_SUPPORTED, NO_PERMISSION, TIMEOUT = 3, 4, 10
 
 
 def dry(out: Path, words: str, **environ: str) -> dict[str, Any]:
@@ -73,7 +81,7 @@ def test_all_others_of_the_sampler_run_dry(tmp_path: Path) -> None:
     parts = (
         "test_smi or test_energy or test_cost or test_calls or test_rhythm or test_machine",
         "test_doctor or test_waiting or test_product or test_slice",
-        "test_one_sm or test_copy",
+        "test_one_sm or test_copy or test_pauses",
     )
     with ThreadPoolExecutor(3) as pool:  # they mostly wait
         made = pool.map(lambda words: dry(tmp_path / words[-4:], words), parts)
@@ -153,3 +161,62 @@ def test_the_duty_of_a_wave_is_that_of_its_kernels_in_a_stretch_of_time() -> Non
     assert wave.duty(Span(0, 950_000)) == pytest.approx(0.8)
     with pytest.raises(AssertionError, match="only 3 periods"):
         wave.duty(Span(0, 100_000))
+
+
+class Over(Run):
+    """A run that is over: its file is read once."""
+
+    @cached_property
+    def records(self) -> list[Record]:
+        return super().records
+
+
+@pytest.mark.long
+def test_each_reading_that_a_driver_refuses_is_absent_with_its_reason(start: Start) -> None:
+    """GPUs that each refuse one call, in each way: nothing is wrong, nor just unknown."""
+    cases = [(code, word) for code in (NOT_SUPPORTED, NO_PERMISSION, TIMEOUT) for word in REFUSED]
+    gpus = [busy(at, [(0, 50)], fail=f"{row[0]} 0 1e9 {row[1]}") for at, row in enumerate(cases)]
+    running = start(gpus, interval=1.0, slow=0.2)
+    running.wait_for(lambda: len(read_folder(running.folder, running.stub).slow) > 2)
+    running.stop()
+    run = Over(running.folder)
+    for at, case in enumerate(cases):
+        recorder, absent = Recorder(), set()
+        recorder.tell = lambda event, absent=absent: absent.add(event.get("what"))
+        tell_fields(recorder, run, at)
+        assert recorder.misses() == [], case
+        # Power is the energy counter's, and utilization the buffer's, while they are there.
+        spare = case[1] in ("power", "utilization", "samples")
+        assert (absent <= {None}) == spare, case
+
+
+def test_a_process_that_nvml_does_not_list_counts_only_where_pids_are_the_hosts() -> None:
+    own = os.getpid()
+    for here, own_pids, good in (
+        ({own: 2**30}, False, True),
+        ({own: 2**30}, True, True),
+        ({own: None, 999_999: 5}, False, True),
+        ({999_999: 2**30}, False, False),
+        ({}, False, False),
+        ({own: 2**20}, False, False),  # less than torch keeps
+    ):
+        recorder = Recorder()
+        tell_processes(recorder, here, 2**29, own_pids=own_pids)
+        assert (recorder.misses() == []) == good, here
+    with pytest.raises(NotHere, match="pids of another namespace"):
+        tell_processes(Recorder(), {999_999: 2**30}, 2**29, own_pids=True)
+
+
+def test_namespaces_of_pids_are_told_apart(tmp_path: Path) -> None:
+    assert has_own_pids(tmp_path / "no-proc-as-of-gvisor")
+    (tmp_path / "self" / "ns").mkdir(parents=True)
+    (tmp_path / "self" / "ns" / "pid").touch()
+    assert has_own_pids(tmp_path)
+
+
+def test_a_restless_machine_has_no_limit_for_its_loop() -> None:
+    for ratio, alone, met in ((0.99, [100, 101], True), (0.9, [100, 101], False),
+                              (0.9, [100, 105, 99], None)):  # fmt: skip
+        recorder = Recorder()
+        tell_loop(recorder, ratio, alone)
+        assert recorder.figures[0].met is met

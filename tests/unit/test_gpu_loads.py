@@ -1,12 +1,16 @@
 """Loads of known duty, on a GPU of our own: a queue of work, in a time of its own."""
 
+import math
+import random
 from itertools import pairwise
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
 
 from tests.gpu import loads
 from tests.gpu.machine import Machine
+from tests.gpu.sampling import Span
 
 MS = 1e-3
 
@@ -81,10 +85,10 @@ def gpu(monkeypatch) -> Gpu:
 
 @pytest.mark.parametrize("duty", [0.25, 0.5, 0.9])
 def test_a_wave_has_the_duty_that_its_kernels_had(gpu: Gpu, duty) -> None:
-    wave = loads.square_wave(Made(gpu), duty, period_s=0.05, seconds=8)
+    wave = loads.square_wave(Made(gpu), duty, period_s=0.02, seconds=8)
     kernels = gpu.ran[-len(wave.beats) :]
     took = sum(end - begin for begin, end in kernels[:-1])
-    assert len(kernels) in (160, 161)
+    assert len(kernels) == pytest.approx(400, rel=0.05)
     exact = took / (kernels[-1][0] - kernels[0][0])
     assert wave.duty(wave.span) == pytest.approx(exact, abs=2e-4)
     assert exact == pytest.approx(duty, abs=0.01)
@@ -92,6 +96,8 @@ def test_a_wave_has_the_duty_that_its_kernels_had(gpu: Gpu, duty) -> None:
 
 def test_kernels_follow_a_clock_that_changes(gpu: Gpu, monkeypatch) -> None:
     monkeypatch.setattr(loads, "cycles_per_ms", lambda _: 2 * gpu.cycles_per_ms)
+    monkeypatch.setattr(loads, "_JITTER", 0)
+    monkeypatch.setattr(loads, "_SWAY", 0)
     wave = loads.square_wave(Made(gpu), 0.25, period_s=0.02, seconds=2)
     first, last = (gpu.ran[at][1] - gpu.ran[at][0] for at in (0, -1))
     assert (first, last) == (pytest.approx(0.01), pytest.approx(0.005, rel=0.01))
@@ -106,3 +112,43 @@ def test_a_busy_device_never_waits_and_its_calls_are_counted(gpu: Gpu) -> None:
     idle = sum(later[0] - earlier[1] for earlier, later in pairwise(kernels))
     assert idle == pytest.approx(0, abs=1e-9)
     assert found.span.seconds == pytest.approx(6, rel=0.05)
+
+
+@pytest.mark.parametrize("duty", [0.25, 0.5, 0.9])
+@pytest.mark.parametrize("window_s", [1 / 6, 0.2, 1.0])
+def test_a_driver_of_whole_percents_and_any_windows_tells_the_duty(gpu, duty, window_s) -> None:
+    """A real driver's windows are of its own time and may cut percents off: below a point, then."""
+    wave = loads.square_wave(Made(gpu), duty, period_s=0.02, seconds=7.7)
+    begin = wave.span.begin / 1e6 + 2
+    ends = [begin + (at + 1) * window_s for at in range(int(5 / window_s))]
+    told = [
+        100 * sum(max(0.0, min(b, end) - max(a, end - window_s)) for a, b in gpu.ran) / window_s
+        for end in ends
+    ]
+    true = 100 * wave.duty(Span(round(begin * 1e6), round(ends[-1] * 1e6)))
+    for name, cut in (("rounded", round), ("cut off", math.floor)):
+        assert fmean(map(cut, told)) == pytest.approx(true, abs=0.85), name
+    # Eight readings a second of single windows, as where there is no buffer.
+    chance = random.Random(1)
+    spot = fmean(chance.choice(told) for _ in range(24))
+    assert spot == pytest.approx(true, abs=0.9)
+
+
+def test_the_sway_goes_evenly_from_minus_one_to_one() -> None:
+    turns = [at / 1000 for at in range(3000)]
+    values = [loads.sway(turn) for turn in turns]
+    assert (min(values), max(values)) == (pytest.approx(-1), pytest.approx(1))
+    assert fmean(values) == pytest.approx(0, abs=1e-9)
+
+
+def test_pauses_begin_and_end_with_a_rest(gpu: Gpu) -> None:
+    wave = loads.pauses(Made(gpu), busy_s=1.3, idle_s=1.3, times=3)
+    kernels = gpu.ran[-len(wave.beats) :]
+    begin, end = wave.span.begin / 1e6, wave.span.end / 1e6
+    assert kernels[0][0] - begin == pytest.approx(2.6, abs=0.01)
+    assert end - kernels[-1][1] == pytest.approx(2.6, abs=0.03)
+    rests = [b[0] - a[1] for a, b in pairwise(kernels) if b[0] - a[1] > 0.01]
+    assert rests == [pytest.approx(1.3, abs=0.03)] * 2
+    assert wave.busy_s == pytest.approx(sum(b - a for a, b in kernels), rel=0.001)
+    assert wave.busy_s == pytest.approx(3 * 1.3, abs=0.15)  # one kernel goes on after each
+    assert [row[0] for row in wave.rows()] == [beat.at_us for beat in wave.beats]

@@ -5,16 +5,21 @@ import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import jsonschema
 import pytest
 
-from tests.gpu import smi
+from tests.gpu import raw, smi
 from tests.gpu.checks import Recorder, number
 from tests.gpu.document import make_document, markdown, scrubbed
 from tests.gpu.journal import Journal, Made, read_checks
+from tests.gpu.raw import plain
+from tests.gpu.runs import reason
 from tests.pages import ROOT
 
 SCHEMA = json.loads((ROOT / "tests/gpu/gpu-report.schema.json").read_text())
@@ -192,8 +197,8 @@ def test_a_crash_and_a_hang_cost_only_their_own_checks(tmp_path: Path, monkeypat
     monkeypatch.setenv("HPCKIT_GPU_ENFORCE", "1")
     code = (
         "import sys, tempfile; from pathlib import Path; from tests.gpu import __main__ as m; "
-        "m._LIMIT_MORE_S = 4; m.Session.where = ('-p', 'tests.gpu.conftest', sys.argv.pop(1)); "
-        "sys.exit(m.main())"
+        "from tests.gpu import checks; checks._LIMIT_MORE_S = 4; "
+        "m.Session.where = ('-p', 'tests.gpu.conftest', sys.argv.pop(1)); sys.exit(m.main())"
     )
     argv = [sys.executable, "-c", code, str(tmp_path), "--dry", "--out", str(tmp_path / "out")]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=500)
@@ -214,6 +219,117 @@ def test_a_crash_and_a_hang_cost_only_their_own_checks(tmp_path: Path, monkeypat
     absent = {(row["check"], row["what"]) for row in document["not_on_this_machine"]}
     assert absent == {("not here", ""), ("limit", "a thing")}
     assert document["verdict"] == "failed"
+
+
+CUT_OFF = """
+import os, time
+from tests.gpu.checks import check
+
+@check("first", budget_s=1)
+def test_a(report, machine):
+    report.figure("made by", os.getpid())
+    machine.keep("rows", [1, 2, None, "GPU-8fe4d6b2-1c33-4a52-b0f3-0c6f0a1f2b3c"])
+
+@check("second", budget_s=1)
+def test_b(report, machine):
+    report.figure("until", report.until - time.monotonic(), at_least=50, at_most=61)
+    time.sleep(float(os.environ["SECONDS"]))
+
+@check("third", budget_s=1)
+def test_c(report, machine): report.figure("one", 1, at_least=1)
+"""
+
+
+def session(tmp_path: Path, *words: str, seconds: float) -> "subprocess.Popen[str]":
+    code = (
+        "import sys; from tests.gpu import __main__ as m; "
+        "m.Session.where = ('-p', 'tests.gpu.conftest', sys.argv.pop(1)); sys.exit(m.main())"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path), "--dry", "--out", str(tmp_path / "out")]
+    environ = {**os.environ, "SECONDS": str(seconds), "HPCKIT_GPU_ENFORCE": "1"}
+    return subprocess.Popen([*argv, *words], cwd=ROOT, env=environ, text=True)
+
+
+@pytest.mark.long
+def test_a_report_that_was_cut_off_is_completed(tmp_path: Path) -> None:
+    """By a job's end: SIGTERM first. SIGKILL leaves what there was, which is as good to go on."""
+    (tmp_path / "test_made.py").write_text(CUT_OFF)
+    journal = Journal(tmp_path / "out" / "gpu-report.part.jsonl")
+    running = session(tmp_path, seconds=600)
+    deadline = time.monotonic() + 120
+    while not any(row.title == "second" for row in read_checks(journal.events())):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.terminate()
+    assert running.wait(60) == 1
+    report = tmp_path / "out" / "gpu-report.json"
+    document = json.loads(report.read_text())
+    assert [row["verdict"] for row in document["checks"]] == ["passed", "crashed"]
+    assert document["checks"][1]["why"] == "all checks were ended by SIGTERM"
+    assert [name.rpartition("::")[2] for name in document["not_made"]] == ["test_c"]
+    assert session(tmp_path, "--go-on", seconds=0).wait(120) == 0
+    again = json.loads(report.read_text())
+    jsonschema.validate(again, SCHEMA)
+    assert [row["verdict"] for row in again["checks"]] == ["passed"] * 3
+    assert again["checks"][0] == document["checks"][0]
+    assert again["not_made"] == []
+    (kept,) = map(json.loads, (tmp_path / "out" / "gpu-report.raw.jsonl").read_text().splitlines())
+    assert kept == {"check": "test_made.py::test_a", "what": "rows", "value": [1, 2, None, "UUID"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    at: int
+    gpus: tuple["Pair", ...]
+    note: str | None = None
+
+
+class Pair(NamedTuple):
+    power: int | None
+    memory: int
+
+
+def test_raw_readings_have_names_and_nothing_that_is_unknown() -> None:
+    row = Row(at=1, gpus=(Pair(None, 2), Pair(3, 4)))
+    assert plain({"rows": [row], 5: (1, 2)}) == {
+        "rows": [{"at": 1, "gpus": [{"memory": 2}, {"power": 3, "memory": 4}]}],
+        "5": [1, 2],
+    }
+
+
+def test_raw_readings_stop_before_they_are_too_many(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(raw, "_MOST_BYTES", 300)
+    keep = raw.keeper(tmp_path / "journal", "tests/gpu/test_x.py::test_y")
+    for at in range(20):
+        keep("row", at)
+    lines = (tmp_path / raw.NAME).read_text().splitlines()
+    assert 2 < len(lines) < 8
+    assert json.loads(lines[0]) == {"check": "test_x.py::test_y", "what": "row", "value": 0}
+    raw.keeper(None, "x")("row", 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (["Traceback", "RuntimeError: no kernel", "[rank0]:[W1123 ...] destroy was not called"],
+         "RuntimeError: no kernel"),
+        (["train.py: error: rank 1: several ranks use cuda:0", "/usr/x.py:5: UserWarning: old"],
+         "train.py: error: rank 1: several ranks use cuda:0"),
+        (["torch.OutOfMemoryError: CUDA out of memory.", "", "ended at its limit of 9 s"],
+         "ended at its limit of 9 s"),
+        (["Killed"], "Killed"),
+        ([], "nothing on stderr"),
+    ],
+)  # fmt: skip
+def test_a_failed_programs_reason_is_not_a_librarys_last_warning(said, why) -> None:
+    assert reason("\n".join(said)) == why
+
+
+def test_a_program_ends_before_its_check_does() -> None:
+    recorder = Recorder(until=time.monotonic() + 5.5)
+    done = recorder.child([sys.executable, "-c", "import time; time.sleep(60)"], limit_s=50)
+    assert done.returncode == -9
+    assert reason(done.stderr) in ("ended at its limit of 0 s", "ended at its limit of 1 s")
 
 
 def test_checks_are_left_out_where_nobody_asked_and_that_is_no_skip() -> None:

@@ -83,6 +83,17 @@ def test_ranks_that_share_a_gpu_are_told_what_to_do(monkeypatch: pytest.MonkeyPa
         meet(place)
 
 
+def test_gloo_is_bound_to_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, device_id: asked.append((backend, device_id))
+    )
+    gpu = torch.device("cuda", 0)
+    for backend in ("gloo", "nccl"):
+        meet(Rank(0, 2, gpu, "n1", backend))
+    assert asked == [("gloo", None), ("nccl", gpu)]
+
+
 def test_what_is_added_up_needs_no_copy_of_the_hosts() -> None:
     """A copy of a number to a GPU would wait there for all work before it."""
     place = Rank(0, 1, torch.device("meta"), "n1")

@@ -169,6 +169,19 @@ def test_overlap_is_of_the_shorter_one(both: float, part: float) -> None:
     assert bench.hidden(1.0, 3.0, both) == pytest.approx(part)
 
 
+def test_one_round_at_another_clock_does_not_change_the_overlap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds = [(9, 9, 30), (3, 1, 3), (6, 2, 3), (3, 1, 3.02), (3, 1, 3.04), (3, 1, 4)]
+    told = iter(rounds)
+    monkeypatch.setattr(bench, "overlap_once", lambda *_: next(told))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: None)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    seconds, part = bench.overlap(torch.rand(2, 2), 1)
+    assert list(seconds.values()) == [4, 3.02]
+    assert part == pytest.approx(0.98)
+
+
 def test_done_counts_the_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that is slow to finish: the wait belongs to "done", not to "handed out"."""
     waits: list[float] = []
@@ -201,7 +214,7 @@ def test_what_only_a_gpu_does_runs_where_the_cpu_plays_one(
         monkeypatch.setattr(torch, name, unpinned)
     seconds, _ = bench.overlap(torch.rand(8, 8), 6)
     assert seconds.keys() == {"work, then copies to the host", "copies while it works"}
-    assert waits == ["the stream of the work", stream] * 6
+    assert waits == ["the stream of the work", stream] * 6 * 6  # one round sets up, five count
     found = bench.copies(torch.device("cpu"), 1, 0)
     assert list(found) == [
         "to the device, pinned",

@@ -14,7 +14,7 @@ pytest.importorskip("sklearn")
 from tests.gpu import chips
 from tests.gpu.checks import Recorder
 from tests.gpu.runs import Ended, Run, deviation
-from tests.gpu.test_device_bench import told
+from tests.gpu.test_device_bench import tell_best, told
 from tests.gpu.test_training import compare
 from tests.pages import ROOT
 
@@ -95,11 +95,15 @@ def test_differences_are_relative() -> None:
 def test_products_below_the_limit_or_above_all_limits_fail() -> None:
     row = {"tflops": 800.0, "sm_clock_mhz": 1500.0, "limit_tflops": 811.0, "of_limit": 0.986,
            "sheet_tflops": 989.4, "note": ""}  # fmt: skip
-    for part, kind, good in ((0.986, "bf16", True), (0.85, "bf16", False), (1.2, "bf16", False),
-                             (0.6, "fp32", True)):  # fmt: skip
+    for part, kind, good in ((0.986, "bf16", True), (1.2, "bf16", False), (0.6, "fp32", True)):
         report = Recorder()
         told(report, kind, 8192, {**row, "of_limit": part})
         assert (not report.misses()) == good, (part, kind)
+    for parts, good in (([0.88, 0.93], True), ([0.91, None], True), ([0.88, 0.89], False),
+                        ([0.95, 1.2], False)):  # fmt: skip
+        report = Recorder()
+        tell_best(report, parts)
+        assert (not report.misses()) == good, parts
     report, absent = Recorder(), []
     report.tell = absent.append  # type: ignore[assignment]
     told(report, "bf16", 8192, {**row, "limit_tflops": None, "note": "no limit is known of X"})

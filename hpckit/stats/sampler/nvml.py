@@ -28,6 +28,7 @@ class NvmlError(GpuLibraryError):
 
 
 _CLOCKS = {"sm": 1, "memory": 2}  # nvml.h, nvmlClockType_t
+_WHOLE = 100  # what is above is no percentage
 
 
 class Nvml:
@@ -195,11 +196,15 @@ class Nvml:
         return int(self.call("nvmlDeviceGetUtilizationRates", handle).gpu)
 
     def buffered_percents(self, handle: Handle, since_us: int) -> list[tuple[int, int]]:
-        """Return (time in microseconds, utilization) of the driver's buffer after a time."""
+        """Return (time in microseconds, utilization) of the driver's buffer after a time, in order.
+
+        NVML promises no order, and the buffer is a ring. Its times are of a clock of its own: of
+        the wall, or since the machine was started.
+        """
         kind = self._library.NVML_GPU_UTILIZATION_SAMPLES
         _, found = self.call("nvmlDeviceGetSamples", handle, kind, since_us)
-        pairs = [(item.timeStamp, item.sampleValue.uiVal) for item in found]
-        return [pair for pair in pairs if pair[0] > since_us]
+        pairs = {(item.timeStamp, item.sampleValue.uiVal) for item in found}
+        return sorted(pair for pair in pairs if pair[0] > since_us and pair[1] <= _WHOLE)
 
     def field(self, board: Handle, name: str) -> int:
         """Return a value of NVML's list of fields (`NVML_FI_...`)."""

@@ -91,6 +91,12 @@ int nvmlDeviceGetSamples(Unit *u, int kind, unsigned long long since, int *type,
         double to = script_time(k * window), from = script_time((k - 1) * window);
         found[n++].v.ull = lround(mean(&u->curve[UTIL], from, to));
     }
+    /* A ring: the newest comes first here, the others in order. NVML promises no order. */
+    if (n > 1) {
+        Buffered newest = found[n - 1];
+        memmove(found + 1, found, (n - 1) * sizeof *found);
+        found[0] = newest;
+    }
     *count = n;
     if (n) tell(u, "samples", script_time(last * window));
     return n ? SUCCESS : NOT_FOUND;
