@@ -64,12 +64,11 @@ class Wave:
             for row in self.beats
         ]  # fmt: skip
 
-    @property
-    def busy_s(self) -> float:
-        """How long kernels ran in all, by the GPU's clock."""
+    def share(self, span: Span) -> float:
+        """Return what all kernels took, by the GPU's clock, of a stretch that has all of them."""
         if self.played is not None:
-            return self.played * self.span.seconds
-        return sum(row.begin.elapsed_time(row.done) for row in self.beats) / 1e3
+            return self.played
+        return sum(row.begin.elapsed_time(row.done) for row in self.beats) / 1e3 / span.seconds
 
 
 def square_wave(machine: Machine, duty: float, *, period_s: float, seconds: float) -> Wave:

@@ -58,7 +58,7 @@ def test_pauses(report: Recorder, machine: Machine) -> None:
     with sampled(machine) as run, Poll.of_gpm(machine):
         made = loads.pauses(machine, busy_s=1.3, idle_s=1.3, times=machine.pick(3, 1))
     span = run.covered(made.span.inner(machine.pick(1.2, 0.0)))
-    true = 100 * made.busy_s / span.seconds
+    true = 100 * made.share(span)
     report.figure("utilization, kernels for 1.3 s of each 2.6 s",
                   run.percent("utilization_permille", span), unit="%", near=true, within=2.0,
                   source=f"sampler ({source(run)})", peer="CUDA events",
