@@ -81,6 +81,8 @@ class Contacts:
             ones = torch.ones(len(columns), dtype=dtype, device=columns.device)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+                # torch 2.11 says so although they are asked for.
+                warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly")
                 matrix = torch.sparse_csr_tensor(
                     starts, columns, ones, (self.n_agents,) * 2, check_invariants=True
                 )
