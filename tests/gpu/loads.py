@@ -68,7 +68,8 @@ class Wave:
         """Return what all kernels took, by the GPU's clock, of a stretch that has all of them."""
         if self.played is not None:
             return self.played
-        return sum(row.begin.elapsed_time(row.done) for row in self.beats) / 1e3 / span.seconds
+        ran_ms = sum(float(row.begin.elapsed_time(row.done)) for row in self.beats)
+        return ran_ms / 1e3 / span.seconds
 
 
 def square_wave(machine: Machine, duty: float, *, period_s: float, seconds: float) -> Wave:
