@@ -30,9 +30,14 @@ fast-tests: $(VENV)/.fast
 		-m 'not (torch or slurm or clients or long)' $(ARGS) $(FAST:%=tests/%)
 
 # Everything: system packages (as root), virtual environments, lint, all tests.
-test: system $(VENV)/.dev $(CLIENTS)/.done $(MPICH)/.done
-	$(MAKE) --no-print-directory lint
+# The clients' environment is made beside the others and the lint: each of them keeps one core busy.
+test: system
+	$(MAKE) --no-print-directory -j2 --output-sync=target linted $(CLIENTS)/.done
 	$(MAKE) --no-print-directory pytest
+
+.PHONY: linted
+linted: $(VENV)/.dev $(MPICH)/.done
+	$(MAKE) --no-print-directory -j1 lint
 
 # As root on Debian everything can run, so there a skipped test is a failed one.
 pytest: $(VENV)/.dev

@@ -579,7 +579,7 @@ def test_a_process_of_its_own_says_the_same_in_any_locale(
         [*HPCKIT, *argv],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=240,
         env={**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )
     lines = done.stderr.decode("utf-8", "surrogateescape").splitlines()

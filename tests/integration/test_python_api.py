@@ -309,6 +309,22 @@ def test_main_programs_and_their_classes(here: Path, runs: Path) -> None:
     assert done.stdout == "True (1,) 2\n", done.stderr
 
 
+def test_a_program_that_ends_before_its_job_is_not_warned_of_it(here: Path, runs: Path) -> None:
+    (here / "waits.py").write_text(
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.1)"
+    )
+    text = (
+        "import atexit, hpckit\nfrom hpckit.schedulers import local\n"
+        "atexit.register(lambda: local._CONTROLLERS.clear())\n"  # as Python's end may do it
+        "print(hpckit.submit('serial', 'waits.py', gpus=0).run_id)\n"
+    )
+    argv = [sys.executable, "-W", "error", "-c", text]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=280)
+    (here / "go").touch()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert hpckit.find(done.stdout.strip()).wait().state == "COMPLETED"
+
+
 def test_no_folder_of_runs_is_an_error_of_hpckits(here: Path) -> None:
     (here / "file").write_text("")
     with pytest.raises(OutsideError):

@@ -80,7 +80,7 @@ def test_parts_are_those_of_torchs_own(batch: int, sizes: list[int]) -> None:
 
 def test_replicas_run_at_the_same_time() -> None:
     class Together(nn.Module):
-        barrier = threading.Barrier(3, timeout=60)
+        barrier = threading.Barrier(3, timeout=240)
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             self.barrier.wait()

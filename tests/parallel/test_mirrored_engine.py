@@ -33,7 +33,7 @@ def number() -> int:
 
 
 def test_replicas_run_at_the_same_time() -> None:
-    meeting = threading.Barrier(4, timeout=60)  # one after the other, they would not meet
+    meeting = threading.Barrier(4, timeout=240)  # one after the other, they would not meet
     names = MirroredStrategy("cpu:4").run(
         lambda: (meeting.wait(), threading.current_thread().name)[1]
     )

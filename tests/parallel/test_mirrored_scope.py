@@ -281,7 +281,7 @@ def test_a_shared_optimizer_is_refused_in_the_first_step() -> None:
     """A model that no scope knows would train on whichever replica writes last."""
     strategy = MirroredStrategy("cpu:2")
     model = network()
-    shared, before_steps = sgd(model), threading.Barrier(2, timeout=60)
+    shared, before_steps = sgd(model), threading.Barrier(2, timeout=240)
 
     def step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
         (model(inputs) - targets).square().sum().backward()

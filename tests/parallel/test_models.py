@@ -350,7 +350,7 @@ def test_lines_of_ranks_never_mix(tmp_path: object) -> None:
         f"for rank in 0 1; do {sys.executable} -W error -c \"$0\" $rank '{meeting}' & done; wait"
     )
     done = subprocess.run(
-        ["bash", "-c", command, RANK], capture_output=True, text=True, timeout=100, check=True
+        ["bash", "-c", command, RANK], capture_output=True, text=True, timeout=240, check=True
     )
     assert done.stderr == ""
     lines = done.stdout.splitlines()

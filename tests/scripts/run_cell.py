@@ -19,7 +19,7 @@ async def main(url: str, code: str) -> None:
 
     async def ask(method: str, **words) -> object:
         kernels = f"http://{at.netloc}/api/kernels"
-        request = HTTPRequest(kernels, method=method, headers=head, request_timeout=120, **words)
+        request = HTTPRequest(kernels, method=method, headers=head, request_timeout=240, **words)
         return json.loads((await AsyncHTTPClient().fetch(request)).body)
 
     found = await ask("GET")

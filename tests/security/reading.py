@@ -20,7 +20,7 @@ def commands(scripts: Sequence[str], folder: Path) -> list[list[Commands]]:
             cwd=folder / "empty",
             env={"HOME": "/home/x", "LC_ALL": "C.UTF-8"},
             check=True,
-            timeout=120,
+            timeout=240,
         )
     assert list((folder / "empty").iterdir()) == [], "a redirection was carried out"
     return [[_parsed(Path(f"{path}.{status}")) for status in ("0", "1")] for path in paths]

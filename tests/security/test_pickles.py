@@ -41,7 +41,7 @@ def start(run: Path) -> str:
            "SUBMITIT_LOCAL_LOCALID": "0", "SUBMITIT_LOCAL_NODEID": "0",
            "SUBMITIT_LOCAL_JOB_NUM_NODES": "1"}  # fmt: skip
     argv = [sys.executable, "-m", "hpckit.submission.in_job", str(run / "submitit")]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=240)
     return f"{done.returncode} {done.stdout}{done.stderr}"
 
 

@@ -312,7 +312,7 @@ def test_what_passes_holds_in_bash(pieces: list[str]) -> None:
     script = source.replace("{{ x }}", shell_word("'$(echo ran >&3)`echo ran >&3`"))
     argv = ["bash", "-c", "exec 3>&1 >/dev/null 2>&1 </dev/null\n" + script]
     with tempfile.TemporaryDirectory() as folder:  # some of them write files
-        said = subprocess.run(argv, capture_output=True, timeout=120, check=False, cwd=folder)
+        said = subprocess.run(argv, capture_output=True, timeout=240, check=False, cwd=folder)
     assert b"ran" not in said.stdout, source
 
 

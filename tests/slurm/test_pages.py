@@ -45,7 +45,7 @@ exec "$@"
 
 def git(*words: str | Path, cwd: Path) -> None:
     person = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    subprocess.run(["git", *person, *words], cwd=cwd, check=True, capture_output=True, timeout=60)
+    subprocess.run(["git", *person, *words], cwd=cwd, check=True, capture_output=True, timeout=240)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def newcomer(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     git("commit", "-qm", "all", cwd=place / "git" / "hpckit.git")
     torch = place / "home" / "venvs" / "torch"
     argv = [f"{sys.base_prefix}/bin/python3", "-m", "venv", "--without-pip", torch]
-    subprocess.run(argv, check=True, timeout=60)
+    subprocess.run(argv, check=True, timeout=240)
     [packages] = torch.glob("lib/python*/site-packages")
     (packages / "torch.pth").write_text(f"{PACKAGES}\n")
     yield Newcomer(place=place, slurm=slurm)

@@ -122,21 +122,50 @@ def test_a_slurmstepd_that_is_killed_while_hpckit_starts_is_missed_too(desk: Des
     assert eventually(lambda: not processes_of(job["run_dir"]))
 
 
+def forked(job_id: str) -> tuple[int, list[int]]:
+    """Stop the slurmstepd of a job's step once it has forked a task, which then waits for its word.
+
+    It goes on for a moment at a time, so that a loaded machine does not miss that one.
+    """
+    until = time.monotonic() + 60
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
+    try:
+        return _forked(job_id, until)
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+
+
+def _forked(job_id: str, until: float) -> tuple[int, list[int]]:
+    while not (stepd := step_of(job_id)[0]):
+        assert time.monotonic() < until, f"job {job_id} has no step"
+        time.sleep(0.001)
+    while True:
+        os.kill(stepd, signal.SIGSTOP)
+        while not all_stopped(stepd):
+            time.sleep(0)
+        tasks = Path(f"/proc/{stepd}/task/{stepd}/children").read_text().split()
+        if tasks:
+            return stepd, [int(task) for task in tasks]
+        assert time.monotonic() < until, f"job {job_id} has no task"
+        os.kill(stepd, signal.SIGCONT)
+        time.sleep(0.0002)
+
+
+def all_stopped(pid: int) -> bool:
+    """Say whether no thread of a process runs: proc(5)."""
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] in "TZ" for stat in stats)
+
+
 def unlaunched(desk: Desk) -> Record:
     """Give a job whose step ended, with its slurmstepd, before its rank had begun."""
     for _ in range(20):
         job = desk.submit("serial", SEEN, *ALONE)
-        step: tuple[int, list[int]] = (0, [])
-        until = time.monotonic() + 60
-        while not step[0] and time.monotonic() < until:
-            step = step_of(job["job_id"])
-        children = Path(f"/proc/{step[0]}/task/{step[0]}/children")
-        while not step[1] and time.monotonic() < until:
-            step = step[0], [int(child) for child in children.read_text().split()]
-        for pid in (step[0], *step[1]):
+        stepd, tasks = forked(job["job_id"])
+        for pid in tasks:
             os.kill(pid, signal.SIGSTOP)
-        too_late = any(map(is_hpckits, step[1]))
-        for pid in (step[0], *step[1]):
+        too_late = any(map(is_hpckits, tasks))
+        for pid in (stepd, *tasks):
             os.kill(pid, signal.SIGKILL)
         # By itself srun waits for minutes, and gives up in the same way.
         desk.slurm.run("scancel", job["job_id"] if too_late else f"{job['job_id']}.0")

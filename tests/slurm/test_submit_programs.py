@@ -75,7 +75,7 @@ def compiled(folder: Path) -> str:
         pytest.skip("no mpicc: no compiled MPI program is tried")
     (folder / "my code").mkdir()
     argv = ["mpicc", "-o", folder / "my code" / "a.out", SCRIPTS / "work.c"]
-    subprocess.run(argv, check=True, capture_output=True, timeout=60)
+    subprocess.run(argv, check=True, capture_output=True, timeout=240)
     return "my code/a.out"
 
 

@@ -211,7 +211,7 @@ def test_sample_is_as_if_it_were_not_there(stub: Stub) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    out, err = process.communicate(b"words\n", timeout=120)
+    out, err = process.communicate(b"words\n", timeout=240)
     assert (process.returncode, out, err) == (7, b"got words\n", b"err\n")
     played = read_folder(stub.folder / "hpckit-samples" / "99", stub)
     assert played.header.ids["job_id"] == "99"
@@ -234,14 +234,14 @@ def test_sample_only_once_a_node_and_not_when_off(stub: Stub, words: list[str]) 
 
 def test_sample_of_a_program_that_is_not_there(stub: Stub) -> None:
     process = sample(stub, "--", "no-such-program", stderr=subprocess.PIPE, text=True)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 127
     assert "'no-such-program' was not found" in err
 
 
 def test_sample_without_a_command(stub: Stub) -> None:
     process = sample(stub, stderr=subprocess.PIPE, text=True)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 2
     assert "after `--`" in err
 

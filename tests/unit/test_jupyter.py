@@ -122,7 +122,7 @@ def test_use_is_what_kernels_terminals_and_files_do(here: Path) -> None:
         served._found = Connection(node="c1", port=port, token="s3cr3t&")
         used = served.last_use()
         assert used is not None
-        assert now_s() - used == pytest.approx(100, abs=5)
+        assert now_s() - used == pytest.approx(100, abs=60)
     assert served.last_use() == used  # it does not answer: what was known stays
     with (here / "log").open("wb") as log:
         log.write(
@@ -131,7 +131,7 @@ def test_use_is_what_kernels_terminals_and_files_do(here: Path) -> None:
     served._copy_log((here / "log").open("rb"))
     newer = served.last_use()
     assert newer is not None
-    assert now_s() - newer < 5
+    assert now_s() - newer < 60
     served.close()
     assert not served._folder.exists()
 

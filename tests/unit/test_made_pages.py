@@ -59,5 +59,5 @@ def test_no_line_of_the_man_page_is_taken_for_a_request() -> None:
 )
 def test_roff_has_no_warning() -> None:
     argv = ["groff", "-man", "-Tutf8", "-ww", "-z", str(ROOT / "docs" / "hpckit.1")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=240)
     assert done.stderr == ""

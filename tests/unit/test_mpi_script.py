@@ -27,7 +27,7 @@ def ran(path: Path, *argv: str, ours: bool, text: str = TEXT, **options):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
         **options,
     )
 

@@ -253,7 +253,7 @@ def test_a_file_system_that_allows_no_programs_is_named(tmp_path: Path) -> None:
         f'chmod 755 {tmp_path}/a.out && {sys.executable} -c "{code}"'
     )
     argv = ["unshare", "--mount", "--propagation=private", "sh", "-c", script]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240)
     if done.returncode and "permitted" in done.stderr:
         pytest.skip("no mount namespace can be had here")
     assert "its file system allows no programs (noexec)" in done.stdout, done.stderr

@@ -34,7 +34,7 @@ def refusal(tmp_path: Path, source: str, **context: Any) -> str:
 
 def bash(script: str) -> bytes:
     return subprocess.run(
-        ["bash"], input=script.encode(), capture_output=True, check=True, timeout=30
+        ["bash"], input=script.encode(), capture_output=True, check=True, timeout=240
     ).stdout
 
 

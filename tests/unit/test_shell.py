@@ -72,10 +72,11 @@ def test_a_failure_may_be_left_to_the_caller() -> None:
 
 
 def test_a_program_that_hangs_is_stopped() -> None:
-    start = time.monotonic()
-    with pytest.raises(CommandError, match=r"no answer within 0\.5 s") as it:
-        shell.run(["sh", "-c", "echo waiting >&2; exec sleep 60"], timeout_s=0.5)
-    assert time.monotonic() - start < 50
+    for limit_s in (0.5, 20.0):  # on a loaded machine it may not have begun in the first
+        with pytest.raises(CommandError, match=f"no answer within {limit_s:g} s") as it:
+            shell.run(["sh", "-c", "echo waiting >&2; exec sleep 1000"], timeout_s=limit_s)
+        if it.value.stderr:
+            break
     assert it.value.returncode is None
     assert it.value.stderr == "waiting\n"
 
@@ -83,14 +84,14 @@ def test_a_program_that_hangs_is_stopped() -> None:
 def test_a_child_runs_beside_us_where_it_was_told(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
         child = shell.spawn(["pwd"], env=os.environ, cwd=tmp_path, stdout=out)
-        assert child.wait(timeout=60) == 0
+        assert child.wait(timeout=240) == 0
     assert (tmp_path / "out").read_text().strip() == str(tmp_path.resolve())
 
 
 def test_a_child_may_have_a_session_of_its_own() -> None:
     code = "import os; print(os.getsid(0) == os.getpid())"
     child = shell.spawn(python(code), new_session=True, stdout=subprocess.PIPE)
-    assert child.communicate(timeout=60)[0] == b"True\n"
+    assert child.communicate(timeout=240)[0] == b"True\n"
 
 
 def test_a_child_that_cannot_start_is_an_error_of_ours(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_the_app_of_open_ondemand_holds_together() -> None:
     assert ".shellescape %>" in texts["script.sh.erb"]  # what a user typed is one word
     for name in ("before.sh.erb", "script.sh.erb"):
         shell = re.sub(r"<%=.*?%>", "x", texts[name])
-        subprocess.run(["bash", "-n"], input=shell, text=True, check=True, timeout=60)
+        subprocess.run(["bash", "-n"], input=shell, text=True, check=True, timeout=240)
     submit = re.sub(r"<%-.*?-%>\n", "", texts["submit.yml.erb"])
     assert yaml.safe_load(re.sub(r"<%=.*?%>", "1", submit))["script"]["native"] == [
         "--nodes=1",

@@ -59,7 +59,7 @@ def loaded(*lines: str) -> list[set[str]]:
         [sys.executable, "-c", PROGRAM, *lines],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     printed, said = done.stdout.split("\0")[:-1], done.stderr.splitlines()

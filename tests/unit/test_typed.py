@@ -156,7 +156,7 @@ def hpckit(*words: str, cwd: Path | None = None, **env: str) -> subprocess.Compl
         text=True,
         encoding="utf-8",
         check=False,
-        timeout=120,
+        timeout=240,
     )
 
 
@@ -171,7 +171,7 @@ def test_a_folder_that_is_gone_is_one_line(here: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert f"The folder you are in, {gone}, no longer exists." in done.stderr

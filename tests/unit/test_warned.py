@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -310,9 +311,10 @@ def test_without_an_answer_of_slurms_the_script_ends(
         raise CommandError("no answer")
 
     asked: list[int] = []
+    now = itertools.count(1000.0, ending._ANSWER_S / 5)  # a clock that goes with each look at it
+    clock = SimpleNamespace(monotonic=lambda: next(now), sleep=time.sleep)
+    monkeypatch.setattr(ending, "time", clock)
     monkeypatch.setattr(Slurm, "fate", silent)
-    monkeypatch.setattr(ending, "_ANSWER_S", 0.5)
-    monkeypatch.setattr(ending, "_AGAIN_S", 0.1)
     script.warned, script.code = False, 143
     script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(ScriptFailedError):

@@ -96,7 +96,7 @@ def _door() -> socket.socket:
 
         def close() -> None:
             ours.close()
-            process.wait(timeout=60)
+            process.wait(timeout=240)
 
         atexit.register(close)
     return _doors[0]

@@ -1,5 +1,6 @@
 """This machine: a controller of ours runs the same scripts."""
 
+import atexit
 import json
 import os
 import re
@@ -172,7 +173,15 @@ def _start(folder: Path, spec: "ControllerSpec", environ: Mapping[str, str], cwd
         raise
     # A notebook's process lives long: those that have ended shall not stay as zombies.
     _CONTROLLERS[:] = [row for row in _CONTROLLERS if row.poll() is None]
+    if not _CONTROLLERS:
+        atexit.register(_leave_controllers)
     _CONTROLLERS.append(controller)
+
+
+def _leave_controllers() -> None:
+    """Let Python not warn, at the end of this process, of controllers that it leaves running."""
+    for row in _CONTROLLERS:
+        row.returncode = row.returncode or 0  # to Popen it is a child that was waited for
 
 
 def end_local(run_dirs: Sequence[Path]) -> None:
