@@ -164,13 +164,30 @@ def read_document(path: Path, what: str, *, secret: bool = False) -> Fields:
     Raises:
         ConfigError: unreadable, not YAML, not a mapping, a key twice; with file and line.
     """
+    return parse_document(text_of(path), path, what, secret=secret)
+
+
+def text_of(path: Path) -> str:
+    """Read the text of a YAML file.
+
+    Raises:
+        ConfigError: unreadable, or no text.
+    """
     try:
-        text = read_text(path, most=_MOST_BYTES)
+        return read_text(path, most=_MOST_BYTES)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}.", at=path) from error
     except DamagedFileError as error:
         utf = isinstance(error.__cause__, UnicodeDecodeError)
         raise ConfigError(f"{'is not UTF-8 text' if utf else error}.", at=path) from error
+
+
+def parse_document(text: str, path: Path, what: str, *, secret: bool = False) -> Fields:
+    """Parse the text of a YAML file; see `read_document`.
+
+    Raises:
+        ConfigError: not YAML, not a mapping, a key twice; with file and line.
+    """
     if secret or _LEFT_OUT.get():
         values = _parsed(text, path)
     else:

@@ -205,6 +205,11 @@ def _is_plain(text: str | bytes) -> bool:
     return not any(map(text.translate(_ZEROS).count, _NOT_PLAIN))
 
 
+def has_long_number(text: bytes) -> bool:
+    """Say whether a text may have a number of more digits than `parse_json` takes."""
+    return _NOT_PLAIN[0] in text.translate(_ZEROS)
+
+
 def _integer(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
         raise DamagedFileError(f"a number has {len(digits)} digits")

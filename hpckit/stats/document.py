@@ -9,7 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from hpckit.stats.advice.engine import Advice
@@ -23,7 +23,7 @@ _FIRST = ("job_id", "run_id", "user", "account", "partition", "state")
 
 def job_document(job: JobUse, advice: Sequence[Advice]) -> dict[str, Any]:
     """Return one job's document."""
-    fields = rounded(asdict(job))
+    fields = rounded(job)
     first = {name: fields.pop(name) for name in _FIRST}
     return {
         "schema": SCHEMA,
@@ -42,23 +42,31 @@ def job_document(job: JobUse, advice: Sequence[Advice]) -> dict[str, Any]:
 
 def timeline_document(job_id: str, timelines: Sequence[Timeline]) -> dict[str, Any]:
     """Return the timelines, for pictures: see `docs/stats.md`."""
-    attempts = rounded([asdict(timeline) for timeline in timelines])
-    return {"schema": SCHEMA, "job_id": job_id, "attempts": attempts}
+    return {"schema": SCHEMA, "job_id": job_id, "attempts": rounded(timelines)}
 
 
 def _advice(item: Advice) -> dict[str, Any]:
-    fields: dict[str, Any] = rounded(asdict(item))
+    fields: dict[str, Any] = rounded(item)
     return fields | {"severity": str(item.severity)}
 
 
 def rounded(value: Any) -> Any:  # noqa: ANN401
-    """Round to microseconds; of a short job's GPU-hours, three digits would leave nothing."""
+    """Return a value as JSON has it, rounded to microseconds; a dataclass becomes a mapping.
+
+    Of a short job's GPU-hours, three digits would leave nothing.
+    """
     if isinstance(value, float):
         return round(value, 6)
+    if isinstance(value, list | tuple):
+        # Timelines are long rows of numbers: a call for each would take half of the time.
+        return [
+            round(item, 6) if type(item) is float else item if item is None else rounded(item)
+            for item in value
+        ]
     if isinstance(value, dict):
         return {str(key): rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(item) for item in value]
+    if is_dataclass(value):
+        return {row.name: rounded(getattr(value, row.name)) for row in fields(value)}
     return value
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hpckit.frozen import frozen
 from hpckit.sites import Site
+from hpckit.stats.advice.evaluation import Values
 from hpckit.stats.advice.marks import Device, Stretch, devices_of, stretches_of
 from hpckit.stats.advice.namespace import Subject, job_values, leaves, subjects_of, where
-from hpckit.stats.advice.parts import Values
 from hpckit.stats.advice.rules import DRIVER, SAMPLES, Rule, Severity, in_order
 from hpckit.stats.samples.records import SHARED
 from hpckit.stats.summary.coverage import ENOUGH_PERCENT

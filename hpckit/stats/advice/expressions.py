@@ -1,8 +1,9 @@
 """The language of advice rules: expressions over a job's figures, without `eval`, and texts.
 
-Python's parser reads an expression; only what `_compile` lists is accepted, checked for kinds, and
-turned into closures (`parts`). There is no attribute access (a dot looks up nested mappings), no
-call but of `functions.FUNCTIONS`, no power, no loop. So evaluation always ends, and never raises.
+Python's parser reads an expression; only what `_compile` lists is accepted, checked for kinds
+(`parts`), and evaluated as `evaluation` says. There is no attribute access (a dot looks up nested
+mappings), no call but of `functions.FUNCTIONS`, no power, no loop. So evaluation always ends, and
+never raises.
 
 A text is `GPU {gpu.index} ran no kernel in {duration(job.elapsed_s)}`. `{{` and `}}` stand for
 braces. Between backticks stands a command: there a job's own texts are quoted for the shell, since
@@ -10,30 +11,36 @@ people paste commands.
 """
 
 import ast
-import operator
 import re
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 
 from hpckit.errors import ConfigError, Location
 from hpckit.frozen import frozen
 from hpckit.stats.advice import parts
+from hpckit.stats.advice.evaluation import Evaluate, Program, Values, evaluator
 from hpckit.stats.advice.functions import Kind, Value, shown
-from hpckit.stats.advice.parts import Evaluate, Names, Part, RefusedError, Values
+from hpckit.stats.advice.parts import Names, Part, RefusedError
 
 LONGEST, DEEPEST = 1000, 30
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, slots=False)
 class Expression:
     """A checked expression. `names` are those it uses, up to the first dot."""
 
     text: str
     kind: Kind
     names: frozenset[str]
-    evaluate: Evaluate = field(repr=False, compare=False)
+    program: Program = field(repr=False, compare=False)
+
+    @cached_property
+    def evaluate(self) -> Evaluate:
+        """What it gives for a job's figures; made when it is first asked."""
+        return evaluator(self.program)
 
 
 def read_expression(
@@ -54,7 +61,7 @@ def read_expression(
     except RefusedError as error:
         cut = text if len(text) <= 120 else f"{text[:120]}…"
         raise ConfigError(f"{what}: {error} In: {cut!r}.", at=place) from error
-    return Expression(text=text, kind=part.kind, names=frozenset(used), evaluate=part.evaluate)
+    return Expression(text=text, kind=part.kind, names=frozenset(used), program=part.program)
 
 
 def fill_in(expression: Expression, values: Mapping[str, Value]) -> str:
@@ -106,7 +113,7 @@ def _compile(node: ast.expr, names: Names, used: set[str], depth: int = 0) -> Pa
         case ast.UnaryOp(op=ast.Not(), operand=inner):
             return parts.negation(part(inner))
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return parts.numeric(operator.neg, [part(inner)])
+            return parts.negative(part(inner))
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in parts.ARITHMETIC:
             return parts.numeric(parts.ARITHMETIC[type(sign)], [part(left), part(right)])
         case ast.Compare(left=left, ops=words, comparators=others):
@@ -139,11 +146,14 @@ _LONGEST = 4000
 
 
 @frozen()
-class _Field:
+class Field:
+    """An expression in a text; `in_command`: between backticks."""
+
     expression: Expression
     in_command: bool
 
     def rendered(self, values: Values) -> str | None:
+        """Return its value as text; None if it is unknown."""
         value = self.expression.evaluate(values)
         if value is None:
             return None
@@ -156,12 +166,12 @@ class _Field:
 class Text:
     """A checked text: literal pieces and expressions in turn."""
 
-    pieces: tuple[str | _Field, ...]
+    pieces: tuple[str | Field, ...]
 
     @property
     def names(self) -> frozenset[str]:
         """Return the names its expressions use, up to the first dot."""
-        fields = [piece for piece in self.pieces if isinstance(piece, _Field)]
+        fields = [piece for piece in self.pieces if isinstance(piece, Field)]
         return frozenset(name for piece in fields for name in piece.expression.names)
 
     def render(self, values: Values) -> str:
@@ -175,7 +185,7 @@ class Text:
 
     def _rendered(self, values: Values) -> Sequence[str | None]:
         return [
-            piece.rendered(values) if isinstance(piece, _Field) else piece for piece in self.pieces
+            piece.rendered(values) if isinstance(piece, Field) else piece for piece in self.pieces
         ]
 
 
@@ -188,7 +198,7 @@ def read_text(text: str, names: Names, *, place: Location, what: str) -> Text:
     if len(text) > _LONGEST:
         raise ConfigError(f"{what}: a text has at most {_LONGEST} characters.", at=place)
     text = " ".join(text.split())
-    pieces: list[str | _Field] = []
+    pieces: list[str | Field] = []
     in_command = False
     for match in _TOKEN.finditer(text):
         if match["stray"]:
@@ -199,7 +209,7 @@ def read_text(text: str, names: Names, *, place: Location, what: str) -> Text:
             )
         if match["expression"] is not None:
             expression = read_expression(match["expression"], names, place=place, what=what)
-            pieces.append(_Field(expression, in_command))
+            pieces.append(Field(expression, in_command))
         else:
             pieces.append(match["text"] or match.group()[0])
             in_command ^= match.group().count("`") % 2 == 1

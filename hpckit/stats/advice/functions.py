@@ -29,6 +29,22 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
 
 
+def kind_of(value: object) -> Kind | None:
+    """Return the kind a value has in the language; None if it cannot stand there."""
+    match value:
+        case None:
+            return Kind.UNKNOWN
+        case bool():
+            return Kind.TRUTH
+        case int() | float():
+            return Kind.NUMBER if abs(value) <= LARGEST else None  # NaN is not, either
+        case str():
+            return Kind.TEXT
+        case tuple():
+            return Kind.LIST
+    return None
+
+
 @frozen(kw_only=True)
 class Function:
     """One function of the language.

@@ -13,7 +13,8 @@ from hpckit.documents import nearest
 from hpckit.errors import ConfigError, RequestError
 from hpckit.sites import AdviceOverride, Site, detect_site, list_sites, load_site, read_site
 from hpckit.stats.advice.engine import Advice, advise
-from hpckit.stats.advice.parts import kind_of
+from hpckit.stats.advice.functions import kind_of
+from hpckit.stats.advice.keeping import read_rules
 from hpckit.stats.advice.rules import Rule, in_order, read_rule
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, SourceNote
 from hpckit.stats.summary.timeline import Timeline
@@ -31,7 +32,7 @@ def load_rules(collections: tuple[Collection, ...], site: Site | None = None) ->
     Raises:
         ConfigError: a rule's file or the site's `advice:` is wrong.
     """
-    rules = {name: read_rule(found) for name, found in list_rules(collections).items()}
+    rules = {rule.id: rule for rule in read_rules(list_rules(collections).values())}
     in_order(tuple(rules.values()))
     for name, changes in (site.advice if site else {}).items():
         origin = f"site {site.name!r}" if site else ""

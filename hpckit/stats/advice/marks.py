@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from hpckit.frozen import frozen
+from hpckit.stats.advice.evaluation import Values
 from hpckit.stats.advice.expressions import Expression
 from hpckit.stats.advice.namespace import Subject
-from hpckit.stats.advice.parts import Values
 from hpckit.stats.advice.rules import Rule
 from hpckit.stats.summary.figures import JobUse
 from hpckit.stats.summary.timeline import Line, Timeline

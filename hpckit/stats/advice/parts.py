@@ -1,24 +1,20 @@
-"""Parts of an expression: their kinds, checked when they are put together, and their evaluation.
+"""Parts of an expression: their kinds, checked when they are put together, and their programs.
 
-Logic has three values (Kleene's): what is computed from an unknown is unknown, except where the
-other side decides: `unknown or True` is true. Division by zero is unknown. Each part is evaluated
-at most once, so the time is linear in the length of the text.
+What a program gives is said by `evaluation`.
 """
 
 import ast
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hpckit.documents import nearest
 from hpckit.frozen import frozen
-from hpckit.stats.advice.functions import FUNCTIONS, LARGEST, Function, Kind, Value
+from hpckit.stats.advice.evaluation import NEGATION, NEGATIVE, Program
+from hpckit.stats.advice.functions import FUNCTIONS, Function, Kind, kind_of
 from hpckit.text import counted
 
-# What names there are: a kind, or the names behind a dot. And the values they stand for.
+# What names there are: a kind, or the names behind a dot.
 Names = Mapping[str, Any]
-Values = Mapping[str, Any]
-Evaluate = Callable[[Values], Value]
 
 
 class RefusedError(Exception):
@@ -30,47 +26,20 @@ class Part:
     """A checked part of an expression."""
 
     kind: Kind
-    evaluate: Evaluate
+    program: Program
 
 
-ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+ARITHMETIC: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
 }
-_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_SAME: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
-_MEMBER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.In: lambda item, items: item in items,
-    ast.NotIn: lambda item, items: item not in items,
-}
-
-
-def kind_of(value: object) -> Kind | None:
-    """Return the kind a value has in the language; None if it cannot stand there."""
-    match value:
-        case None:
-            return Kind.UNKNOWN
-        case bool():
-            return Kind.TRUTH
-        case int() | float():
-            return Kind.NUMBER if abs(value) <= LARGEST else None  # NaN is not, either
-        case str():
-            return Kind.TEXT
-        case tuple():
-            return Kind.LIST
-    return None
+_ORDER: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+_SAME: dict[type[ast.cmpop], str] = {ast.Eq: "==", ast.NotEq: "!="}
+_MEMBER: dict[type[ast.cmpop], str] = {ast.In: "in", ast.NotIn: "not in"}
 
 
 def constant(value: Any) -> Part:  # noqa: ANN401  # whatever Python's parser found
@@ -80,20 +49,13 @@ def constant(value: Any) -> Part:  # noqa: ANN401  # whatever Python's parser fo
         raise RefusedError(
             f"a constant {type(value).__name__} of this size or kind is not supported."
         )
-    return Part(kind, lambda _: value)
+    return Part(kind, ("constant", value))
 
 
 def lookup(path: list[str], names: Names) -> Part:
-    """Make the value of a dotted name. Of another kind than promised, it is unknown."""
+    """Make the value of a dotted name."""
     kind = _promised(path, names)
-
-    def evaluate(values: Values) -> Value:
-        value: Any = values
-        for word in path:
-            value = value.get(word) if isinstance(value, Mapping) else None
-        return value if kind_of(value) is kind else None
-
-    return Part(kind, evaluate)
+    return Part(kind, ("lookup", tuple(path), kind.value))
 
 
 def _promised(path: list[str], names: Names) -> Kind:
@@ -117,67 +79,42 @@ def logic(is_and: bool, parts: list[Part]) -> Part:
     """Make `and` or `or`."""
     for part in parts:
         need(part, Kind.TRUTH, "an operand of and/or")
-    return Part(
-        Kind.TRUTH,
-        lambda values: _decided(is_and, (part.evaluate(values) for part in parts)),
-    )
+    return Part(Kind.TRUTH, ("logic", is_and, _programs(parts)))
 
 
-def _decided(is_and: bool, truths: Iterable[Value]) -> bool | None:
-    result: bool | None = is_and
-    for truth in truths:
-        if truth is (not is_and):
-            return not is_and
-        if truth is None:
-            result = None
-    return result
+def _programs(parts: list[Part]) -> tuple[Program, ...]:
+    return tuple(part.program for part in parts)
 
 
 def negation(part: Part) -> Part:
     """Make `not`."""
     need(part, Kind.TRUTH, "the operand of not")
-    return _computed(operator.not_, [part], Kind.TRUTH)
+    return _computed(NEGATION, [part], Kind.TRUTH)
 
 
-def numeric(compute: Callable[..., Any], parts: list[Part]) -> Part:
+def negative(part: Part) -> Part:
+    """Make `-`, of one number."""
+    return numeric(NEGATIVE, [part])
+
+
+def numeric(sign: str, parts: list[Part]) -> Part:
     """Make arithmetic."""
     for part in parts:
         need(part, Kind.NUMBER, "an operand of arithmetic")
-    return _computed(compute, parts, Kind.NUMBER)
+    return _computed(sign, parts, Kind.NUMBER)
 
 
-def _computed(compute: Callable[..., Any], parts: list[Part], kind: Kind) -> Part:
-    def evaluate(values: Values) -> Value:
-        arguments = [part.evaluate(values) for part in parts]
-        if None in arguments:
-            return None
-        try:
-            result: Value = compute(*arguments)
-        except (ZeroDivisionError, OverflowError):
-            return None
-        return result if kind_of(result) is kind else None
-
-    return Part(kind, evaluate)
+def _computed(name: str, parts: list[Part], kind: Kind) -> Part:
+    return Part(kind, ("computed", name, _programs(parts), kind.value))
 
 
 def comparisons(parts: list[Part], words: list[ast.cmpop]) -> Part:
     """Make a comparison, or a chain of them."""
-    tests = [_test(type(word), *parts[at : at + 2]) for at, word in enumerate(words)]
-
-    def evaluate(values: Values) -> Value:
-        sides = [part.evaluate(values) for part in parts]
-        return _decided(
-            True,
-            (
-                None if None in sides[at : at + 2] else test(*sides[at : at + 2])
-                for at, test in enumerate(tests)
-            ),
-        )
-
-    return Part(Kind.TRUTH, evaluate)
+    tests = tuple(_test(type(word), *parts[at : at + 2]) for at, word in enumerate(words))
+    return Part(Kind.TRUTH, ("compared", tests, _programs(parts)))
 
 
-def _test(word: type[ast.cmpop], left: Part, right: Part) -> Callable[[Any, Any], bool]:
+def _test(word: type[ast.cmpop], left: Part, right: Part) -> str:
     if word in _ORDER:
         need(left, Kind.NUMBER, "an operand of < or >")
         need(right, Kind.NUMBER, "an operand of < or >")
@@ -196,14 +133,8 @@ def _test(word: type[ast.cmpop], left: Part, right: Part) -> Callable[[Any, Any]
 def choice(test: Part, body: Part, other: Part) -> Part:
     """Make `body if test else other`; unknown when the test is."""
     need(test, Kind.TRUTH, "the condition after if")
-
-    def evaluate(values: Values) -> Value:
-        value = test.evaluate(values)
-        if value is None:
-            return None
-        return body.evaluate(values) if value else other.evaluate(values)
-
-    return Part(_common([body, other], "a choice"), evaluate)
+    kind = _common([body, other], "a choice")
+    return Part(kind, ("choice", test.program, body.program, other.program))
 
 
 def call(name: str, parts: list[Part]) -> Part:
@@ -213,8 +144,8 @@ def call(name: str, parts: list[Part]) -> Part:
     function = FUNCTIONS[name]
     kind = _checked_arguments(name, function, parts)
     if not function.sees_unknown:
-        return _computed(function.call, parts, kind)
-    return Part(kind, lambda values: function.call(*(part.evaluate(values) for part in parts)))
+        return _computed(name, parts, kind)
+    return Part(kind, ("called", name, _programs(parts)))
 
 
 def _checked_arguments(name: str, function: Function, parts: list[Part]) -> Kind:

@@ -11,13 +11,13 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from hpckit.collections import Found
-from hpckit.documents import Fields, nearest, read_document
+from hpckit.documents import Fields, nearest, parse_document, text_of
 from hpckit.errors import ConfigError
 from hpckit.frozen import frozen
 from hpckit.stats.advice.expressions import Expression, Text, read_expression, read_text
-from hpckit.stats.advice.functions import FUNCTIONS, Kind, Value
+from hpckit.stats.advice.functions import FUNCTIONS, Kind, Value, kind_of
 from hpckit.stats.advice.namespace import NOW, SUBJECTS, names_for
-from hpckit.stats.advice.parts import Names, kind_of
+from hpckit.stats.advice.parts import Names
 
 # What a rule may rest on. Samples can miss things, so red needs many of them; Slurm's and the
 # driver's own words stand by themselves.
@@ -102,7 +102,16 @@ def read_rule(found: Found) -> Rule:
     Raises:
         ConfigError: it is not a rule; with file and line.
     """
-    fields = read_document(found.path, "an advice rule")
+    return parse_rule(text_of(found.path), found)
+
+
+def parse_rule(text: str, found: Found) -> Rule:
+    """Make a rule of the text of its file.
+
+    Raises:
+        ConfigError: it is not a rule; with file and line.
+    """
+    fields = parse_document(text, found.path, "an advice rule")
     reader = _Reader(Path(found.name).stem, fields)
     rule = Rule(
         id=reader.id,
@@ -124,11 +133,16 @@ def read_rule(found: Found) -> Rule:
         action_otherwise=reader.text("action_otherwise"),
         sources=fields.texts("sources"),
         silences=fields.texts("silences"),
-        off=None if fields.flag("enabled", True) else f"enabled: false in {found.path}",
+        off=None if fields.flag("enabled", True) else switched_off(found),
     )
     fields.refuse_unknown()
     reader.refuse_unused()
     return rule
+
+
+def switched_off(found: Found) -> str:
+    """Say what switched a rule off by its own file."""
+    return f"enabled: false in {found.path}"
 
 
 def in_order(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:

@@ -10,11 +10,11 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from types import NoneType
 from typing import Annotated, Any, get_type_hints
 
 from hpckit.files import DamagedFileError, parse_json
 from hpckit.frozen import frozen
+from hpckit.stats.samples.minutes import COLUMN_KINDS
 from hpckit.stats.samples.packing import ALIGNMENT, Layout, PackedField, Packer, own_layout
 from hpckit.stats.samples.records import (
     End,
@@ -43,8 +43,6 @@ _KINDS: dict[str, type[Record]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _STATE = [field.name for field in fields(GpuState)]
 _SLOWS = len(GpuSlow._fields)
-_NUMBER, _TEXT = (int, NoneType), (str, NoneType)
-_SLOW_KINDS = [_TEXT if name == "utilization_source" else _NUMBER for name in GpuSlow._fields]
 
 
 @frozen(kw_only=True)
@@ -61,7 +59,7 @@ class _PackedFields:
 def _slow_reading(*values: object) -> GpuSlow:
     """Check a row; a GPU has the same clocks and temperatures again and again."""
     row = GpuSlow(*values)  # type: ignore[arg-type]  # which the next lines check
-    for value, kinds in zip(row, _SLOW_KINDS, strict=True):
+    for value, kinds in zip(row, COLUMN_KINDS, strict=True):
         if type(value) not in kinds:
             raise DamagedFileError(f"{value!r:.60} is not a reading")
     return row

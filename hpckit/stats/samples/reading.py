@@ -25,6 +25,7 @@ from hpckit.stats.samples.encoding import (
     decode_header,
     unseal,
 )
+from hpckit.stats.samples.minutes import MINUTE_PREFIX, decode_minutes
 from hpckit.stats.samples.packing import Layout, SampleBlock
 from hpckit.stats.samples.records import Header, Record, Slow
 
@@ -185,21 +186,30 @@ def _parted(lines: list[bytes], length: int, damage: Damage) -> tuple[list[bytes
 
 
 def _others(lines: list[bytes], known: bytes, damage: Damage) -> Iterator[Record]:
-    """Read the lines that are not samples; the header's is known already."""
-    for line in lines:
-        record = None if line == known else _other(line, damage)
+    """Read the lines that are not samples, those of minutes first; the header's is known already.
+
+    Those of minutes together, unless one of them is odd.
+    """
+    texts = list(_sound(lines, known, damage))
+    minutes = [text for text in texts if text.startswith(MINUTE_PREFIX)]
+    read = decode_minutes(minutes) if len(minutes) > 1 else None
+    if read is not None:
+        yield from read
+        texts = [text for text in texts if not text.startswith(MINUTE_PREFIX)]
+    for text in texts:
+        record = decode(text)
+        damage.unknown += record is None
         if record and not isinstance(record, Header):
             yield record
 
 
-def _other(line: bytes, damage: Damage) -> Record | None:
-    text = unseal(line)
-    if text is None:
-        damage.bad_lines += 1
-        return None
-    record = decode(text)
-    damage.unknown += record is None
-    return record
+def _sound(lines: list[bytes], known: bytes, damage: Damage) -> Iterator[bytes]:
+    for line in lines:
+        text = unseal(line)
+        if text is None:
+            damage.bad_lines += 1
+        elif line != known:
+            yield text
 
 
 def _block(layout: Layout, packed: list[bytes]) -> SampleBlock:

@@ -159,7 +159,15 @@ def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> S
 
 def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
     """Return per bin the time in which a column is known, and the integral of it over that time."""
-    return [_weigh(clock, column, part) for part in clock.bins]
+    if column.known is not None:
+        return [_weigh(clock, column, part) for part in clock.bins]
+    values, scale = column.values, column.scale
+    return [
+        (part.weight_us, add_all(values[part.first : part.last]) * scale * part.weight_us / many)
+        if part.even and (many := part.last - part.first)
+        else _weigh(clock, column, part)
+        for part in clock.bins
+    ]
 
 
 def _weigh(clock: Clock, column: Column, part: Bin) -> tuple[int, float]:

@@ -1,6 +1,8 @@
 """What a job did over time, in bins: for a line of a terminal, or a picture."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 from hpckit.frozen import frozen
@@ -124,19 +126,27 @@ def _gpu_memory(attempt: AttemptSums, count: int, reach: int) -> Iterator[Line]:
 
 def _gpu_throttled(attempt: AttemptSums, count: int) -> Iterator[Line]:
     """Yield what the minutes' readings found; each speaks for the time since the one before."""
-    readings: dict[tuple[str, int, str], dict[int, list[bool]]] = {}
+    readings: dict[tuple[str, int, str], tuple[Counter[int], Counter[int]]] = {}
     for columns, clock in attempt.clocks:
-        for row in columns.slow:
-            number = (row.mono_us - clock.origin_us) // (attempt.width_s * 1_000_000)
-            for info, gpu in zip(columns.header.gpus, row.gpus, strict=False):
-                if gpu.throttle_reasons is not None:
-                    key = (columns.header.host, info.index or 0, info.uuid)
-                    held = readings.setdefault(key, {}).setdefault(number, [])
-                    held.append(is_held_down(gpu.throttle_reasons))
+        numbers = [
+            (row.mono_us - clock.origin_us) // (attempt.width_s * 1_000_000) for row in columns.slow
+        ]
+        for position, info in enumerate(columns.header.gpus):
+            told = [
+                (number, bits)
+                for number, row in zip(numbers, columns.slow, strict=True)
+                if position < len(row.gpus)
+                and (bits := row.gpus[position].throttle_reasons) is not None
+            ]
+            key = (columns.header.host, info.index or 0, info.uuid)
+            every, held = readings.setdefault(key, (Counter(), Counter()))
+            every.update(number for number, _ in told)
+            held.update(number for number, bits in told if is_held_down(bits))
     reach = -(-_MINUTE_S // attempt.width_s)
-    for (host, index, uuid), rows in sorted(readings.items()):
-        shares = {number: 100 * sum(row) / len(row) for number, row in rows.items()}
-        yield Line(host=host, gpu=uuid, index=index, values=row_of(shares, count, reach))
+    for (host, index, uuid), (every, held) in sorted(readings.items(), key=itemgetter(0)):
+        shares = {number: 100 * held[number] / many for number, many in every.items()}
+        if shares:
+            yield Line(host=host, gpu=uuid, index=index, values=row_of(shares, count, reach))
 
 
 def _memory(columns: Columns, clock: Clock) -> dict[int, float]:

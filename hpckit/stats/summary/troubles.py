@@ -4,8 +4,11 @@ Repeated short pauses are most often a data loader that cannot keep up.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 
 from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
@@ -116,13 +119,11 @@ def is_held_down(bits: int) -> bool:
 
 def find_throttling(slow: Sequence[GpuSlow]) -> Throttling:
     """Count readings with clocks held down."""
-    told = [row.throttle_reasons for row in slow if row.throttle_reasons is not None]
-    every = 0
-    for bits in told:
-        every |= bits
+    told = Counter(row.throttle_reasons for row in slow if row.throttle_reasons is not None)
+    every = reduce(or_, told, 0)
     return Throttling(
-        readings=len(told),
-        held_down=sum(map(is_held_down, told)),
+        readings=told.total(),
+        held_down=sum(count for bits, count in told.items() if is_held_down(bits)),
         reasons=tuple(sorted(name for bit, name in _HELD_DOWN.items() if every & bit)),
     )
 
