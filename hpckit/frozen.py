@@ -2,8 +2,8 @@
 
 The standard `dataclass(frozen=True)` compiles the text of six methods for each class, a fifth of
 such a start; one that may be changed, of three. Here all classes share theirs. Fields, `replace()`,
-`asdict()` and pickles are the same; making an instance takes a little longer, so samples and the
-like are standard ones.
+`asdict()` and pickles are the same; making an instance takes a little longer, so what
+there are thousands of is standard.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,6 @@ from hpckit.errors import HpckitError, JobError, OutsideError, RequestError
 from hpckit.files import reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.paths import typed_path
-from hpckit.report.array_page import distribution, distribution_page
 from hpckit.report.at_end import save
 from hpckit.report.gather import Gathered, gather, live_steps
 from hpckit.report.job_page import Page, page
@@ -23,7 +22,6 @@ from hpckit.report.terminal import Style, style_of
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.client import patience
 from hpckit.stats.advice.engine import Advice
-from hpckit.stats.advice.explaining import explain
 from hpckit.stats.advice.loading import advised, find_rule, forget_rules, rules_for, site_called
 from hpckit.stats.document import job_document, json_schema
 from hpckit.stats.js1 import jobstats_record
@@ -187,6 +185,8 @@ class StatsList(list[JobStats]):
 
     def document(self) -> dict[str, Any]:
         """Return what `hpckit stats --json` prints of several jobs."""
+        from hpckit.report.array_page import distribution  # noqa: PLC0415  # most ask of one job
+
         return {
             "jobs": [row.document() for row in self],
             "distribution": distribution([row.job for row in self]),
@@ -196,6 +196,8 @@ class StatsList(list[JobStats]):
         """Return one page on the tasks of an array, else a page for each job; see `JobStats`."""
         arrays = {(row.run and row.run._folder.whole) or row.job.array_job_id for row in self}
         if len(self) > 1 and len(arrays) == 1 and None not in arrays:
+            from hpckit.report.array_page import distribution_page  # noqa: PLC0415  # as above
+
             advice = {row.job.job_id: row.advice for row in self}
             jobs = [row.job for row in self]
             return distribution_page(jobs, advice, _style(stream), all_jobs=everything)
@@ -326,6 +328,8 @@ def explain_advice(rule: str) -> str:
     Raises:
         RequestError: there is no such rule.
     """
+    from hpckit.stats.advice.explaining import explain  # noqa: PLC0415  # seldom
+
     return explain(find_rule(rule, rules_for(None)))
 
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpckit.files import DamagedFileError, read_json, reason
-from hpckit.ledger import Entry, append
 from hpckit.paths import is_mine_alone
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.report.gather import Gathered, gather_one
@@ -28,6 +28,9 @@ from hpckit.stats.document import job_document, timeline_document
 from hpckit.stats.summary.coverage import enough_of_elapsed
 from hpckit.stats.summary.figures import JobUse, SourceNote
 from hpckit.text import parse_moment
+
+if TYPE_CHECKING:
+    from hpckit.ledger import Entry
 
 SUMMARY, TIMESERIES = "summary.json", "timeseries.json"
 
@@ -87,7 +90,9 @@ def main() -> None:
             _enter(folder, entry)
 
 
-def _enter(folder: str, entry: Entry) -> None:
+def _enter(folder: str, entry: "Entry") -> None:
+    from hpckit.ledger import append  # noqa: PLC0415  # `stats` writes none
+
     try:
         append(Path(folder), entry)
     except (OSError, KeyError) as error:
@@ -95,8 +100,12 @@ def _enter(folder: str, entry: Entry) -> None:
         sys.stderr.write(f"The ledger {folder} has no line of this job: {why}.\n")
 
 
-def entry_of(run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[str, str]) -> Entry:
+def entry_of(
+    run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[str, str]
+) -> "Entry":
     """Return what a ledger says of a run's newest attempt, inside the job and at its end."""
+    from hpckit.ledger import Entry  # noqa: PLC0415  # as above
+
     now = time.time()
     restart = int(environ.get("SLURM_RESTART_COUNT") or environ.get("HPCKIT_RESTART") or 0)
     ranks = [row for row in read_all_attempts(run.dir) if row.restart == restart]

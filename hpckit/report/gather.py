@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpckit.frozen import frozen
 from hpckit.ranks import read_all_attempts
@@ -14,19 +15,20 @@ from hpckit.report.monitoring import Monitoring
 from hpckit.report.node_faults import node_notes
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
-from hpckit.restarts import earlier_ends
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.merge import RANKED, merge
-from hpckit.stats.samples.columns import Columns, uncollected
+from hpckit.stats.samples.columns import Columns, SampleFile, uncollected
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span
-from hpckit.stats.summary.curves import Curves, SampleFile, make_curves
 from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote
 from hpckit.stats.summary.summarise import Account, summarise
 from hpckit.stats.summary.timeline import Timeline
+
+if TYPE_CHECKING:
+    from hpckit.stats.summary.curves import Curves
 
 
 @frozen(kw_only=True)
@@ -44,7 +46,7 @@ class Gathered:
     known: KnownJob = field(default_factory=KnownJob)
     files: tuple[SampleFile, ...] = ()
     spans: tuple[Span, ...] = ()
-    curves: Mapping[int, Curves | None] = field(default_factory=dict, repr=False)
+    curves: "Mapping[int, Curves | None]" = field(default_factory=dict, repr=False)
 
 
 def gather(
@@ -118,14 +120,26 @@ def gather_one(
         known=known,
         files=tuple(SampleFile(path=file.path, restart=file.restart) for file in files),
         spans=held,
-        curves={most: make_curves(drawn, held, most) for most in points},
+        curves=_curves(drawn, held, points),
     )
+
+
+def _curves(
+    files: Sequence[Columns], held: Sequence[Span], points: Sequence[int]
+) -> "dict[int, Curves | None]":
+    if not points:
+        return {}
+    from hpckit.stats.summary.curves import make_curves  # noqa: PLC0415  # for pictures alone
+
+    return {most: make_curves(files, held, most) for most in points}
 
 
 def _with_ends(job: JobUse, run: Run | None) -> tuple[Attempt, ...]:
     """Return a job's attempts, each with why it ended that another one followed."""
     if run is None or len(job.attempts) < 2:
         return job.attempts
+    from hpckit.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
+
     ends = {end.restart: end.why for end in earlier_ends(run, job.attempts[-1].restart)}
     return tuple(replace(row, why=ends.get(row.restart)) for row in job.attempts)
 

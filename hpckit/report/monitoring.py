@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hpckit.errors import ConfigError
 from hpckit.report.targets import Target
-from hpckit.slurm.gpu_indices import gpu_indices
 from hpckit.stats.advice.loading import site_called
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Span
@@ -42,7 +41,8 @@ class Monitoring:
         client = self._client(site)
         if client is None:
             return None
-        from hpckit.sources.ask import Asked, ask_about  # noqa: PLC0415  # few sites have one
+        from hpckit.slurm.gpu_indices import gpu_indices  # noqa: PLC0415  # few sites have one
+        from hpckit.sources.ask import Asked, ask_about  # noqa: PLC0415
 
         uuids = frozenset(gpu.uuid for file in files for gpu in file.header.gpus)
         asked = Asked(

@@ -3,19 +3,25 @@
 import sys
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from hpckit.errors import OutsideError
-from hpckit.node_events import by_counter, events_at_end
-from hpckit.node_memory import NodeEvent, remember
 from hpckit.report.identity import KnownJob
 from hpckit.runs import Run
 from hpckit.stats.summary.figures import JobUse, SourceNote
 
+if TYPE_CHECKING:
+    from hpckit.node_memory import NodeEvent
+
 ECC, GONE = "uncorrectable GPU memory errors, counted by the driver", "a GPU was lost"
 
 
-def counted_events(run: Run, job: JobUse) -> Iterator[NodeEvent]:
+def counted_events(run: Run, job: JobUse) -> "Iterator[NodeEvent]":
     """Yield events of GPUs with errors in their memory, and of those that their driver lost."""
+    if not any(gpu.ecc_uncorrected or gpu.lost for gpu in job.per_gpu):
+        return
+    from hpckit.node_events import by_counter  # noqa: PLC0415  # of few jobs
+
     when = job.end or time.time()
     for gpu in job.per_gpu:
         name = f"GPU {gpu.index if gpu.index is not None else '?'}, UUID {gpu.uuid}"
@@ -36,6 +42,9 @@ def learn_at_end(run: Run, job: JobUse) -> None:
     """Write down what the newest attempt tells of its nodes, inside the job and at its end."""
     if not run.mine:
         return
+    from hpckit.node_events import events_at_end  # noqa: PLC0415  # `stats` needs neither
+    from hpckit.node_memory import remember  # noqa: PLC0415
+
     found = [*events_at_end(run), *counted_events(run, job)]
     try:
         remember(found, time.time())

@@ -44,6 +44,14 @@ _BROKEN = ("counter_reset", "gpu_lost", "gpu_hang", "gpu_error")
 
 
 @frozen(kw_only=True)
+class SampleFile:
+    """A samples file, and of which attempt it is."""
+
+    path: Path
+    restart: int
+
+
+@frozen(kw_only=True)
 class Columns:
     """One file: one node, one attempt.
 

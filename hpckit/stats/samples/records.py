@@ -109,7 +109,7 @@ class Header:
 # Of these records only the fields that code of its own writes or reads are spelt out; the others
 # are the table's.
 @with_fields(readings(GPU_SAMPLED))
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class GpuSample:
     """One GPU at one time: its metrics. Permilles are of the time since the last sample."""
 
@@ -119,7 +119,7 @@ class GpuSample:
 
 
 @with_fields(readings(NODE))
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Sample:
     """One node at one time: when, on the header's clock, its metrics, and those of its GPUs.
 
@@ -137,7 +137,7 @@ class Sample:
 
 
 @with_fields(readings(row for row in NODE if row.read))
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Usage:
     """What a job used on this node so far, by the kernel's files."""
 
@@ -166,6 +166,7 @@ else:
     GpuSlow.__new__.__defaults__ = (None,) * len(_COLUMNS)
 
 
+# As many as minutes, so a dataclass that makes its instances faster.
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slow:
     """The slow fields of all GPUs, in the header's order, and the wall clock beside ours."""
@@ -175,7 +176,7 @@ class Slow:
     gpus: tuple[GpuSlow, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class GpuState:
     """What seldom changes about a GPU.
 
@@ -193,7 +194,7 @@ class GpuState:
     confidence: str = UNVERIFIED
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class State:
     """The state of all GPUs, in the header's order; written when one of them changed."""
 

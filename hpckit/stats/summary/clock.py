@@ -11,9 +11,10 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress, pairwise
+from dataclasses import replace
+from itertools import accumulate, compress, pairwise
 from operator import itemgetter, mul, sub
+from typing import NamedTuple
 
 from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
@@ -29,10 +30,11 @@ _EVEN = 0.01
 # Each wide enough that a page or a picture has a few hundred.
 _WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
 _MOST_BINS = 400
+# To find a run of samples takes as long as to add up so many of them.
+_RUN_COST = 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bin:
+class Bin(NamedTuple):
     """Consecutive samples: `times[first:last]`.
 
     Attributes:
@@ -48,7 +50,7 @@ class Bin:
     even: bool
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, slots=False)
 class Clock:
     """The time of one file's samples.
 
@@ -67,6 +69,11 @@ class Clock:
     bins: tuple[Bin, ...]
     reach_us: int
     holes: tuple[int, ...] = ()
+
+    @functools.cached_property
+    def until(self) -> list[int]:
+        """The time that all samples before one stand for, for each and for the end."""
+        return list(accumulate(self.weights, initial=0))
 
 
 def bin_width_s(elapsed_s: float, most: int = _MOST_BINS) -> int:
@@ -151,7 +158,8 @@ def _bins(times: "array[int]", weights: list[int], origin: int, width: int) -> S
         number = (times[first] - origin) // width
         last = bisect_left(times, origin + (number + 1) * width, first + 1)
         inside = weights[first:last]
-        even = max(inside) - min(inside) <= _EVEN * max(inside)
+        longest = max(inside)
+        even = longest - min(inside) <= _EVEN * longest
         found.append(Bin(number=number, first=first, last=last, weight_us=sum(inside), even=even))
         first = last
     return found
@@ -262,6 +270,11 @@ def known_flags(columns: Sequence[Column], count: int) -> bytes | None:
     return found.to_bytes(count, "big")
 
 
+def each_known(column: Column) -> bytes:
+    """Return 1 for each value that is known, else 0."""
+    return b"\1" * len(column.values) if column.known is None else column.known
+
+
 def in_both(one: bytes, other: bytes) -> bytes:
     """Return 1 where both are."""
     return (_number(one) & _number(other)).to_bytes(len(one), "big")
@@ -272,11 +285,14 @@ def minus(one: bytes, other: bytes) -> bytes:
     return (_number(one) & ~_number(other)).to_bytes(len(one), "big")
 
 
-def weigh(flags: bytes, weights: Sequence[int]) -> int:
-    """Return the sum of the weights where the flag is 1."""
+def weigh(flags: bytes, clock: Clock) -> int:
+    """Return the time that the samples stand for whose flag is 1."""
     if 1 not in flags:
         return 0
-    return sum(compress(weights, flags))
+    if flags.count(b"\0\1") * _RUN_COST > len(flags):
+        return sum(compress(clock.weights, flags))
+    until = clock.until
+    return sum(until[end] - until[begin] for begin, end in runs(flags))
 
 
 def runs(flags: bytes) -> list[tuple[int, int]]:

@@ -8,12 +8,11 @@ seen in the picture of a week. Pure, but for the files that `read_drawn` reads.
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import compress, pairwise
-from pathlib import Path
 
 from hpckit.frozen import frozen
 from hpckit.stats.metric import Drawn, Metric
 from hpckit.stats.metric_table import GPU, NODE
-from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.columns import Columns, SampleFile, read_columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.summary.attempts import Span, clocks_of, grouped, outliving, seen_span
 from hpckit.stats.summary.clock import Clock, bin_width_s, weighted
@@ -30,14 +29,6 @@ Band = tuple[float, float, float]  # lowest, mean, highest
 # Of one bin: microseconds in which a value is known, integral over them, lowest, highest.
 Sums = tuple[int, float, float, float]
 Device = tuple[str, str | None, int | None]  # host, GPU's UUID, its index
-
-
-@frozen(kw_only=True)
-class SampleFile:
-    """A samples file, and of which attempt it is."""
-
-    path: Path
-    restart: int
 
 
 @frozen(kw_only=True)

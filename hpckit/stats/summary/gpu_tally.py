@@ -16,6 +16,7 @@ from hpckit.stats.samples.records import SHARED, SPOT, UNVERIFIED, VERIFIED, Gpu
 from hpckit.stats.summary.clock import (
     Clock,
     below,
+    each_known,
     in_both,
     known_flags,
     longest_run,
@@ -231,7 +232,7 @@ def _use(part: GpuInFile) -> _Use:
     return _Use(
         bins=tuple((row.number, *known) for row, known in zip(clock.bins, sums, strict=True)),
         used=used if used[0] else None,
-        idle_us=weigh(idle, clock.weights),
+        idle_us=weigh(idle, clock),
         held_idle_us=_held_idle(part, idle),
         busy=busy,
         longest_idle_us=longest,
@@ -241,7 +242,7 @@ def _use(part: GpuInFile) -> _Use:
 
 def _busy(part: GpuInFile, utilization: Column, idle: bytes) -> tuple[Interval | None, int | None]:
     """Return the time from the first to the last use, and the longest pause in it."""
-    busy = minus(below(utilization.values, utilization.missing), idle)
+    busy = minus(each_known(utilization), idle)
     times, origin = part.columns.times, part.clock.origin_us
     first, last = busy.find(1), busy.rfind(1)
     if first < 0:
@@ -317,7 +318,7 @@ def _energy(parts: Sequence[GpuInFile], *, suspended: bool) -> tuple[int | None,
 
 def _held_idle(part: GpuInFile, idle: bytes) -> int | None:
     """Return how long the GPU was idle with some of its memory in use."""
-    memory, weights = part.column("memory_bytes"), part.clock.weights
+    memory, clock = part.column("memory_bytes"), part.clock
     if memory is None or not part.info.memory_total_bytes:
         return None
     if 1 not in idle:
@@ -326,9 +327,9 @@ def _held_idle(part: GpuInFile, idle: bytes) -> int | None:
     if memory.known is not None:
         idle = in_both(idle, memory.known)
     if min(memory.values) >= least:  # an unknown one is the highest number there is
-        return weigh(idle, weights)
+        return weigh(idle, clock)
     held = bytes(map(least.__le__, memory.values))
-    return weigh(in_both(idle, held), weights)
+    return weigh(in_both(idle, held), clock)
 
 
 def _spot_readings(part: GpuInFile, use: _Use) -> float:

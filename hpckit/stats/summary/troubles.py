@@ -14,7 +14,7 @@ from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.samples.records import GpuInfo, GpuSlow, Note
-from hpckit.stats.summary.clock import Clock, below, median, minus, runs, weigh
+from hpckit.stats.summary.clock import Clock, below, each_known, median, minus, runs, weigh
 from hpckit.stats.summary.coverage import Interval
 from hpckit.stats.summary.figures import Stalls
 
@@ -31,11 +31,11 @@ def find_stalls(columns: Columns, clock: Clock, utilization: Column) -> Stalls |
     if usual is None or usual < _LEAST_BUSY:
         return None
     low = below(values, usual // 2)
-    busy = minus(below(values, utilization.missing), low)
+    busy = minus(each_known(utilization), low)
     first, last = busy.find(1), busy.rfind(1)
     between = bytes(first) + low[first:last] + bytes(len(low) - last)
     span = columns.times[last] - columns.times[first]
-    share = weigh(between, clock.weights) / span if span else 0.0
+    share = weigh(between, clock) / span if span else 0.0
     if share < _LEAST_SHARE:
         return None
     pauses = runs(between)
