@@ -13,7 +13,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, ParamSpec
@@ -205,9 +205,19 @@ def _is_plain(text: str | bytes) -> bool:
     return not any(map(text.translate(_ZEROS).count, _NOT_PLAIN))
 
 
-def has_long_number(text: bytes) -> bool:
-    """Say whether a text may have a number of more digits than `parse_json` takes."""
-    return _NOT_PLAIN[0] in text.translate(_ZEROS)
+def parse_together(texts: Sequence[bytes]) -> list[Any] | None:
+    """Parse JSON documents at once; None if one is none, or has a number of too many digits.
+
+    They may hold fractions, what is not finite, and any depth, which `parse_json` would look at.
+    """
+    together = b"[%b]" % b",".join(texts)
+    if _NOT_PLAIN[0] in together.translate(_ZEROS):
+        return None
+    try:
+        found: list[Any] = json.loads(together)
+    except (ValueError, RecursionError):
+        return None
+    return found if len(found) == len(texts) else None
 
 
 def _integer(digits: str) -> int:

@@ -1,12 +1,14 @@
 """Lines of minutes read together say what each says alone."""
 
 import json
+from itertools import compress
 
 import pytest
 
 from hpckit.stats.samples.encoding import decode, encoder
 from hpckit.stats.samples.minutes import decode_minutes
 from hpckit.stats.samples.records import GPM, MEAN, SPOT, GpuSlow, Slow
+from hpckit.stats.summary.clock import Clock, weigh
 
 ROWS = (
     GpuSlow(),
@@ -67,11 +69,21 @@ def test_odd_lines_are_left_to_their_own_reader(odd: str) -> None:
     assert decode_minutes([WHOLE.encode(), odd.encode(), WHOLE.encode()]) is None
 
 
-def test_halves_of_lines_do_not_make_one() -> None:
-    joined = [WHOLE.partition("[[")[0] + "[{}", WHOLE + "]}", f"{WHOLE},{WHOLE}"]
+@pytest.mark.parametrize("more", [WHOLE, "5"])
+def test_halves_of_lines_do_not_make_one(more: str) -> None:
+    joined = [WHOLE.partition("[[")[0] + "[{}", WHOLE + "]}", f"{WHOLE},{more}"]
     assert len(json.loads(f"[{','.join(joined)}]")) == len(joined)
     assert decode_minutes([text.encode() for text in joined]) is None
 
 
 def test_no_text_is_left_to_its_own_reader() -> None:
     assert decode_minutes([WHOLE.encode(), WHOLE.encode().replace(b"mean", b"\xff")]) is None
+
+
+@pytest.mark.parametrize("flags", [b"", bytes(90), b"\1" * 90, b"\1\0" * 45, b"\0\1\1\0\0\0" * 15])
+@pytest.mark.parametrize("wide", [1, 60])
+def test_time_is_the_same_by_samples_and_by_runs(flags: bytes, wide: int) -> None:
+    samples = bytes(flag for flag in flags for _ in range(wide))
+    weights = [at * at % 1009 for at in range(len(samples))]
+    clock = Clock(origin_us=0, width_us=1, weights=weights, bins=(), reach_us=1)
+    assert weigh(samples, clock) == sum(compress(weights, samples))

@@ -3,7 +3,6 @@
 A day of 8 GPUs has 1,440 with 11,520 rows: one by one they took as long as all its samples.
 """
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain, islice
@@ -11,7 +10,7 @@ from operator import itemgetter
 from types import NoneType
 from typing import Any
 
-from hpckit.files import has_long_number
+from hpckit.files import parse_together
 from hpckit.stats.samples.records import GpuSlow, Slow
 from hpckit.values import LAST_MOMENT, MOST
 
@@ -32,15 +31,11 @@ def decode_minutes(texts: Sequence[bytes]) -> list[Slow] | None:
 
     Then each is to be decoded alone, by `encoding.decode`, which says the same of all others.
     """
-    together = b"[%b]" % b",".join(texts)
-    if has_long_number(together):
+    documents = parse_together(texts)
+    # Half an object, and another half, would be one with an object in its rows: see `_rows`.
+    if not documents or set(map(type, documents)) != {dict}:
         return None
-    try:
-        documents = json.loads(together)
-    except (ValueError, RecursionError):
-        return None
-    # Half an object, and another half, would be one with an object in its rows.
-    if len(documents) != len(texts) or any(document.keys() != _KEYS for document in documents):
+    if any(document.keys() != _KEYS for document in documents):
         return None
     times, epochs, tables = zip(*map(_FIELDS, documents), strict=True)
     if not _are_moments(times, MOST) or not _are_moments(epochs, _MOST_EPOCH_US):
