@@ -27,7 +27,7 @@ from hpckit.errors import (
     UnknownOutcomeError,
 )
 from hpckit.schedulers.base import Order, Sent
-from hpckit.slurm import cluster, control
+from hpckit.slurm import control
 from hpckit.slurm.client import ask, is_answer, patience, refusal, told_after
 from hpckit.slurm.control import parse_job_id
 from hpckit.text import format_minutes
@@ -333,6 +333,8 @@ def _refuse_endless_wait(job: "Job") -> None:
 
     Slurm itself takes such a job, unless EnforcePartLimits is set, and lets it wait for ever.
     """
+    from hpckit.slurm import cluster  # only `--check` asks
+
     known, partition = cluster.partitions(), job.options["partition"]
     for row in known:
         chosen = row.name == partition if partition else row.default
