@@ -42,6 +42,8 @@ from hpckit.stats.samples.records import (  # noqa: E402
 
 GPUS = 8
 START = 1_790_000_000
+# Of the time of Python's csv module for the same rows.
+_MOST_RATIO = 1.5
 _CSV_MEANS = """
 import csv, sys
 total, count, most = [0.0] * 8, [0] * 8, [0.0] * 8
@@ -181,6 +183,7 @@ def timed(argv: list[str], root: Path) -> tuple[float, float]:
     with (root / "out.txt").open("wb") as out:
         began = time.perf_counter()
         env = {**os.environ, "HPCKIT_SITE": "generic", "HOME": str(root)}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # with it nothing is kept from run to run
         process = subprocess.Popen(argv, stdout=out, env=env, cwd=root)
         _, status, used = os.wait4(process.pid, 0)
         took = time.perf_counter() - began
@@ -211,7 +214,7 @@ def main() -> None:
             "csv module, day at 10 s": [sys.executable, "-c", _CSV_MEANS, str(logs[day])],
         }
         goals = {
-            "hpckit stats, week at 1 s": (2.0, 300),
+            "hpckit stats, week at 1 s": (1.2, 300),
             "hpckit stats, day at 10 s": (0.4, 300),
             "hpckit stats, week with gaps": (2.5, 300),
             "hpckit stats, 2,500 steps": (3.0, 300),
@@ -235,7 +238,8 @@ def main() -> None:
     each = {label: median(took for took, _ in runs) for label, runs in found.items()}
     for span in ("week at 1 s", "day at 10 s"):
         ratio = each[f"hpckit stats, {span}"] / each[f"csv module, {span}"]
-        print(f"hpckit stats / csv module, {span}: {ratio:.2f}")
+        said = "met" if ratio <= _MOST_RATIO else "missed"
+        print(f"hpckit stats / csv module, {span}: {ratio:.2f}  goal {_MOST_RATIO}: {said}")
     for kind, (of_week, of_day) in sizes.items():
         print(f"files, {kind}: week {of_week / 1e6:.0f} MB, day {of_day / 1e6:.2f} MB")
     print(

@@ -32,6 +32,8 @@ _WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 2160
 _MOST_BINS = 400
 # To find a run of samples takes as long as to add up so many of them.
 _RUN_COST = 20
+# So many values are added up faster as one long integer than one by one.
+_WIDE = 64
 
 
 class Bin(NamedTuple):
@@ -71,9 +73,9 @@ class Clock:
     holes: tuple[int, ...] = ()
 
     @functools.cached_property
-    def until(self) -> list[int]:
+    def until(self) -> "array[int]":
         """The time that all samples before one stand for, for each and for the end."""
-        return list(accumulate(self.weights, initial=0))
+        return array("q", accumulate(self.weights, initial=0))
 
 
 def bin_width_s(elapsed_s: float, most: int = _MOST_BINS) -> int:
@@ -169,13 +171,21 @@ def weighted(clock: Clock, column: Column) -> list[tuple[int, float]]:
     """Return per bin the time in which a column is known, and the integral of it over that time."""
     if column.known is not None:
         return [_weigh(clock, column, part) for part in clock.bins]
-    values, scale = column.values, column.scale
-    return [
-        (part.weight_us, add_all(values[part.first : part.last]) * scale * part.weight_us / many)
-        if part.even and (many := part.last - part.first)
-        else _weigh(clock, column, part)
-        for part in clock.bins
+    amounts, scale = _sums(column.values, clock.bins), column.scale
+    found = [
+        (time, amount * scale * time / (last - first))
+        for amount, (_, first, last, time, _) in zip(amounts, clock.bins, strict=True)
     ]
+    for at, part in enumerate(clock.bins):
+        if not part.even:
+            found[at] = _weigh(clock, column, part)
+    return found
+
+
+def _sums(values: "array[int]", bins: Sequence[Bin]) -> list[int]:
+    """Return the sum of each bin's values."""
+    add = add_all if len(values) > _WIDE * len(bins) else sum
+    return [add(values[first:last]) for _, first, last, _, _ in bins]
 
 
 def _weigh(clock: Clock, column: Column, part: Bin) -> tuple[int, float]:
@@ -241,7 +251,7 @@ def add_all(values: "array[int]") -> int:
     of the integer are added until one lane is left.
     """
     lanes = len(values)
-    if values.typecode != "H" or not 64 <= lanes <= 65_536:
+    if values.typecode != "H" or not _WIDE <= lanes <= 65_536:
         return sum(values)
     number = int.from_bytes(values.tobytes(), sys.byteorder)
     size = 1 << (lanes - 1).bit_length()

@@ -156,7 +156,8 @@ def tally_gpu(
     parts = list(_shared_out(parts, times))
     uses = [_use(part) for part in parts]
     slow = [row for part in parts for row in _rows(part.columns.slow, part.position)]
-    sources = {row.utilization_source for row in slow if row.utilization_source}
+    minutes = dict(zip(GpuSlow._fields, zip(*slow, strict=True), strict=False))
+    sources = set(filter(None, minutes.get("utilization_source", ())))
     first, tail = _moments(uses, read, end_us)
     energy_mj, energy_us = _energy(parts, suspended=suspended)
     return GpuTally(
@@ -168,7 +169,7 @@ def tally_gpu(
         read_us=min(length(read) + unsaid(files, read), due_us),
         bins=tuple(row for use in uses for row in use.bins),
         used=add(use.used for use in uses),
-        sums=_sums(parts, slow),
+        sums=_sums(parts, minutes),
         idle_us=add_known(use.idle_us for use in uses),
         peak_permille=most(highest(part.column("utilization_permille")) for part in parts),
         memory_peak=most(highest(part.column("memory_bytes")) for part in parts),
@@ -184,7 +185,7 @@ def tally_gpu(
             key=lambda stalls: stalls.count,
             default=None,
         ),
-        throttling=find_throttling(slow),
+        throttling=find_throttling(minutes.get("throttle_reasons", ())),
         confidence=_confidence(parts),
         source=SPOT if SPOT in sources else next(iter(sorted(sources)), None),
         spot_readings=sum(_spot_readings(part, use) for part, use in zip(parts, uses, strict=True)),
@@ -280,14 +281,16 @@ def _moments(
     return first if began else None, tail if ended else None
 
 
-def _sums(parts: Sequence[GpuInFile], slow: Sequence[GpuSlow]) -> dict[str, Sum | None]:
-    """Add up what becomes a figure as its row says."""
+def _sums(
+    parts: Sequence[GpuInFile], minutes: Mapping[str, Sequence[Any]]
+) -> dict[str, Sum | None]:
+    """Add up what becomes a figure as its row says; `minutes` are its readings once a minute."""
     found = {}
     for metric in (POWER, *METRICS):
         if metric.bits:
             found[metric.name] = add_up(metric.over_time, list(_series(parts, metric.name)))
         else:
-            readings = (getattr(row, metric.name) for row in slow)
+            readings = minutes.get(metric.name, ())
             found[metric.name] = add_readings(metric.over_time, readings)
     return found
 

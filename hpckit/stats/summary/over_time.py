@@ -90,13 +90,9 @@ def add_readings(over: Over, readings: Iterable[int | None]) -> Sum | None:
     known = [value for value in readings if value is not None]
     if not known:
         return None
-    amounts = {
-        Over.MEAN: sum(known),
-        Over.GROWTH: known[-1] - known[0],
-        Over.HIGHEST: max(known),
-        Over.SUM: max(known),
-    }
-    return len(known), amounts[over]
+    if over is Over.MEAN:
+        return len(known), sum(known)
+    return len(known), known[-1] - known[0] if over is Over.GROWTH else max(known)
 
 
 def figure(

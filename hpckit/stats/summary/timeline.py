@@ -131,17 +131,21 @@ def _gpu_throttled(attempt: AttemptSums, count: int) -> Iterator[Line]:
         numbers = [
             (row.mono_us - clock.origin_us) // (attempt.width_s * 1_000_000) for row in columns.slow
         ]
+        known = Counter(numbers)
         for position, info in enumerate(columns.header.gpus):
-            told = [
-                (number, bits)
-                for number, row in zip(numbers, columns.slow, strict=True)
-                if position < len(row.gpus)
-                and (bits := row.gpus[position].throttle_reasons) is not None
+            said = [
+                row.gpus[position].throttle_reasons if position < len(row.gpus) else None
+                for row in columns.slow
             ]
+            kinds = set(said)  # a few words, most often one
+            down = {bits for bits in kinds if bits is not None and is_held_down(bits)}
+            told = list(zip(numbers, said, strict=True)) if down or None in kinds else ()
             key = (columns.header.host, info.index or 0, info.uuid)
             every, held = readings.setdefault(key, (Counter(), Counter()))
-            every.update(number for number, _ in told)
-            held.update(number for number, bits in told if is_held_down(bits))
+            every.update(
+                known if None not in kinds else (at for at, bits in told if bits is not None)
+            )
+            held.update(number for number, bits in told if bits in down)
     reach = -(-_MINUTE_S // attempt.width_s)
     for (host, index, uuid), (every, held) in sorted(readings.items(), key=itemgetter(0)):
         shares = {number: 100 * held[number] / many for number, many in every.items()}
@@ -170,6 +174,9 @@ def row_of(bins: Mapping[int, Value], count: int, reach: int) -> tuple[Value | N
     before = -1
     for number in sorted(number for number in bins if number >= 0):
         first = max(before + 1, number - reach, 0)
-        row[first : number + 1] = [bins[number]] * (min(number, count - 1) + 1 - first)
+        if first == number < count:
+            row[number] = bins[number]
+        else:
+            row[first : number + 1] = [bins[number]] * (min(number, count - 1) + 1 - first)
         before = number
     return tuple(row[:count])

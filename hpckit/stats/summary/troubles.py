@@ -5,7 +5,7 @@ Repeated short pauses are most often a data loader that cannot keep up.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -13,7 +13,7 @@ from operator import or_
 from hpckit.frozen import frozen
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.samples.records import GpuInfo, GpuSlow, Note
+from hpckit.stats.samples.records import GpuInfo, Note
 from hpckit.stats.summary.clock import Clock, below, each_known, median, minus, runs, weigh
 from hpckit.stats.summary.coverage import Interval
 from hpckit.stats.summary.figures import Stalls
@@ -117,9 +117,9 @@ def is_held_down(bits: int) -> bool:
     return bool(bits & _HELD_BITS)
 
 
-def find_throttling(slow: Sequence[GpuSlow]) -> Throttling:
-    """Count readings with clocks held down."""
-    told = Counter(row.throttle_reasons for row in slow if row.throttle_reasons is not None)
+def find_throttling(readings: Iterable[int | None]) -> Throttling:
+    """Count readings of NVML's reasons that say that clocks are held down."""
+    told = Counter(bits for bits in readings if bits is not None)
     every = reduce(or_, told, 0)
     return Throttling(
         readings=told.total(),
