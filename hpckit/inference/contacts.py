@@ -173,8 +173,9 @@ def _csr(
     """Return starts of rows and columns, from pairs in order of rows."""
     starts = numpy.searchsorted(rows, numpy.arange(n_agents + 1))
     # 32 bits are a fifth faster; MKL takes these as they are.
-    kind = numpy.int32 if len(columns) < 2**31 else numpy.int64
-    return (
-        torch.from_numpy(starts.astype(kind)).to(device),
-        torch.from_numpy(columns.astype(kind)).to(device),
-    )
+    kind = torch.int32 if len(columns) < 2**31 else torch.int64
+    found = torch.empty(len(starts), dtype=kind), torch.empty(len(columns), dtype=kind)
+    for target, source in zip(found, (starts, columns), strict=True):
+        # What torch itself makes of an empty array, torch 2.11 takes for not contiguous.
+        target.copy_(torch.from_numpy(source))
+    return found[0].to(device), found[1].to(device)

@@ -11,7 +11,6 @@ from tests.gpu.checks import Recorder, check
 from tests.gpu.machine import Machine
 from tests.gpu.runs import Ended, Run, failed, make_runs
 
-VI = ("--no-figures", "--posterior-samples", "500")
 # Fits with other random numbers differ: of four seeds on one CPU, totals began at 68,000 to 79,000
 # and were 18,300 to 36,800 in epochs 41 to 60, of one and the same epidemic.
 SEEDS = 3.0
@@ -72,7 +71,8 @@ def test_fit(report: Recorder, machine: Machine) -> None:
     epochs = machine.pick("60", "3")
     words = ("--n-agents", machine.pick("1000", "50"), "--n-epochs", epochs,
              "--n-timesteps", machine.pick("100", "3"), "--n-samples-per-epoch", "10",
-             "--n-samples-regularisation", machine.pick("10000", "100"), *VI)  # fmt: skip
+             "--n-samples-regularisation", machine.pick("10000", "100"), "--no-figures",
+             "--posterior-samples", "500")  # fmt: skip
     gpu, cpu = pair(report, machine, "mpi_vi", words)
     if not well(report, gpu, cpu):
         return
@@ -89,12 +89,14 @@ def test_fit(report: Recorder, machine: Machine) -> None:
 @check("mpi_vi: a large epidemic", budget_s=18,
        needs=("torch", "package:networkx", "shared GPU"))  # fmt: skip
 def test_large(report: Recorder, machine: Machine) -> None:
-    words = ("--n-agents", machine.pick("100000", "50"), "--n-epochs", machine.pick("4", "2"),
-             "--n-timesteps", machine.pick("50", "3"), "--n-samples-per-epoch", "10",
-             "--n-samples-regularisation", "100", *VI)  # fmt: skip
+    """Some 13 s of one core: a CPU of few cores, too, has to be done within the check's limit."""
+    words = ("--n-agents", machine.pick("50000", "50"), "--n-epochs", machine.pick("3", "2"),
+             "--n-timesteps", machine.pick("40", "3"), "--n-samples-per-epoch", "10",
+             "--n-samples-regularisation", "100", "--no-figures",
+             "--posterior-samples", "2")  # fmt: skip
     gpu, cpu = pair(report, machine, "mpi_vi", words)
     if well(report, gpu, cpu):
-        faster(report, gpu, cpu, "epochs/s, 100,000 agents", at_least=1.0)
+        faster(report, gpu, cpu, "epochs/s, 50,000 agents", at_least=1.0)
 
 
 @check(
