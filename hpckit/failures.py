@@ -19,8 +19,8 @@ from hpckit.files import DamagedFileError, no_room, open_regular, read_bytes, re
 from hpckit.frozen import frozen
 from hpckit.joblog import job_facts
 from hpckit.launchers import recorded_launcher
-from hpckit.logs import JOB_LOG
 from hpckit.ranks import RankRecord, read_all_attempts
+from hpckit.run_files import JOB_LOG
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, error_line, last_error, says_why

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from hpckit.errors import NotFoundError
 from hpckit.files import DamagedFileError, chunks, open_regular, reason
+from hpckit.run_files import JOB_LOG
 from hpckit.runs import Run
 from hpckit.text import whole_number
 
-JOB_LOG = "job.out"
 _CHUNK = 1 << 16
 _PAUSE_S = 0.3
 _MOST_RANKS = 10_000_000

@@ -4,7 +4,7 @@ Users' scripts import it too, under their own Python (`hpckit.parallel`): the st
 all there is.
 """
 
-import socket
+import os
 from collections.abc import Mapping
 
 from hpckit.errors import JobError
@@ -70,7 +70,7 @@ class RankVariables:
         names = (self.rank, self.world_size, self.local_rank)
         if missing := [name for name in names if name not in environ]:
             raise JobError(
-                f"{socket.gethostname()}: launcher {self.launcher} did not set "
+                f"{os.uname().nodename}: launcher {self.launcher} did not set "
                 f"{', '.join(missing)}: this process does not know its rank."
             )
         rank, size, local = self.numbers(environ)
@@ -125,7 +125,7 @@ def mpirun_variables(environ: Mapping[str, str]) -> RankVariables:
         if row.rank in environ:
             return row
     raise JobError(
-        f"{socket.gethostname()}: mpirun set neither {OPEN_MPI.rank} nor {HYDRA.rank}: "
+        f"{os.uname().nodename}: mpirun set neither {OPEN_MPI.rank} nor {HYDRA.rank}: "
         "hpckit knows Open MPI and MPICH/Intel MPI. Try --launcher srun."
     )
 

@@ -14,10 +14,9 @@ from typing import Annotated
 
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.frozen import frozen
-from hpckit.run_record import Pid, Size
-from hpckit.runs import FOLDER_MODE, write_json
+from hpckit.run_files import FOLDER_MODE, write_json
 from hpckit.text import whole_number
-from hpckit.values import Count, Moment, Within, Word, rebuild
+from hpckit.values import Count, Moment, Pid, Size, Within, Word, rebuild
 
 # A file holds the end of one traceback per restart. All together: what a login node bears.
 _MAX_BYTES, _MAX_TOGETHER, _MAX_FILES = 4 * 2**20, 256 * 2**20, 100_000
@@ -26,12 +25,11 @@ _NAMED = 16
 _REMOVALS = 5
 
 # What a rank says when another one is gone, by gloo, NCCL, torch's store, Python or UCX.
-_PEER_GONE = re.compile(
+_PEER_GONE = (
     r"connection (?:was )?(?:closed|reset|aborted)|closed by (?:remote )?peer|reset by peer"
     r"|broken ?pipe|connection refused|remote process exited|socket timeout|timed out waiting"
     r"|ncclRemoteError|ncclSystemError|watchdog|DistStoreError|no route to host"
-    r"|endpoint (?:timeout|is not connected)",
-    re.IGNORECASE,
+    r"|endpoint (?:timeout|is not connected)"
 )
 _MEETING = {
     "ddp": "no rank joined a process group of torch.distributed",
@@ -84,6 +82,8 @@ class RankRecord:
 
 @frozen(kw_only=True)
 class _RankFile:
+    """What stands in a rank's file."""
+
     attempts: tuple[RankRecord, ...]
 
 
@@ -212,7 +212,7 @@ def own_failures(records: Iterable[RankRecord]) -> list[RankRecord]:
 
 def is_about_a_peer(row: RankRecord) -> bool:
     """Say whether a rank's error is that another rank is gone."""
-    return _PEER_GONE.search(row.error or "") is not None
+    return re.search(_PEER_GONE, row.error or "", re.IGNORECASE) is not None
 
 
 def first_failure(records: Iterable[RankRecord]) -> RankRecord | None:

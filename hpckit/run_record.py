@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError
 from hpckit.schedulers.base import SCHEDULERS, find_scheduler
-from hpckit.values import Count, Moment, Within, Word, rebuild
+from hpckit.values import Count, Moment, Size, Word, rebuild
 
 # Ten times the words of a process' arguments, which stand in a record three times.
 MAX_BYTES = 4 * 2**20
@@ -16,11 +16,6 @@ _RUN_ID = r"(?a)[\w][\w.-]{0,200}"
 _SAFE_ID = r"(?a)[A-Za-z0-9][\w.+-]{0,60}"
 # Words that no run of hpckit's is called: somebody else's might be.
 JOB_ID = r"(?a)\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}"
-
-# Far above any cluster's nodes, ranks and GPUs: loops over them end.
-Size = Annotated[int, Within(0, 10_000_000)]
-# Signals are sent to these: never to 0 or -1, which mean many.
-Pid = Annotated[int, Within(1, 2**31 - 1)]
 
 
 class Shape(TypedDict):

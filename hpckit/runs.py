@@ -1,15 +1,14 @@
 """The run folder: one submission, one folder, which is the truth."""
 
-import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
-from hpckit.files import DamagedFileError, read_json, replace_file
+from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.paths import is_there, typed_path, writers
 from hpckit.run_record import MAX_BYTES, checked_record
@@ -17,10 +16,6 @@ from hpckit.schedulers.base import Scheduler, find_scheduler
 
 RECORD = "run.json"
 SCHEMA = 1
-# A group's folder may let all its members write, and a umask of 002 every file in it. What a run
-# starts, loads or sends again must be its owner's own words: others read, where the umask lets
-# them, and never write.
-FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 # Bytes of colleagues' records in one list: some 5,000 runs. What is made of them takes tenfold.
 _MOST_OF_OTHERS = 32 * 2**20
 
@@ -160,38 +155,6 @@ def new_run_id(name: str) -> str:
     """Return a folder name that sorts by time and says what it is: `ddp-20261121-033512-7f3a1c`."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "run"
     return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
-
-
-def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:
-    """Write a JSON file whole or not at all: readers never see half of it."""
-    replace_file(path, json.dumps(value, indent=indent) + "\n", mode=_FILE_MODE)
-
-
-def json_members(values: Mapping[str, object]) -> list[str]:
-    """Return the members of an object as `write_json` writes them, to be used in many files."""
-    texts = {key: json.dumps(value, indent=2) for key, value in values.items()}
-    return [f"{json.dumps(key)}: {text}".replace("\n", "\n  ") for key, text in texts.items()]
-
-
-def write_members(path: Path, members: Iterable[str]) -> None:
-    """Write an object of such members, as `write_json` would."""
-    text = ",\n  ".join(members)
-    replace_file(path, f"{{\n  {text}\n}}\n", mode=_FILE_MODE)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file of a run, which others cannot write to."""
-    with open_to_write(path) as stream:
-        stream.write(text.encode())
-
-
-def open_to_write(path: Path, mode: str = "wb") -> IO[bytes]:
-    """Open a file of a run for writing: others cannot write to it, and it is no link of theirs."""
-    return open(path, mode, opener=_owners_alone)
-
-
-def _owners_alone(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, _FILE_MODE)
 
 
 def read_run(folder: Path) -> Run:

@@ -6,7 +6,6 @@ because job names and paths are users' own text.
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -137,6 +136,8 @@ def spawn(
 
 def which(name: str) -> str | None:
     """Return the path of a program on PATH, or None."""
+    import shutil  # noqa: PLC0415  # a rank's start needs none of it
+
     return shutil.which(name)
 
 

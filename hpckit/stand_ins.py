@@ -14,9 +14,12 @@ from typing import Any
 
 # What libraries import in front of every rank for what no supervisor does: half of its start.
 UNUSED_IN_JOBS = (
-    "argparse", "asyncio", "bz2", "importlib.metadata", "ipaddress", "logging.config", "lzma",
-    "tarfile",
+    "argparse", "asyncio", "bz2", "importlib.metadata", "inspect", "ipaddress", "locale",
+    "logging.config", "lzma", "tarfile",
 )  # fmt: skip
+# Of these the module itself comes as soon as anything in it is asked for: by dataclasses without
+# a docstring, which Python gives one, and by newer Pythons for each.
+_SELDOM = {"inspect", "locale"}
 
 
 class _StandIn(ModuleType):
@@ -26,7 +29,9 @@ class _StandIn(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
-            return object
+            if self.__name__ not in _SELDOM:
+                return object
+            del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
 
@@ -38,8 +43,9 @@ def stand_ins(*names: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in ours:
-            del sys.modules[name]
+        for name, stand_in in ours.items():
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]
 
 
 @contextmanager

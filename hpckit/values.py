@@ -49,6 +49,10 @@ Moment = Annotated[float, Within(0, LAST_MOMENT)]
 # Slurm and Linux count in 63 bits at most.
 MOST = 2**63 - 1
 Count = Annotated[int, Within(0, MOST)]
+# Far above any cluster's nodes, ranks and GPUs: loops over them end.
+Size = Annotated[int, Within(0, 10_000_000)]
+# Signals are sent to these: never to 0 or -1, which mean many.
+Pid = Annotated[int, Within(1, 2**31 - 1)]
 # A name that fits a line, with room.
 Word = Annotated[str, Within(0, 1000)]
 

@@ -12,9 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import CommandError
-from hpckit.logs import JOB_LOG
 from hpckit.payload.task import Task
-from hpckit.runs import open_to_write
+from hpckit.run_files import JOB_LOG, open_to_write
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only

@@ -5,9 +5,9 @@ What is said on it: `3`, by `mpi_script`, which then waits for an answer; `met P
 of any Python process that has the script's end of the line.
 """
 
+import _socket  # without the enums that `socket` makes of its constants, in front of every rank
 import contextlib
 import os
-import socket
 from typing import Self
 
 _VARIABLE = "HPCKIT_END_FD"
@@ -20,9 +20,9 @@ class EndLine:
     """A pair of sockets: one end is the supervisor's, the other one the script inherits."""
 
     def __init__(self) -> None:
-        self._ours, self._theirs = socket.socketpair()
+        self._ours, self._theirs = _socket.socketpair()
         self._ours.setblocking(False)
-        self._theirs.set_inheritable(True)
+        os.set_inheritable(self._theirs.fileno(), True)
         self._said = b""
 
     def __enter__(self) -> Self:

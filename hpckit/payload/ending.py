@@ -16,7 +16,6 @@ from hpckit.errors import CommandError
 from hpckit.payload.environment import restart_count
 from hpckit.payload.notice import kill_wait_s
 from hpckit.payload.task import Task
-from hpckit.schedulers.base import find_scheduler
 from hpckit.stop_marks import (
     LIMIT,
     OVER,
@@ -150,6 +149,8 @@ class Ending:
 
         LIMIT: the job runs, and nothing takes its place; that is not written down.
         """
+        from hpckit.schedulers.base import find_scheduler  # noqa: PLC0415  # seldom
+
         self._ask_at = None
         try:
             word = find_scheduler(self.task.executor).fate()

@@ -5,8 +5,6 @@ And why it does not: which program, on which host, and what to do.
 
 import errno
 import os
-import shutil
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from hpckit.environ import OWN_THREADS, THREADS
 from hpckit.errors import CommandError, JobError
 from hpckit.files import DamagedFileError, open_regular
 from hpckit.launchers import find_launcher
-from hpckit.payload import mpi_script
 from hpckit.payload.bundle import VARIABLE as BUNDLE
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import RankPlacement
@@ -40,6 +37,8 @@ def script_command(task: Task) -> tuple[str, ...]:
         command[number] = kept
     if not (task.mpi and task.by_python):
         return tuple(command)
+    from hpckit.payload import mpi_script  # noqa: PLC0415  # it brings what it needs in a script
+
     return (*task.python, "-c", mpi_script.STARTER, *command[len(task.python) :])
 
 
@@ -71,6 +70,8 @@ def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str,
     for name in (TASK_VARIABLE, BUNDLE, "HPCKIT_MPI_SCRIPT", *(() if task.code_dir else _OF_CODE)):
         environment.pop(name, None)
     if task.mpi:
+        from hpckit.payload import mpi_script  # noqa: PLC0415  # as above
+
         environment["HPCKIT_MPI_SCRIPT"] = Path(mpi_script.__file__).read_text(encoding="utf-8")
     return environment
 
@@ -139,7 +140,11 @@ def _slurm(task: Task, environ: Mapping[str, str], cores: int) -> int | None:
 
 def located(argv: Sequence[str], environ: Mapping[str, str], python: str) -> tuple[str, ...]:
     """Return an argv whose program is found on PATH, else beside the environment's Python."""
-    if "/" in argv[0] or shutil.which(argv[0], path=environ.get("PATH")):
+    if "/" in argv[0]:
+        return tuple(argv)
+    import shutil  # noqa: PLC0415  # most programs have a path
+
+    if shutil.which(argv[0], path=environ.get("PATH")):
         return tuple(argv)
     beside = Path(python).parent / argv[0]
     found = "/" in python and os.access(beside, os.X_OK) and beside.is_file()
@@ -153,7 +158,7 @@ def why_not(
     image: str | None = None,
 ) -> str:
     """Say why the kernel did not start a program; `image` is that of a container it runs in."""
-    program, host = argv[0], socket.gethostname()
+    program, host = argv[0], os.uname().nodename
     number = error.__cause__.errno if isinstance(error.__cause__, OSError) else None
     if number == errno.ENOENT and image:
         return (

@@ -3,10 +3,13 @@
 `python -m hpckit.payload.rank` is what torchrun, mpirun and their like start for each rank.
 """
 
+import gc
 import os
 import sys
 
 if __name__ == "__main__":  # before all that may be in one file
+    gc.disable()  # as in `hpckit.submission.in_job`
+
     from hpckit.payload.bundle import VARIABLE, use_bundle
 
     use_bundle(os.environ.get(VARIABLE))
@@ -98,6 +101,7 @@ class RankProcess:
         self.task = task
         self.place = place
         self._child: Popen[bytes] | None = None
+        self._sampler: Popen[bytes] | None = None
         self._stop_at: float | None = None
         self._recorder = Recorder(task, place)
         self._marks = marks_of(task.folder, place.rank)
@@ -132,14 +136,13 @@ class RankProcess:
             write_summary(self.task.folder, self.task.ledgers)
 
     def _run_sampled(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:
-        sampler = self._start_sampler()
         try:
             code = self._run_child(device, stdout, stderr)
             if code:
                 self._finish(code)  # at once: MPI may be about to have the whole step killed
             return code
         finally:
-            stop_sampler(sampler)
+            stop_sampler(self._sampler)
 
     def _status(self, code: int) -> int:
         """Return what this process ends with: of all tasks Slurm takes the highest for the job's.
@@ -198,7 +201,7 @@ class RankProcess:
             self._stop_at = time.monotonic() + LOCAL_GRACE_S - 1
 
     def _start_sampler(self) -> "Popen[bytes] | None":
-        """Start this node's sampler, on its first rank; before the script, so that it sees all."""
+        """Start this node's sampler, on its first rank; the script is before it, as it waits."""
         ids = {"run_id": self.task.run_id, "restart": str(restart_count())}
         folder, interval_s = self.task.folder / "samples", self.task.sample_interval_s
         if self.place.local_rank != 0:
@@ -248,8 +251,12 @@ class RankProcess:
                 return NOT_STARTED
             self._child = child
             try:
+                if self._recorder.stopped_by is not None:  # a signal that came before the script
+                    signal_group(child, signal.SIGTERM)
                 line.started()
+                # The script has begun already: its user waits for it, and for none of these.
                 self._recorder.started(child.pid)
+                self._sampler = self._start_sampler()
                 return self._watch(child, line, stderr)
             finally:
                 stop_all([child], grace_s=0)  # what the script left running ends with it
@@ -318,6 +325,8 @@ def _say(stream: IO[bytes], line: str) -> None:
 
 def main() -> None:
     """Run one rank that a launcher has started."""
+    gc.freeze()
+    gc.enable()
     # torchrun and mpirun start ranks in sessions of their own, and do not end them when killed.
     die_with_parent(signal.SIGKILL)
     task = task_from_json(os.environ[TASK_VARIABLE])

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +12,11 @@ from typing import IO
 from hpckit.errors import JobError
 from hpckit.files import DamagedFileError, read_tail
 from hpckit.launchers import find_launcher
-from hpckit.logs import JOB_LOG
 from hpckit.payload.environment import restart_count
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import Fault, RankRecord, write_rank
-from hpckit.runs import FOLDER_MODE, open_to_write
+from hpckit.run_files import FOLDER_MODE, JOB_LOG, open_to_write
 from hpckit.stats.sampler.cgroup import find_cgroup
 from hpckit.tracebacks import (
     HANGS_AT_END,
@@ -77,7 +75,7 @@ class Recorder:
                 yield stdout, stderr
         except OSError as error:
             raise JobError(
-                f"rank {self.place.rank} on {socket.gethostname()} cannot write to "
+                f"rank {self.place.rank} on {os.uname().nodename} cannot write to "
                 f"{self.task.folder}: {error.strerror}. The rank's end is not recorded."
             ) from error
 
@@ -93,24 +91,22 @@ class Recorder:
         return self.task.folder / "logs" / f"{self.place.rank}.{end}"
 
     def begin(self, device: str) -> None:
-        """Write down that this rank begins."""
+        """Keep in mind that this rank begins; it is written down with the script's own process."""
         self._began_s = time.monotonic()
-        self._write(
-            RankRecord(
-                rank=self.place.rank,
-                restart=restart_count(),
-                host=socket.gethostname(),
-                device=device,
-                pid=os.getpid(),
-                started=time.time(),
-                log_start=_size(self.task.folder / JOB_LOG),
-                cluster=os.environ.get("SLURM_CLUSTER_NAME"),
-                node=slurm_node(
-                    socket.gethostname(),
-                    os.environ,
-                    by_srun=find_launcher(self.task.launcher).ranks_are_tasks,
-                ),
-            )
+        self._record = RankRecord(
+            rank=self.place.rank,
+            restart=restart_count(),
+            host=os.uname().nodename,
+            device=device,
+            pid=os.getpid(),
+            started=time.time(),
+            log_start=_size(self.task.folder / JOB_LOG),
+            cluster=os.environ.get("SLURM_CLUSTER_NAME"),
+            node=slurm_node(
+                os.uname().nodename,
+                os.environ,
+                by_srun=find_launcher(self.task.launcher).ranks_are_tasks,
+            ),
         )
 
     @property
@@ -119,7 +115,7 @@ class Recorder:
         return self._record.node if self._record else None
 
     def started(self, pid: int) -> None:
-        """Write down which process the script is."""
+        """Write down that this rank has begun, and which process the script is."""
         if self._record:
             self._write(replace(self._record, pid=pid))
 
@@ -179,7 +175,7 @@ class Recorder:
             return None
         from hpckit.payload.last_memory import sampled_out_of_memory  # noqa: PLC0415  # seldom
 
-        return sampled_out_of_memory(self.task.folder, socket.gethostname(), restart_count())
+        return sampled_out_of_memory(self.task.folder, os.uname().nodename, restart_count())
 
     def _last_words(self, code: int) -> str | None:
         """Return the last lines of a rank that failed without saying why."""

@@ -4,15 +4,15 @@
 rank has the same by construction. The port is probed there and then.
 
 Of a job of many ranks it is also told a folder, and writes hpckit's modules there, in one file.
+
+All ranks wait for this process, so it imports next to nothing.
 """
 
+import _socket  # `socket` makes enums of all its constants, which takes longer than all else here
 import binascii
 import os
-import socket
 import sys
 from collections.abc import Iterator, Mapping
-
-from hpckit.slurm.hostlist import expand
 
 _FIRST_PORT, _LAST_PORT = 10_000, 65_535
 # Linux's default, should /proc not say; ports in it are handed to outgoing connections.
@@ -47,7 +47,18 @@ def _write_modules(folder: str) -> None:
 def master_host(environ: Mapping[str, str]) -> str:
     """Return the host of rank 0: the first node of the job, or this machine's loopback."""
     nodes = environ.get("SLURM_JOB_NODELIST")
-    return expand(nodes)[0] if nodes else "127.0.0.1"
+    return first_host(nodes) if nodes else "127.0.0.1"
+
+
+def first_host(nodes: str) -> str:
+    """Return the first of what `hpckit.slurm.hostlist.expand` would make of Slurm's own list."""
+    name, rest = "", nodes.strip()
+    while True:
+        plain, bracket, rest = rest.partition("[")
+        if "," in plain or not bracket:
+            return name + plain.partition(",")[0]
+        numbers, _, rest = rest.partition("]")
+        name += plain + numbers.partition(",")[0].partition("-")[0]
 
 
 def job_salt(environ: Mapping[str, str]) -> str:
@@ -68,7 +79,7 @@ def free_port(salt: str) -> int:
         if _is_free(port):
             return port
     sys.exit(
-        f"hpckit: {socket.gethostname()} has no free port: all {len(candidates)} tried are in use."
+        f"hpckit: {os.uname().nodename} has no free port: all {len(candidates)} tried are in use."
     )
 
 
@@ -100,11 +111,13 @@ def ephemeral_range() -> tuple[int, int]:
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
+    probe = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    try:
+        probe.bind(("", port))
+    except OSError:
+        return False
+    finally:
+        probe.close()
     return True
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from hpckit.files import parse_json
 from hpckit.frozen import frozen
-from hpckit.schedulers.base import find_scheduler
 from hpckit.values import rebuild
 
 # A single argument or variable of a Linux process may have 128 KiB (MAX_ARG_STRLEN).
@@ -75,6 +74,8 @@ class Task:
     def one_machine(self) -> bool:
         """Whether one machine plays all nodes; tasks of older versions leave it to the name."""
         if self.simulated is None:
+            from hpckit.schedulers.base import find_scheduler  # noqa: PLC0415  # no rank of today's
+
             return find_scheduler(self.executor).one_machine
         return self.simulated
 

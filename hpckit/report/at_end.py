@@ -21,7 +21,8 @@ from hpckit.report.gather import Gathered, gather_one
 from hpckit.report.identity import KnownJob
 from hpckit.report.node_faults import learn_at_end
 from hpckit.report.targets import Target
-from hpckit.runs import Run, read_run, write_json
+from hpckit.run_files import write_json
+from hpckit.runs import Run, read_run
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.loading import advised
 from hpckit.stats.document import job_document, timeline_document

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
-from hpckit.run_record import Size
-from hpckit.runs import Run, write_json
+from hpckit.run_files import write_json
+from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished
-from hpckit.values import rebuild
+from hpckit.values import Size, rebuild
 
 _NOTE, _MOST_BYTES = "chain.json", 1 << 16
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hpckit.errors import OutsideError
 from hpckit.paths import is_mine_alone, strangers
-from hpckit.runs import FOLDER_MODE
+from hpckit.run_files import FOLDER_MODE
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # What a run's folder is called while it is removed.

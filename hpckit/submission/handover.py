@@ -20,14 +20,8 @@ from hpckit.find import add_to_index, handed_over, read_index
 from hpckit.frozen import frozen
 from hpckit.job.script import ArrayPart, submitit_folder
 from hpckit.paths import is_mine_alone
-from hpckit.runs import (
-    RECORD,
-    Run,
-    json_members,
-    read_or_tell,
-    write_json,
-    write_members,
-)
+from hpckit.run_files import json_members, write_json, write_members
+from hpckit.runs import RECORD, Run, read_or_tell
 from hpckit.schedulers.base import Scheduler, find_scheduler, link_name
 from hpckit.schedulers.local.state import my_start_ticks, start_ticks
 from hpckit.schedulers.pickles import name_pickles, task_ids

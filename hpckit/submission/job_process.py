@@ -1,28 +1,36 @@
 """The process that a job script starts: `hpckit.submission.in_job` is its door.
 
-submitit loads the job's callable and runs it; this module adds what submitit leaves out: it refuses
-a folder others could write, and ends with the script's own exit status.
+It loads the job's callable from the pickle that submitit wrote, unless others could have written
+it, runs it, and ends with the script's own exit status. submitit itself is imported where it has
+something to do: it requeues the jobs that Slurm warns. Else that import would stand in front of
+every rank, a fifth of its supervisor's start, for a file with a result that nobody reads.
 """
 
 import contextlib
+import gc
 import os
 import signal
 import stat
 import sys
-from collections.abc import Iterator
+from _pickle import Unpickler, UnpicklingError
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
 from hpckit.payload.task import GOES_ON, first_name, pickle_name
 from hpckit.stand_ins import UNUSED_IN_JOBS, no_log, stand_ins
-from hpckit.submission.payload import GoesOnError, ScriptFailedError
+from hpckit.submission.payload import GoesOnError, Payload, ScriptFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Environments of submitit itself, which it tries first.
-_SUBMITITS = ("slurm", "local")
+# Environments of submitit itself, which it tries first, and the variables of their jobs' ids: of a
+# job, of an array, of a task in it (submitit/slurm/slurm.py, submitit/local/local.py).
+_JOB_IDS = {
+    "slurm": ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
+    "local": ("SUBMITIT_LOCAL_JOB_ID", "", ""),
+}
 
 
 def open_own_folder(folder: Path, job_id: str) -> Path:
@@ -67,24 +75,33 @@ def _refuse_shared(path: Path, status: os.stat_result, mode: str, *, closed: boo
         )
 
 
+def _import_ours() -> None:
+    """Import what `Payload` does; from now on garbage is collected, which `in_job` has put off."""
+    with stand_ins(*UNUSED_IN_JOBS):
+        from hpckit.payload import supervisor  # noqa: PLC0415
+        from hpckit.submission import warned  # noqa: PLC0415
+
+    del supervisor, warned
+    gc.freeze()
+    gc.enable()
+
+
 def _import_submitit() -> "tuple[Callable[[Path], None], str]":
     """Import submitit's part of the job, and ours; return it, and the id it will look for.
 
     submitit imports numpy wherever it is installed, for pickles that hold arrays (submission.py):
     60 ms and a pool of threads in front of every rank. Ours holds text.
     """
+    import logging  # noqa: PLC0415  # of which nothing else has need
+
     with stand_ins(*UNUSED_IN_JOBS), _without_numpy(), no_log():
         from submitit.core import plugins
         from submitit.core.job_environment import JobEnvironment
         from submitit.core.submission import process_job
-
-        from hpckit.payload import supervisor  # noqa: PLC0415  # which `Payload` imports
-        from hpckit.submission import warned  # noqa: PLC0415
-
-        del supervisor, warned
-    if os.environ.get("SUBMITIT_EXECUTOR") in _SUBMITITS:
+    if os.environ.get("SUBMITIT_EXECUTOR") in _JOB_IDS:
         # Else it asks every installed package whether it has an environment of its own.
         plugins._iter_submitit_entrypoints = tuple
+    logging.getLogger("submitit").setLevel(logging.CRITICAL)
     return process_job, JobEnvironment().job_id
 
 
@@ -110,18 +127,14 @@ def main() -> None:
     # They wait until `_handle_signals`: submitit's own handler of SIGUSR2 would have the job
     # requeued from the midst of an import.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
+    _import_ours()
     with told_at_the_end(), step_ended_at_the_end():
         _process(Path(sys.argv[1]))
 
 
 def _process(folder: Path) -> None:
-    import logging  # noqa: PLC0415
-
     try:
-        process_job, job_id = _import_submitit()
-        folder = open_own_folder(folder, job_id)
-        logging.getLogger("submitit").setLevel(logging.CRITICAL)
-        process_job(folder)
+        _run(folder)
     except ScriptFailedError as failure:
         sys.exit(_exit_status(failure.code))
     except GoesOnError as error:
@@ -129,6 +142,63 @@ def _process(folder: Path) -> None:
         sys.exit(GOES_ON)
     except HpckitError as error:
         sys.exit(f"hpckit: {error}")
+
+
+def _run(folder: Path) -> None:
+    job_id = own_job_id(os.environ)
+    if job_id is not None:
+        folder = open_own_folder(folder, job_id)
+        payload = own_payload(folder / pickle_name(job_id))
+        if payload is not None and not payload.may_be_requeued:
+            payload()
+            return
+    process_job, submitits = _import_submitit()
+    process_job(folder if job_id else open_own_folder(folder, submitits))
+
+
+def own_job_id(environ: Mapping[str, str]) -> str | None:
+    """Return the id that submitit's own environments call this job by; None: it is another's."""
+    names = _JOB_IDS.get(environ.get("SUBMITIT_EXECUTOR", ""))
+    if names is None:
+        return None
+    alone, array, task = names
+    if array in environ:
+        return f"{environ[array]}_{environ.get(task)}"
+    return environ.get(alone)
+
+
+def own_payload(pickle: Path) -> Payload | None:
+    """Return what a job runs, without submitit; None: the pickle is not one that hpckit makes."""
+    try:
+        with pickle.open("rb") as file:
+            found = _Reader(file).load()
+    except Exception:  # noqa: BLE001  # whatever is wrong with it: submitit loads it, or says so
+        return None
+    payload = getattr(found, "function", None)
+    return payload if isinstance(payload, Payload) else None
+
+
+class _Submission:
+    """Stands for submitit's `DelayedSubmission`: its state becomes this one's attributes."""
+
+
+class _Reader(Unpickler):
+    """Knows the classes in a pickle of hpckit's own, and makes nothing else."""
+
+    def find_class(self, module: str, name: str) -> type:
+        """Return a class."""
+        try:
+            return _CLASSES[module, name]
+        except KeyError:
+            raise UnpicklingError(f"{module}.{name}") from None
+
+
+# Older pickles name the door.
+_CLASSES = {
+    ("submitit.core.utils", "DelayedSubmission"): _Submission,
+    ("hpckit.submission.payload", "Payload"): Payload,
+    ("hpckit.submission.in_job", "Payload"): Payload,
+}
 
 
 def _exit_status(code: int) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from hpckit.find import handed_over, index_path
 from hpckit.frozen import frozen
-from hpckit.logs import JOB_LOG
 from hpckit.paths import cache_folder, is_there
+from hpckit.run_files import JOB_LOG
 from hpckit.runs import RECORD
 from hpckit.submission.cleaning import measured, unsafe
 from hpckit.submission.folders import REMOVED

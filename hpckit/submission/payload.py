@@ -35,9 +35,21 @@ class GoesOnError(JobError):
 class Payload:
     """The callable a job runs: small, importable, with its arguments as JSON."""
 
+    _task: Task | None = None  # a pickle holds none
+
     def __init__(self, text: str) -> None:
         self.text = text
         self._running: Supervised | None = None
+
+    @property
+    def may_be_requeued(self) -> bool:
+        """Whether submitit may have to start the job again: Slurm warns it of its end."""
+        return self._read().warned
+
+    def _read(self) -> Task:
+        if self._task is None:
+            self._task = task_from_json(self.text)
+        return self._task
 
     def __getstate__(self) -> dict[str, object]:
         """Pickle the text alone."""
@@ -52,7 +64,7 @@ class Payload:
         """
         from hpckit.payload.supervisor import supervised  # noqa: PLC0415
 
-        task = task_from_json(self.text)
+        task = self._read()
         self._running = supervised(task)
         warned = _handle_signals(task, self._running)
         if task.max_requeues and last_attempt(task) and os.environ.get("SLURM_PROCID", "0") == "0":
@@ -75,7 +87,7 @@ class Payload:
         """
         from submitit.helpers import DelayedSubmission
 
-        if last_attempt(task_from_json(self.text)):
+        if last_attempt(self._read()):
             return None
         return DelayedSubmission(Payload(self.text))
 

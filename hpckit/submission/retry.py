@@ -14,8 +14,9 @@ from hpckit.errors import HpckitError
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
+from hpckit.run_files import write_json
 from hpckit.run_record import RetryOf
-from hpckit.runs import Run, read_run, write_json
+from hpckit.runs import Run, read_run
 from hpckit.slurm.states import JobState
 from hpckit.text import format_minutes, in_line
 from hpckit.values import Word, rebuild

@@ -17,10 +17,10 @@ from hpckit.errors import (
 from hpckit.interrupts import Interrupts, interrupts
 from hpckit.job import Job
 from hpckit.job.script import signal_delay_s, submitit_folder
-from hpckit.logs import JOB_LOG
 from hpckit.payload.task import MAX_JSON_BYTES, Task
 from hpckit.render import Rendered
-from hpckit.runs import Run, open_to_write, write_text
+from hpckit.run_files import JOB_LOG, open_to_write, write_text
+from hpckit.runs import Run
 from hpckit.schedulers.base import Order, Scheduler, Sent, link_name
 from hpckit.schedulers.slurm.sbatch import told_if_slow
 from hpckit.submission.folders import Root, held_root

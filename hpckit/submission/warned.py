@@ -35,10 +35,10 @@ from hpckit.stop_marks import (
     make_file,
     marks_of,
 )
-from hpckit.submission.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from hpckit.payload.supervisor import Supervised
+    from hpckit.submission.checkpoints import Checkpoints
 
 Handler = Callable[[int, FrameType | None], object]
 _POLL_S = 0.1
@@ -81,7 +81,9 @@ class Warned:
         """Whether hpckit may still requeue the job."""
         return self._attempt < self.task.max_requeues
 
-    def _list(self) -> Checkpoints:
+    def _list(self) -> "Checkpoints":
+        from hpckit.submission.checkpoints import Checkpoints  # noqa: PLC0415  # seldom
+
         return Checkpoints(self.task.folder, self.task.checkpoint, Path.cwd())
 
     def handle(self, _signum: int, _frame: FrameType | None) -> None:

@@ -209,7 +209,7 @@ def test_a_planted_request_is_refused_in_one_line(lab, here, cli, change) -> Non
 
 def test_a_link_in_place_of_a_log_is_not_followed(lab: Path) -> None:
     """Nobody else can put one there; should it come about all the same, nothing is written."""
-    from hpckit.runs import open_to_write, write_text
+    from hpckit.run_files import open_to_write, write_text
 
     (lab / "precious").write_text("mine")
     (lab / "0.out").symlink_to(lab / "precious")

@@ -30,7 +30,7 @@ ALLOWED = {
     "stats/sampler/node.py": PROC,
     "collections/scaffold.py": WRITES,
     "ledger.py": "a folder held open, and writes",
-    "runs.py": WRITES,
+    "run_files.py": WRITES,
     "stats/sampler/start.py": WRITES,
     "stats/sampler/writer.py": WRITES,
     "stats/sampler/amd_smi.py": "a GPU's device: whether it may be opened; nothing is read",

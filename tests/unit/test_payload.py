@@ -385,6 +385,14 @@ def test_why_a_rank_did_not_start_or_was_not_killed_is_on_record(
     assert record.error.startswith(error)
 
 
+def test_a_signal_that_comes_before_the_script_ends_it(tmp_path: Path) -> None:
+    process = one_rank(tmp_path, "sleep", "600")
+    process.stop(signal.SIGTERM)
+    assert process.run() == 1
+    (record,) = read_ranks(tmp_path)
+    assert (record.exit_code, record.consequence) == (143, True)
+
+
 def test_a_script_that_removes_the_records_has_its_end_on_record(tmp_path: Path) -> None:
     process = one_rank(tmp_path, "sh", "-c", f"rm -r {tmp_path}/ranks; exit 3")
     assert process.run() == 3

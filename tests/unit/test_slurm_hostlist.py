@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpckit.errors import RequestError
+from hpckit.payload.rendezvous import first_host
 from hpckit.slurm.hostlist import expand, nodes_or_none
 
 
@@ -26,6 +27,7 @@ from hpckit.slurm.hostlist import expand, nodes_or_none
 )
 def test_a_list_becomes_names_in_its_order(text: str, names: tuple[str, ...]) -> None:
     assert expand(text) == names
+    assert first_host(text) == (names[0] if names else "")
 
 
 @pytest.mark.parametrize(

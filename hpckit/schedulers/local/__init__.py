@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hpckit import shell
 from hpckit.environ import own_python
 from hpckit.files import sealed_file
-from hpckit.runs import open_to_write
+from hpckit.run_files import open_to_write
 from hpckit.schedulers.base import Answers, Order, Scheduler, Sent, this_machine
 from hpckit.schedulers.local.state import (
     CONTROLLER,

@@ -21,7 +21,6 @@ from hpckit.environ import own_python
 from hpckit.errors import CommandError
 from hpckit.files import parse_json, sealed_file
 from hpckit.launchers.srun import WAIT_S
-from hpckit.logs import JOB_LOG
 from hpckit.payload.children import (
     REQUEUE_STATUS,
     prepare_child,
@@ -32,7 +31,7 @@ from hpckit.payload.children import (
 from hpckit.payload.keeper import GRACE_S
 from hpckit.payload.sweep import adopt_orphans, sweep
 from hpckit.payload.task import JOB_ROOT
-from hpckit.runs import open_to_write
+from hpckit.run_files import JOB_LOG, open_to_write
 from hpckit.schedulers.local.state import (
     LocalState,
     cancel_asked,

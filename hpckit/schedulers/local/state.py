@@ -12,11 +12,11 @@ from typing import Annotated
 
 from hpckit.files import DamagedFileError, no_room, read_json, reason
 from hpckit.frozen import frozen
-from hpckit.run_record import Pid, Size
-from hpckit.runs import Run, open_to_write, write_json
+from hpckit.run_files import open_to_write, write_json
+from hpckit.runs import Run
 from hpckit.schedulers.base import Answers
 from hpckit.slurm.states import JobRecord, JobState
-from hpckit.values import Count, Moment, Within, Word, rebuild
+from hpckit.values import Count, Moment, Pid, Size, Within, Word, rebuild
 
 STATE = "local.json"
 _SOURCE = "local"

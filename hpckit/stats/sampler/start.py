@@ -3,7 +3,6 @@
 Neither can fail or hold up the job; the command runs as if nothing stood between it and its caller.
 """
 
-import logging
 import os
 import signal
 import time
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
 
-_log = logging.getLogger(__name__)
 _NICE = 10  # the sampler's own
 # The sampler ends in less than a second; one that hangs in a dead file system never does.
 _STOP_S = 1.5
@@ -78,7 +76,7 @@ def start_sampler(
                 prepare=_step_back,
             )
     except CommandError as error:
-        _log.warning("No GPU samples: %s", error)
+        _warn("No GPU samples: %s", error)
         return None
 
 
@@ -98,7 +96,7 @@ def stop_sampler(process: "Popen[bytes] | None") -> None:
     if process.poll() is not None:
         return
     process.kill()
-    _log.warning("The GPU sampler did not end within %g s and was killed.", _STOP_S)
+    _warn("The GPU sampler did not end within %g s and was killed.", _STOP_S)
 
 
 def write_summary(run_dir: Path, ledgers: Sequence[str] = ()) -> None:
@@ -112,13 +110,19 @@ def write_summary(run_dir: Path, ledgers: Sequence[str] = ()) -> None:
     try:
         result = shell.run(argv, check=False, timeout_s=_SUMMARY_S, prepare=_outlast)
     except CommandError as error:
-        _log.warning("%s: %s", lacks, error)
+        _warn("%s: %s", lacks, error)
         return
     said = result.stderr.strip()[-500:]
     if result.returncode != 0:
-        _log.warning("%s: %s", lacks, said or f"its process {_how(result.returncode)}")
+        _warn("%s: %s", lacks, said or f"its process {_how(result.returncode)}")
     elif said:
-        _log.warning("%s", said)
+        _warn("%s", said)
+
+
+def _warn(words: str, *values: object) -> None:
+    import logging  # noqa: PLC0415  # 3 ms, in front of every rank
+
+    logging.getLogger(__name__).warning(words, *values)
 
 
 def _outlast() -> None:
