@@ -13,10 +13,13 @@ from tests.integration.installed import command, install
 pytestmark = pytest.mark.long
 
 SCRIPT = """\
-import json, os, signal, sys, time
+import json, os, pathlib, signal, sys, time
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK")
 print(*(os.environ[name] for name in names), flush=True)
 if os.environ["RANK"] == "2" and sys.argv[1:] == ["fail"]:
+    logs = pathlib.Path(os.environ["HPCKIT_RUN_DIR"], "logs")
+    while sum(path.stat().st_size > 0 for path in logs.glob("*.out")) < 4:
+        time.sleep(0.05)
     raise SystemExit(3)
 if sys.argv[1:]:
     time.sleep(600)

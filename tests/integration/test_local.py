@@ -299,9 +299,12 @@ def test_a_job_waits_for_the_one_before(here: Path) -> None:
 
 
 def test_a_job_after_one_that_failed_never_starts(here: Path) -> None:
-    first = submit("raise SystemExit(1)\n", name="first.py")
-    second = submit(ENVIRONMENT, "--after", first["job_id"], "--wait", status=1)
-    assert second["state"] == "CANCELLED"
+    wait = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.1)\n"
+    first = submit(f"{wait}raise SystemExit(1)\n", name="first.py")
+    second = submit(ENVIRONMENT, "--after", first["job_id"])
+    Path("go").touch()
+    hpckit("wait", second["job_id"], status=1)
+    assert state(second["job_id"])["state"] == "CANCELLED"
     assert "so it will never start" in hpckit("status", second["job_id"]).stdout
     assert not (Path(second["run_dir"]) / "ranks").exists()
     # Once it is known, it is said at once.
