@@ -119,7 +119,7 @@ def _without_numpy() -> Iterator[None]:
 
 
 def main() -> None:
-    """Run submitit's part of the job with quiet logs; exit with the script's status."""
+    """Run this process's part of the job; exit with the script's status."""
     from hpckit.notify.told import told_at_the_end  # noqa: PLC0415
     from hpckit.payload.children import PASSED  # noqa: PLC0415
     from hpckit.submission.container_step import step_ended_at_the_end  # noqa: PLC0415
@@ -127,7 +127,6 @@ def main() -> None:
     # They wait until `_handle_signals`: submitit's own handler of SIGUSR2 would have the job
     # requeued from the midst of an import.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
-    _import_ours()
     with told_at_the_end(), step_ended_at_the_end():
         _process(Path(sys.argv[1]))
 
@@ -145,6 +144,7 @@ def _process(folder: Path) -> None:
 
 
 def _run(folder: Path) -> None:
+    _import_ours()
     job_id = own_job_id(os.environ)
     if job_id is not None:
         folder = open_own_folder(folder, job_id)
