@@ -133,9 +133,12 @@ class Exact:
     def energy(self) -> tuple[float, float]:
         """What the counter grew by, in joules, and from the first to the last sample, seconds."""
         reads, values = self.reads["energy"], self.values("energy_mj")
-        moments, ends = [read.at for read in reads], [*self.times[1:], float("inf")]
+        moments = [read.at for read in reads]
         known = [number for number, value in enumerate(values) if value is not None]
-        seen = [self._counter(reads[bisect_left(moments, ends[at]) - 1].until) for at in known]
+        places = [bisect_left(moments, end) - 1 for end in self.times[1:]]
+        # A sampler that is killed may have read once more, for a sample that it never wrote.
+        places.append(min(bisect_left(moments, self.times[-1] - 1e-3), len(reads) - 1))
+        seen = [self._counter(reads[places[at]].until) for at in known]
         grown = sum(b - a if b >= a else b for a, b in pairwise(seen))
         return grown / 1000, (self.times[known[-1]] - self.times[known[0]]) / self.scale
 
