@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,16 @@ NO_DIFFERENCE = {
 }
 
 
-def test_jobs_lists_them(old: Path, cli: Callable[..., Answer]) -> None:
-    assert cli("jobs", "--tasks").out == said("jobs.txt", old)
+def test_jobs_lists_them(
+    old: Path, cli: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        with monkeypatch.context() as there:  # what it said, it said in UTC
+            there.setenv("TZ", "UTC")
+            time.tzset()
+            assert cli("jobs", "--tasks").out == said("jobs.txt", old)
+    finally:
+        time.tzset()
 
 
 @pytest.mark.parametrize("run", RUNS)
