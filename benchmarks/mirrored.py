@@ -59,8 +59,8 @@ with strategy.scope():
             layers.Conv2D(32, 3, padding="same", activation="relu"), layers.MaxPool2D(),
             layers.Flatten(), layers.Dense(64, activation="relu"), layers.Dense(10)],
         "lenet": lambda: [
-            layers.Conv2D(20, 3, activation="relu"), layers.AveragePooling2D(),
-            layers.Conv2D(50, 5, activation="relu"), layers.AveragePooling2D(),
+            layers.Conv2D(20, 3, activation="relu"), layers.AveragePooling2D(2),
+            layers.Conv2D(50, 5, activation="relu"), layers.AveragePooling2D(2),
             layers.Flatten(), layers.Dense(128, activation="relu"), layers.Dense(10)],
     }[kind]())
     model.build((None, 28, 28, 1))

@@ -1,6 +1,6 @@
 """Where the time goes from a submission to the first step of training, beside a script by hand.
 
-    python benchmarks/start.py [--pairs 15]
+    python benchmarks/start.py [--pairs 15] [--no-sampler]
 
 It needs a Slurm whose nodes are on this machine: eval "$(make -s slurm-up)". `hpckit submit ddp` on
 two nodes and sbatch with srun by hand start the same training in turns. A thread looks at /proc
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -99,12 +100,12 @@ def timed_sbatch(folder: Path) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def submit(folder: Path, env: dict[str, str]) -> None:
+def submit(folder: Path, env: dict[str, str], more: tuple[str, ...]) -> None:
     """Start the training with hpckit."""
     sets = [word for row in SETS for word in ("--set", row)]
     hpckit = [str(Path(sys.executable).with_name("hpckit")), "submit", "ddp", *sets]
     shape = ["--nodes", "2", "--gpus", "1", "--executor", "slurm", "--runs", str(folder)]
-    subprocess.run([*hpckit, *shape], env=env, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*hpckit, *shape, *more], env=env, check=True, stdout=subprocess.DEVNULL)
 
 
 def by_hand(folder: Path, env: dict[str, str]) -> None:
@@ -163,10 +164,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--no-sampler", action="store_true", help="how much of it is the sampler's")
     options = parser.parse_args()
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HPCKIT_DEVICE": "cpu", "PYTHONPATH": str(ROOT)}
     found: dict[str, list[dict[str, float]]] = {"hpckit submit": [], "by hand": []}
-    starts = dict(zip(found, (submit, by_hand), strict=True))
+    more = ("--sample-interval", "0") if options.no_sampler else ()
+    starts = dict(zip(found, (partial(submit, more=more), by_hand), strict=True))
     with tempfile.TemporaryDirectory() as root:
         env["PATH"] = timed_sbatch(Path(root))
         for number in range(options.pairs + 1):

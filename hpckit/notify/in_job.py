@@ -6,6 +6,7 @@ for longer than the script's few seconds, and its status is nobody's.
 """
 
 import argparse
+import contextlib
 import getpass
 import os
 import select
@@ -53,7 +54,10 @@ _DEAF_TO = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE)
 
 @frozen(kw_only=True)
 class Watched:
-    """What the job script says of its job; `base` is an array's own folder, else the run's."""
+    """What the job script says of its job; `base` is an array's own folder, else the run's.
+
+    ready: the script waits for a line before it starts ranks.
+    """
 
     base: Path
     name: str
@@ -63,6 +67,7 @@ class Watched:
     of_site: Notify | None = None
     task: int | None = None
     tasks: int | None = None
+    ready: bool = False
 
     @property
     def folder(self) -> Path:
@@ -84,6 +89,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Watched:
     parser.add_argument("--site-mail")
     parser.add_argument("--idle-s", type=float, default=0.0)
     parser.add_argument("--idle-gpus", default=ALL)
+    parser.add_argument("--ready", action="store_true")
     found = parser.parse_args(argv)
     task = None if found.first is None else found.first + _index(environ)
     of_site = None
@@ -101,6 +107,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Watched:
         of_site=of_site,
         task=task,
         tasks=found.tasks,
+        ready=found.ready,
     )
 
 
@@ -283,6 +290,12 @@ def _wake_on_signals() -> int:
     return wake
 
 
+def _say_ready() -> None:
+    """Let the job script start its ranks: what is in the run's folder by now is known."""
+    with contextlib.suppress(OSError):  # the script may have ended, or not have waited so long
+        os.write(1, b"\n")
+
+
 def main() -> None:
     """Tell of a job until its end; whatever happens, end well."""
     for signum in _DEAF_TO:
@@ -294,7 +307,10 @@ def main() -> None:
             claims = Claims(job.base)
             task = "" if job.task is None else f"-task-{job.task}"
             outbox = Outbox(settings.told_in_job, claims)
-            watch(Teller(job, settings, outbox, claims, attempt_number(claims, os.environ, task)))
+            teller = Teller(job, settings, outbox, claims, attempt_number(claims, os.environ, task))
+            if job.ready:
+                _say_ready()
+            watch(teller)
         else:
             say("notify: nobody is told of this job: this node does not see your config.yaml.")
     except HpckitError as error:

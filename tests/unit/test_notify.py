@@ -2,7 +2,10 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -428,6 +431,41 @@ def test_idle_is_what_all_samples_say(tmp_path: Path) -> None:
     one.run(1, None, 0)  # unknown is not idle
     assert look.look(5, "all", 2) is None
     assert IdleGpus(tmp_path).look(1, "any", 2) is None  # another attempt's
+
+
+def test_it_says_when_ranks_may_begin_and_misses_none_that_begins_then(home: Path) -> None:
+    """A rank's sampler writes at once: what came before that word was another attempt's."""
+    told, samples = home / "told", home / "run" / "samples"
+    samples.mkdir(parents=True)
+    Node(samples, "n1").run(10, 0, 0)
+    bell = home / "bell"
+    bell.write_text(
+        f'#!/bin/sh\nprintf %s "$HPCKIT_EVENT_DETAIL" >{told}.new && mv {told}.new {told}\n'
+    )
+    bell.chmod(0o755)
+    config(
+        home, f"notify:\n  events: [idle]\n  idle: 2s\n  commands: {{bell: {{run: [{bell}]}}}}\n"
+    )
+    words = ["--name=x", "--nodes=1", "--limit-min=5", "--max-requeues=0", "--ready"]
+    argv = [sys.executable, "-m", "hpckit.notify.in_job", str(home / "run"), *words]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as teller:
+        assert teller.stdout
+        assert teller.stdout.readline() == b"\n"
+        Node(samples, "n2").run(4, 0, 0)
+        while not told.exists():
+            assert teller.poll() is None
+            time.sleep(0.02)
+        assert teller.communicate(b"0\n") == (b"", None)
+    assert told.read_text() == "all GPUs ran nothing for 3 s (n2:0, n2:1)"
+
+
+def test_a_script_waits_for_that_word_before_its_launch(home: Path) -> None:
+    config(home, f"notify:\n{ALL_OF_IT}")
+    lines = script().splitlines()
+    waits = next(at for at, line in enumerate(lines) if line.startswith("IFS= read -r -t "))
+    launches = next(at for at, line in enumerate(lines) if "hpckit.submission.in_job" in line)
+    assert waits < launches
+    assert any(line.startswith("coproc ") and line.endswith(" --ready; }") for line in lines)
 
 
 def test_attempts_are_counted_where_the_scheduler_does_not(tmp_path: Path) -> None:
