@@ -323,7 +323,7 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         source=str(record.source),
         reason=record.reason,
         reason_text=_why(run, record, ranks, restarts),
-        nodes=record.nodes or (),
+        nodes=_nodes(run, record, ranks),
         elapsed_s=record.elapsed_s,
         start_time=None if waiting else record.start_time,
         time_limit_min=record.time_limit_min,
@@ -332,6 +332,14 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         exit_code=exit_code_of(record, ranks),
         ranks=ranks,
     )
+
+
+def _nodes(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> tuple[str, ...]:
+    """Return an attempt's nodes: of a job that ends, squeue names those alone that have not yet."""
+    named = record.nodes or ()
+    if not named or len(named) >= int(run.record["plan"]["nodes"]):
+        return named
+    return tuple(dict.fromkeys((*(row.node or row.host for row in ranks), *named)))
 
 
 def _why(

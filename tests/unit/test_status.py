@@ -106,6 +106,15 @@ def test_a_pending_job_says_why_in_plain_words_and_when(fake_slurm: Path, tmp_pa
     assert "expected start 2" in status_line(found)
 
 
+def test_a_job_that_ends_keeps_the_nodes_that_are_done(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path, job_id="7")
+    assert run.record["plan"]["nodes"] == 2
+    for number, host in enumerate(("n1", "n2")):
+        write_rank(run.dir, rank(number, host=host, ended=200.0, exit_code=1))
+    answers(fake_slurm, squeue=squeue_row("7", "COMPLETING", nodes="n2"))
+    assert one(run).nodes == ("n1", "n2")
+
+
 def test_what_squeue_forgot_accounting_remembers(fake_slurm: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     answers(fake_slurm, sacct_out=sacct_row("11", "OUT_OF_MEMORY", "0:125"))
