@@ -165,7 +165,11 @@ def load_workload(name: str, collections: tuple[Collection, ...]) -> Workload:
     Raises:
         RequestError: no such workload. ConfigError: its file is wrong.
     """
-    known = list_workloads(collections)
+    return known_workload(name, list_workloads(collections))
+
+
+def known_workload(name: str, known: Mapping[str, Found]) -> Workload:
+    """Read one of the workloads that `list_workloads` found; see `load_workload`."""
     found = find_workload(name, known)
     if found is None:
         raise RequestError(_unknown(name, known))

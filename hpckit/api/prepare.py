@@ -16,7 +16,7 @@ from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.launchers import named_launcher
 from hpckit.paths import bad_nodes_path, config_folder, here, is_there
-from hpckit.render import spellings
+from hpckit.render import load, spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
 from hpckit.sites import Site, find_site
@@ -25,13 +25,7 @@ from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.code_plan import plan_code
 from hpckit.submission.model import Submission, preflight, refuse_unusable
-from hpckit.workloads import (
-    Workload,
-    find_workload,
-    list_workloads,
-    load_workload,
-    read_workload,
-)
+from hpckit.workloads import Workload, find_workload, known_workload, list_workloads
 
 if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
@@ -43,6 +37,11 @@ _ACCOUNT_OPTIONS = ("--account", "-A")
 
 
 @patience()
+def load_jinja() -> None:
+    """Load what renders scripts, which `prepare` would do later."""
+    load()
+
+
 def prepare(
     spec: JobSpec,
     runs: Path | None,
@@ -142,13 +141,13 @@ def _with_mpi(
 
 def _workload(spec: JobSpec, collections: tuple[Collection, ...]) -> Workload | None:
     if spec.of_workload:
-        found = find_workload(spec.target, list_workloads(collections))
-        if found is None and spec.target in STRATEGIES:
+        known = list_workloads(collections)
+        if spec.target in STRATEGIES and find_workload(spec.target, known) is None:
             raise RequestError(
                 f"{spec.target!r} is a strategy, and no workload has that name: give "
                 f"your program, as in `hpckit submit {spec.target} train.py`."
             )
-        return read_workload(found) if found else load_workload(spec.target, collections)
+        return known_workload(spec.target, known)
     if spec.target not in STRATEGIES:
         raise RequestError(_no_strategy(spec))
     return None

@@ -11,7 +11,7 @@ from hpckit.api.clean import clean as plan_cleaning
 from hpckit.cli.arguments import JsonOption, RunsOption, raise_last, say_damaged, say_note
 from hpckit.cli.output import note, print_json, say, table
 from hpckit.errors import RequestError
-from hpckit.text import format_bytes
+from hpckit.text import counted, format_bytes
 
 _HEADS = ("JOBID", "NAME", "STATE", "CHANGED", "SIZE", "FOLDER")
 
@@ -74,9 +74,9 @@ def _agreed(found: Cleaning, *, json: bool) -> bool:
 def _what(found: Cleaning | Cleaned) -> str:
     parts = []
     if found.runs:
-        parts.append(f"{len(found.runs)} run{'s' * (len(found.runs) != 1)}")
+        parts.append(counted(len(found.runs), "run"))
     if found.leftovers:
-        parts.append(f"{len(found.leftovers)} leftover{'s' * (len(found.leftovers) != 1)}")
+        parts.append(counted(len(found.leftovers), "leftover"))
     return f"{' and '.join(parts)} ({format_bytes(found.size)})" if parts else "nothing"
 
 

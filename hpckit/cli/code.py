@@ -8,7 +8,7 @@ import typer
 from hpckit.api.lookup import believed
 from hpckit.cli.arguments import JobArgument, JsonOption, RunsOption, settled_root
 from hpckit.cli.output import note, print_json, say
-from hpckit.text import format_bytes
+from hpckit.text import counted, format_bytes
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def code(
         "bytes": found.bytes,
         "copy_changed": found.changed,
     }
-    size = f"{found.files} file{'s' * (found.files != 1)} ({format_bytes(found.bytes)})"
+    size = f"{counted(found.files, 'file')} ({format_bytes(found.bytes)})"
     if restore is not None:
         target = found.restore(restore)
         if json:

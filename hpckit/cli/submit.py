@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hpckit.api.options import job_spec
-from hpckit.api.prepare import Submission, chosen_otherwise, preflight, prepare
+from hpckit.api.prepare import Submission, chosen_otherwise, load_jinja, preflight, prepare
 from hpckit.cli.arguments import (
     CheckOption,
     DryRunOption,
@@ -70,7 +70,7 @@ def submit(
     words = {**typed, "args": context.obj or ()}
     spec = job_spec(name, words, program=program, module=module)
     with stand_ins(*_JINJAS):
-        import jinja2.sandbox  # noqa: F401  # `--help` needs none
+        load_jinja()
     submission = prepare(spec, runs, preview=dry_run, tell=say_note)
     if dry_run:
         _preview(submission, json=json)
@@ -108,11 +108,9 @@ def say_job(submission: Submission) -> None:
     count = f"{len(job.tasks)} x " if job.is_array else ""
     if job.chain:
         count = f"a chain of {job.chain + 1} jobs, each "
-    shape = f"{counted(job.nodes, 'node')} x {counted(job.gpus_per_node, 'GPU')}"
-    if job.nodes > 1:
-        shape += f" = {job.total_gpus} GPUs"
-    if not job.gpus_per_node:
-        shape = f"{counted(job.nodes, 'node')}, no GPU"
+    nodes, gpus = counted(job.nodes, "node"), counted(job.gpus_per_node, "GPU")
+    total = f" = {job.total_gpus} GPUs" if job.nodes > 1 else ""
+    shape = f"{nodes} x {gpus}{total}" if job.gpus_per_node else f"{nodes}, no GPU"
     note(
         f"{job.name}: {count}{shape}, {counted(job.ranks, 'rank')}{by(submission.launched_by)}, "
         f"limit {format_minutes(job.time_min)}, on {job.scheduler.where(job)}"

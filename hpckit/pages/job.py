@@ -30,6 +30,7 @@ from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.curves import Curves
 from hpckit.stats.summary.figures import JobUse, part_word
+from hpckit.text import counted
 
 Document = Mapping[str, Any]
 _GPU_COLUMNS = {
@@ -101,8 +102,8 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
 def _head(job: JobUse) -> Element:
     who = [job.user, job.account, job.partition, job.site]
     what = [
-        f"{job.nodes} node{'s' * (job.nodes > 1)}" if job.nodes else None,
-        f"{job.gpus} GPU{'s' * (job.gpus > 1)}" if job.gpus else None,
+        counted(job.nodes, "node") if job.nodes else None,
+        counted(job.gpus, "GPU") if job.gpus else None,
         ", ".join(sorted({gpu.name for gpu in job.per_gpu if gpu.name})),
         _when("from", job.start),
         _when("to", job.end),

@@ -22,6 +22,7 @@ from hpckit.plotting import (
 from hpckit.report.terminal import duration
 from hpckit.stats.summary.curves import Curve
 from hpckit.stats.summary.figures import Attempt, JobUse
+from hpckit.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,9 +120,9 @@ def _rows(names: Sequence[str]) -> int:
 
 
 def _title(job: JobUse) -> str:
-    count = f"{job.nodes} node{'s' * (job.nodes > 1)}" if job.nodes else None
+    count = counted(job.nodes, "node") if job.nodes else None
     models = ", ".join(sorted({gpu.name for gpu in job.per_gpu if gpu.name}))
-    gpus = f"{job.gpus} GPU{'s' * (job.gpus > 1)}" if job.gpus else None
+    gpus = counted(job.gpus, "GPU") if job.gpus else None
     so_far = " so far" if job.running else ""
     so_far += f" in {len(job.attempts)} attempts" if len(job.attempts) > 1 else ""
     words = (

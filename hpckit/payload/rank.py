@@ -201,7 +201,7 @@ class RankProcess:
             self._stop_at = time.monotonic() + LOCAL_GRACE_S - 1
 
     def _start_sampler(self) -> "Popen[bytes] | None":
-        """Start this node's sampler, on its first rank; the script is before it, as it waits."""
+        """Start this node's sampler, on its first rank; after the script, which users wait for."""
         ids = {"run_id": self.task.run_id, "restart": str(restart_count())}
         folder, interval_s = self.task.folder / "samples", self.task.sample_interval_s
         if self.place.local_rank != 0:

@@ -12,12 +12,13 @@ from hpckit.render.loader import (
     spellings,
     template_record,
 )
-from hpckit.render.rendering import Rendered, render, template_faults
+from hpckit.render.rendering import Rendered, load, render, template_faults
 
 __all__ = [
     "Rendered",
     "find_template",
     "list_templates",
+    "load",
     "read_template",
     "render",
     "spellings",

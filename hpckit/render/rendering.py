@@ -125,6 +125,11 @@ def add_marks(environment: Any) -> list[str]:  # noqa: ANN401
     return files
 
 
+def load() -> None:
+    """Import Jinja, which `render` would do later."""
+    import jinja2.sandbox  # noqa: F401
+
+
 def take_marks(text: str, files: list[str]) -> tuple[str, tuple[Origin | None, ...]]:
     """Return the text without marks, and for each of its lines where it comes from."""
     origins: list[Origin | None] = []

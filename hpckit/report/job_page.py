@@ -91,7 +91,7 @@ def _shape(job: JobUse) -> Iterator[str]:
         yield counted(job.nodes, "node")
     if job.gpus is not None:
         kinds = sorted({in_line(gpu.name) for gpu in job.per_gpu if gpu.name})
-        yield f"{counted(job.gpus, 'GPU')}" + (f" ({', '.join(kinds)})" if kinds else "")
+        yield counted(job.gpus, "GPU") + (f" ({', '.join(kinds)})" if kinds else "")
     if asked := _asked(job):
         yield asked
     if job.requested.cores:
@@ -324,7 +324,7 @@ def provenance(job: JobUse) -> str:
             covered = percent(job.summary.coverage_percent)
             count = job.summary.samples or 0
             age = f", newest {duration(job.data_age_s)} old" if job.data_age_s is not None else ""
-            nodes = f"{len(job.per_node)} node{'s' * (len(job.per_node) != 1)}"
+            nodes = counted(len(job.per_node), "node")
             read = job.summary.gpu_coverage_percent
             gpus = f", {percent(read)} of its GPUs' time" if percent(read) != covered else ""
             parts.append(f"samples ({count} on {nodes}, {covered} of the job{gpus}{age})")

@@ -18,18 +18,20 @@ ECC, GONE = "uncorrectable GPU memory errors, counted by the driver", "a GPU was
 
 def counted_events(run: Run, job: JobUse) -> "Iterator[NodeEvent]":
     """Yield events of GPUs with errors in their memory, and of those that their driver lost."""
-    if not any(gpu.ecc_uncorrected or gpu.lost for gpu in job.per_gpu):
-        return
-    from hpckit.node_events import by_counter  # noqa: PLC0415  # of few jobs
-
     when = job.end or time.time()
     for gpu in job.per_gpu:
         name = f"GPU {gpu.index if gpu.index is not None else '?'}, UUID {gpu.uuid}"
         if gpu.ecc_uncorrected:
-            yield from by_counter(run, gpu.host, ECC, f"{gpu.ecc_uncorrected} on {name}", when)
+            yield from _by_counter(run, gpu.host, ECC, f"{gpu.ecc_uncorrected} on {name}", when)
         # NVML_ERROR_GPU_IS_LOST; a GPU may be unreadable for other reasons.
         if gpu.lost and gpu.back_at is None and "gpu is lost" in (gpu.lost_error or "").lower():
-            yield from by_counter(run, gpu.host, GONE, f"{name}: {gpu.lost_error}", when)
+            yield from _by_counter(run, gpu.host, GONE, f"{name}: {gpu.lost_error}", when)
+
+
+def _by_counter(run: Run, host: str, what: str, words: str, when: float) -> "Iterator[NodeEvent]":
+    from hpckit.node_events import by_counter  # noqa: PLC0415  # of few jobs
+
+    return by_counter(run, host, what, words, when)
 
 
 def node_notes(known: KnownJob) -> Iterator[SourceNote]:

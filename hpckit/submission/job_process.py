@@ -87,7 +87,7 @@ def _import_ours() -> None:
 
 
 def _import_submitit() -> "tuple[Callable[[Path], None], str]":
-    """Import submitit's part of the job, and ours; return it, and the id it will look for.
+    """Import submitit's part of the job; return it, and the id it will look for.
 
     submitit imports numpy wherever it is installed, for pickles that hold arrays (submission.py):
     60 ms and a pool of threads in front of every rank. Ours holds text.

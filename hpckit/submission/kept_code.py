@@ -20,7 +20,7 @@ from hpckit.paths import is_there
 from hpckit.payload.task import Task
 from hpckit.runs import Run
 from hpckit.submission.handover import ARRAY_RECORD
-from hpckit.text import in_line
+from hpckit.text import in_line, plural
 
 if TYPE_CHECKING:  # only a submission looks through the files
     from hpckit.code.files import Found
@@ -138,7 +138,7 @@ def _too_large(found: "Found", what: str, most: int) -> RequestError:
         sizes[top] += row.size
         counts[top] += 1
     largest = ", ".join(
-        f"{name} ({size / _MB:.1f} MB, {counts[name]:,} file{'s' * (counts[name] != 1)})"
+        f"{name} ({size / _MB:.1f} MB, {counts[name]:,} {plural('file', counts[name])})"
         for name, size in sizes.most_common(_SHOWN)
     )
     return RequestError(

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hpckit.errors import HpckitError, JobError
@@ -35,8 +36,6 @@ class GoesOnError(JobError):
 class Payload:
     """The callable a job runs: small, importable, with its arguments as JSON."""
 
-    _task: Task | None = None  # a pickle holds none
-
     def __init__(self, text: str) -> None:
         self.text = text
         self._running: Supervised | None = None
@@ -44,12 +43,11 @@ class Payload:
     @property
     def may_be_requeued(self) -> bool:
         """Whether submitit may have to start the job again: Slurm warns it of its end."""
-        return self._read().warned
+        return self._task.warned
 
-    def _read(self) -> Task:
-        if self._task is None:
-            self._task = task_from_json(self.text)
-        return self._task
+    @cached_property
+    def _task(self) -> Task:
+        return task_from_json(self.text)
 
     def __getstate__(self) -> dict[str, object]:
         """Pickle the text alone."""
@@ -64,7 +62,7 @@ class Payload:
         """
         from hpckit.payload.supervisor import supervised  # noqa: PLC0415
 
-        task = self._read()
+        task = self._task
         self._running = supervised(task)
         warned = _handle_signals(task, self._running)
         if task.max_requeues and last_attempt(task) and os.environ.get("SLURM_PROCID", "0") == "0":
@@ -87,7 +85,7 @@ class Payload:
         """
         from submitit.helpers import DelayedSubmission
 
-        if last_attempt(self._read()):
+        if last_attempt(self._task):
             return None
         return DelayedSubmission(Payload(self.text))
 
