@@ -1,9 +1,11 @@
 """Which rank this process is, which device it gets, and how ranks add up numbers."""
 
+import contextlib
 import errno
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +16,10 @@ from torch import nn
 from hpckit.parallel.devices import device_of_rank
 from hpckit.parallel.errors import SetupError
 from hpckit.rank_variables import SRUN, SRUN_STEP, TORCHRUN
+
+# How long a rank looks whether rank zero listens before it leaves the wait to torch.
+_LOOKS_FOR_S = 10.0
+_LOOK_S = (0.005, 0.25)  # the first pause between two looks, and the longest
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,7 @@ def meet(place: Rank) -> None:
     """
     if not place.meets:
         return
+    _await_rank_zero()
     # Bound to a device, NCCL meets at once, and says what is wrong here; gloo has no device.
     device = place.device if place.backend == "nccl" else None
     try:
@@ -111,6 +118,26 @@ def meet(place: Rank) -> None:
             f"several ranks use {place.device} of {place.host}, which NCCL refuses: start as many "
             "ranks as there are GPUs, or set HPCKIT_BACKEND=gloo, which is slower"
         ) from error
+
+
+def _await_rank_zero() -> None:
+    """Wait until rank zero listens at MASTER_ADDR:MASTER_PORT.
+
+    A rank that comes a moment too early for torch's store waits 0.25 to 0.75 s until it tries again
+    (TCPStore's backoff); ranks of one job come within milliseconds of each other, so most often
+    some are too early. After some seconds torch waits by itself, and says what is wrong.
+    """
+    env = os.environ
+    host, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT", "")
+    if env.get("RANK", "0") == "0" or not host or not port.isdecimal():
+        return
+    pause, until = _LOOK_S[0], time.monotonic() + _LOOKS_FOR_S
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError, OverflowError):
+            socket.create_connection((host, int(port)), timeout=1).close()
+            return
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LOOK_S[1])
 
 
 def share_cores(place: Rank) -> int:
