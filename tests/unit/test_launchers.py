@@ -219,6 +219,7 @@ def test_signals_reach_scripts_once(
     heard: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, signum: heard.append((pid, signum)))
     monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))  # this machine's may name linuxproc
     for number in range(8):  # the last has ended
         write_rank(tmp_path, rank(number, pid=100 + number, ended=11.0 if number == 7 else None))
     process = LauncherProcess(replace(task("slurm"), launcher=name, run_dir=str(tmp_path)), ("x",))
