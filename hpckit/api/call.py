@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from hpckit.api import log
@@ -24,6 +25,7 @@ from hpckit.api.options import Options, job_spec
 from hpckit.api.prepare import prepare
 from hpckit.api.run import Run, RunList, status_of
 from hpckit.api.submit import send
+from hpckit.code.project import Source
 from hpckit.errors import DamagedRunError, JobError, OutsideError, RequestError, StillRunningError
 from hpckit.failures import error_report
 from hpckit.paths import here
@@ -339,12 +341,22 @@ def _with_pickle(submission: Submission) -> Submission:
     )
 
 
-def _sources(function: Callable[..., object]) -> list[Path]:
+def _sources(function: Callable[..., object]) -> list[Source]:
     """Return where the function's project may be: its module's file, the program's, or here."""
     inner = _inner(function)
     names = (getattr(inner, "__module__", None) or type(inner).__module__, "__main__")
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
-    return [*(Path(file).resolve() for file in files if file), here()]
+    modules = (sys.modules.get(name) for name in names)
+    return [*(_source(row) for row in modules if getattr(row, "__file__", None)), Source(here())]
+
+
+def _source(module: ModuleType | None) -> Source:
+    """Return a module's file, and the folder that it is imported from if it is in a package."""
+    file = Path(str(getattr(module, "__file__", ""))).resolve()
+    # The program has its own name only here, and only if `python -m` started it.
+    name = getattr(getattr(module, "__spec__", None), "name", "")
+    packages = name.split(".") if file.stem == "__init__" else name.split(".")[:-1]
+    inside = bool(packages) and [*file.parent.parts[-len(packages) :]] == packages
+    return Source(file, file.parents[len(packages)] if inside else None)
 
 
 def _inner(function: Callable[..., object]) -> Callable[..., object]:
@@ -382,6 +394,10 @@ def _own_path() -> list[str]:
 def _pickled(value: object) -> bytes:
     import cloudpickle  # noqa: PLC0415  # of submitit's
 
+    # What the program is called in a process that multiprocessing has spawned. The job has no
+    # such module: its functions travel themselves, as those of `__main__` do.
+    if program := sys.modules.get("__mp_main__"):
+        cloudpickle.register_pickle_by_value(program)
     try:
         return cast("bytes", cloudpickle.dumps(value, protocol=4))
     except Exception as error:

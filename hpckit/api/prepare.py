@@ -28,6 +28,7 @@ from hpckit.submission.model import Submission, preflight, refuse_unusable
 from hpckit.workloads import Workload, find_workload, known_workload, list_workloads
 
 if TYPE_CHECKING:
+    from hpckit.code.project import Source
     from hpckit.node_memory import NodeEvent
     from hpckit.run_record import LeftOut
 
@@ -49,7 +50,7 @@ def prepare(
     preview: bool = False,
     tell: Callable[[str], None] = lambda _text: None,
     bad: "Sequence[NodeEvent]" = (),
-    sources: Sequence[Path] = (),
+    sources: "Sequence[Source]" = (),
 ) -> Submission:
     """Work a request out to the point of submitting. `preview` needs no Slurm.
 

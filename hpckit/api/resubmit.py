@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit.api.lookup import runs_folder
 from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run
+from hpckit.code.project import Source
 from hpckit.errors import OutsideError, RequestError
 from hpckit.find import refuse_doubtful
 from hpckit.frozen import frozen
@@ -134,10 +135,11 @@ def _events(run: RunFolder) -> "Sequence[NodeEvent]":
     return learn_of_run(run)
 
 
-def _sources(run: RunFolder) -> tuple[Path, ...]:
+def _sources(run: RunFolder) -> tuple[Source, ...]:
     """Return the file whose project a run of a function keeps, where it kept one."""
     code = run.record.get("code") or {}
-    return (Path(str(code["root"]), str(code["source"])),) if code.get("source") else ()
+    root, source = Path(str(code.get("root"))), code.get("source")
+    return (Source(root / str(source), root),) if source else ()
 
 
 def _asked(run: RunFolder, *, alone: bool) -> JobSpec:

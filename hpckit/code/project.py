@@ -1,12 +1,14 @@
 """Which folder a program's project is, and what its hpckit.yaml says of its code.
 
-It is the git work tree that the program is in, else the folder it lies in.
+It is the git work tree that the program is in, else the folder it lies in; of a module in a package
+the folder that Python imports it from.
 """
 
 import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from hpckit.collections.collection import MANIFEST, CodeRules, code_rules
 from hpckit.documents import read_document
@@ -27,12 +29,14 @@ class Project:
         root: its real path, without links.
         git: whether it is a git work tree.
         file: the program's. alone: nothing else of the folder is kept, which is no project's own.
+        package: what is kept if `root` is too large: the outermost package of a module, in it.
     """
 
     root: Path
     git: bool
     file: Path | None = None
     alone: bool = False
+    package: Path | None = None
 
     @property
     def name(self) -> str:
@@ -41,9 +45,21 @@ class Project:
         return plain or "code"
 
 
-def project_of(file: Path, here: Path) -> Project | None:
+class Source(NamedTuple):
+    """A file of code, and the folder that Python imports it from, if it is a module's.
+
+    A folder in place of the file means the work tree that it is in.
+    """
+
+    file: Path
+    top: Path | None = None
+
+
+def project_of(file: Path, here: Path, top: Path | None = None) -> Project | None:
     """Return the project of a file: the work tree that `here` is in, if the file is in it, too.
 
+    `top` is the folder that Python imports it from: the other modules of its package, and those
+    beside the package, are as much of the program as those beside a script.
     None: it is installed, or its place has a name that cannot be written on a line.
     """
     real = Path(os.path.realpath(file))
@@ -55,7 +71,13 @@ def project_of(file: Path, here: Path) -> Project | None:
         return Project(root=stood, git=True, file=real)
     if root := work_tree(folder):
         return Project(root=root, git=True, file=real)
-    return Project(root=folder, git=False, file=real, alone=str(folder) in _wide_places())
+    wide, first = _wide_places(), Path(os.path.realpath(top or folder))
+    if first == folder or not real.is_relative_to(first):
+        return Project(root=folder, git=False, file=real, alone=str(folder) in wide)
+    package = first / real.relative_to(first).parts[0]
+    if str(first) in wide:
+        return Project(root=package, git=False, file=real)
+    return Project(root=first, git=False, file=real, package=package)
 
 
 def project_at(folder: Path) -> Project | None:

@@ -4,6 +4,7 @@ A file is known by its name and its beginning. A bare word that is no file here 
 the environment or its modules provide; it is looked up on the node.
 """
 
+import os
 import re
 import shlex
 from enum import StrEnum
@@ -59,7 +60,8 @@ class Program:
 
     Attributes:
         word: absolute path of a file; name of a module, or of a program on the node.
-        file: what is to be hashed: the file, or a module's where it is below this folder.
+        file: what is to be hashed: the file, or a module's where this folder or PYTHONPATH has it.
+        top: the folder that a module is imported from.
         starter: argv in front of a file that may not be started by itself.
         fault: why it cannot run, as far as that can be seen from here.
         notes: what else there is to say of it.
@@ -68,6 +70,7 @@ class Program:
     kind: ProgramKind
     word: str
     file: Path | None = None
+    top: Path | None = None
     starter: tuple[str, ...] = ()
     fault: str | None = None
     notes: tuple[str, ...] = ()
@@ -116,6 +119,8 @@ def typed_program(text: str) -> str:
 def find_module(name: str) -> Program:
     """Return a module of Python's; whether there is one is seen on the node.
 
+    As `python -m` does, it is looked for in this folder, and then in those of PYTHONPATH.
+
     Raises:
         RequestError: no module can have such a name.
     """
@@ -124,10 +129,13 @@ def find_module(name: str) -> Program:
             f"-m {name!r} is not the name of a Python module, as in package.module. "
             "A file is given by its path, without -m."
         )
-    at = here().joinpath(*name.split("."))
-    places = (at.with_name(f"{at.name}.py"), at / "__main__.py")
-    file = next((place for place in places if is_file(place)), None)
-    return Program(kind=ProgramKind.MODULE, word=name, file=file)
+    words = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    for top in (here(), *(here() / word for word in words if word)):
+        at = top.joinpath(*name.split("."))
+        for file in (at.with_name(f"{at.name}.py"), at / "__main__.py"):
+            if is_file(file):
+                return Program(kind=ProgramKind.MODULE, word=name, file=file, top=top)
+    return Program(kind=ProgramKind.MODULE, word=name)
 
 
 def find_program(text: str, environment: Environment) -> Program:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpckit.code.project import Project, project_at, project_of, read_rules
+from hpckit.code.project import Project, Source, project_at, project_of, read_rules
 from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.job.program import ProgramKind
@@ -37,11 +37,11 @@ def same_code(run: Run) -> CodePlan | None:
     return CodePlan(same_as=run) if code.get("tree") else None
 
 
-def plan_code(spec: JobSpec, job: Job, here: Path, sources: Sequence[Path] = ()) -> CodePlan:
+def plan_code(spec: JobSpec, job: Job, here: Path, sources: Sequence[Source] = ()) -> CodePlan:
     """Return what of a job's code is to be kept.
 
     `sources`: where the program is hpckit's own and runs a function, the files that this may be of;
-    the first that is in a project says which is kept. A folder means the work tree it is in.
+    the first that is in a project says which is kept.
 
     Raises:
         ConfigError: the project's hpckit.yaml, or the user's, is wrong.
@@ -59,10 +59,10 @@ def plan_code(spec: JobSpec, job: Job, here: Path, sources: Sequence[Path] = ())
     return CodePlan(project=project, source=(project.file or project.root) if sources else None)
 
 
-def _of_sources(sources: Sequence[Path], here: Path) -> tuple[Project | None, str]:
+def _of_sources(sources: Sequence[Source], here: Path) -> tuple[Project | None, str]:
     """Return the first project of these files, or why there is none."""
-    for path in sources:
-        if project := project_at(path) if is_folder(path) else project_of(path, here):
+    for path, top in sources:
+        if project := project_at(path) if is_folder(path) else project_of(path, here, top):
             return project, ""
     return None, "the function is not in a project"
 
@@ -75,6 +75,7 @@ def _project(job: Job, here: Path) -> tuple[Project | None, str]:
     if program.kind is ProgramKind.WORD:
         return None, f"{program.word!r} is a program of the node"
     if program.kind is ProgramKind.MODULE:
-        project = project_of(program.file, here) if program.file else project_at(here)
+        file, top = program.file, program.top
+        project = project_of(file, here, top) if file else project_at(here)
         return project, f"module {program.word} is not in a project"
     return project_of(Path(program.word), here), f"{program.word} is installed, not in a project"

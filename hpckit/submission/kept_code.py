@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.code.project import MAX_MB, Project, read_rules
+from hpckit.collections.collection import CodeRules
 from hpckit.environ import own_python
 from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError, open_regular
@@ -108,22 +109,39 @@ def _new(submission: "Submission", project: Project, store: "Store", runs: Path)
 
 
 def _looked(project: Project, runs: Path) -> "tuple[Found, str]":
-    """Look a project through; of a folder outside git that is too large take the file alone."""
-    from hpckit.code.files import TooManyError, find_files  # noqa: PLC0415  # as above
+    """Look a project through; of a folder outside git that is too large take less.
+
+    That is a module's package, if this is not too large itself; else the program's file alone.
+    """
+    from hpckit.code.files import find_files  # noqa: PLC0415  # as above
 
     rules = read_rules(project.root)
     most = (rules.max_mb or MAX_MB) * _MB
+    found, much = _found_all(project, rules, runs, most)
+    if not much:
+        return found, ""
+    if project.git or project.file is None:
+        raise _too_large(found, much, most)
+    note = f"{project.root} has {much} and is not a git work tree: "
+    if project.package:
+        package = replace(project, root=project.package, package=None)
+        found, too_much = _found_all(package, rules, runs, most)
+        if not too_much:
+            return found, f"{note}its folder {project.package.name} alone is kept"
+    file = replace(project, root=project.file.parent, package=None, alone=True)
+    return find_files(file, rules, runs), f"{note}the program's file alone is kept"
+
+
+def _found_all(project: Project, rules: CodeRules, runs: Path, most: int) -> "tuple[Found, str]":
+    """Return what a project has, and how much that is if it is more than `most` bytes or files."""
+    from hpckit.code.files import TooManyError, find_files  # noqa: PLC0415  # as above
+
     try:
         found = find_files(project, rules, runs)
-        if found.bytes <= most or project.alone:
-            return found, ""
-        what = f"{found.bytes / _MB:.0f} MB of files"
     except TooManyError as error:
-        found, what = error.found, f"over {error.found.met:,} files"
-    if project.git or project.file is None:
-        raise _too_large(found, what, most)
-    note = f"{project.root} has {what} and is not a git work tree: the program's file alone is kept"
-    return find_files(replace(project, alone=True), rules, runs), note
+        return error.found, f"over {error.found.met:,} files"
+    much = found.bytes > most and not project.alone
+    return found, f"{found.bytes / _MB:.0f} MB of files" if much else ""
 
 
 def _too_large(found: "Found", what: str, most: int) -> RequestError:

@@ -11,7 +11,9 @@ import sys
 import tomllib
 from dataclasses import fields
 from datetime import timedelta
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_type_hints
 
 import pytest
@@ -288,6 +290,43 @@ def test_a_class_keeps_its_attributes(here: Path) -> None:
     error = result_of(here, functools.partial(raisers.end, "several")).exception()
     assert isinstance(error, raisers.SeveralArgumentsError)
     assert (error.host, error.port) == ("c1", 80)
+
+
+def test_a_function_of_the_program_travels_from_a_spawned_process_too(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import multiprocessing, sys\n"
+        "from hpckit.api.call import _pickled\n"
+        "def double(x):\n    return 2 * x\n"
+        "def work(path):\n    open(path, 'wb').write(_pickled(double))\n"
+        "if __name__ == '__main__':\n"
+        "    spawn = multiprocessing.get_context('spawn')\n"
+        "    process = spawn.Process(target=work, args=sys.argv[1:])\n"
+        "    process.start(), process.join()\n"
+    )
+    subprocess.run([sys.executable, str(program), str(tmp_path / "pickle")], check=True)
+    double = pickle.loads((tmp_path / "pickle").read_bytes())
+    assert double(21) == 42
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "top"),
+    [
+        ("pkg.sub.lib", "src/pkg/sub/lib.py", "src"),
+        ("pkg.sub", "src/pkg/sub/__init__.py", "src"),
+        ("pkg.__main__", "src/pkg/__main__.py", "src"),
+        ("lib", "src/lib.py", None),
+        ("alias.lib", "src/lib.py", None),
+        ("", "src/lib.py", None),
+    ],
+)
+def test_a_functions_module_says_where_it_is_imported_from(
+    tmp_path: Path, name: str, path: str, top: str | None
+) -> None:
+    module = ModuleType("module")
+    module.__file__ = str(tmp_path / path)
+    module.__spec__ = ModuleSpec(name, None) if name else None
+    assert calls._source(module) == (tmp_path / path, tmp_path / top if top else None)
 
 
 def test_what_cannot_be_pickled_of_an_exception_is_left_out(here: Path) -> None:

@@ -25,7 +25,7 @@ from hpckit.collections.collection import CodeRules
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError
 from hpckit.spec import JobSpec
-from hpckit.submission.kept_code import read_later
+from hpckit.submission.kept_code import keeping, read_later
 from tests.unit.checkouts import git
 
 IGNORES = [
@@ -193,6 +193,47 @@ def test_outside_git_the_scripts_folder_is_the_project(tmp_path: Path) -> None:
     assert project == Project(root=tmp_path / "p", git=False, file=tmp_path / "p" / "train.py")
     found = find_files(project, CodeRules(), tmp_path / "p" / "mine")
     assert names(found) == {"train.py", "lib/a.py"}
+
+
+def test_outside_git_a_modules_project_is_the_folder_it_is_imported_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "src/pkg/sub/run.py", "src/pkg/util.py", "src/models/net.py", "notes.txt")
+    file = tmp_path / "src" / "pkg" / "sub" / "run.py"
+    project = project_of(file, tmp_path, tmp_path / "src")
+    assert project is not None
+    assert (project.root, project.package) == (tmp_path / "src", tmp_path / "src" / "pkg")
+    assert names(find_files(project, CodeRules())) == {
+        "pkg/sub/run.py", "pkg/util.py", "models/net.py"
+    }  # fmt: skip
+    monkeypatch.setenv("HOME", str(tmp_path / "src"))  # a place for all kinds of things
+    assert project_of(file, tmp_path, tmp_path / "src") == Project(
+        root=tmp_path / "src" / "pkg", git=False, file=file
+    )
+
+
+@pytest.mark.parametrize(
+    ("most", "kept", "told"),
+    [
+        (99, {"train/run.py", "train/util.py", "data/a", "data/b"}, ""),
+        (5, {"run.py", "util.py"}, "its folder train alone is kept"),
+        (1, {"run.py"}, "the program's file alone is kept"),
+    ],
+)
+def test_of_a_large_folder_outside_git_a_modules_package_is_kept_or_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, kept: set[str], told: str
+) -> None:
+    write(tmp_path, "p/train/run.py", "p/train/util.py", "p/data/a", "p/data/b")
+    monkeypatch.setattr("hpckit.code.files.MAX_PLAIN_FILES", most)
+    monkeypatch.chdir(tmp_path / "p")
+    spec = JobSpec(target="serial", module="train.run", executor="slurm", gpus=0)
+    submission = prepare(spec, tmp_path / "runs", preview=True)
+    (tmp_path / "runs").mkdir()
+    with keeping(submission, tmp_path / "runs") as code:
+        assert code is not None
+        assert {row.path.partition("/")[2] for row in code.tree.manifest.files} == kept
+        assert told in " ".join(code.notes)
+        assert bool(told) == bool(code.notes)
 
 
 def test_a_place_for_all_kinds_of_things_is_no_project(

@@ -168,10 +168,28 @@ def test_a_module_is_named_as_python_names_it(here: Path) -> None:
     assert found.command(BARE, "/py") == ("/py", "-m", "pkg.train")
     assert (found.name, found.file) == ("pkg.train", here / "pkg" / "train.py")
     assert found.is_python(())
+    assert found.top == here
     assert find_module("torch.distributed.run").file is None
     for wrong in ("pkg/train.py", "", "a b", "-c", ".pkg", "a\nb"):
         with pytest.raises(RequestError, match="is not the name of a Python module"):
             find_module(wrong)
+
+
+def test_a_module_is_found_as_python_finds_it_here_and_then_by_its_path(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("src/pkg/train.py", "other/pkg/train.py", "other/pkg/tool/__main__.py"):
+        (here / place).parent.mkdir(parents=True)
+        (here / place).write_text("")
+    monkeypatch.setenv("PYTHONPATH", f"src::{here / 'other'}")
+    found = [find_module(name) for name in ("pkg.train", "pkg.tool")]
+    assert [(row.file, row.top) for row in found] == [
+        (here / "src/pkg/train.py", here / "src"),
+        (here / "other/pkg/tool/__main__.py", here / "other"),
+    ]
+    (here / "pkg").mkdir()
+    (here / "pkg" / "train.py").write_text("")
+    assert find_module("pkg.train").top == here
 
 
 @pytest.mark.parametrize(
