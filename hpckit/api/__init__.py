@@ -4,13 +4,16 @@ Nothing in here prints: what a user should know comes back as values, or goes to
 `hpckit`, which is silent unless its program wants to hear it. Nothing changes the folder.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from hpckit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hpckit.collections import Collection
+    from hpckit.collections import Collection, Found
 
+T = TypeVar("T")
 Tell = Callable[[str], None]
 
 
@@ -45,3 +48,14 @@ def searched(tell: Tell = log) -> "tuple[Collection, ...]":
     for row in around.unusable:
         tell(row.left_out())
     return around.collections
+
+
+def readable(places: "Iterable[Found]", read: "Callable[[Found], T]", tell: Tell) -> Iterator[T]:
+    """Yield what can be read of a list; `tell` hears which files are wrong: others still count."""
+    for place in places:
+        try:
+            row = read(place)
+        except ConfigError as error:
+            tell(f"left out: {error}")
+        else:
+            yield row

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from hpckit.api import Tell, log, searched
+from hpckit.api import Tell, log, readable, searched
 from hpckit.collections import Found
 from hpckit.detect import login_node
 from hpckit.detect.answers import Detected, read_answers
@@ -31,11 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def sites(*, tell: Tell = log) -> list[Site]:
-    """Return the sites, by name; `site()` is the one here.
-
-    Raises:
-        ConfigError: a site's file is wrong.
-    """
+    """Return the sites, by name; `site()` is the one here. `tell` hears of those that are wrong."""
     return sites_and_here(tell)[0]
 
 
@@ -43,8 +39,11 @@ def sites_and_here(tell: Tell) -> tuple[list[Site], str]:
     """Return the sites, and the name of the one that is detected here."""
     collections = searched(tell)
     here = detect_site(collections)
-    found = list_sites(collections).values()
-    return [replace(read_site(row.path, collections), found=row) for row in found], here
+
+    def read(row: Found) -> Site:
+        return replace(read_site(row.path, collections), found=row)
+
+    return [*readable(list_sites(collections).values(), read, tell)], here
 
 
 def site(name: str | None = None, *, tell: Tell = log) -> Site:

@@ -1,18 +1,14 @@
 """Workloads: programs that hpckit can submit."""
 
-from hpckit.api import Tell, log, searched
+from hpckit.api import Tell, log, readable, searched
 from hpckit.workloads import Parameter, Workload, list_workloads, load_workload, read_workload
 
 __all__ = ["Parameter", "Workload", "workload", "workloads"]
 
 
 def workloads(*, tell: Tell = log) -> list[Workload]:
-    """Return the workloads, by name.
-
-    Raises:
-        ConfigError: a workload's file is wrong.
-    """
-    return [read_workload(found) for found in list_workloads(searched(tell)).values()]
+    """Return the workloads, by name; `tell` hears of those whose file is wrong."""
+    return [*readable(list_workloads(searched(tell)).values(), read_workload, tell)]
 
 
 def workload(name: str, *, tell: Tell = log) -> Workload:

@@ -59,6 +59,25 @@ def test_a_workload_may_start_any_program(here: Path, cli: Callable[..., Answer]
     assert "melt" in cli("workloads", "list").out
 
 
+def test_a_broken_file_hides_no_other_of_a_list(here: Path, cli: Callable[..., Answer]) -> None:
+    write_files(here, {
+        "workloads/bad/workload.yaml": "description: [x\n",
+        "workloads/good/workload.yaml": "description: d\nstrategy: mpi\nprogram: lmp\n",
+        "templates/sites/bad.yaml": "partitons: {}\n",
+        "templates/sites/good.yaml": "description: d\n",
+    })  # fmt: skip
+    for command, file in (("workloads", "bad/workload.yaml"), ("sites", "sites/bad.yaml")):
+        said = cli(command, "list")
+        assert said.status == 0
+        assert {"good"} <= {*said.out.split()}
+        (line,) = said.err.splitlines()
+        assert line.startswith(f"note: left out: {here}")
+        assert f"{file}:1: " in line or f"{file}:2: " in line
+        rows = json.loads(cli(command, "list", "--json").out)
+        assert "good" in [row["name"] for row in rows]
+        assert "bad" not in [row["name"] for row in rows]
+
+
 @pytest.mark.parametrize("name", ["my-work", "my_work"])
 def test_dash_and_underscore_are_one_in_names(here: Path, name: str) -> None:
     mine(here)
