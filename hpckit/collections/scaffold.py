@@ -35,9 +35,8 @@ _TEMPLATE = """\
 {% extends "slurm/base.sh.j2" %}
 {% block setup %}
 {{ super() -}}
-# The group's scratch, one folder per run.
-export TMPDIR=/tmp/{{ run.id }}
-mkdir -p "$TMPDIR"
+# The group's tracking of experiments calls each by its run.
+export WANDB_NAME={{ run.id }}
 {% endblock %}
 """
 _SITE = """\

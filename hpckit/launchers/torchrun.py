@@ -20,11 +20,23 @@ _ENDS_ON = dict.fromkeys(
 _WITHOUT_SIGTERM = dict.fromkeys(_ENDS_ON, "SIGINT")
 # `python -m` would look into the folder that the job runs in first, where anybody's torch/ may lie;
 # Python's own -P for that is younger than some environments' Pythons, and -I forgets PYTHONPATH.
+# torchrun makes a folder per rank for what ranks might write there, in /tmp of each node, and
+# leaves it: here it goes with its agent, which has printed what it found in it. Who sends ranks'
+# output into files (by torchrun's own variables) keeps it.
 _MAIN = """\
 import sys
 sys.path[:] = [place for place in sys.path if place]
+import os, shutil, tempfile
 from torch.distributed.run import main
-main()
+if {"PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE"}.isdisjoint(os.environ):
+    logs = tempfile.mkdtemp(prefix="torchelastic_")
+    sys.argv.insert(1, "--log_dir=" + logs)
+    try:
+        main()
+    finally:
+        shutil.rmtree(logs, ignore_errors=True)
+else:
+    main()
 """
 
 

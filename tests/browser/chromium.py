@@ -38,6 +38,7 @@ class Chromium:
         words = [PROGRAM, *_WORDS, f"--user-data-dir={self._home}", "about:blank"]
         self._process = subprocess.Popen(
             ["bash", "-c", script, "bash", *words],
+            env={**os.environ, "TMPDIR": self._home},
             pass_fds=(theirs, answers),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,8 @@ def test_torchrun_does_not_import_what_lies_in_the_folder(here: Path, monkeypatc
     for folder, whose in (("work/torch", "anybody"), ("home/site/torch", "environment")):
         text = run.replace("WHOSE", whose)
         write_files(here.parent / folder, {**package, "distributed/run.py": text})
-    for name in ("runpy", "os", "types"):  # what Python itself may need on the way
+    # What Python itself, and hpckit's lines before torchrun, may need on the way.
+    for name in ("runpy", "os", "types", "shutil", "tempfile"):
         (here / f"{name}.py").write_text("raise SystemExit('anybody')")
     environ = {**os.environ, "PYTHONPATH": str(here.parent / "home" / "site")}
     done = subprocess.run(
@@ -41,7 +43,9 @@ def test_torchrun_does_not_import_what_lies_in_the_folder(here: Path, monkeypatc
         check=False,
     )
     assert done.stderr == ""
-    assert done.stdout.startswith("environment ['--nnodes=1', '--node_rank=0'")
+    logs = re.escape(f"--log_dir={here.parent}/tmp/torchelastic_")
+    assert re.fullmatch(rf"environment \['{logs}\w+', '--nnodes=1', .*\]\n", done.stdout)
+    assert not [*(here.parent / "tmp").iterdir()]
 
 
 SCRIPT = """\

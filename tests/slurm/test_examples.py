@@ -28,6 +28,7 @@ def ran(desk: Desk, name: str, *arguments: str) -> str:
         "HPCKIT_DEVICE": "cpu",
         "PATH": f"{HPCKIT.parent}{os.pathsep}{desk.env['PATH']}",
         "PYTHONUNBUFFERED": "1",
+        "TMPDIR": str(desk.home),  # torchrun by hand leaves a folder there
     }
     argv = ["sbatch", "--parsable", "--output=out.txt", name, *arguments]
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=True)

@@ -18,7 +18,7 @@ def trained(desk: Desk, gpus: int, *options: str) -> tuple[Record, float]:
     """Train the default workload on its default data; give status and accuracy."""
     options = (*options, "--set", "epochs=3")
     argv = ("submit", "ddp", "--nodes", "2", "--gpus", str(gpus), *options, "--wait", "--json")
-    record = desk.call(*argv).json
+    record = desk.call(*argv, env={"TMPDIR": str(desk.home)}).json
     assert (record["state"], record["exit_code"], record["executor"]) == ("COMPLETED", 0, "slurm")
     lines = map(json.loads, Path(record["run_dir"], "metrics.jsonl").read_text().splitlines())
     accuracies = [line["test_accuracy"] for line in lines if "test_accuracy" in line]
@@ -36,3 +36,4 @@ def test_the_ddp_workload_trains_on_two_nodes(desk: Desk, launcher: str, gpus: i
     log = desk.call("logs", status["job_id"]).out
     assert f"{2 * gpus} ranks on 2 hosts" in log
     assert f"held-out accuracy {accuracy:.3f}" in log
+    assert not [*desk.home.glob("torchelastic*")]  # torchrun alone leaves a folder per node

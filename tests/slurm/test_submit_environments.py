@@ -75,7 +75,8 @@ def test_the_environment_of_a_uv_project_runs_the_script(desk: Desk) -> None:
         '[project]\nname = "proj"\nversion = "0"\nrequires-python = ">=3.9"\n'
     )
     sync = (UV, "sync", "--offline", "--python", sys.executable, "--project", project)
-    subprocess.run(sync, env=desk.env, check=True, capture_output=True)
+    alone = {**desk.env, "TMPDIR": str(desk.home)}  # uv leaves its lock there
+    subprocess.run(sync, env=alone, check=True, capture_output=True)
     status = desk.done("serial", SEEN, "--env", "uv:proj", "--gpus", "0")
     (seen,) = rank_files(status["run_dir"]).values()
     assert seen["prefix"] == str(project / ".venv")

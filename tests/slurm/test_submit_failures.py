@@ -13,7 +13,7 @@ TWO_BY_TWO = ("--nodes", "2", "--tasks-per-node", "2")
 
 def ended(desk: Desk, *argv: str | Path) -> Record:
     """Submit, and check that the job is over after its rank's failure: the others never end."""
-    job = desk.submit("ddp", FAIL, *TWO_BY_TWO, *argv)
+    job = desk.submit("ddp", FAIL, *TWO_BY_TWO, *argv, env={"TMPDIR": str(desk.home)})
     assert eventually(Path(job["run_dir"], "failed").exists)
     status = desk.over(job["job_id"])
     assert status["state"] == "FAILED"
@@ -64,6 +64,7 @@ def test_under_torchrun_too(desk: Desk, others: str) -> None:
     assert exit_code(desk, status["job_id"]) == "7:0"
     report = desk.call("logs", status["job_id"], "--errors").out
     assert report.startswith("rank 3 on c2 failed first, exit status 7")
+    assert not [*desk.home.glob("torchelastic*")]
 
 
 def test_under_mpirun_too(desk: Desk) -> None:

@@ -120,7 +120,7 @@ def test_torchrun_starts_it(short: list[object], alone: Path, tmp_path: Path) ->
     script = [WORKLOAD / "train.py", *short, "--out", tmp_path]
     subprocess.run(
         [*torchrun, *map(str, script)],
-        env=environment(OMP_NUM_THREADS=1),
+        env=environment(OMP_NUM_THREADS=1, TMPDIR=tmp_path),  # torchrun leaves a folder there
         capture_output=True,
         timeout=280,
         check=True,
