@@ -33,6 +33,13 @@ def test_the_easyconfig_installs_what_is_pinned() -> None:
         assert f"sha256:{given}" in re.split(r"\n(?=\S)", rows, maxsplit=1)[0], name
 
 
+def test_the_lines_to_type_name_this_version() -> None:
+    text = (ROOT / "docs" / "install-for-all.md").read_text()
+    named = re.findall(r"(?:VERSION=|/apps/hpckit/)(\d[\w.]*)", text)
+    assert len(named) >= 3
+    assert {*named} == {__version__}
+
+
 def test_the_app_of_open_ondemand_holds_together() -> None:
     app = ROOT / "examples" / "staff" / "ondemand"
     form = yaml.safe_load((app / "form.yml").read_text())
