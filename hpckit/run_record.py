@@ -36,6 +36,7 @@ class Shape(TypedDict):
     account: NotRequired[Word | None]
     qos: NotRequired[Word | None]
     sample_interval_s: NotRequired[float]
+    device: NotRequired[Word | None]
 
 
 class ArrayTask(TypedDict):

@@ -15,6 +15,15 @@ from hpckit.errors import RequestError
 
 # Of the 16 that each terminal's user has chosen for their background.
 COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+# Of Slurm's states, those to look at first on top; CANCELLED is mostly what the user asked for.
+_STATES = {
+    "red": "FAILED TIMEOUT OUT_OF_MEMORY NODE_FAIL BOOT_FAIL DEADLINE PREEMPTED",
+    "green": "RUNNING COMPLETING CONFIGURING POWER_UP_NODE EXPEDITING RESIZING SIGNALING STAGE_OUT "
+    "UPDATE_DB",
+    "yellow": "PENDING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT LAUNCH_FAILED "
+    "RECONFIG_FAIL GETENV_FAILED SUSPENDED STOPPED UNKNOWN",
+    "dim": "COMPLETED CANCELLED REVOKED",
+}
 BLOCKS = "▁▂▃▄▅▆▇█"
 _ODD = r"[^\x20-\x7e\n\t]+"
 _LETTERS = r"(?i)(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?"
@@ -63,6 +72,20 @@ def counted(number: int, noun: str) -> str:
 def plural(noun: str, number: int) -> str:
     """Return 'rank' for one and 'ranks' for any other number."""
     return noun if number == 1 else f"{noun}s"
+
+
+def simulated(gpus: int, device: str | None, words: str = "simulated on CPUs") -> str:
+    """Return what to say behind a number of GPUs that a run asked for where there are too few.
+
+    Its ranks then run on the CPU, each as if it had its GPU. `device` is that of the run's plan.
+    """
+    return f" ({words})" if gpus and device == "cpu" else ""
+
+
+def state_colour(text: str) -> str | None:
+    """Return the colour of a job's state, or of counts of several: of the one to look at first."""
+    words = {*text.replace(",", " ").split()}
+    return next((colour for colour, states in _STATES.items() if words & {*states.split()}), None)
 
 
 def shows_colours(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:

@@ -14,7 +14,7 @@ from hpckit.run_record import is_function_call
 from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
-from hpckit.text import format_seconds, in_line
+from hpckit.text import format_seconds, in_line, simulated
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -455,7 +455,7 @@ def _cells(status: RunStatus) -> tuple[str, ...]:
         str(record["name"]),
         state,
         str(plan["nodes"]),
-        str(plan["total_gpus"]),
+        f"{plan['total_gpus']}{simulated(plan['total_gpus'], plan.get('device'), 'CPU')}",
         elapsed,
         str(status.run.dir),
     )

@@ -10,9 +10,9 @@ from hpckit import RunStatus
 from hpckit.api.choice import Choice, Listed, listed
 from hpckit.cli.arguments import JsonOption, RunsOption, TasksOption, say_damaged, settled_root
 from hpckit.cli.output import note, print_json, show_table
-from hpckit.cli.view import clock, counted_states, progress_text, say_uncertain, state_colour
+from hpckit.cli.view import clock, counted_states, progress_text, say_uncertain
 from hpckit.errors import RequestError
-from hpckit.text import format_seconds
+from hpckit.text import format_seconds, simulated, state_colour
 
 # So many runs where nothing else says which.
 _NEWEST = 20
@@ -197,6 +197,11 @@ def _of_record(*keys: str) -> Callable[[Tasks], object]:
     return cell
 
 
+def _gpus(tasks: Tasks) -> str:
+    plan = tasks[0].run.record["plan"]
+    return f"{plan['total_gpus']}{simulated(plan['total_gpus'], plan.get('device'), 'CPU')}"
+
+
 def _submitted(tasks: Tasks) -> str:
     return time.strftime("%m-%d %H:%M", time.localtime(tasks[0].run.submitted_at))
 
@@ -207,7 +212,7 @@ _COLUMNS: dict[str, Callable[[Tasks], object]] = {
     "name": _of_record("name"),
     "state": _state,
     "nodes": _of_record("plan", "nodes"),
-    "gpus": _of_record("plan", "total_gpus"),
+    "gpus": _gpus,
     "elapsed": _elapsed,
     "submitted": _submitted,
     "run": _run_id,

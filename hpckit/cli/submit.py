@@ -20,7 +20,7 @@ from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import by, note, print_json, say, show_text
 from hpckit.stand_ins import stand_ins
-from hpckit.text import counted, format_minutes
+from hpckit.text import counted, format_minutes, simulated
 
 # What Jinja imports to keep its templates' code in a way of its own: hpckit has `kept`.
 _JINJAS = ("hashlib", "jinja2.bccache")
@@ -111,6 +111,7 @@ def say_job(submission: Submission) -> None:
     nodes, gpus = counted(job.nodes, "node"), counted(job.gpus_per_node, "GPU")
     total = f" = {job.total_gpus} GPUs" if job.nodes > 1 else ""
     shape = f"{nodes} x {gpus}{total}" if job.gpus_per_node else f"{nodes}, no GPU"
+    shape += simulated(job.gpus_per_node, job.device)
     note(
         f"{job.name}: {count}{shape}, {counted(job.ranks, 'rank')}{by(submission.launched_by)}, "
         f"limit {format_minutes(job.time_min)}, on {job.scheduler.where(job)}"

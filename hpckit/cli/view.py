@@ -11,19 +11,10 @@ from typing import Any
 from hpckit import RunStatus
 from hpckit.cli.output import by, note, redraw
 from hpckit.errors import DamagedRunError
-from hpckit.text import counted, format_seconds
+from hpckit.text import counted, format_seconds, simulated
 
 # So many files are named that cannot be read, of each run.
 _DAMAGED = 5
-# What went wrong first; CANCELLED is what the user asked for, mostly.
-_COLOUR_OF = {
-    "red": {
-        *("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "PREEMPTED"),
-    },
-    "green": {"RUNNING", "COMPLETING", "CONFIGURING"},
-    "yellow": {"PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "UNKNOWN"},
-    "dim": {"COMPLETED", "CANCELLED"},
-}
 # So many runs, mostly the tasks of an array, are shown one by one.
 _MOST = 12
 
@@ -83,12 +74,6 @@ def counted_states(found: Iterable[RunStatus]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts)
 
 
-def state_colour(text: str) -> str | None:
-    """Return the colour of a state, or of counts of several: that of the one to look at first."""
-    words = text.replace(",", " ").split()
-    return next((colour for colour, states in _COLOUR_OF.items() if states & {*words}), None)
-
-
 def _urgency(status: RunStatus) -> int:
     """Return 0 for what went wrong, then what runs, waits, and has ended well."""
     return (2 if status.waiting else 1) if not status.finished else 3 if status.good else 0
@@ -118,7 +103,8 @@ def status_page(status: RunStatus) -> str:
         f"  run      {status.run.run_id}",
         f"  folder   {status.run.dir}",
         f"  shape    {counted(plan['nodes'], 'node')} x {counted(plan['tasks_per_node'], 'rank')}, "
-        f"{counted(plan['total_gpus'], 'GPU')}, {plan['strategy']}" + by(status.launched_by),
+        f"{counted(plan['total_gpus'], 'GPU')}{simulated(plan['total_gpus'], plan.get('device'))}, "
+        f"{plan['strategy']}" + by(status.launched_by),
     ]
     if status.chain:
         lines.append(f"  chain    {status.chain}")

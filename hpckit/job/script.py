@@ -16,7 +16,7 @@ from hpckit.option_words import read_sbatch
 from hpckit.quoting import ShellCode
 from hpckit.render import Rendered, render
 from hpckit.spec import OPTIONS
-from hpckit.text import counted, in_line
+from hpckit.text import counted, in_line, simulated
 from hpckit.version import __version__
 
 # How long before its time limit a job that may start again is warned, in seconds: a quarter of the
@@ -352,7 +352,7 @@ def _provenance(job: Job, place: RunPlace, used: Sequence[tuple[str, Found]]) ->
     lines = [
         f"hpckit {__version__}: {what}, strategy {job.strategy.name}, run {place.run_id}",
         f"{counted(job.nodes, 'node')} x {counted(job.tasks_per_node, 'rank')}, "
-        f"{counted(job.total_gpus, 'GPU')} in all, "
+        f"{counted(job.total_gpus, 'GPU')} in all{simulated(job.total_gpus, job.device)}, "
         f"site {job.site.name}, launcher {job.launcher.name}",
     ]
     for kind, found in used:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from hpckit.frozen import frozen
 from hpckit.live.model import JobNow, Line, counts
 from hpckit.slurm.free import FreePart
-from hpckit.slurm.states import JobState, is_good, is_waiting
-from hpckit.text import BLOCKS, in_line
+from hpckit.slurm.states import JobState, is_waiting
+from hpckit.text import BLOCKS, in_line, state_colour
 
 HEADS = ("JOBID", "NAME", "STATE", "TIME", "GPU", "PROGRESS, OR WHY IT WAITS")
 _PLAIN_BLOCKS = "._-=+*%#"
@@ -71,24 +71,13 @@ def cut(text: str, width: int, *, unicode: bool = True) -> str:
     return text[: max(width - 1, 0)] + mark
 
 
-def colour_of(state: JobState) -> str:
-    """Return the colour of a state."""
-    if is_good(state) or state is JobState.CANCELLED:
-        return "dim"
-    if is_waiting(state) or state is JobState.UNKNOWN:
-        return "yellow"
-    running = (JobState.RUNNING, JobState.COMPLETING, JobState.CONFIGURING)
-    return "green" if state in running else "red"
-
-
 def _state(line: Line) -> Cell:
+    colour = state_colour(" ".join(job.state for job in line.jobs)) or ""
     if not line.is_array:
-        return Cell(text=str(line.first.state), colour=colour_of(line.first.state))
+        return Cell(text=str(line.first.state), colour=colour)
     found = counts(line.jobs)
     text = " ".join(f"{count} {_CODES.get(state, str(state))}" for state, count in found)
-    colours = [colour_of(state) for state, _ in found]
-    worst = next((name for name in ("red", "green", "yellow") if name in colours), "dim")
-    return Cell(text=text, colour=worst)
+    return Cell(text=text, colour=colour)
 
 
 def _time(line: Line) -> str:

@@ -27,7 +27,7 @@ from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import SACCT, JobUse
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.text import counted, in_line
+from hpckit.text import counted, in_line, state_colour
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}
@@ -71,7 +71,8 @@ def _lines(content: Page, style: Style) -> Iterator[str]:
 def _head(job: JobUse, style: Style) -> Iterator[str]:
     name = f" {in_line(job.name)}" if job.name else ""
     state = job.state or "UNKNOWN"
-    colour = {"COMPLETED": "green", "RUNNING": "green", "PENDING": "dim"}.get(state, "red")
+    # In a list a job that ended well is dim; here its end is the news.
+    colour = "green" if state == "COMPLETED" else state_colour(state) or "red"
     room = WIDTH - len(f"Job {job.job_id}  {state}")
     yield (
         style.paint(f"Job {job.job_id}", "bold")

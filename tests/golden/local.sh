@@ -1,6 +1,6 @@
 #!/bin/bash
 # hpckit VERSION: workload ddp, strategy ddp, run RUN
-# 2 nodes x 4 ranks, 8 GPUs in all, site generic, launcher srun
+# 2 nodes x 4 ranks, 8 GPUs in all (simulated on CPUs), site generic, launcher srun
 # site generic of built-in, sha256:HASH, /hpckit/templates/sites/generic.yaml
 # workload ddp of built-in, sha256:HASH, /hpckit/workloads/ddp
 # template slurm/base.sh.j2 of built-in, sha256:HASH, /hpckit/templates/slurm/base.sh.j2

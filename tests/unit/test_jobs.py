@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import hpckit
-from hpckit.cli.view import state_colour
 from hpckit.errors import RequestError
 from hpckit.find import newest_runs
 from hpckit.runs import DamagedRun, Run
+from hpckit.slurm.states import JobState
+from hpckit.text import state_colour
 from tests.conftest import Answer
 from tests.unit.made import make_run
 from tests.unit.test_silence import answers, asked, squeue_row, up
@@ -198,3 +199,4 @@ def test_counts_have_the_colour_of_the_worst() -> None:
     assert state_colour("25 COMPLETED, 4 RUNNING") == "green"
     assert state_colour("CANCELLED") == "dim"
     assert state_colour("SOMETHING_NEW") is None
+    assert {state for state in JobState if state_colour(state) is None} == set()
