@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_bytes
 from hpckit.payload.task import Task
+from hpckit.processes import PARENT, stat_fields
 from hpckit.stop_marks import DEAF, SENT, WARNED, add_mark
 
 _WARNING = signal.SIGUSR2
@@ -125,11 +126,8 @@ def _children(pid: int) -> Iterator[int]:
 
 def parent_of(pid: int) -> int | None:
     """Return the parent of a process; None: it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[1])  # its name, before that, may hold anything
+    fields = stat_fields(pid)
+    return int(fields[PARENT]) if fields else None
 
 
 def slurm_tells_all(task: Task) -> bool:

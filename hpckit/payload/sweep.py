@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpckit.processes import GROUP, PARENT, stat_fields
+
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
@@ -77,7 +79,8 @@ def sweep(
                     os.kill(pid, signal.SIGKILL)
                 elif pid not in told:
                     told.add(pid)
-                    if _stat(pid)[2:3] != [str(heard)]:
+                    fields = stat_fields(pid)
+                    if not fields or fields[GROUP] != str(heard):
                         os.kill(pid, signal.SIGTERM)
                     os.kill(pid, signal.SIGCONT)
         if passed_s <= grace_s:
@@ -88,17 +91,10 @@ def _children() -> Iterator[int]:
     """Yield the children of this process, by the parents that proc(5) names."""
     me = str(os.getpid())
     for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and _stat(int(entry.name))[1:2] == [me]:
-            yield int(entry.name)
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of a process's stat from its state on; empty if it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return stat.rpartition(")")[2].split()  # the program's name before it may hold anything
+        if entry.name.isdigit():
+            fields = stat_fields(int(entry.name))
+            if fields and fields[PARENT] == me:
+                yield int(entry.name)
 
 
 def _name(pid: int) -> str:

@@ -24,6 +24,7 @@ ALLOWED = {
     "schedulers/local/controller.py": "a run's folder held open: nothing is read",
     "schedulers/local/stragglers.py": PROC,
     "payload/sweep.py": PROC,
+    "processes.py": PROC,
     "payload/notice.py": PROC,
     "stop_marks.py": "a rank's own file, of a page at most; scripts read it, too",
     "stats/sampler/cgroup.py": PROC,

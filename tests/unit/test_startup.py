@@ -134,9 +134,9 @@ if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every addres
     KEPT.remove("ipaddress")
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
 STARTS = {
-    "jobs": (42, ASKING | KEPT),
-    "status latest": (53, ASKING | KEPT),
-    "logs latest": (44, ASKING | KEPT),
+    "jobs": (43, ASKING | KEPT),
+    "status latest": (54, ASKING | KEPT),
+    "logs latest": (45, ASKING | KEPT),
     "submit ddp --dry-run": (68, DRY_RUN | KEPT),
     "submit serial noop.py --executor slurm": (101, SUBMIT | KEPT),
 }

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from hpckit.files import DamagedFileError, no_room, read_json, reason
 from hpckit.frozen import frozen
+from hpckit.processes import RUN_STATE, STARTED, stat_fields
 from hpckit.run_files import open_to_write, write_json
 from hpckit.runs import Run
 from hpckit.schedulers.base import Answers
@@ -162,13 +163,8 @@ def controller_runs(job_id: str) -> bool:
 
 def start_ticks(pid: int) -> int | None:
     """Return when a process started, in clock ticks since boot (proc(5), 22); None if gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The program's name, field 2, may hold spaces and parentheses.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[19])
+    fields = stat_fields(pid)
+    return None if not fields or fields[RUN_STATE] == "Z" else int(fields[STARTED])
 
 
 def my_start_ticks() -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.launchers.srun import WAIT_S
+from hpckit.processes import PARENT, TIMES, stat_fields
 from hpckit.ranks import not_ended, read_ranks
 
 # What counts as nothing meanwhile. Threads that torch leaves look at their clocks meanwhile.
@@ -63,23 +64,14 @@ def _work(scripts: Iterable[int]) -> _Work:
     while wanted:
         found |= wanted
         wanted = {pid for pid, parent in parents.items() if parent in wanted} - found
-    ticks = sum(sum(map(int, _fields(pid)[11:15])) for pid in found)
+    ticks = sum(sum(map(int, stat_fields(pid)[TIMES])) for pid in found)
     return _Work(ticks=ticks, moved=sum(map(_moved, found)))
 
 
 def _parents() -> Iterator[tuple[int, int]]:
     for entry in Path("/proc").glob("[0-9]*"):
-        if fields := _fields(int(entry.name)):
-            yield int(entry.name), int(fields[1])
-
-
-def _fields(pid: int) -> list[str]:
-    """Return proc(5)'s fields of a process from the third, its state, on; none if it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return stat.rpartition(")")[2].split()
+        if fields := stat_fields(int(entry.name)):
+            yield int(entry.name), int(fields[PARENT])
 
 
 def _moved(pid: int) -> int:
