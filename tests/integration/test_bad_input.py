@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import HPCKIT, Answer, processes_of, write_files
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.long
 
@@ -579,7 +580,7 @@ def test_a_process_of_its_own_says_the_same_in_any_locale(
         [*HPCKIT, *argv],
         capture_output=True,
         check=False,
-        timeout=240,
+        timeout=LONG_S,
         env={**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )
     lines = done.stderr.decode("utf-8", "surrogateescape").splitlines()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.installed import command, install
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +36,7 @@ def hpckit(here: Path) -> Hpckit:
 
     def call(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [*argv, *words], capture_output=True, text=True, check=False, timeout=240
+            [*argv, *words], capture_output=True, text=True, check=False, timeout=LONG_S
         )
         assert done.returncode == status, done.stdout + done.stderr
         return done

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import HPCKIT, add_program
 from tests.integration.test_local import until
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.long
 
@@ -269,7 +270,7 @@ AFTER = "echo 77; kill -{signal} $PPID; sleep 0.3"
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 def test_a_signal_takes_the_job_back_for_sure(here, slurm, number, moment) -> None:
     answers = slurm(moment.format(signal=int(number)), KNOWS)
-    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=LONG_S)
     assert done.returncode == 130, done.stderr
     assert done.stdout == ""
     assert "Interrupted: job 77 is cancelled, nothing is left." in done.stderr
@@ -281,7 +282,7 @@ def test_a_job_that_cannot_be_taken_back_is_said(here, slurm) -> None:
     answers = slurm(BEFORE.format(signal=2), KNOWS)
     (answers / "scancel.rc").write_text("1")
     (answers / "scancel.err").write_text("scancel: error: Unable to contact slurm controller\n")
-    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, text=True, timeout=LONG_S)
     assert done.returncode == 130
     assert "Slurm has job 77, and it could not be cancelled" in done.stderr
     (run,) = runs(here)
@@ -378,7 +379,7 @@ KILLED = "kill -9 $PPID; sleep 0.3"
 
 def test_a_job_whose_submission_was_killed_is_among_the_jobs(here, cli, slurm) -> None:
     slurm(KILLED, KNOWS)
-    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=240)
+    done = subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=LONG_S)
     assert done.returncode == -signal.SIGKILL
     (run,) = runs(here)
     said = cli("jobs")
@@ -390,7 +391,7 @@ def test_a_job_whose_submission_was_killed_is_among_the_jobs(here, cli, slurm) -
 def test_a_chain_whose_submission_was_killed_is_found_as_far_as_it_came(here, cli, slurm) -> None:
     second = '[ $(wc -l <"$FAKE_SLURM_DIR/taken") -lt 2 ] && echo 77 && exit\n'
     answers = slurm(second + KILLED, KNOWS)
-    subprocess.run([*HPCKIT, *SUBMIT, "--chain=2"], capture_output=True, timeout=240)
+    subprocess.run([*HPCKIT, *SUBMIT, "--chain=2"], capture_output=True, timeout=LONG_S)
     assert "--dependency=afterany:77" in (answers / "argv").read_text()
     taken = [line.split()[1] for line in (answers / "taken").read_text().splitlines()]
     (run,) = runs(here)
@@ -414,7 +415,7 @@ def test_a_chain_is_taken_whole_or_not_at_all(here, cli, slurm) -> None:
 
 def test_while_another_host_submits_nobody_calls_it_not_taken(here, cli, slurm) -> None:
     slurm(KILLED, "exit 0")
-    subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=240)
+    subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=LONG_S)
     path = runs(here)[0] / "handover.json"
     handover = json.loads(path.read_text()) | {"host": "another"}
     path.write_text(json.dumps(handover))
@@ -445,8 +446,8 @@ def test_what_hangs_ends_with_the_command_that_asked(here, slurm, number) -> Non
     """It has a process group of its own, which no terminal's hang-up reaches."""
     mark = f"60.{os.getpid()}{int(number)}"  # what is looked for among all processes
     slurm(KILLED, f"sleep 0.5; kill -{int(number)} $PPID; exec sleep {mark}")
-    subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=240)
-    done = subprocess.run([*HPCKIT, "jobs"], capture_output=True, timeout=240)
+    subprocess.run([*HPCKIT, *SUBMIT], capture_output=True, timeout=LONG_S)
+    done = subprocess.run([*HPCKIT, "jobs"], capture_output=True, timeout=LONG_S)
     assert done.returncode == 130
     until(lambda: not [words for words in command_lines() if mark.encode() in words])
 
@@ -465,7 +466,7 @@ def test_a_result_that_stdout_does_not_take_is_one_error(here, slurm, where) -> 
     slurm("echo 77", KNOWS)
     for argv in (("--version",), ("--help",), ("jobs", "-h"), ("jobs", "--json"), SUBMIT):
         shell = ["bash", "-c", f'"$@" {where}', "_", *HPCKIT, *argv]
-        done = subprocess.run(shell, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(shell, capture_output=True, text=True, timeout=LONG_S)
         assert done.returncode == 3
         errors = [line for line in done.stderr.splitlines() if "hpckit: error:" in line]
         assert len(errors) == 1
@@ -479,7 +480,7 @@ def test_a_result_that_stdout_does_not_take_is_one_error(here, slurm, where) -> 
 def test_nobody_to_tell_changes_no_exit_status(here, where) -> None:
     for argv, status in ((("status", "none-such"), 2), (("jobs", "--json"), 0)):
         shell = ["bash", "-c", f'"$@" {where}', "_", *HPCKIT, *argv]
-        assert subprocess.run(shell, capture_output=True, timeout=240).returncode == status
+        assert subprocess.run(shell, capture_output=True, timeout=LONG_S).returncode == status
 
 
 def test_a_refusal_is_heard_where_the_parent_ignores_ended_children(here: Path, slurm) -> None:

@@ -15,6 +15,7 @@ from hpckit.environ import own_python
 from hpckit.payload import bundle
 from hpckit.ranks import read_ranks
 from tests.conftest import Answer
+from tests.patience import LONG_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = """#!/bin/sh
@@ -154,7 +155,7 @@ def test_a_supervisor_opens_hardly_any_module_of_ours(
     place = {"SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NTASKS": "32", "SLURM_NODEID": "0"}
     done = subprocess.run(
         ["bash", str(folder / "job.sh")], env={**os.environ, **job, **place},
-        capture_output=True, text=True, check=False, timeout=240,
+        capture_output=True, text=True, check=False, timeout=LONG_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     names = opened.read_text().split()

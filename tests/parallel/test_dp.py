@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.patience import LONG_S
+
 torch = pytest.importorskip("torch")
 
 from hypothesis import given, settings  # noqa: E402
@@ -80,7 +82,7 @@ def test_parts_are_those_of_torchs_own(batch: int, sizes: list[int]) -> None:
 
 def test_replicas_run_at_the_same_time() -> None:
     class Together(nn.Module):
-        barrier = threading.Barrier(3, timeout=240)
+        barrier = threading.Barrier(3, timeout=LONG_S)
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             self.barrier.wait()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_S
+
 torch = pytest.importorskip("torch")
 
 from hypothesis import example, given, settings  # noqa: E402
@@ -394,7 +396,7 @@ def test_a_part_that_only_some_replicas_use() -> None:
 
 
 def test_replicas_run_at_the_same_time() -> None:
-    barrier = threading.Barrier(3, timeout=240)  # one after the other, they would not meet
+    barrier = threading.Barrier(3, timeout=LONG_S)  # one after the other, they would not meet
     model = nn.Sequential(nn.Linear(3, 2).double())
     model.register_forward_hook(lambda *_: barrier.wait() * 0 or None)
     trainer_of(model, "cpu:3", microbatch=6).train(*data(12)[0])

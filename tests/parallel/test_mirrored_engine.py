@@ -11,6 +11,7 @@ import torch
 
 from hpckit.parallel.mirrored import MirroredStrategy, get_replica_context, idle_threads
 from hpckit.parallel.mirrored.idle_threads import IDLE_NAME, end_idle
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.torch
 
@@ -33,7 +34,7 @@ def number() -> int:
 
 
 def test_replicas_run_at_the_same_time() -> None:
-    meeting = threading.Barrier(4, timeout=240)  # one after the other, they would not meet
+    meeting = threading.Barrier(4, timeout=LONG_S)  # one after the other, they would not meet
     names = MirroredStrategy("cpu:4").run(
         lambda: (meeting.wait(), threading.current_thread().name)[1]
     )

@@ -20,6 +20,7 @@ from hpckit.parallel.mirrored import (
     get_replica_context,
     has_strategy,
 )
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.torch
 DOUBLE = torch.float64
@@ -281,7 +282,7 @@ def test_a_shared_optimizer_is_refused_in_the_first_step() -> None:
     """A model that no scope knows would train on whichever replica writes last."""
     strategy = MirroredStrategy("cpu:2")
     model = network()
-    shared, before_steps = sgd(model), threading.Barrier(2, timeout=240)
+    shared, before_steps = sgd(model), threading.Barrier(2, timeout=LONG_S)
 
     def step(inputs: torch.Tensor, targets: torch.Tensor) -> None:
         (model(inputs) - targets).square().sum().backward()

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.patience import LONG_S
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("mlxtend")
@@ -350,7 +352,11 @@ def test_lines_of_ranks_never_mix(tmp_path: object) -> None:
         f"for rank in 0 1; do {sys.executable} -W error -c \"$0\" $rank '{meeting}' & done; wait"
     )
     done = subprocess.run(
-        ["bash", "-c", command, RANK], capture_output=True, text=True, timeout=240, check=True
+        ["bash", "-c", command, RANK],
+        capture_output=True,
+        text=True,
+        timeout=LONG_S,
+        check=True,
     )
     assert done.stderr == ""
     lines = done.stdout.splitlines()

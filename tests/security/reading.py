@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.patience import LONG_S
+
 RECORDERS = Path(__file__).parent / "recorders.bash"
 Commands = list[list[str]]
 
@@ -20,7 +22,7 @@ def commands(scripts: Sequence[str], folder: Path) -> list[list[Commands]]:
             cwd=folder / "empty",
             env={"HOME": "/home/x", "LC_ALL": "C.UTF-8"},
             check=True,
-            timeout=240,
+            timeout=LONG_S,
         )
     assert list((folder / "empty").iterdir()) == [], "a redirection was carried out"
     return [[_parsed(Path(f"{path}.{status}")) for status in ("0", "1")] for path in paths]

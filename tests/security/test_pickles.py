@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.submission.job_process import open_own_folder
+from tests.patience import LONG_S
 
 OTHER = 61001
 
@@ -41,7 +42,7 @@ def start(run: Path) -> str:
            "SUBMITIT_LOCAL_LOCALID": "0", "SUBMITIT_LOCAL_NODEID": "0",
            "SUBMITIT_LOCAL_JOB_NUM_NODES": "1"}  # fmt: skip
     argv = [sys.executable, "-m", "hpckit.submission.in_job", str(run / "submitit")]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=LONG_S)
     return f"{done.returncode} {done.stdout}{done.stderr}"
 
 

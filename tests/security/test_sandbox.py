@@ -12,6 +12,7 @@ from hpckit.quoting import quoted_expression, shell_word
 from hpckit.render import render
 from hpckit.render.limits import MAX_SOURCE_BYTES, MAX_STEPS, MAX_VALUE, MAX_WORK
 from tests.conftest import examples
+from tests.patience import LONG_S
 from tests.unit.made import BUILTIN, collection
 
 ITEMS = list(range(100))
@@ -312,7 +313,7 @@ def test_what_passes_holds_in_bash(pieces: list[str]) -> None:
     script = source.replace("{{ x }}", shell_word("'$(echo ran >&3)`echo ran >&3`"))
     argv = ["bash", "-c", "exec 3>&1 >/dev/null 2>&1 </dev/null\n" + script]
     with tempfile.TemporaryDirectory() as folder:  # some of them write files
-        said = subprocess.run(argv, capture_output=True, timeout=240, check=False, cwd=folder)
+        said = subprocess.run(argv, capture_output=True, timeout=LONG_S, check=False, cwd=folder)
     assert b"ran" not in said.stdout, source
 
 

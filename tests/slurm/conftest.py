@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import LONG_S
 from tests.slurmbox.fixture import Slurm, slurm
 
 __all__ = ["desk", "slurm"]
@@ -61,7 +62,7 @@ class Desk:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         expect: int | None = 0,
-        timeout_s: float = 240,
+        timeout_s: float = LONG_S,
     ) -> Answer:
         """Run hpckit as this user does; `expect` is its exit status, None any."""
         done = subprocess.run(
@@ -91,7 +92,7 @@ class Desk:
         """Give `status --json`."""
         return self.call("status", job_id, "--json", **options).json
 
-    def until(self, job_id: str, *states: str, within_s: float = 240, **options: Any) -> Record:
+    def until(self, job_id: str, *states: str, within_s: float = LONG_S, **options: Any) -> Record:
         """Ask for the status until the job, or each task of an array, is in one of `states`."""
         found: Record = {}
         # First by squeue alone, which takes a fiftieth of what hpckit's own start does.
@@ -109,11 +110,11 @@ class Desk:
         assert eventually(there, within_s, pause_s=0.3), f"{job_id} is {found}"
         return found
 
-    def over(self, job_id: str, within_s: float = 240) -> Record:
+    def over(self, job_id: str, within_s: float = LONG_S) -> Record:
         """Wait until a job is over, and give its status."""
         return self.until(job_id, *OVER, within_s=within_s)
 
-    def done(self, *argv: str | Path, within_s: float = 240, **options: Any) -> Record:
+    def done(self, *argv: str | Path, within_s: float = LONG_S, **options: Any) -> Record:
         """Submit, and wait until the job has COMPLETED; give its status."""
         job_id = self.submit(*argv, **options)["job_id"]
         status = self.over(job_id, within_s)

@@ -16,6 +16,7 @@ import pytest
 
 from hpckit.stats.samples.reading import Damage, read_records
 from hpckit.stats.samples.records import samples_files
+from tests.patience import LONG_S
 from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually, processes_of
 from tests.stats.conftest import Played
 from tests.stats.exact import Exact, Row, close, read_log
@@ -103,13 +104,13 @@ class Show:
     run_dir: Path
     samples: str = "samples"
 
-    def over(self, within_s: float = 240) -> str:
+    def over(self, within_s: float = LONG_S) -> str:
         """Wait until it has ended and accounting knows when; return its state."""
         state: str = self.theatre.desk.over(self.job_id, within_s)["state"]
         self.ended()
         return state
 
-    def ended(self, within_s: float = 240) -> None:
+    def ended(self, within_s: float = LONG_S) -> None:
         """Wait until accounting knows when it ended."""
         ask = ("sacct", "-X", "-n", "-P", "-o", "End", "-j", self.job_id)
 

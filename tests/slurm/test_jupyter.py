@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import client_venv
+from tests.patience import LONG_S
 from tests.slurm import sshd as own_sshd
 from tests.slurm.conftest import HPCKIT, SCRIPTS, Desk, eventually, lacking
 from tests.slurm.sshd import Sshd, mine
@@ -43,7 +44,7 @@ def sshd(desk: Desk) -> Iterator[Sshd]:
 def cell(venv: Path, url: str, code: str) -> str:
     """Run a cell as a browser would, and give what it printed."""
     argv = [venv / "bin" / "python", SCRIPTS / "run_cell.py", url, code]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=LONG_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -179,7 +180,7 @@ def test_ssh_reaches_a_job_by_the_node_or_by_an_sshd_of_its_own(slurm: Slurm) ->
         def ssh(*words: str, said: str = "", program: str = "ssh") -> str:
             done = subprocess.run(
                 [program, *words],
-                env=env, input=said, capture_output=True, text=True, timeout=240, check=False,
+                env=env, input=said, capture_output=True, text=True, timeout=LONG_S, check=False,
             )  # fmt: skip
             assert done.returncode == 0, f"{done.stderr}\n{(sshd.folder / 'log').read_text()}"
             return done.stdout

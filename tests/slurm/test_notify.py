@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_S
 from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, desk_in, eventually, processes_of
 from tests.slurm.playing import NODES, Theatre, gpu
 from tests.slurmbox.fixture import Slurm
@@ -191,10 +192,10 @@ def told(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
             configure(desk, chat)
             found = Told(desk=desk, chat=chat, jobs=submitted(desk, library))
             run_dir = Path(found.jobs["requeued"]["run_dir"])
-            assert eventually((run_dir / "port-0").exists, 240)
+            assert eventually((run_dir / "port-0").exists, LONG_S)
             assert processes_of(run_dir)
             assert [line for line in processes_of(run_dir) if SECRET in line] == []
-            assert eventually(lambda: found.events("requeued")["start"] == 1, 240)
+            assert eventually(lambda: found.events("requeued")["start"] == 1, LONG_S)
             slurm.run("scontrol", "requeue", found.jobs["requeued"]["job_id"])
             for name, job in found.jobs.items():
                 job_id = job.get("array_job_id") or job.get("job_id") or job["jobs"][0]["job_id"]

@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import needs
 from tests.pages import PAGES, ROOT, Block, to_type
+from tests.patience import LONG_S
 from tests.slurmbox.fixture import Slurm
 
 needs("torch")
@@ -45,7 +46,9 @@ exec "$@"
 
 def git(*words: str | Path, cwd: Path) -> None:
     person = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    subprocess.run(["git", *person, *words], cwd=cwd, check=True, capture_output=True, timeout=240)
+    subprocess.run(
+        ["git", *person, *words], cwd=cwd, check=True, capture_output=True, timeout=LONG_S
+    )
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def newcomer(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     git("commit", "-qm", "all", cwd=place / "git" / "hpckit.git")
     torch = place / "home" / "venvs" / "torch"
     argv = [f"{sys.base_prefix}/bin/python3", "-m", "venv", "--without-pip", torch]
-    subprocess.run(argv, check=True, timeout=240)
+    subprocess.run(argv, check=True, timeout=LONG_S)
     [packages] = torch.glob("lib/python*/site-packages")
     (packages / "torch.pth").write_text(f"{PACKAGES}\n")
     yield Newcomer(place=place, slurm=slurm)

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.interrupts import desk_in as interrupted_desk
 from benchmarks.interrupts import interrupt
+from tests.patience import LONG_S
 from tests.slurm.conftest import HPCKIT, SCRIPTS, Desk, eventually, lacking
 
 pytestmark = pytest.mark.slurm
@@ -40,7 +41,7 @@ class Command:
 
     def status(self) -> int:
         """Wait for its end; give its exit status."""
-        return self.process.wait(timeout=240)
+        return self.process.wait(timeout=LONG_S)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_S
 from tests.report.html import data_of, read_html
 from tests.slurm.conftest import SCRIPTS, Desk, eventually
 
@@ -67,7 +68,7 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
         assert (bad["host"], bad["what"]) == ("c2", "the node was lost (Slurm)")
     finally:
         desk.slurm.start_node("c2")
-    assert eventually(lambda: begun(2) and known("Start", 3), 240)
+    assert eventually(lambda: begun(2) and known("Start", 3), LONG_S)
     (run_dir / "known").touch()
     status = desk.over(job_id)
     assert (status["state"], status["restarts"]) == ("COMPLETED", 2)

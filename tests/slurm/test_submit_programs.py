@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_S
 from tests.slurm.conftest import SCRIPTS, Desk, add_site
 
 pytestmark = pytest.mark.slurm
@@ -75,7 +76,7 @@ def compiled(folder: Path) -> str:
         pytest.skip("no mpicc: no compiled MPI program is tried")
     (folder / "my code").mkdir()
     argv = ["mpicc", "-o", folder / "my code" / "a.out", SCRIPTS / "work.c"]
-    subprocess.run(argv, check=True, capture_output=True, timeout=240)
+    subprocess.run(argv, check=True, capture_output=True, timeout=LONG_S)
     return "my code/a.out"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_S
 from tests.slurm.conftest import HPCKIT, SCRIPTS, Desk, eventually
 from tests.slurmbox import daemons
 
@@ -38,7 +39,7 @@ def begin(desk: Desk, env: Mapping[str, str]) -> "subprocess.Popen[str]":
 
 def test_a_job_taken_in_silence_is_found_and_runs(desk: Desk) -> None:
     with standing_still(desk):
-        out, err = begin(desk, desk.slurm.impatient).communicate(timeout=240)
+        out, err = begin(desk, desk.slurm.impatient).communicate(timeout=LONG_S)
     assert out == ""
     assert "hpckit does not know whether Slurm took the job: " in err
     (run,) = (path for path in desk.runs.iterdir() if not path.name.startswith("."))
@@ -61,7 +62,7 @@ def test_ctrl_c_while_slurm_is_slow_cancels_the_job(desk: Desk) -> None:
         process = begin(desk, {})
         assert eventually(lambda: "--parsable" in command_of(children(process.pid)))
         process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=240)
+    _, said = process.communicate(timeout=LONG_S)
     assert process.returncode == 130, said
     assert "is cancelled, nothing is left" in said
     assert not desk.runs.exists()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpckit.version import DISTRIBUTION
+from tests.patience import LONG_S
 from tests.slurm.conftest import Answer, Desk
 from tests.slurmbox.fixture import Slurm
 
@@ -30,11 +31,11 @@ class Person(Desk):
 
     def run(self, *argv: str | Path, check: bool = True) -> str:
         """Run any program as this user; give what it printed."""
-        done = self._run(argv, self.work, {}, 240)
+        done = self._run(argv, self.work, {}, LONG_S)
         assert done.returncode == 0 or not check, f"{argv}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def call(self, *argv, env=None, cwd=None, expect=0, timeout_s=240) -> Answer:
+    def call(self, *argv, env=None, cwd=None, expect=0, timeout_s=LONG_S) -> Answer:
         """Run hpckit as this user; `expect` is its exit status, None any."""
         words = (self.python, "-m", "hpckit", *argv)
         done = self._run(words, cwd or self.work, env or {}, timeout_s)

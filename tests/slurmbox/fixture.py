@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_S
 from tests.slurmbox import box, daemons
 from tests.slurmbox.layout import DEFAULT_DIR, NODES, Layout
 
@@ -41,7 +42,7 @@ class Slurm:
         return self.env | {"SLURM_CONF": str(conf)}
 
     def run(
-        self, *command: str | Path, check: bool = True, timeout_s: float = 240
+        self, *command: str | Path, check: bool = True, timeout_s: float = LONG_S
     ) -> subprocess.CompletedProcess[str]:
         """Run a command against this box, with the caller's environment and `env`."""
         return subprocess.run(

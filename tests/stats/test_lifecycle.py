@@ -14,6 +14,7 @@ from hpckit.stats.sampler import start as starting
 from hpckit.stats.sampler.schedule import job_ids, period_s
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stats.samples.records import samples_files
+from tests.patience import LONG_S
 from tests.stats.conftest import Start, read_folder
 from tests.stats.stub.script import Stub, busy
 from tests.unit.made import make_run
@@ -211,7 +212,7 @@ def test_sample_is_as_if_it_were_not_there(stub: Stub) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    out, err = process.communicate(b"words\n", timeout=240)
+    out, err = process.communicate(b"words\n", timeout=LONG_S)
     assert (process.returncode, out, err) == (7, b"got words\n", b"err\n")
     played = read_folder(stub.folder / "hpckit-samples" / "99", stub)
     assert played.header.ids["job_id"] == "99"
@@ -234,14 +235,14 @@ def test_sample_only_once_a_node_and_not_when_off(stub: Stub, words: list[str]) 
 
 def test_sample_of_a_program_that_is_not_there(stub: Stub) -> None:
     process = sample(stub, "--", "no-such-program", stderr=subprocess.PIPE, text=True)
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 127
     assert "'no-such-program' was not found" in err
 
 
 def test_sample_without_a_command(stub: Stub) -> None:
     process = sample(stub, stderr=subprocess.PIPE, text=True)
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 2
     assert "after `--`" in err
 

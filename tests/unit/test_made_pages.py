@@ -11,6 +11,7 @@ import pytest
 
 from hpckit.cli import COMMANDS
 from tests.pages import ROOT
+from tests.patience import LONG_S
 
 
 def made_by(name: str) -> ModuleType:
@@ -59,5 +60,5 @@ def test_no_line_of_the_man_page_is_taken_for_a_request() -> None:
 )
 def test_roff_has_no_warning() -> None:
     argv = ["groff", "-man", "-Tutf8", "-ww", "-z", str(ROOT / "docs" / "hpckit.1")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=240)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=LONG_S)
     assert done.stderr == ""

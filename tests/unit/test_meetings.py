@@ -10,6 +10,7 @@ import pytest
 from hpckit.payload.end_line import EndLine
 from hpckit.payload.environment import IMPORTABLE
 from hpckit.ranks import never_met
+from tests.patience import LONG_S
 from tests.unit.made import rank
 
 # What torch keeps of a process group that was made, and of one that was destroyed since.
@@ -48,7 +49,7 @@ def told(path: Path, *argv: str, text: str = "", world: int = 4) -> bool | None:
             close_fds=False,
         )
         line.started()
-        assert child.wait(240) == 0
+        assert child.wait(LONG_S) == 0
         return line.met(child.pid)
 
 

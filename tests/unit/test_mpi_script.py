@@ -14,6 +14,7 @@ from hpckit.environ import scrubbed_environment
 from hpckit.payload import mpi_script
 from hpckit.payload.environment import rank_environment, script_command
 from hpckit.payload.task import Task
+from tests.patience import LONG_S
 from tests.unit.test_payload import THIRD_OF_FOUR
 
 TEXT = Path(mpi_script.__file__).read_text()
@@ -27,7 +28,7 @@ def ran(path: Path, *argv: str, ours: bool, text: str = TEXT, **options):
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=LONG_S,
         **options,
     )
 

@@ -11,6 +11,7 @@ from hpckit.errors import RequestError
 from hpckit.job.program import Program, ProgramKind, find_module, find_program
 from hpckit.spec import JobSpec, spec_from_record
 from tests.conftest import Answer, add_program
+from tests.patience import LONG_S
 
 PIPS = "#!/bin/sh\n'''exec' \"/a/long/path/python\" \"$0\" \"$@\"\n' '''\nimport sys\n"
 ELF = b"\x7fELF\x02\x01\x01\0"
@@ -271,7 +272,7 @@ def test_a_file_system_that_allows_no_programs_is_named(tmp_path: Path) -> None:
         f'chmod 755 {tmp_path}/a.out && {sys.executable} -c "{code}"'
     )
     argv = ["unshare", "--mount", "--propagation=private", "sh", "-c", script]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=LONG_S)
     if done.returncode and "permitted" in done.stderr:
         pytest.skip("no mount namespace can be had here")
     assert "its file system allows no programs (noexec)" in done.stdout, done.stderr

@@ -14,6 +14,7 @@ from hpckit.errors import TemplateError
 from hpckit.quoting import ShellCode, shell_word
 from hpckit.render import find_template, list_templates, render
 from tests.conftest import examples, write_files
+from tests.patience import LONG_S
 from tests.unit.made import BUILTIN, collection
 
 hypothesis_here = settings(
@@ -34,7 +35,7 @@ def refusal(tmp_path: Path, source: str, **context: Any) -> str:
 
 def bash(script: str) -> bytes:
     return subprocess.run(
-        ["bash"], input=script.encode(), capture_output=True, check=True, timeout=240
+        ["bash"], input=script.encode(), capture_output=True, check=True, timeout=LONG_S
     ).stdout
 
 

@@ -23,6 +23,7 @@ from hpckit.session.frames import Frames, Kind, frame, mapping, message
 from hpckit.session.link import socket_folder
 from hpckit.session.shells import start_of, users_shell
 from hpckit.session.terminal import PLACE, Terminal
+from tests.patience import LONG_S
 
 SIZE = {"rows": 24, "columns": 80}
 OPEN: list[socket.socket] = []
@@ -58,7 +59,7 @@ class Client:
         return self.end
 
     def _serve(self, done) -> None:
-        limit = time.monotonic() + 240
+        limit = time.monotonic() + LONG_S
         while not done():
             assert time.monotonic() < limit, self.seen
             if self.status is None:
@@ -142,7 +143,7 @@ def test_a_program_never_waits_for_a_terminal_that_is_stuck(
     client = Client(host, run_dir)
     client.until(b"(job 77 ")
     client.type(f"head -c 700000 /dev/zero | tr '\\0' x; touch {run_dir}/through\r")
-    limit = time.monotonic() + 240
+    limit = time.monotonic() + LONG_S
     while not (run_dir / "through").exists():  # it reads nothing
         assert time.monotonic() < limit
         host.serve(0.02)
@@ -200,7 +201,7 @@ def test_the_jobs_environment_wins_over_the_users_files(run_dir: Path) -> None:
         input=b'echo "$PATH $VIRTUAL_ENV $PS1"; mine\n',
         capture_output=True,
         check=True,
-        timeout=240,
+        timeout=LONG_S,
         start_new_session=True,  # no terminal of pytest's
     ).stdout.decode()
     assert "/job bin's:/usr/bin:/bin:/other:/usr/bin:/bin /job (job) mine> " in told
@@ -276,7 +277,7 @@ def test_the_client_leaves_its_terminal_as_it_was(host: Terminal, run_dir: Path)
 
         def until(what: bytes) -> None:
             nonlocal seen
-            limit = time.monotonic() + 240
+            limit = time.monotonic() + LONG_S
             while what not in seen:
                 assert time.monotonic() < limit, seen
                 host.serve(0.02)

@@ -9,6 +9,7 @@ import pytest
 
 from hpckit.errors import OutsideError
 from hpckit.session.stream import HELLO, far_end, near_end
+from tests.patience import LONG_S
 
 Use = Callable[[int], Awaitable[None]]
 
@@ -41,7 +42,7 @@ async def carried(port: int, use: Use, noise: bytes = b"") -> None:
     there.sendall(noise + HELLO)
     up = asyncio.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        near = asyncio.create_task(near_end(listening, here, up.set, 240))
+        near = asyncio.create_task(near_end(listening, here, up.set, LONG_S))
         far = asyncio.create_task(far_end(there, port))
         await up.wait()
         await use(listening.getsockname()[1])
@@ -69,10 +70,10 @@ def test_who_does_not_read_holds_up_nobody() -> None:
     async def use(port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(bytes(2_000_000))  # more than its room; nobody reads what comes back
-        assert await asyncio.wait_for(said_again(port, b"hello"), 240) == b"hello"
+        assert await asyncio.wait_for(said_again(port, b"hello"), LONG_S) == b"hello"
         writer.transport.abort()
         del reader
-        assert await asyncio.wait_for(said_again(port, b"again"), 240) == b"again"
+        assert await asyncio.wait_for(said_again(port, b"again"), LONG_S) == b"again"
 
     asyncio.run(with_echo(use))
 
@@ -82,7 +83,7 @@ def test_a_refused_connection_ends_at_once() -> None:
         port = closed.getsockname()[1]
 
     async def use(near: int) -> None:
-        assert await asyncio.wait_for(said_again(near, b""), 240) == b""
+        assert await asyncio.wait_for(said_again(near, b""), LONG_S) == b""
 
     asyncio.run(carried(port, use))
 
@@ -94,7 +95,7 @@ def test_a_far_end_that_does_not_come_up_is_an_error(said: bytes) -> None:
         there.sendall(said)
         there.close()
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            await near_end(listening, here, lambda: None, 240)
+            await near_end(listening, here, lambda: None, LONG_S)
 
     with pytest.raises(OutsideError, match="ended at once"):
         asyncio.run(run())

@@ -9,6 +9,7 @@ import pytest
 
 from hpckit import shell
 from hpckit.errors import CommandError
+from tests.patience import LONG_S
 
 
 def python(code: str) -> list[str]:
@@ -84,14 +85,14 @@ def test_a_program_that_hangs_is_stopped() -> None:
 def test_a_child_runs_beside_us_where_it_was_told(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
         child = shell.spawn(["pwd"], env=os.environ, cwd=tmp_path, stdout=out)
-        assert child.wait(timeout=240) == 0
+        assert child.wait(timeout=LONG_S) == 0
     assert (tmp_path / "out").read_text().strip() == str(tmp_path.resolve())
 
 
 def test_a_child_may_have_a_session_of_its_own() -> None:
     code = "import os; print(os.getsid(0) == os.getpid())"
     child = shell.spawn(python(code), new_session=True, stdout=subprocess.PIPE)
-    assert child.communicate(timeout=240)[0] == b"True\n"
+    assert child.communicate(timeout=LONG_S)[0] == b"True\n"
 
 
 def test_a_child_that_cannot_start_is_an_error_of_ours(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import yaml
 
 from hpckit.version import DISTRIBUTION, __version__
 from tests.pages import ROOT
+from tests.patience import LONG_S
 from tests.unit.test_constraints import plain
 
 
@@ -53,7 +54,7 @@ def test_the_app_of_open_ondemand_holds_together() -> None:
     assert ".shellescape %>" in texts["script.sh.erb"]  # what a user typed is one word
     for name in ("before.sh.erb", "script.sh.erb"):
         shell = re.sub(r"<%=.*?%>", "x", texts[name])
-        subprocess.run(["bash", "-n"], input=shell, text=True, check=True, timeout=240)
+        subprocess.run(["bash", "-n"], input=shell, text=True, check=True, timeout=LONG_S)
     submit = re.sub(r"<%-.*?-%>\n", "", texts["submit.yml.erb"])
     assert yaml.safe_load(re.sub(r"<%=.*?%>", "1", submit))["script"]["native"] == [
         "--nodes=1",

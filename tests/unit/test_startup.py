@@ -11,6 +11,7 @@ import pytest
 
 from hpckit.cli import COMMANDS
 from tests.conftest import Answer
+from tests.patience import LONG_S
 
 pytestmark = pytest.mark.long
 
@@ -59,7 +60,7 @@ def loaded(*lines: str) -> list[set[str]]:
         [sys.executable, "-c", PROGRAM, *lines],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LONG_S,
         check=True,
     )
     printed, said = done.stdout.split("\0")[:-1], done.stderr.splitlines()

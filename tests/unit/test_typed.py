@@ -13,6 +13,7 @@ from hpckit.cli.output import table
 from hpckit.collections import builtin_folder
 from hpckit.job.checks import CHECKS
 from tests.conftest import HPCKIT, Answer, add_program, write_files
+from tests.patience import LONG_S
 
 Cli = Callable[..., Answer]
 WORKLOADS = sorted(path.parent.name for path in builtin_folder().glob("workloads/*/workload.yaml"))
@@ -156,7 +157,7 @@ def hpckit(*words: str, cwd: Path | None = None, **env: str) -> subprocess.Compl
         text=True,
         encoding="utf-8",
         check=False,
-        timeout=240,
+        timeout=LONG_S,
     )
 
 
@@ -171,7 +172,7 @@ def test_a_folder_that_is_gone_is_one_line(here: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=LONG_S,
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert f"The folder you are in, {gone}, no longer exists." in done.stderr

@@ -14,6 +14,7 @@ import pytest
 
 from hpckit.collections import builtin_folder
 from hpckit.version import DISTRIBUTION, __version__
+from tests.patience import LONG_S
 
 ROOT = builtin_folder()
 SKIP = shutil.ignore_patterns(".*", "__pycache__", "runs", "tests", "benchmarks", "build", "dist")
@@ -29,7 +30,7 @@ def files(folder: Path) -> set[str]:
 
 def build(tree: Path, kind: str, folder: Path) -> Path:
     argv = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
-    subprocess.run(argv, cwd=tree, check=True, capture_output=True, timeout=240)
+    subprocess.run(argv, cwd=tree, check=True, capture_output=True, timeout=LONG_S)
     [built] = folder.iterdir()
     return built
 
@@ -61,7 +62,7 @@ def programs(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     argv = [*pip, "--no-index", "--no-deps", str(packed)]
-    subprocess.run(argv, check=True, capture_output=True, timeout=240)
+    subprocess.run(argv, check=True, capture_output=True, timeout=LONG_S)
     # Files named .pth in there are not read, so the editable hpckit stays unknown.
     [site] = folder.glob("lib/python*/site-packages")
     (site / "packages.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
@@ -94,7 +95,7 @@ def run(wheel: Path, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=240,
+        timeout=LONG_S,
     )
 
 
