@@ -62,9 +62,10 @@ def old(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def placed(text: str, here: Path) -> str:
-    """Put this machine's places, and today's plurals, into a text in which the old ones stand."""
+    """Put this machine's places, and today's words, into a text in which the old ones stand."""
     text = re.sub(r"\b(\d+) (\w+)\(s\)", lambda match: counted(int(match[1]), match[2]), text)
     text = re.sub(r"\brank\(s\) (\d+)(, \d+)?", _ranks, text)
+    text = re.sub(r"\b([1-9]\d* GPUs?(?: in all)?),", r"\1 (simulated on CPUs),", text)
     return (
         text.replace("/tmp/old-eb37/.venv/bin/python", sys.executable)
         .replace("/tmp/old-eb37", str(ROOT))
@@ -107,9 +108,13 @@ def test_jobs_lists_them(
         with monkeypatch.context() as there:  # what it said, it said in UTC
             there.setenv("TZ", "UTC")
             time.tzset()
-            assert cli("jobs", "--tasks").out == said("jobs.txt", old)
+            now = [line.split() for line in cli("jobs", "--tasks").out.splitlines()]
+            before = [line.split() for line in said("jobs.txt", old).splitlines()]
     finally:
         time.tzset()
+    # What their GPUs were is new in the table.
+    assert [[word for word in row if word != "(CPU)"] for row in now] == before
+    assert ["2", "(CPU)"] in [row[4:6] for row in now]
 
 
 @pytest.mark.parametrize("run", RUNS)
