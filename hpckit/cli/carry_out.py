@@ -26,8 +26,8 @@ def carry_out(
     follow: bool,
     json: bool,
     more: Mapping[str, Any] | None = None,
-) -> None:
-    """Submit, say so, and wait if asked to; `more` is for the document.
+) -> "RunList":
+    """Submit, say so, and wait if asked to; `more` is for the document. Return the runs.
 
     Raises:
         typer.Exit: status 1 when a job that was waited for did not end well.
@@ -43,8 +43,9 @@ def carry_out(
     if not (wait or follow):
         if json:
             print_json({**_document(submission, found.status()), **(more or {})})
-        return
-    _stay(submission, found, follow=follow, json=json, more=more or {})
+    else:
+        _stay(submission, found, follow=follow, json=json, more=more or {})
+    return found
 
 
 def _stay(

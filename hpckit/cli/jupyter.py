@@ -126,8 +126,8 @@ def _only_submit(submission: Submission, *, dry_run: bool, json: bool) -> None:
         say_job(submission)
         show_script(submission, json=json)
     else:
-        carry_out(submission, wait=False, follow=False, json=json)
-        note("  way     hpckit jupyter JOBID")
+        (run,) = carry_out(submission, wait=False, follow=False, json=json)
+        note(f"  way     hpckit jupyter {run.job_id}")
 
 
 def say_if_unknown(login: str | None) -> None:

@@ -78,8 +78,8 @@ def shell(
     elif detach:
         from hpckit.cli.carry_out import carry_out  # noqa: PLC0415  # as in `submit`
 
-        carry_out(submission, wait=False, follow=False, json=json)
-        note("  go there hpckit shell JOBID")
+        (run,) = carry_out(submission, wait=False, follow=False, json=json)
+        note(f"  go there hpckit shell {run.job_id}")
     else:
         _open(submission, json=json)
 

@@ -8,6 +8,7 @@ import typer
 from hpckit.api import templates as api
 from hpckit.cli.arguments import JsonOption, say_note
 from hpckit.cli.output import note, print_json, say, show_text, table
+from hpckit.text import plural
 
 commands = typer.Typer(help="Job script templates.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `templates list` shows it.")]
@@ -90,7 +91,8 @@ def lint(
             say(finding)
         bad += len(row.findings)
         if row.subject != "collections":
-            say(f"{row.subject}: {row.tried}, {len(row.findings)} findings")
+            number = len(row.findings)
+            say(f"{row.subject}: {row.tried}, {number} {plural('finding', number)}")
     if bad:
         raise typer.Exit(1)
 

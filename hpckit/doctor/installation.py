@@ -16,6 +16,7 @@ from hpckit.collections.lockfile import lock_files, read_lock
 from hpckit.collections.manage import verify
 from hpckit.detect.login_node import folder_on, read_mounts
 from hpckit.doctor import Check, bad, good, unknown
+from hpckit.text import plural
 from hpckit.version import DISTRIBUTION, __version__
 
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?P<limits>[^;]*)(?:;.*)?")
@@ -197,4 +198,5 @@ def collection_checks() -> Iterator[Check]:
                 todo = f"hpckit collections verify {entry.name}"
                 yield bad(f"collection {entry.name!r}: {faults[0]}", todo)
     names = ", ".join(row.name for row in around.collections)
-    yield good(f"{len(around.collections)} collections: {names}")
+    number = len(around.collections)
+    yield good(f"{number} {plural('collection', number)}: {names}")

@@ -9,7 +9,7 @@ from hpckit.lint import bash_errors, late_options
 from hpckit.sites import GENERIC, Site
 from hpckit.slurm.cluster import Partition
 from hpckit.submission.model import Submission, preflight
-from hpckit.text import format_minutes
+from hpckit.text import format_minutes, plural
 
 _INIT = "or run hpckit init again, if you have not edited the file"
 
@@ -127,7 +127,8 @@ def scheduler_checks(answers: Mapping[str, Reply], found: Detected, now: float) 
     if queue.text is None:
         yield bad("squeue does not answer", queue.why)
     else:
-        yield good(f"squeue answers: {len(queue.text.split())} jobs of yours")
+        number = len(queue.text.split())
+        yield good(f"squeue answers: {number} {plural('job', number)} of yours")
     yield _accounting(answers["accounting"])
     yield _clock(answers["config"], now)
     for row in found.unknown:

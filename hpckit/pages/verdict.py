@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hpckit.report.terminal import duration, hours, percent
+from hpckit.slurm.states import unstarted
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import Severity
 from hpckit.stats.summary.figures import JobUse
@@ -58,7 +59,7 @@ def _attempts(job: JobUse) -> str:
 def _sentences(job: JobUse, advice: Sequence[Advice]) -> Iterator[str]:
     state = job.state or "UNKNOWN"
     if job.elapsed_s is None:
-        yield f"{state}: the job has not started." if job.start is None else f"{state}."
+        yield f"{state}: the job {unstarted(state)}." if job.start is None else f"{state}."
     else:
         so_far = " so far" if job.running else ""
         code = f" with exit status {job.exit_code}" if job.exit_code else ""

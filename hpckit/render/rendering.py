@@ -78,7 +78,7 @@ def render(
             f"{error.message}. See `hpckit templates vars`.", at=_location(error, found)
         ) from error
     except jinja2.TemplateRuntimeError as error:  # the sandbox's SecurityError is one
-        raise TemplateError(f"{error}.", at=_location(error, found)) from error
+        raise TemplateError(f"{str(error).rstrip('.')}.", at=_location(error, found)) from error
     except (TypeError, ValueError, OverflowError, ZeroDivisionError, RecursionError) as error:
         raise TemplateError(f"{error}.", at=_location(error, found)) from error
     except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template

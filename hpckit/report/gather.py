@@ -16,7 +16,7 @@ from hpckit.report.node_faults import node_notes
 from hpckit.report.targets import Target
 from hpckit.report.terminal import duration
 from hpckit.runs import Run
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobState, is_finished
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.merge import RANKED, merge
@@ -318,9 +318,8 @@ def _missing_notes(
             "are no figures.",
         )
     elif not started:
-        yield SourceNote(
-            code="not_started", text="The job has not had a node yet, so there are no figures."
-        )
+        never = "never had a node" if is_finished(known.state) else "has not had a node yet"
+        yield SourceNote(code="not_started", text=f"The job {never}, so there are no figures.")
     elif known.run and known.run.record["plan"].get("sample_interval_s") == 0:
         yield SourceNote(code="no_samples", text="Sampling was off (--sample-interval 0).")
     elif known.run:
@@ -328,6 +327,6 @@ def _missing_notes(
     else:
         yield SourceNote(
             code="no_samples",
-            text="hpckit did not submit this job, and its folder has no samples. Next time, write "
-            "srun hpckit sample -- COMMAND in the job script.",
+            text="hpckit has no run of this job, and its folder has no samples. A job script of "
+            "your own is sampled by srun hpckit sample -- COMMAND in it.",
         )

@@ -236,7 +236,8 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         raw_id=record.raw_id if record else None,
         run_id=run.run_id if run else None,
         run_dir=str(run.dir) if run else None,
-        name=(record and record.name) or written.get("name"),
+        # sacct writes a quotation mark in a name as a backtick.
+        name=written.get("name") or (record.name if record else None),
         user=(record and record.user) or written.get("user"),
         account=(record and record.account) or _plan(run, "account"),
         partition=(record and record.partition) or _plan(run, "partition"),

@@ -18,7 +18,7 @@ from hpckit.report.terminal import (
     size,
     with_unit,
 )
-from hpckit.slurm.states import exit_words
+from hpckit.slurm.states import exit_words, unstarted
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import DRIVER, Severity
 from hpckit.stats.merge import utilization_coverage
@@ -98,7 +98,7 @@ def _shape(job: JobUse) -> Iterator[str]:
     if job.requested.cores:
         yield counted(job.requested.cores, "core")
     if job.elapsed_s is None:
-        yield "has not started" if job.start is None else "ran for an unknown time"
+        yield unstarted(job.state) if job.start is None else "ran for an unknown time"
         return
     so_far = " so far" if job.running else ""
     yield f"ran {duration(job.elapsed_s)}{so_far}{_of_limit(job, job.elapsed_s)}"

@@ -220,6 +220,11 @@ def _digits(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
+def _percent(share: float) -> str:
+    """Return a share in percent, with two digits or more, and no exponent."""
+    return f"{100 * share:.2g} %" if abs(share) < 0.0995 else f"{100 * share:.0f} %"
+
+
 def _digits_like(number: str, value: float) -> str:
     """Return a value with as many digits behind the point as a number has."""
     return f"{value:.{len(number.partition('.')[2])}f}"
@@ -283,11 +288,11 @@ def remarks(found: Scaling) -> Iterator[str]:
 
 
 def _about_law(law: Law, found: Scaling) -> str:
-    part = f"{100 * law.serial_fraction:.2g} %"
+    part = _percent(law.serial_fraction)
     if law.standard_error is None:
         error = f"{law.sizes} sizes: the fit has no error estimate"
     else:
-        error = f"± {100 * law.standard_error:.2g} % standard error, {law.sizes} sizes"
+        error = f"± {_percent(law.standard_error)} standard error, {law.sizes} sizes"
     line = f"{law.name}'s law: {part} of the work is serial ({error})"
     if law.serial_fraction < 0:
         return f"{line}: below 0, so it scales better than the law allows (caches, memory)."

@@ -141,6 +141,12 @@ def is_finished(state: JobState) -> bool:
     return state in _FINISHED
 
 
+def unstarted(state: str | None) -> str:
+    """Say in words that a job in such a state had no start, and whether one may still come."""
+    over = next((row for row in JobState if row == state and is_finished(row)), None)
+    return "never started" if over else "has not started"
+
+
 def is_good(state: JobState) -> bool:
     """Say whether the job ended well."""
     return state is JobState.COMPLETED

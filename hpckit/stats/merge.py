@@ -161,6 +161,7 @@ def _suspect_notes(job: JobUse) -> Iterator[SourceNote]:
     if names:
         yield SourceNote(
             code="suspect",
-            text=f"Over 100 %, which is impossible: {', '.join(names)}. "
-            "No advice uses these figures.",
+            text=f"Over 100 %: {', '.join(names)}. Either this cluster does not hold jobs to the "
+            "cores and memory that they asked for, or a source is wrong. No advice uses these "
+            "figures.",
         )

@@ -12,10 +12,13 @@ import pytest
 
 from hpckit.report import targets
 from hpckit.report.gather import gather
+from hpckit.report.identity import KnownJob, identify
 from hpckit.report.targets import find_targets
 from hpckit.slurm import usage
+from hpckit.slurm.states import JobRecord, JobState, unstarted
 from hpckit.slurm.usage_rows import FIXED, FREE, parse_usage
 from hpckit.stats.document import job_document
+from tests.unit.made import make_run
 
 Row = Mapping[str, str]
 MARK = "\x1f%\x1f"
@@ -320,3 +323,22 @@ def test_what_is_at_least_so_much_is_no_ground_for_advice(account: Any) -> None:
     (job,) = account([JOB, step("0", Start="Unknown"), step("1", Start="Unknown")])
     assert job["summary"]["memory_efficiency_percent"] == 25
     assert job["at_least"] == ["summary.memory_peak_bytes", "summary.memory_efficiency_percent"]
+
+
+def test_a_job_that_ended_without_a_node_never_had_one(account: Any) -> None:
+    (cancelled,) = account([JOB | {"State": "CANCELLED by 0", "ElapsedRaw": "0", "Start": "Unknown",
+                                   "NodeList": "None assigned", "AllocTRES": ""}])  # fmt: skip
+    assert [row["text"] for row in cancelled["notes"]] == [
+        "The job never had a node, so there are no figures."
+    ]
+    assert (cancelled["start"], unstarted(cancelled["state"])) == (None, "never started")
+    for state in ("PENDING", "UNKNOWN", "of a new Slurm", None):
+        assert unstarted(state) == "has not started"
+
+
+def test_a_run_has_the_name_that_was_asked_for_not_sacct_s_spelling(tmp_path: Path) -> None:
+    record = JobRecord(job_id="7", state=JobState.COMPLETED, source="sacct", name="a `b`")
+    known = KnownJob(record=record)
+    assert identify("7", known, ()).name == "a `b`"
+    ours = KnownJob(record=record, run=make_run(tmp_path, name='a "b"'))
+    assert identify("7", ours, ()).name == 'a "b"'

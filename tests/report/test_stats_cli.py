@@ -226,7 +226,7 @@ def test_a_share_over_100_is_shown_as_suspect_and_silences_nothing(here: Path, c
         "per_node.0.cpu_efficiency_percent",
     ]
     assert "gpu-unused" in {item["id"] for item in found["advice"]}
-    assert "Over 100 %, which is impossible" in cli("stats", "latest").out
+    assert "Over 100 %: summary.cpu_efficiency_percent" in cli("stats", "latest").out
 
 
 def test_a_damaged_file_is_used_as_far_as_it_goes(here: Path, cli: Cli) -> None:

@@ -65,6 +65,11 @@ def test_a_cluster_that_answers_is_good() -> None:
     ]
 
 
+def test_one_job_is_not_jobs() -> None:
+    lines = [str(row) for row in scheduler("25.05", queue=Reply(asked="squeue", text="12\n"))]
+    assert "ok   squeue answers: 1 job of yours" in lines
+
+
 def test_programs_that_do_not_answer_are_bad_and_say_why() -> None:
     silent = Reply(asked="x", why="'x' gave no answer within 10 s and was stopped.")
     found = scheduler("25.05", sbatch=silent, queue=silent, accounting=silent)

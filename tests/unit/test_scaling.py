@@ -12,7 +12,7 @@ from hpckit.scaling.laws import AMDAHL, GUSTAFSON, fit_amdahl, fit_gustafson
 from hpckit.scaling.sizes import grown, order_of_runs, read_sizes
 from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluate
 from hpckit.scaling.timing import Source, Timing, timing_of
-from hpckit.scaling.writing import as_csv, document, text
+from hpckit.scaling.writing import _percent, as_csv, document, text
 from hpckit.spec import JobSpec
 from hpckit.workloads import Parameter, Workload
 
@@ -364,3 +364,11 @@ def test_the_csv_has_a_row_of_figures_for_each_size() -> None:
     assert {"size", "time_s", "time_s_low", "speed_up", "efficiency", "communication_s"} <= {*heads}
     assert len(lines) == 4
     assert dict(zip(heads, lines[2].split(","), strict=True))["time_s"] == "5.5"
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(3.37, "337 %"), (0.996, "100 %"), (0.1, "10 %"), (0.01234, "1.2 %"), (-0.5, "-50 %")],
+)
+def test_a_share_of_serial_work_has_no_exponent(share: float, shown: str) -> None:
+    assert _percent(share) == shown

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +38,23 @@ def test_what_does_not_fit_is_refused(
     assert answer.status == 2
     assert expected in answer.err
     assert not (here / "runs").exists()
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("kind", ["shell", "jupyter"])
+def test_what_was_only_submitted_says_how_to_go_there(
+    cli: Cli, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sent(*_words: object, **_options: object) -> list[SimpleNamespace]:
+        return [SimpleNamespace(job_id="4242")]
+
+    import hpckit.cli.jupyter  # it takes the name when it is imported
+
+    monkeypatch.setattr("hpckit.cli.carry_out.carry_out", sent)
+    monkeypatch.setattr(hpckit.cli.jupyter, "carry_out", sent)
+    more = ("--skip-check", "program", "--executor", "local", "--gpus", "0")
+    said = cli(kind, "--detach", *more)
+    assert f"hpckit {kind} 4242\n" in said.err
 
 
 @pytest.mark.usefixtures("here")
