@@ -1,10 +1,13 @@
 """No function grows past a screen or ten parameters; `make house` prints the other measures."""
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.house import length, measures, parameters, read_house
+from tests.pages import ROOT
 
 # What is over a limit today. These may only get fewer.
 LONGER: set[str] = set()
@@ -44,3 +47,10 @@ def test_measures_are_those_of_the_files(tmp_path: Path) -> None:
     assert found == [("add", 3, 3), ("go", 1, 1)]
     assert list(house.doubled_names()) == ["one.py"]
     assert "code lines      5" in list(measures(house))
+
+
+def test_the_changelog_says_nothing_twice() -> None:
+    """Git joins what several people added to it (merge=union), also what one of them had moved."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    twice = [entry for entry, count in Counter(re.split(r"\n(?=- |\n)", text)).items() if count > 1]
+    assert [entry for entry in twice if entry.startswith("- ")] == []
