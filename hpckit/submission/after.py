@@ -68,7 +68,7 @@ def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
     """Refuse to wait for what cannot come any more. Where Slurm cannot be asked, nothing is known.
 
     Raises:
-        PlanError: a job has ended, and not as it was to.
+        PlanError: a job has ended, and not as it was to; or there is none.
     """
     for word in words:
         kind, job = read_after(word)
@@ -93,7 +93,16 @@ def _ended(job: str, root: Path) -> Iterator[tuple[str, JobState]]:
     try:
         runs: list[Run] = find_believed(job, root)
     except RequestError:  # no run, or none to be believed
-        yield from ended_jobs([job] if is_slurm_id(job) else [])
+        if not is_slurm_id(job):
+            return
+        ended = ended_jobs(job)
+        if ended is None:
+            raise PlanError(
+                f"--after {job}: Slurm knows no job {job}, or does not show it to you. Slurm takes "
+                "such a job for one that is over: the new job would not wait for it. `hpckit jobs` "
+                f"and `squeue` show ids. {off_switch('after')}"
+            ) from None
+        yield from ended
         return
     for status in statuses(runs):
         if status.finished:

@@ -54,13 +54,25 @@ def test_one_failed_task_of_an_array_is_enough(fake_slurm: Path, tmp_path: Path)
 
 
 def test_what_is_not_known_is_not_refused(fake_slurm: Path, tmp_path: Path) -> None:
-    for rows in (squeue_row("11", "RUNNING"), squeue_row("11", "PENDING"), ""):
+    for rows in (squeue_row("11", "RUNNING"), squeue_row("11", "PENDING")):
         answers(fake_slurm, squeue_out=rows)
         refuse_hopeless(("11", "latest-of-nothing"), tmp_path)
     (fake_slurm / "squeue.out").unlink()
     down(fake_slurm)
     answers(fake_slurm, sacct_out=sacct_row("11", "FAILED"))
     refuse_hopeless(("11",), tmp_path)  # of somebody's; it may start again
+
+
+def test_a_job_that_nobody_has_is_refused_for_slurm_would_not_wait(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    answers(fake_slurm, squeue_out=squeue_row("12", "RUNNING"))
+    for word in ("11", "afterany:11", "11_3"):
+        with pytest.raises(PlanError, match=r"Slurm knows no job 11.*--skip-check after"):
+            refuse_hopeless((word,), tmp_path)
+    make_run(tmp_path)  # what hpckit knows is over, or was forgotten
+    refuse_hopeless(("11",), tmp_path)
+    refuse_hopeless(("afterok:nobody",), tmp_path)  # `dependency` says that there is no such run
 
 
 def test_a_wrong_kind_is_refused(tmp_path: Path) -> None:

@@ -48,10 +48,15 @@ def ask_in_full(job_ids: list[str]) -> Answers:
     return said
 
 
-def ended_jobs(job_ids: Sequence[str]) -> list[tuple[str, JobState]]:
-    """Return jobs of anyone's that are over, with their states; none while squeue is silent."""
+def ended_jobs(job_id: str) -> list[tuple[str, JobState]] | None:
+    """Return what is over of a job of anyone's, with its states; none while squeue is silent.
+
+    None: squeue and accounting have answered, and neither knows such a job.
+    """
     with patience():
-        said = _ask_slurm(list(job_ids))
+        said = _ask_slurm([job_id])
+    if not said.records and not said.trouble:
+        return None
     rows = said.records.values() if said.queue else ()
     return [(row.job_id, row.state) for row in rows if is_finished(row.state)]
 
