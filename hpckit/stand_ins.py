@@ -15,7 +15,7 @@ from typing import Any
 # What libraries import in front of every rank for what no supervisor does: half of its start.
 UNUSED_IN_JOBS = (
     "argparse", "asyncio", "bz2", "importlib.metadata", "inspect", "ipaddress", "locale",
-    "logging.config", "lzma", "tarfile",
+    "logging.config", "lzma", "tarfile", "urllib.parse",
 )  # fmt: skip
 # Of these the module itself comes as soon as anything in it is asked for: by dataclasses without
 # a docstring, which Python gives one, and by newer Pythons for each.

@@ -1,6 +1,7 @@
 """A sampler's life: starts at once, ends with its job, never disturbs it; and `hpckit sample`."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,12 +12,12 @@ import pytest
 
 import hpckit
 from hpckit.stats.sampler import start as starting
-from hpckit.stats.sampler.schedule import job_ids, period_s
+from hpckit.stats.sampler.schedule import job_ids, parse, period_s
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stats.samples.records import samples_files
 from tests.patience import LONG_S
 from tests.stats.conftest import Start, read_folder
-from tests.stats.stub.script import Stub, busy
+from tests.stats.stub.script import SAMPLER, Stub, busy
 from tests.unit.made import make_run
 
 pytestmark = pytest.mark.long
@@ -67,6 +68,44 @@ def test_ends_at_once_when_told(start: Start) -> None:
     assert len(played.samples) >= 2
     assert played.samples[-1].own_cpu_us
     assert played.samples[-1].own_rss_bytes
+
+
+# What its start would be twice as long with.
+UNUSED = {"argparse", "ipaddress", "shutil", "socket", "subprocess", "tempfile", "traceback"}
+
+
+@pytest.mark.parametrize("driver", [True, False])
+def test_imports_little(stub: Stub, tmp_path: Path, *, driver: bool) -> None:
+    nobody = ["--parent-pid", "1"]  # it ends after its first sample
+    words = ["--dir", str(tmp_path / "samples"), "--interval", "1", *nobody]
+    environ = stub.environment([busy(0)])
+    if not driver:
+        environ["LD_LIBRARY_PATH"] = ""
+    told = subprocess.run(
+        [SAMPLER[0], "-X", "importtime", *SAMPLER[1:], *words],
+        env=environ, check=True, stderr=subprocess.PIPE, text=True,
+    ).stderr  # fmt: skip
+    imported = {line.rpartition("|")[2].strip() for line in told.splitlines()}
+    assert imported.isdisjoint(UNUSED)
+    assert ("ctypes.util" in imported) == driver  # pynvml's
+    played = read_folder(tmp_path / "samples", stub)
+    assert played.end is not None
+    assert played.end.reason == "parent"
+    assert len(played.header.gpus) == driver
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--interval", "1"], "KeyError('--dir')"),
+        (["--dir", "x", "--interval", "often"], "'often'"),
+        (["--dir", "x", "--interval"], "'--dir x --interval'"),
+        (["--dir", "x", "--interval", "1", "--every", "2"], "has no option '--every'"),
+    ],
+)
+def test_refuses_a_line_of_another_version(words: list[str], says: str) -> None:
+    with pytest.raises(SystemExit, match=re.escape(says)):
+        parse(words)
 
 
 def test_slurms_warning_signals_do_not_end_it(start: Start) -> None:

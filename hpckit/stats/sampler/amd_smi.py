@@ -14,11 +14,12 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hpckit.frozen import frozen
 from hpckit.stats.sampler.gpu_library import Activities, GpuLibraryError, Trouble
 from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.samples.records import GpuInfo
@@ -41,7 +42,7 @@ class AmdSmiError(GpuLibraryError):
     """A call of amdsmi failed, or there is no amdsmi. `code` is an `amdsmi_status_t`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Device:
     """A handle of amdsmi's; `partition` is the number of a part of a GPU (CPX, DPX, QPX), or None.
 

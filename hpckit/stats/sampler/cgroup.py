@@ -9,7 +9,7 @@ from hpckit.frozen import frozen
 from hpckit.text import whole_number
 
 # Since 26.05 Slurm may name the folder by its SLUID instead of `job_ID`.
-_JOB = re.compile(r"job_(\d+|s[0-9A-HJKMNP-TV-Z]{13})|s[0-9A-HJKMNP-TV-Z]{13}", re.ASCII)
+_JOB = r"(?a)job_(\d+|s[0-9A-HJKMNP-TV-Z]{13})|s[0-9A-HJKMNP-TV-Z]{13}"
 # v1 writes "no limit" as the largest page-aligned number.
 _NO_LIMIT = 1 << 60
 
@@ -69,7 +69,7 @@ def _job_part(place: str) -> Path | None:
     """Cut `/slurm/uid_0/job_5/step_0/task_1` after the job's folder."""
     parts = Path(place.lstrip("/")).parts
     for end in range(len(parts), 0, -1):
-        if _JOB.fullmatch(parts[end - 1]):
+        if re.fullmatch(_JOB, parts[end - 1]):
             return Path(*parts[:end])
     return None
 
@@ -156,7 +156,7 @@ def _pairs(text: str | None) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdecimal()}
 
 
-def read_once(path: Path) -> bytes:
+def read_once(path: Path | str) -> bytes:
     """Read a file of the kernel's in one call, which gives one moment of it.
 
     Raises:

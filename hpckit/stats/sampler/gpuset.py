@@ -9,11 +9,12 @@ with the slow readings.
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from hpckit.frozen import changeable, frozen
 from hpckit.stats.sampler.gpu_library import GpuLibraryError, open_library
 from hpckit.stats.sampler.gpu_reader import GpuReader, Tell
 from hpckit.stats.sampler.job_gpus import Mapped, confidence, find_mine
@@ -83,7 +84,7 @@ _HURRY_S = 0.3
 _SLICE_S = 0.05
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Opened:
     """What became of starting the GPUs' library."""
 
@@ -94,7 +95,7 @@ class Opened:
     library: str | None = None
 
 
-@dataclass(kw_only=True)
+@changeable(kw_only=True, slots=False)
 class _Round(Generic[Reading]):
     """One reading of some GPUs, by position; `given_up` stops a late thread."""
 

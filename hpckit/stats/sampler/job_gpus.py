@@ -5,10 +5,11 @@ order puts the fastest first (jobstats issue 34 is what comes of mixing them).
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hpckit.errors import RequestError
+from hpckit.frozen import frozen
 from hpckit.slurm.hostlist import expand
 from hpckit.stats.samples.records import SHARED, UNVERIFIED, VERIFIED, GpuInfo
 from hpckit.text import whole_number
@@ -20,7 +21,7 @@ _ROCM = {"ROCR_VISIBLE_DEVICES": "rocr", "HIP_VISIBLE_DEVICES": "hip"}
 _NO_DEVICES = ("", "-1", "NoDevFiles")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Unit:
     """One whole GPU or MIG slice that this process may read.
 
@@ -36,7 +37,7 @@ class Unit:
     instance: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class Mapped:
     """The job's GPUs on this node.
 

@@ -4,6 +4,7 @@ Calls are named as in NVML's manual without `nvmlDevice`, and may hang when a dr
 `hpckit.stats.sampler.gpuset` makes them, in a thread that can be given up.
 """
 
+import ctypes
 import importlib
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from math import isfinite
 from types import ModuleType
 from typing import Any
 
+from hpckit.stand_ins import stand_ins
 from hpckit.stats.sampler.gpu_library import GpuLibraryError, Trouble
 from hpckit.stats.sampler.job_gpus import Handle, Unit
 from hpckit.stats.samples.records import GPU_SAMPLED, GpuInfo
@@ -27,6 +29,7 @@ class NvmlError(GpuLibraryError):
     """An NVML call failed, or there is no NVML. `code` is NVML's number of the error."""
 
 
+_SHARED = "libnvidia-ml.so.1"
 _CLOCKS = {"sm": 1, "memory": 2}  # nvml.h, nvmlClockType_t
 _WHOLE = 100  # what is above is no percentage
 
@@ -41,10 +44,18 @@ class Nvml:
         """Load and initialize NVML; seconds, where no GPU is in persistence mode.
 
         Raises:
-            NvmlError: no nvidia-ml-py, no driver, or a driver that does not answer well.
+            NvmlError: no driver, no nvidia-ml-py, or a driver that does not answer well.
         """
         try:
-            self._library: ModuleType = importlib.import_module("pynvml")
+            # As pynvml does. To import that takes a quarter of the sampler's start, and a node
+            # without NVIDIA's driver has no use for it.
+            ctypes.CDLL(_SHARED)
+        except OSError as error:
+            raise NvmlError(f"NVML Shared Library Not Found ({error}).", Trouble.NEVER) from error
+        try:
+            # ctypes.util has these to search for libraries, which nobody does here.
+            with stand_ins("shutil", "subprocess", "tempfile"):
+                self._library: ModuleType = importlib.import_module("pynvml")
         except ImportError as error:
             raise NvmlError(f"nvidia-ml-py is not installed ({error}).", Trouble.NEVER) from error
         self.call("nvmlInit")

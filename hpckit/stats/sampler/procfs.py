@@ -5,7 +5,6 @@ inherited of it, and what shared memory holds is known only as the largest share
 """
 
 import os
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +13,6 @@ from hpckit.stats.sampler.cgroup import read_once
 from hpckit.stats.samples.records import Usage
 
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
-_STATUS = re.compile(rb"^(RssAnon|RssShmem|VmSwap):\s*(\d+) kB", re.MULTILINE)
-_IO = re.compile(rb"^(read_bytes|write_bytes): (\d+)", re.MULTILINE)
 # Looking for new processes reads every process of the node, some thousand at times: that may take
 # this share of the time. But it is done each half minute, and more often while the job is young.
 _LOOK_SHARE = 0.0001
@@ -31,9 +28,9 @@ def step_root(pid: int, proc: Path = Path("/proc")) -> int:
     """
     at = pid
     while at > 1:
-        if _bytes(proc / str(at) / "comm").strip() == b"slurmstepd":
+        if _bytes(f"{proc}/{at}/comm").strip() == b"slurmstepd":
             return at
-        stat = _stat(proc / str(at))
+        stat = _stat(f"{proc}/{at}")
         at = int(stat[_PPID]) if stat else 0
     return pid
 
@@ -61,19 +58,19 @@ class ProcessTree:
         self._look()
         cpu_us, anonymous, swap, shared, read, written = 0, 0, 0, 0, 0, 0
         for pid in list(self._known):
-            folder = self._proc / str(pid)
+            folder = f"{self._proc}/{pid}"
             stat = _stat(folder)
             if stat is None or stat[_START] != self._known[pid]:
                 del self._known[pid]
                 continue
             cpu_us += sum(map(int, stat[_TIMES])) * _TICK_US
-            status = _fields(_STATUS, folder / "status")
-            anonymous += status.get(b"RssAnon", 0) * 1024
-            shared = max(shared, status.get(b"RssShmem", 0) * 1024)
-            swap += status.get(b"VmSwap", 0) * 1024
-            traffic = _fields(_IO, folder / "io")
-            read += traffic.get(b"read_bytes", 0)
-            written += traffic.get(b"write_bytes", 0)
+            status = _bytes(f"{folder}/status")
+            anonymous += _number(status, b"RssAnon") * 1024
+            shared = max(shared, _number(status, b"RssShmem") * 1024)
+            swap += _number(status, b"VmSwap") * 1024
+            traffic = _bytes(f"{folder}/io")
+            read += _number(traffic, b"read_bytes")
+            written += _number(traffic, b"write_bytes")
         if not self._known:
             return Usage()
         return Usage(
@@ -93,8 +90,9 @@ class ProcessTree:
         began = time.monotonic()
         if began < self._look_again:
             return
+        # Paths as texts: to make a thousand objects of them would take longer than to read.
         stats = {
-            pid: stat for pid in all_pids(self._proc) if (stat := _stat(self._proc / str(pid)))
+            pid: stat for pid in all_pids(self._proc) if (stat := _stat(f"{self._proc}/{pid}"))
         }
         inside = self._descendants(stats)
         self._known = {pid: stats[pid][_START] for pid in inside}
@@ -128,23 +126,25 @@ def all_pids(proc: Path = Path("/proc")) -> frozenset[int]:
 
 def own_cost() -> tuple[int, int | None]:
     """Return this process's CPU time in microseconds and its memory in bytes."""
-    statm = _bytes(Path("/proc/self/statm")).split()
+    statm = _bytes("/proc/self/statm").split()
     pages = int(statm[1]) if len(statm) > 1 else None
     memory = None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
     return time.process_time_ns() // 1000, memory
 
 
-def _stat(folder: Path) -> list[bytes] | None:
+def _stat(folder: str) -> list[bytes] | None:
     """Return the words after the name, which may hold blanks and brackets; None if it is gone."""
-    words = _bytes(folder / "stat").rpartition(b")")[2].split()
+    words = _bytes(f"{folder}/stat").rpartition(b")")[2].split()
     return words if len(words) > _START else None
 
 
-def _fields(pattern: re.Pattern[bytes], path: Path) -> dict[bytes, int]:
-    return {name: int(number) for name, number in pattern.findall(_bytes(path))}
+def _number(text: bytes, name: bytes) -> int:
+    """Return the number of a line `name: number`; 0 if there is none."""
+    words = text.partition(b"\n%b:" % name)[2].split(maxsplit=1)
+    return int(words[0]) if words else 0
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: str) -> bytes:
     try:
         return read_once(path)
     except OSError:

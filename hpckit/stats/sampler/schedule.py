@@ -7,12 +7,13 @@ they could fall in step with the job's own rhythm and see the same of it each ti
 of random ones shrinks with their number.
 """
 
-import argparse
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from hpckit.frozen import changeable, frozen
 
 # (seconds since the start, longest period then): a job of a minute has data, too.
 _FINER = ((60.0, 1.0), (300.0, 5.0))
@@ -31,7 +32,7 @@ _IDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen(kw_only=True)
 class SamplerOptions:
     """What a sampler is told. `ids` win over what the environment says.
 
@@ -63,23 +64,36 @@ def job_ids(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, s
 
 
 def parse(argv: Sequence[str]) -> SamplerOptions:
-    """Read the sampler's own command line, which `hpckit.stats.sampler.start` writes."""
-    parser = argparse.ArgumentParser(prog="hpckit.stats.sampler", allow_abbrev=False)
-    parser.add_argument("--dir", type=Path, required=True)
-    parser.add_argument("--interval", type=float, required=True)
-    parser.add_argument("--root-pid", type=int, default=os.getppid())
-    parser.add_argument("--parent-pid", type=int, default=os.getppid())
-    parser.add_argument("--id", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--slow-interval", type=float, default=_SLOW_S)
-    found = parser.parse_args(argv)
-    return SamplerOptions(
-        folder=found.dir,
-        interval_s=found.interval,
-        root_pid=found.root_pid,
-        parent_pid=found.parent_pid,
-        ids=dict(word.partition("=")[::2] for word in found.id),
-        slow_s=found.slow_interval,
-    )
+    """Read the sampler's own command line, which `hpckit.stats.sampler.start` writes.
+
+    By hand: argparse and what it imports would be a tenth of the sampler's start.
+
+    Raises:
+        SystemExit: it is not a line of this version's `start`.
+    """
+    parent = str(os.getppid())
+    given = {"--root-pid": parent, "--parent-pid": parent, "--slow-interval": str(_SLOW_S)}
+    ids: dict[str, str] = {}
+    try:
+        for name, value in zip(argv[::2], argv[1::2], strict=True):
+            if name == "--id":
+                key, _, text = value.partition("=")
+                ids[key] = text
+            else:
+                given[name] = value
+        options = SamplerOptions(
+            folder=Path(given.pop("--dir")),
+            interval_s=float(given.pop("--interval")),
+            root_pid=int(given.pop("--root-pid")),
+            parent_pid=int(given.pop("--parent-pid")),
+            ids=ids,
+            slow_s=float(given.pop("--slow-interval")),
+        )
+    except (KeyError, ValueError) as error:
+        raise SystemExit(f"hpckit.stats.sampler: {' '.join(argv)!r}: {error!r}") from error
+    if given:
+        raise SystemExit(f"hpckit.stats.sampler has no option {min(given)!r}")
+    return options
 
 
 SPOT_S = 0.25
@@ -101,7 +115,7 @@ def moments(begin_s: float, due_s: float, step_s: float, chance: random.Random) 
         yield begin_s + (number + chance.random()) * (due_s - begin_s) / slices
 
 
-@dataclass(slots=True)
+@changeable()
 class Utilization:
     """Utilization since the last sample: percents times their weights, and the weights."""
 

@@ -24,7 +24,7 @@ SCHEMA = 1
 MOST_GPUS = 1024
 # Its samples may be ten years later: reading.py.
 Wall = Annotated[int, Within(0, LAST_MOMENT * 990_000)]
-_NAME = re.compile(r"(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl", re.ASCII)
+_NAME = r"(?a)(?P<host>.+)\.r(?P<restart>\d+)\.(?P<pid>\d+)\.jsonl"
 
 # How sure it is that a GPU is this job's (facts 7.1): its processes are all the job's; none was
 # seen, or they cannot be told; others' processes are on it too.
@@ -257,6 +257,6 @@ def samples_files(folder: Path) -> tuple[SamplesPath, ...]:
             path=path, host=name["host"], restart=int(name["restart"]), pid=int(name["pid"])
         )
         for path in folder.iterdir()
-        if (name := _NAME.fullmatch(path.name))
+        if (name := re.fullmatch(_NAME, path.name))
     )
     return tuple(sorted(found, key=lambda file: (file.restart, file.host, file.pid)))

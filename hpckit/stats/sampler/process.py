@@ -1,0 +1,228 @@
+"""The sampler: a process beside a job's on each node, which writes down what the node's GPUs do.
+
+It never delays, fails or outlives the job: a process of its own, of low priority, that the kernel
+ends with its parent; what goes wrong becomes a note in its file.
+Started by `hpckit.stats.sampler.start`.
+"""
+
+import ctypes
+import math
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+
+from hpckit.stats.sampler.gpuset import GpuSet
+from hpckit.stats.sampler.node import NodeReader, allocated_cores, boot_id
+from hpckit.stats.sampler.procfs import all_pids, own_cost
+from hpckit.stats.sampler.schedule import SPOT_S, SamplerOptions, job_ids, moments, parse, period_s
+from hpckit.stats.sampler.writer import Writer
+from hpckit.stats.samples.encoding import encoder
+from hpckit.stats.samples.records import (
+    SHARED,
+    UNVERIFIED,
+    End,
+    GpuState,
+    Header,
+    Note,
+    Record,
+    Sample,
+    Slow,
+    State,
+    file_name,
+)
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Slurm's time-out warning goes to every process of a step.
+_IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_NICE = 10
+_HEADER_AGAIN_S = 3600.0
+# The first slow readings come before the job's work: the second ones soon after.
+_SLOW_SOON_S = 5.0
+# The kernel's own signal comes first; this is for where it does not.
+_PARENT_S = 5.0
+
+
+def now_us() -> int:
+    """Return the samples' clock: it runs on while the node sleeps, and is not set."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+
+class Sampler:
+    """One run of the sampler."""
+
+    def __init__(self, options: SamplerOptions, environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._notes: list[Note] = []
+        self._lock = threading.Lock()
+        self._ending = self._ended = False
+        self._started_s = time.monotonic()
+        ids = job_ids(options.ids, environ)
+        host = ids.pop("host", "") or environ.get("SLURMD_NODENAME") or os.uname().nodename
+        restart = int(ids["restart"]) if ids["restart"].isdecimal() else 0
+        self._writer = Writer(options.folder / file_name(host, restart, os.getpid()))
+        self._node = NodeReader(options.root_pid, self._tell)
+        self._gpus = GpuSet(environ, self._tell, self._told_to_end)
+        self._chance = random.Random()  # noqa: S311  # no secret
+        self._encode = encoder(len(self._gpus.table))
+        self._header = self._make_header(host, ids, environ)
+        self._header_due = self._slow_due = 0.0
+        self._state: tuple[GpuState, ...] | None = None
+
+    def run(self) -> None:
+        """Sample until told to end, or until the parent has ended."""
+        try:
+            due = self._started_s
+            while True:
+                self._tick()
+                now = time.monotonic()
+                while due <= now:  # what was missed is missed
+                    due += period_s(due - self._started_s, self._options.interval_s)
+                reason = self._read_until(due)
+                if reason:
+                    break
+            self._put_sample()
+            self._end(reason)
+        finally:
+            if not self._ended:  # a bug of ours: tell where, then let it end this process
+                import traceback  # noqa: PLC0415  # 3 ms, in front of the first sample
+
+                self._tell("crash", traceback.format_exc(limit=-3)[-1000:], None)
+                self._end("error")
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now >= self._header_due:
+            self._put(self._header)  # again each hour: a file without it cannot be read
+            self._header_due = now + _HEADER_AGAIN_S
+        self._put_sample()
+        if now >= self._slow_due:
+            self._put_slow()
+            first = self._slow_due == 0
+            self._slow_due = now + min(self._options.slow_s, _SLOW_SOON_S if first else math.inf)
+        self._flush()
+
+    def _put_sample(self) -> None:
+        began = now_us()
+        usage = self._node.read()
+        # The cost is the one before this sample's GPUs were read; the next has it.
+        cpu_us, rss_bytes = own_cost()
+        gpus = self._gpus.sample(began)
+        self._put(
+            Sample(
+                mono_us=began,
+                **asdict(usage),
+                own_cpu_us=cpu_us,
+                own_rss_bytes=rss_bytes,
+                took_us=now_us() - began,
+                gpus=gpus,
+            )
+        )
+
+    def _put_slow(self) -> None:
+        if not self._gpus.table:
+            return
+        now = now_us()
+        slow = self._gpus.slow(now)
+        self._put(Slow(mono_us=now, epoch_us=time.time_ns() // 1000, gpus=slow))
+        state = self._gpus.state(self._node.pids(), all_pids())
+        if self._state is None or _seldom(state) != _seldom(self._state):
+            self._put(State(mono_us=now_us(), gpus=state))
+        self._state = state
+
+    def _read_until(self, due: float) -> str | None:
+        """Read what cannot wait for the next sample; return why to end, if so."""
+        for moment in moments(time.monotonic(), due, self._gpus.step_s, self._chance):
+            reason = self._sleep_until(moment)
+            if reason:
+                return reason
+            self._gpus.peek(now_us())
+        return self._sleep_until(due)
+
+    def _sleep_until(self, due: float) -> str | None:
+        """Wait; return why to end, if so."""
+        while True:
+            left = max(due - time.monotonic(), 0.0)
+            told = signal.sigtimedwait(_STOPPING, min(left, _PARENT_S))
+            orphan = os.getppid() != self._options.parent_pid
+            if orphan or told is not None:
+                self._ending = True
+                return "parent" if orphan else "signal"
+            if left <= _PARENT_S:
+                return None
+
+    def _told_to_end(self) -> bool:
+        return self._ending or not signal.sigpending().isdisjoint(_STOPPING)
+
+    def _end(self, reason: str) -> None:
+        self._ended = True
+        self._flush(last=True)
+        self._put(End(mono_us=now_us(), reason=reason))
+        self._flush(last=True)
+        self._writer.close()
+
+    def _flush(self, *, last: bool = False) -> None:
+        with self._lock:
+            notes, self._notes = self._notes, []
+        for note in notes:
+            self._put(note)
+        failure = self._writer.flush(time.monotonic(), last=last)
+        if failure:
+            text = f"The samples could not be written for a while: {failure}"
+            self._tell("disk", f"{text}; {self._writer.dropped} records were dropped.", None)
+
+    def _put(self, record: Record) -> None:
+        self._writer.put(self._encode(record))
+
+    def _tell(self, code: str, text: str, gpu: str | None, error: int | None = None, /) -> None:
+        """Make a note; also called from the thread that reads the GPUs."""
+        with self._lock:
+            self._notes.append(Note(mono_us=now_us(), code=code, text=text, gpu=gpu, error=error))
+
+    def _make_header(self, host: str, ids: Mapping[str, str], environ: Mapping[str, str]) -> Header:
+        opened = self._gpus.opened
+        return Header(
+            host=host,
+            boot_id=boot_id(),
+            pid=os.getpid(),
+            epoch_us=time.time_ns() // 1000,
+            mono_us=now_us(),
+            interval_us=round(self._options.interval_s * 1e6),
+            ids=ids,
+            gpus=self._gpus.table,
+            gpu_method=opened.method,
+            gpu_confidence=SHARED if opened.shared else UNVERIFIED,
+            cores=allocated_cores(environ),
+            memory_limit_bytes=self._node.memory_limit_bytes(environ),
+            cgroup=self._node.kind,
+            driver=opened.driver,
+            gpu_library=opened.library,
+            spot_us=round(min(SPOT_S, self._options.interval_s) * 1e6),
+        )
+
+
+def _seldom(states: tuple[GpuState, ...]) -> list[GpuState]:
+    """Leave out what always changes: how much memory each process has."""
+    return [
+        replace(state, processes=state.processes and tuple((pid, 0) for pid, _ in state.processes))
+        for state in states
+    ]
+
+
+def main() -> None:
+    """Run the sampler until its parent ends or it is told to."""
+    # Blocked before any thread starts: the loop takes these signals while it sleeps.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    for ignored in _IGNORED:
+        signal.signal(ignored, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    os.nice(max(_NICE - os.nice(0), 0))  # `start_sampler` has done so before
+    options = parse(sys.argv[1:])
+    Sampler(options, os.environ).run()
+    # Not by the interpreter's own end, which a thread that hangs in the driver could hold up.
+    os._exit(0)
