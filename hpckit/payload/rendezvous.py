@@ -123,3 +123,5 @@ def _is_free(port: int) -> bool:
 
 if __name__ == "__main__":
     main()
+    # All has been said, and Python's own end takes a tenth of the time that all ranks wait here.
+    os._exit(0)
