@@ -7,27 +7,31 @@ module in the same moment.
 import importlib
 import os
 import sys
+import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 
 # What libraries import in front of every rank for what no supervisor does: half of its start.
 UNUSED_IN_JOBS = (
     "argparse", "asyncio", "bz2", "importlib.metadata", "inspect", "ipaddress", "locale",
-    "logging.config", "lzma", "tarfile", "urllib.parse",
+    "logging.config", "lzma", "tarfile", "typing_extensions", "urllib.parse",
 )  # fmt: skip
 # Of these the module itself comes as soon as anything in it is asked for: by dataclasses without
 # a docstring, which Python gives one, and by newer Pythons for each.
-_SELDOM = {"inspect", "locale"}
+_SELDOM = {"inspect", "locale", "typing_extensions"}
+# Another module has nearly all that is asked for.
+_ELSEWHERE = {"typing_extensions": typing}
 
 
 class _StandIn(ModuleType):
     """Has any name while the library is imported, for its annotations; later the module's own."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> typing.Any:  # noqa: ANN401
         if name.startswith("__"):
             raise AttributeError(name)
+        if hasattr(elsewhere := _ELSEWHERE.get(self.__name__), name):
+            return getattr(elsewhere, name)
         if sys.modules.get(self.__name__) is self:
             if self.__name__ not in _SELDOM:
                 return object

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 # What submitit imports for its users' own loops and plugins, and for other Pythons: a quarter of
 # its start.
-_SUBMITITS = ("asyncio", "importlib.metadata", "logging.config", "platform", "tarfile")
+_SUBMITITS = (
+    *("asyncio", "importlib.metadata", "logging.config", "platform", "tarfile"),
+    *("socket", "typing_extensions"),
+)
 
 
 def carry_out(

@@ -6,7 +6,6 @@ the job's number. `find_lost_jobs` asks Slurm for it by what the job carries (`s
 
 import contextlib
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -99,7 +98,7 @@ def new_handover(
         parts=parts,
         chain=chain,
         since=time.time(),
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         pid=os.getpid(),
         pid_started=my_start_ticks(),
     )
@@ -252,7 +251,7 @@ def _read(folder: Path) -> Handover | None:
 
 
 def _find_lost_job(handover: Handover) -> list[str]:
-    here = handover.host == socket.gethostname()
+    here = handover.host == os.uname().nodename
     if here and _under_way(handover):
         return []  # it is being submitted in this moment
     who = _scheduler(handover).takes_jobs
@@ -311,7 +310,7 @@ def has_no_job(folder: Path) -> bool:
 
 def _under_way(handover: Handover) -> bool:
     """Say whether a submission may still be going on: other hosts' processes cannot be seen."""
-    if handover.host == socket.gethostname():
+    if handover.host == os.uname().nodename:
         return start_ticks(handover.pid) == handover.pid_started
     return abs(time.time() - handover.since) < _SUBMITTING_S * handover.jobs
 

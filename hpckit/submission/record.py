@@ -4,7 +4,7 @@ And what differs between a recorded run and the same request now.
 """
 
 import getpass
-import socket
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
         "hpckit_version": __version__,
         "submitted_at": time.time(),
         "user": getpass.getuser(),
-        "host": socket.gethostname(),
+        "host": os.uname().nodename,
         "cwd": submission.place.cwd,
         "command_line": sys.argv,
         "executor": job.executor,

@@ -428,7 +428,7 @@ def test_no_gpu_is_no_question(here: Path, cli) -> None:
 @pytest.fixture
 def newest(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr("hpckit.detect.login_node.user_name", lambda: "root")
-    monkeypatch.setattr("socket.gethostbyaddr", lambda _: ("login2.example.org", [], []))
+    monkeypatch.setattr("_socket.gethostbyaddr", lambda _: ("login2.example.org", [], []))
     made = Cluster(here.parent / "bin", "25.05")
     text = '#!/bin/sh\n[ "$1" = --version ] && { echo slurm 25.05.3; exit; }\n'
     text += "echo 'sbatch: Job 5 to start at 2030-01-01T00:00:00 using 1 processors on h1' >&2\n"

@@ -1,5 +1,8 @@
+import _socket
+import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,7 +146,7 @@ def test_a_site_is_detected_by_host_and_variables(here: Path, monkeypatch) -> No
     monkeypatch.setenv("CLUSTER", "bax")
     assert detect_site(search_path()) == "generic"
     known = ("box17", ["localhost", "box17.example.org"], ["192.0.2.1"])
-    monkeypatch.setattr(socket, "gethostbyaddr", lambda _: known)
+    monkeypatch.setattr(_socket, "gethostbyaddr", lambda _: known)
     assert detect_site(search_path()) == "box"
 
 
@@ -153,13 +156,14 @@ def test_a_name_server_that_does_not_know_this_machine_is_no_error(
     def unknown(_: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(socket, "gethostbyaddr", unknown)
+    monkeypatch.setattr(_socket, "gethostbyaddr", unknown)
     assert detect_site(search_path()) == "generic"
 
 
 @pytest.mark.parametrize("name", ["box17", "box17.example.org"])
 def test_the_full_name_is_as_python_finds_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: name)
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=name))
     assert full_hostname() == socket.getfqdn()
 
 

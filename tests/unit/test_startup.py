@@ -233,3 +233,21 @@ def test_a_level_of_submitits_log_stops_no_job() -> None:
         check=False,
     )
     assert (done.stdout, done.stderr) == ("7\n", "")
+
+
+STAND_IN = """\
+import sys
+from hpckit.stand_ins import stand_ins
+with stand_ins("typing_extensions"):
+    from typing_extensions import TypedDict
+    assert not hasattr(sys.modules["typing_extensions"], "__file__")
+    class Names(TypedDict, total=False):
+        name: str
+    from typing_extensions import deprecated  # which `typing` does not have
+    assert sys.modules["typing_extensions"].deprecated is deprecated
+    assert sys.modules["typing_extensions"].__file__
+"""
+
+
+def test_what_typing_has_is_taken_from_there() -> None:
+    subprocess.run([sys.executable, "-c", STAND_IN], check=True)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -96,7 +95,7 @@ def begin_local_state(run_dir: Path, job_id: str, pid: int) -> None:
     state = LocalState(
         job_id=job_id,
         state=JobState.PENDING,
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         pid=pid,
         pid_started=start_ticks(pid) or 0,
         reason="Resources",
@@ -121,7 +120,7 @@ def read_local_state(run_dir: Path, damaged: list[str] | None = None) -> LocalSt
         return None
     if state.ended is not None:
         return state
-    if state.host != socket.gethostname():
+    if state.host != os.uname().nodename:
         return _changed(state, JobState.UNKNOWN, f"it runs on {state.host}; ask there")
     if start_ticks(state.pid) != state.pid_started:
         return _changed(state, JobState.NODE_FAIL, "its controlling process is gone")
@@ -192,7 +191,7 @@ def states_of_runs(runs: Sequence[Run]) -> Answers:
                 job_id=run.job_id, state=JobState.UNKNOWN, source=_SOURCE, reason=why
             )
         else:
-            here = socket.gethostname()
+            here = os.uname().nodename
             lost[run.run_id] = (
                 f"{why}; no process of this run is on {here}: it is over, or runs on another "
                 "machine"
