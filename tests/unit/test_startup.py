@@ -138,8 +138,8 @@ STARTS = {
     "jobs": (43, ASKING | KEPT),
     "status latest": (54, ASKING | KEPT),
     "logs latest": (45, ASKING | KEPT),
-    "submit ddp --dry-run": (68, DRY_RUN | KEPT),
-    "submit serial noop.py --executor slurm": (101, SUBMIT | KEPT),
+    "submit ddp --dry-run": (70, DRY_RUN | KEPT),
+    "submit serial noop.py --executor slurm": (103, SUBMIT | KEPT),
 }
 ALL_MODULES = (
     PROGRAM.replace('{name.partition(".")[0] for name in sys.modules}', "read")

@@ -1,31 +1,21 @@
-"""Sites: one cluster each, as data in `templates/sites/NAME.yaml`."""
+"""A site's file: read, and checked with file and line."""
 
-import _socket  # of which `socket` makes enums: 2 ms of each command
-import fnmatch
-import functools
-import itertools
-import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpckit.collections import Collection, Found, find_all
+from hpckit.collections import Collection
 from hpckit.collections.collection import ledger_folder
 from hpckit.documents import Fields, Scalar, nearest, read_document
 from hpckit.environments import (
     BARE,
     NO_MODULES,
     Environment,
-    ad_hoc_environment,
     module_templates,
     read_environment,
-    why_none,
 )
 from hpckit.errors import ConfigError, RequestError
-from hpckit.frozen import frozen
-from hpckit.kept import kept, stamp
+from hpckit.sites.site import AdviceOverride, Costs, PartitionLimits, Site
 from hpckit.spec import OPTIONS, JobSpec, Option, option_values
 from hpckit.text import parse_minutes
 
@@ -35,222 +25,9 @@ if TYPE_CHECKING:
     from hpckit.sinks import Notify
     from hpckit.site_sources import Source
 
-GENERIC = "generic"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 # Of up to 4096 cores.
 _MASK = r"(?a)0x[0-9a-f]{1,1024}"
-# What a site changes in one rule of `templates/advice/`: variable -> value. None: the rule is off.
-AdviceOverride = Mapping[str, Scalar | tuple[Scalar, ...]] | None
-
-
-@frozen(kw_only=True)
-class PartitionLimits:
-    """Limits of one partition; None means the site does not say.
-
-    Attributes:
-        whole_nodes: whether a job always gets whole nodes, and is charged for them.
-    """
-
-    name: str
-    max_time_min: int | None = None
-    max_nodes: int | None = None
-    gpus_per_node: int | None = None
-    cpus_per_node: int | None = None
-    mem_gb_per_node: int | None = None
-    whole_nodes: bool | None = None
-
-
-@frozen(kw_only=True)
-class Costs:
-    """What `hpckit report` turns GPU-hours and energy into; None: the site does not say.
-
-    Attributes:
-        gpu_hour: the price of one GPU-hour, in `currency`.
-        pue: power of the whole machine room / power of the computers.
-        co2_g_per_kwh: of the electricity.
-    """
-
-    gpu_hour: float | None = None
-    currency: str = ""
-    pue: float = 1.0
-    co2_g_per_kwh: float | None = None
-
-
-@frozen(kw_only=True)
-class Site:
-    """One cluster: its limits, how it starts ranks, where a python comes from, where runs live.
-
-    Attributes:
-        login: the name by which its login nodes are reached from outside.
-        cpu_masks: for each GPU of a node, in their order, the cores next to it: a hexadecimal mask,
-            as `srun --cpu-bind=mask_cpu:` takes it.
-    """
-
-    name: str
-    description: str = ""
-    contact: str = ""
-    url: str = ""
-    login: str | None = None
-    identify: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    account_required: bool = False
-    gpu_request: str = "gpus-per-node"
-    gpu_types: Mapping[str, int] = field(default_factory=dict)
-    gpu_type: str | None = None
-    gpu_type_required: bool = False
-    gpus_per_node: int | None = None
-    cpus_per_gpu: int | None = None
-    cpu_masks: tuple[str, ...] = ()
-    partitions: Mapping[str, PartitionLimits] = field(default_factory=dict)
-    modules: str = "none"
-    environment: str = "none"
-    environments: Mapping[str, Environment] = field(default_factory=dict)
-    mpi: str | None = None
-    srun_args: tuple[str, ...] = ()
-    mpirun: str = "mpirun"
-    mpirun_args: tuple[str, ...] = ()
-    sbatch_args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    pass_env: tuple[str, ...] | None = None
-    setup: tuple[str, ...] = ()
-    runs: str | None = None
-    ledger: str | None = None
-    grafana: str | None = None
-    prometheus: "Prometheus | None" = None
-    notify: "Notify | None" = None
-    bad_nodes: "NodeRules | None" = None
-    advice: Mapping[str, AdviceOverride] = field(default_factory=dict)
-    costs: Costs = Costs()
-    sources: "tuple[Source, ...]" = ()
-    found: Found | None = None
-
-    @property
-    def path(self) -> Path:
-        """Its file; the working directory for one that was made of values."""
-        return self.found.path if self.found else Path()
-
-    @property
-    def partition(self) -> str | None:
-        """The partition of a job that names none; None: Slurm's own default."""
-        return self.defaults.get("partition")
-
-    @property
-    def time_min(self) -> int:
-        """The time limit of a job that names none."""
-        return self.defaults.get("time_min") or 60
-
-    def find_environment(self, word: str | None) -> Environment:
-        """Return the environment a request names, or the site's default.
-
-        Raises:
-            RequestError: the word names none of the site's environments and is no venv, conda,
-                uv, spack, module, apptainer, pyxis or python path.
-        """
-        name = word or self.environment
-        if name in self.environments:
-            return self.environments[name]
-        if name == BARE.name:
-            return BARE
-        if found := ad_hoc_environment(name):
-            return found
-        raise RequestError(
-            f"Environment {name!r} is not one of site {self.name!r} and {why_none(name)}. "
-            f"{nearest(name, [*self.environments, BARE.name])} "
-            "Or write venv:PATH, uv:PROJECT, conda:NAME, spack:NAME, module:NAME, apptainer:IMAGE, "
-            "pyxis:IMAGE."
-        )
-
-
-def list_sites(collections: tuple[Collection, ...]) -> dict[str, Found]:
-    """Return the site files on the search path by site name."""
-    found = find_all("sites/*.yaml", "templates", collections)
-    return {Path(name).stem: place for name, place in found.items()}
-
-
-def load_site(name: str, collections: tuple[Collection, ...]) -> Site:
-    """Read the site `name`, the first on the search path.
-
-    Raises:
-        RequestError: no such site. ConfigError: its file is wrong.
-    """
-    return _load(name, list_sites(collections), collections)
-
-
-def _load(name: str, known: Mapping[str, Found], collections: tuple[Collection, ...]) -> Site:
-    if name not in known:
-        raise RequestError(
-            f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
-        )
-    return replace(read_site(known[name].path, collections), found=known[name])
-
-
-def detect_site(
-    collections: tuple[Collection, ...], environ: Mapping[str, str] = os.environ
-) -> str:
-    """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
-    return _detected(list_sites(collections), environ)
-
-
-def _detected(known: Mapping[str, Found], environ: Mapping[str, str]) -> str:
-    if environ.get("HPCKIT_SITE"):
-        return environ["HPCKIT_SITE"]
-    hostname = functools.cache(full_hostname)  # it may ask a name server: once
-    for name, identify in zip(known, _identifiers(known), strict=True):
-        if _identifies(identify, environ, hostname):
-            return name
-    return GENERIC
-
-
-def _identifiers(known: Mapping[str, Found]) -> list[dict[str, str]]:
-    """Return what identifies each site: of many files, few of which have changed since."""
-    paths = [found.path for found in known.values()]
-
-    def read() -> list[dict[str, str]]:
-        found = (read_document(path, "a site").text_mapping("identify") for path in paths)
-        return [{str(key): str(value) for key, value in identify.items()} for identify in found]
-
-    try:
-        looks = [path.stat() for path in paths]
-    except OSError:  # reading says which, and why
-        return read()
-    marks = (f"{at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for at in looks)
-    found: list[dict[str, str]] = kept(read, stamp(__file__), *map(str, paths), *marks)
-    return found
-
-
-def full_hostname() -> str:
-    """Return this machine's name with its domain, as `socket.getfqdn()`.
-
-    That one's text goes through IDNA, whose tables take longer to load than most names to be found.
-    """
-    short = os.uname().nodename
-    try:
-        name, others, _ = _socket.gethostbyaddr(short.encode())  # type: ignore[arg-type]
-    except OSError:
-        return short
-    return next((known for known in (name, *others) if "." in known), name)
-
-
-def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
-    """Return the site asked for, else the one detected here."""
-    known = list_sites(collections)
-    return _load(name or _detected(known, os.environ), known, collections)
-
-
-def _identifies(
-    identify: Mapping[str, str], environ: Mapping[str, str], hostname: Callable[[], str]
-) -> bool:
-    checks = [
-        _fits(hostname() if key == "hostname" else environ.get(key, ""), pattern)
-        for key, pattern in identify.items()
-    ]
-    return bool(checks) and all(checks)
-
-
-def _fits(text: str, pattern: str) -> bool:
-    # Nearly all fail at their first letters, and need not be made a regular expression.
-    first = "".join(itertools.takewhile(lambda letter: letter not in "*?[", pattern))
-    return text.startswith(first) and fnmatch.fnmatch(text, pattern)
 
 
 def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> Site:

@@ -1,0 +1,115 @@
+"""Sites: one cluster each, as data in `templates/sites/NAME.yaml`; which of them this is."""
+
+import _socket  # of which `socket` makes enums: 2 ms of each command
+import fnmatch
+import functools
+import itertools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from hpckit.collections import Collection, Found, find_all
+from hpckit.documents import nearest, read_document
+from hpckit.errors import RequestError
+from hpckit.kept import kept, stamp
+from hpckit.sites.reading import read_site
+from hpckit.sites.site import AdviceOverride, Costs, PartitionLimits, Site
+
+__all__ = [
+    "GENERIC", "AdviceOverride", "Costs", "PartitionLimits", "Site", "detect_site", "find_site",
+    "full_hostname", "list_sites", "load_site", "read_site",
+]  # fmt: skip
+GENERIC = "generic"
+
+
+def list_sites(collections: tuple[Collection, ...]) -> dict[str, Found]:
+    """Return the site files on the search path by site name."""
+    found = find_all("sites/*.yaml", "templates", collections)
+    return {Path(name).stem: place for name, place in found.items()}
+
+
+def load_site(name: str, collections: tuple[Collection, ...]) -> Site:
+    """Read the site `name`, the first on the search path.
+
+    Raises:
+        RequestError: no such site. ConfigError: its file is wrong.
+    """
+    return _load(name, list_sites(collections), collections)
+
+
+def _load(name: str, known: Mapping[str, Found], collections: tuple[Collection, ...]) -> Site:
+    if name not in known:
+        raise RequestError(
+            f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
+        )
+    return replace(read_site(known[name].path, collections), found=known[name])
+
+
+def detect_site(
+    collections: tuple[Collection, ...], environ: Mapping[str, str] = os.environ
+) -> str:
+    """Return `$HPCKIT_SITE`, else the first site that `identify:` fits here, else generic."""
+    return _detected(list_sites(collections), environ)
+
+
+def _detected(known: Mapping[str, Found], environ: Mapping[str, str]) -> str:
+    if environ.get("HPCKIT_SITE"):
+        return environ["HPCKIT_SITE"]
+    hostname = functools.cache(full_hostname)  # it may ask a name server: once
+    for name, identify in zip(known, _identifiers(known), strict=True):
+        if _identifies(identify, environ, hostname):
+            return name
+    return GENERIC
+
+
+def _identifiers(known: Mapping[str, Found]) -> list[dict[str, str]]:
+    """Return what identifies each site: of many files, few of which have changed since."""
+    paths = [found.path for found in known.values()]
+
+    def read() -> list[dict[str, str]]:
+        found = (read_document(path, "a site").text_mapping("identify") for path in paths)
+        return [{str(key): str(value) for key, value in identify.items()} for identify in found]
+
+    try:
+        looks = [path.stat() for path in paths]
+    except OSError:  # reading says which, and why
+        return read()
+    marks = (f"{at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}" for at in looks)
+    found: list[dict[str, str]] = kept(read, stamp(__file__), *map(str, paths), *marks)
+    return found
+
+
+def full_hostname() -> str:
+    """Return this machine's name with its domain, as `socket.getfqdn()`.
+
+    That one's text goes through IDNA, whose tables take longer to load than most names to be found.
+    """
+    short = os.uname().nodename
+    try:
+        name, others, _ = _socket.gethostbyaddr(short.encode())  # type: ignore[arg-type]
+    except OSError:
+        return short
+    return next((known for known in (name, *others) if "." in known), name)
+
+
+def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
+    """Return the site asked for, else the one detected here."""
+    known = list_sites(collections)
+    return _load(name or _detected(known, os.environ), known, collections)
+
+
+def _identifies(
+    identify: Mapping[str, str], environ: Mapping[str, str], hostname: Callable[[], str]
+) -> bool:
+    checks = [
+        _fits(hostname() if key == "hostname" else environ.get(key, ""), pattern)
+        for key, pattern in identify.items()
+    ]
+    return bool(checks) and all(checks)
+
+
+def _fits(text: str, pattern: str) -> bool:
+    # Nearly all fail at their first letters, and need not be made a regular expression.
+    first = "".join(itertools.takewhile(lambda letter: letter not in "*?[", pattern))
+    return text.startswith(first) and fnmatch.fnmatch(text, pattern)
