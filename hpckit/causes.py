@@ -77,6 +77,7 @@ class Evidence:
         facts: what the job's log says of this attempt.
         srun: whether the tasks in that log are ranks.
         full: the disk of the run's folder has no room left.
+        was_full: a rank's record found no room there, or in its user's quota.
         again: an attempt before this one had ranks.
     """
 
@@ -86,6 +87,7 @@ class Evidence:
     facts: JobFacts
     srun: bool = True
     full: bool = False
+    was_full: bool = False
     again: bool = False
 
     @property
@@ -255,7 +257,8 @@ def _lost_ranks(known: Evidence) -> _Found:
     parts = []
     if known.lost:
         # What a rank could not write says nothing of how it ended.
-        how = "their folder's disk is full" if known.full else "killed from outside"
+        how = "their folder's disk or quota was full" if known.was_full else "killed from outside"
+        how = "their folder's disk is full" if known.full else how
         parts.append(f"{places(known.lost)} recorded no end: {how}")
         numbers = {row.rank for row in known.lost}
         tasks = (end for end in known.facts.tasks if known.srun and numbers & {*end.tasks})

@@ -154,8 +154,17 @@ def _known(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         facts=job_facts(log),
         srun=ranks_are_tasks(run),
         full=no_room(run.dir) is not None,
+        was_full=_was_full(run, ranks),
         again=not ranks and bool(read_all_attempts(run.dir, [])),
     )
+
+
+def _was_full(run: Run, ranks: Sequence[RankRecord]) -> bool:
+    if all(row.ended is not None for row in ranks):
+        return False
+    from hpckit.stop_marks import was_full  # noqa: PLC0415  # few end so
+
+    return was_full(run.dir, ranks[0].restart)
 
 
 def as_told(run: Run, ranks: Sequence[RankRecord], cause: Cause) -> Cause:

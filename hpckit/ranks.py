@@ -23,6 +23,7 @@ _MAX_BYTES, _MAX_TOGETHER, _MAX_FILES = 4 * 2**20, 256 * 2**20, 100_000
 _NAMED = 16
 # A script may remove what it finds in its run's folder, also while a record is being written.
 _REMOVALS = 5
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 # What a rank says when another one is gone, by gloo, NCCL, torch's store, Python or UCX.
 _PEER_GONE = (
@@ -119,8 +120,17 @@ def write_rank(
     kept = list(earlier)
     rows = [asdict(row) for row in (*kept, record)]
     for _ in range(_REMOVALS):
-        with contextlib.suppress(FileNotFoundError):
+        try:
             write_json(path, {"rank": record.rank, "attempts": rows})
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                from hpckit.stop_marks import mark_full  # noqa: PLC0415  # as above
+
+                mark_full(run_dir, record.restart)
+            raise
+        else:
             return kept
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(mode=FOLDER_MODE)

@@ -4,6 +4,8 @@ Of Slurm's warning: `signals/<rank>`. A line of the file is the attempt's number
 sides read and write it, whichever Python they run under: a signal is lost where no handler is there
 yet, a line is not.
 
+That a record found no room on the disk: `signals/full-<attempt>`.
+
 That a rank has failed: `signals/failed-<attempt>`. A rank that is told to end looks there, and not
 into the records of all others: these would be a million files for a thousand ranks.
 """
@@ -118,6 +120,23 @@ def failed_with(run_dir: Path, attempt: int) -> int | None:
             code = text.strip()
             return int(code) or 1 if code.isdigit() else 1
     return None
+
+
+def mark_full(run_dir: Path, attempt: int) -> None:
+    """Leave an empty file: a record of this attempt found no room, which an empty one mostly does.
+
+    Later nothing else tells it: there may be room again, and none of a user's quota is seen.
+    """
+    _write(_full_file(run_dir, attempt), "", 0)
+
+
+def was_full(run_dir: Path, attempt: int) -> bool:
+    """Say whether a record of an attempt's ranks found no room."""
+    return _read(_full_file(run_dir, attempt)) is not None
+
+
+def _full_file(run_dir: Path, attempt: int) -> Path:
+    return run_dir / FOLDER / f"full-{attempt}"
 
 
 def _failed_file(run_dir: Path, attempt: int, *, by_peer: bool) -> Path:

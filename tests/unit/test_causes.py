@@ -1,5 +1,7 @@
 """Who is to blame, from ranks' records, Slurm's word and the job's log."""
 
+import dataclasses
+import errno
 import os
 from pathlib import Path
 
@@ -406,6 +408,28 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     lost = "ranks 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end"
     assert said[0] == f"{lost}: their folder's disk is full"  # not: killed from outside
     assert said[-1] == f"there is no room left in {run.dir}: the last output is lost"
+
+
+@pytest.mark.parametrize("why", [errno.ENOSPC, errno.EDQUOT])
+def test_that_a_disk_or_a_quota_was_full_is_still_known_when_there_is_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: int
+) -> None:
+    def full(*_words: object, **_options: object) -> None:
+        raise OSError(why, os.strerror(why))
+
+    run = make_run(tmp_path)
+    begun = rank(1)
+    with monkeypatch.context() as patch:
+        patch.setattr("hpckit.ranks.write_json", full)
+        with pytest.raises(OSError, match=os.strerror(why)):
+            write_rank(run.dir, dataclasses.replace(begun, ended=9.0, exit_code=0))
+    said = report(run, rank(0, ended=9.0, exit_code=0), begun)
+    lost = "rank 1 (n0) recorded no end"
+    assert said[0].startswith(f"{lost}: their folder's disk or quota was full; ")
+    later = [
+        dataclasses.replace(row, restart=1) for row in (rank(0, ended=9.0, exit_code=0), begun)
+    ]
+    assert report(run, *later)[0].startswith(f"{lost}: killed from outside; ")
 
 
 def test_an_earlier_attempts_part_of_the_log_says_nothing_of_this_one(tmp_path: Path) -> None:
