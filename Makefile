@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SETUP := pyproject.toml constraints-ci.txt
 ALL_CAN_RUN := $(shell test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo 1)
 
-.PHONY: demo fast fast-tests test pytest lint house format slurm-up slurm-down bench clean
+.PHONY: help demo fast fast-tests test pytest lint house format slurm-up slurm-down bench clean
 
 # One line from nothing to a trained model: 8 ranks, on this machine (no Slurm needed).
 demo: $(VENV)/.demo
@@ -17,6 +17,10 @@ demo: $(VENV)/.demo
 	$(BIN)/hpckit logs latest
 	@echo
 	$(BIN)/hpckit status latest
+
+# The commands, from the page that explains them.
+help:
+	@sed -n 's/^    \(make .*\)/\1/p' CONTRIBUTING.md
 
 # The loop while you work, under a minute on 2 cores: lint, types, and the tests that need no torch,
 # Slurm, root or network. CONTRIBUTING.md says what it leaves out.

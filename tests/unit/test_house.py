@@ -54,3 +54,10 @@ def test_the_changelog_says_nothing_twice() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     twice = [entry for entry, count in Counter(re.split(r"\n(?=- |\n)", text)).items() if count > 1]
     assert [entry for entry in twice if entry.startswith("- ")] == []
+
+
+def test_what_contributing_says_to_make_can_be_made() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    told = set(re.findall(r"(?:^    |[`(])make (?:-s )?([a-z-]+)", text, re.M))
+    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert {"fast", "test", "house", "slurm-up"} <= told <= made
