@@ -1,7 +1,9 @@
 """Networks for points and images; each can tell which replica runs where, with how much input."""
 
 from math import prod
+from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import relu
@@ -93,6 +95,37 @@ class LinearModel(Verbose):
         return numbers
 
 
+class _Flat(torch.autograd.Function):
+    """Images to rows; the gradient has channels innermost, as the images.
+
+    With torch's own `flatten`, the gradient comes back in the rows' order, and pooling copies its
+    results and its gradients into that order and back.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ANN401
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401  # torch's, untyped
+        return gradient.view(ctx.shape).contiguous(memory_format=torch.channels_last)
+
+
+class Flatten(nn.Module):
+    """Makes a row of each image."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the numbers of (batch, channels, height, width), shape (batch, all others)."""
+        rows: Tensor = _Flat.apply(images)  # type: ignore[no-untyped-call]
+        return rows
+
+
 class CNN(Verbose):
     """Two convolutions and two linear layers.
 
@@ -115,15 +148,16 @@ class CNN(Verbose):
         super().__init__(verbose=verbose)
         channels, height, width = shape
         self.layers = nn.Sequential(
+            # ReLU after the maximum: the same numbers and gradients, of a quarter of the elements.
             nn.Conv2d(channels, 16, kernel_size=3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2, ceil_mode=True),
+            nn.ReLU(inplace=True),
             nn.Conv2d(16, 32, kernel_size=3, padding=1),
-            nn.ReLU(),
             nn.MaxPool2d(2, ceil_mode=True),
-            nn.Flatten(),
+            nn.ReLU(inplace=True),
+            Flatten(),
             nn.Linear(32 * -(-height // 4) * -(-width // 4), 64),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(64, classes),
         )
         for parameter in self.parameters():
@@ -174,16 +208,16 @@ class LeNet(Verbose):
             )
         self.features = nn.Sequential(
             nn.Conv2d(channels, 20, kernel_size=3),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.AvgPool2d(2),
             nn.Conv2d(20, 50, kernel_size=5),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.AvgPool2d(2),
-            nn.Flatten(),
+            Flatten(),
         )
         self.head = nn.Sequential(
             nn.Linear(50 * _after(height) * _after(width), 128),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(128, classes),
         )
         for parameter in self.parameters():
