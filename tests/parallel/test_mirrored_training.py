@@ -22,6 +22,7 @@ from hpckit.parallel.mirrored import (
     get_replica_context,
 )
 from hpckit.parallel.mirrored import gradients as gradients_module
+from hpckit.parallel.scratch import allreduce
 
 pytestmark = pytest.mark.torch
 Make = Callable[[nn.Module], torch.optim.Optimizer]
@@ -231,6 +232,47 @@ def test_gradients_go_in_buckets_of_each_type(monkeypatch: pytest.MonkeyPatch) -
     assert furthest(model, wanted) < 1e-6
     assert_equal_on_all(model)
     assert calls == [torch.float32] * 2 + [torch.float64] * 2
+
+
+def test_on_the_cpu_gradients_are_summed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    flattened = []
+    original = gradients_module._flattened
+    monkeypatch.setattr(
+        gradients_module, "_flattened", lambda bucket: flattened.append(1) or original(bucket)
+    )
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 9, 2))
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    torch.manual_seed(0)
+    batches = [(torch.randn(7, 3, 5, 5), torch.randn(7, 2))]
+
+    def gradients(ops: Callable[..., None] | None) -> list[list[torch.Tensor]]:
+        strategy = MirroredStrategy("cpu:3", cross_device_ops=ops)
+        model = strategy.mirror(module)
+        optimizer = strategy.optimizer(model, OPTIMIZERS["sgd"])
+        strategy.fit(model, batches, nn.MSELoss(), optimizer)
+        return [[one.grad for one in copy.parameters()] for copy in model.copies]  # type: ignore[misc]
+
+    direct = gradients(None)
+    assert not flattened
+    flat = gradients(allreduce)
+    assert flattened
+    for one, other in zip(direct, flat, strict=True):
+        assert all(map(torch.equal, one, other))
+        assert all(map(torch.equal, one, direct[0]))
+    places = {gradient.data_ptr() for one in direct for gradient in one}
+    assert len(places) == 3 * 4  # each replica has its own
+
+
+def test_gradients_of_other_shapes_are_refused() -> None:
+    strategy = MirroredStrategy("cpu:2")
+
+    def step(size: int) -> None:
+        weight = torch.ones(size, requires_grad=True)
+        weight.sum().backward()
+        strategy.all_reduce_gradients([weight])
+
+    with pytest.raises(ValueError, match=r"differ in shape: \(3,\) and \(1,\)"):
+        strategy.run(step, (PerReplica((3, 1)),))
 
 
 def test_a_sparse_gradient_is_refused() -> None:

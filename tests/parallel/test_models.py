@@ -35,6 +35,46 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def as_in_textbooks(name: str) -> torch.nn.Module:
+    """Return the same network as its paper draws it: ReLU first, then pooling, then rows."""
+    nn = torch.nn
+    if name == "cnn":
+        return nn.Sequential(
+            *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)),
+            *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)),
+            *(nn.Flatten(), nn.Linear(32 * 49, 64), nn.ReLU(), nn.Linear(64, 10)),
+        )
+    return nn.Sequential(
+        *(nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2)),
+        *(nn.Conv2d(20, 50, 5), nn.ReLU(), nn.AvgPool2d(2)),
+        *(nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10)),
+    )
+
+
+@pytest.mark.parametrize("samples", [9, 1, 0])
+@pytest.mark.parametrize(("name", "options"), [("cnn", {}), ("lenet", {"spread": None})])
+def test_numbers_and_gradients_are_the_textbooks(
+    name: str, options: dict[str, object], samples: int
+) -> None:
+    model = make_model(name, **options)
+    plain = as_in_textbooks(name).to(memory_format=torch.channels_last)
+    plain.load_state_dict(
+        dict(zip(plain.state_dict(), copy.deepcopy(model.state_dict()).values(), strict=True))
+    )
+    torch.manual_seed(1)
+    # Black images, too: their scores before ReLU are all equal, and 0.
+    images = torch.cat([torch.rand(samples, 1, 28, 28), torch.zeros(min(samples, 2), 1, 28, 28)])
+    for one in (model, plain):
+        images.grad = None
+        images.requires_grad_()
+        one(images).square().sum().backward()
+        one.found = images.grad.clone()  # type: ignore[union-attr]
+    assert torch.equal(model(images), plain(images))
+    assert torch.equal(model.found, plain.found)
+    pairs = zip(model.parameters(), plain.parameters(), strict=True)
+    assert all(torch.equal(mine.grad, its.grad) for mine, its in pairs)
+
+
 def size(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 

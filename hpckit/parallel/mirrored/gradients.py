@@ -1,4 +1,7 @@
-"""Gradients of all replicas made one, in flat buckets; and optimizers that apply the same step."""
+"""Gradients of all replicas made one, and optimizers that apply the same step.
+
+GPUs' gradients are summed in flat buckets, those on the CPU as they are.
+"""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hpckit.parallel.mirrored.collectives import sum_in_place
 from hpckit.parallel.mirrored.context import OfOneStrategy, ReplicaContext, Strategy, replica_of
 from hpckit.parallel.mirrored.mirrored_model import Mirrored
 
@@ -83,33 +87,46 @@ def reduce_gradients(
     """
     wanted = [parameter for parameter in parameters if parameter.requires_grad]
     used = tuple(parameter.grad is not None and samples != 0 for parameter in wanted)
-    buckets = list(_buckets(_gradients(wanted, used)))
+    gradients = _gradients(wanted, used)
     if context.num_replicas_in_sync == 1:
         _share(samples, (samples,))
         return
-    flat = [_flattened(bucket) for bucket in buckets]
-    brought = _Part(samples, flat, used)
-    missing = context.meet("all_reduce_gradients", brought, partial(_sum_if_alike, context))
+    part = _Part(samples, gradients, used, _buckets_for(context.strategy, gradients))
+    missing = context.meet("all_reduce_gradients", part, partial(_sum_if_alike, context))
     if missing is not None:  # rare: a parameter that only some use, or a replica without samples
         for parameter, mine, somewhere in zip(wanted, used, missing, strict=True):
             if not mine:  # also what is there of no sample, which is NaN
                 parameter.grad = torch.zeros_like(parameter) if somewhere else None
-        buckets = list(_buckets(_gradients(wanted, missing)))
-        flat = [_flattened(bucket) for bucket in buckets]
-        context.meet("the sum of gradients", _Part(samples, flat), partial(_sum, context))
-    for bucket, one in zip(buckets, flat, strict=True):
+        gradients = _gradients(wanted, missing)
+        part = _Part(samples, gradients, used, _buckets_for(context.strategy, gradients))
+        context.meet("the sum of gradients", part, partial(_sum, context))
+    for bucket, one in part.buckets or ():
         parts = torch.split(one, [gradient.numel() for gradient in bucket])
         shaped = [part.view_as(each) for part, each in zip(parts, bucket, strict=True)]
         torch._foreach_copy_(bucket, shaped)
 
 
+_Buckets = list[tuple[list[torch.Tensor], torch.Tensor]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one replica brings: flat gradients, of so many samples and of the used parameters."""
+    """What one replica brings: gradients of the used parameters, of so many samples.
+
+    Attributes:
+        buckets: groups of the gradients, each with a flat copy, which is to be summed; None: the
+            gradients themselves are.
+    """
 
     samples: int | None
-    flat: list[torch.Tensor]
-    used: tuple[bool, ...] = ()
+    gradients: list[torch.Tensor]
+    used: tuple[bool, ...]
+    buckets: _Buckets | None
+
+    @property
+    def summands(self) -> list[torch.Tensor]:
+        """What is summed over replicas, in place."""
+        return self.gradients if self.buckets is None else [flat for _, flat in self.buckets]
 
 
 def _sum_if_alike(context: ReplicaContext, parts: Sequence[_Part]) -> list[Any]:
@@ -124,14 +141,37 @@ def _sum_if_alike(context: ReplicaContext, parts: Sequence[_Part]) -> list[Any]:
 
 
 def _sum(context: ReplicaContext, parts: Sequence[_Part]) -> list[Any]:
-    """Replace each replica's flat gradients by the mean over all samples, or the sum."""
+    """Replace each replica's gradients by the mean over all samples, or the sum."""
     all_samples = tuple(part.samples for part in parts)
-    for part in parts:
-        if (scale := _share(part.samples, all_samples)) != 1 and part.flat:
-            torch._foreach_mul_(part.flat, scale)
-    for same in zip(*(part.flat for part in parts), strict=True):
-        context.strategy.cross_device_ops(same)
+    brought = [part.summands for part in parts]
+    for part, summands in zip(parts, brought, strict=True):
+        if (scale := _share(part.samples, all_samples)) != 1 and summands:
+            torch._foreach_mul_(summands, scale)
+    if parts[0].buckets is None:
+        _add_up(brought)
+    else:
+        for same in zip(*brought, strict=True):
+            context.strategy.cross_device_ops(same)
     return [None] * len(parts)
+
+
+def _add_up(brought: Sequence[list[torch.Tensor]]) -> None:
+    """Replace tensors of each replica by their sums, as `allreduce` does, in one call for all.
+
+    Raises:
+        ValueError: their shapes differ.
+    """
+    first, *others = brought
+    for other in others:
+        for mine, its in zip(first, other, strict=True):
+            if mine.shape != its.shape:
+                shapes = f"{tuple(mine.shape)} and {tuple(its.shape)}"
+                raise ValueError(f"The replicas' gradients differ in shape: {shapes}.")
+    if first:
+        for other in others:
+            torch._foreach_add_(first, other)
+        for other in others:
+            torch._foreach_copy_(other, first)
 
 
 def _share(samples: int | None, all_samples: Sequence[int | None]) -> float:
@@ -163,6 +203,17 @@ def _gradients(parameters: Sequence[torch.Tensor], used: Sequence[bool]) -> list
                 "sparse=False."
             )
     return gradients
+
+
+def _buckets_for(strategy: Strategy, gradients: Sequence[torch.Tensor]) -> _Buckets | None:
+    """Return buckets for what sums flat tensors; None where all replicas are on the CPU.
+
+    There, two more copies of all gradients cost more than a sum's start for each of them.
+    """
+    direct = strategy.cross_device_ops is sum_in_place and all(
+        replica.device.type == "cpu" for replica in strategy.replicas
+    )
+    return None if direct else [(bucket, _flattened(bucket)) for bucket in _buckets(gradients)]
 
 
 def _flattened(bucket: Sequence[torch.Tensor]) -> torch.Tensor:

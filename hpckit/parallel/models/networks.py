@@ -155,7 +155,7 @@ class CNN(Verbose):
             nn.Conv2d(16, 32, kernel_size=3, padding=1),
             nn.MaxPool2d(2, ceil_mode=True),
             nn.ReLU(inplace=True),
-            Flatten(),
+            nn.Flatten(),
             nn.Linear(32 * -(-height // 4) * -(-width // 4), 64),
             nn.ReLU(inplace=True),
             nn.Linear(64, classes),
