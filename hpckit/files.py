@@ -12,6 +12,7 @@ import json
 import math
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -120,18 +121,24 @@ def read_tail(path: Path | str, most: int, *, start: int = 0) -> bytes:
         return stream.read(most)
 
 
-def chunks(path: Path | str, size: int, hole: Callable[[int], bytes]) -> Iterator[bytes]:
+def chunks(
+    path: Path | str,
+    size: int,
+    hole: Callable[[int], bytes],
+    part: tuple[int, int] | None = None,
+) -> Iterator[bytes]:
     """Yield a file of any length in pieces of `size` bytes; for a long hole, what `hole` says.
 
-    `hole` is given the number of its bytes. A hole costs its maker nothing, and may be longer than
-    any disk.
+    `part` is from which byte on, and before which one. `hole` is given the number of its bytes. A
+    hole costs its maker nothing, and may be longer than any disk.
 
     Raises:
         OSError: it cannot be read. DamagedFileError: it is no regular file.
     """
     with open_regular(path) as stream:
-        descriptor, at = stream.fileno(), 0
-        while chunk := os.pread(descriptor, size, at):
+        descriptor = stream.fileno()
+        at, end = part or (0, sys.maxsize)
+        while chunk := os.pread(descriptor, min(size, max(end - at, 0)), at):
             yield chunk
             at += len(chunk)
             if len(chunk) == size and not chunk.strip(b"\0"):

@@ -39,7 +39,7 @@ _TRIALS = ("doctor", "jobs")
 _INDEX_BYTES = 16 * 2**20
 REPAIR = "hpckit jobs --rebuild"
 # As `new_run_id` calls folders; each task of an array has its number behind.
-_TASK_FOLDER = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{6}_\d+\Z", re.ASCII)
+_TASK_FOLDER = r"(?a)-\d{8}-\d{6}-[0-9a-f]{6}_\d+\Z"
 
 
 def index_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -306,7 +306,7 @@ def newest_runs(
 def array_key(folder: Path | str) -> str:
     """Return what a run's folder shares with those of the other tasks of its array."""
     path = str(folder)
-    return path.rpartition("_")[0] if _TASK_FOLDER.search(path) else path
+    return path.rpartition("_")[0] if re.search(_TASK_FOLDER, path) else path
 
 
 class _Fewest:

@@ -49,7 +49,7 @@ COMMANDS = {
     "doctor": "Check what a submission needs; say what to do.",
 }
 # What is imported for archives, addresses and other systems, which a command seldom meets.
-_TYPERS = ("bz2", "lzma", "ipaddress", "platform")
+_TYPERS = ("bz2", "lzma", "ipaddress", "platform", "shellingham", "uuid")
 _OF_RUNS = ("status", "logs", "wait", "cancel")
 # Commands that take the user's own words after `--`.
 TAKE_REST = ("submit", "scale", "sample")

@@ -15,6 +15,7 @@ from hpckit.api.stats import (
     stats_asked,
     stats_schema,
 )
+from hpckit.beside import allow
 from hpckit.cli.arguments import JsonOption, RunsOption, say_note, say_whose
 from hpckit.cli.output import note, print_json, say, show_page, show_text
 from hpckit.errors import HpckitError, RequestError
@@ -106,6 +107,7 @@ def stats(
     Finished, running or killed; an array's id shows how its tasks are spread. Exit status: 0 good;
     1 below --fail-under; 2 no such job; 3 Slurm does not answer.
     """
+    allow()
     if schema or dashboard:
         show_text(stats_schema() if schema else grafana_dashboard())
         return

@@ -35,7 +35,7 @@ from hpckit.text import parse_duration_s, parse_limit_min, parse_moment
 
 _REQUEUE_S = 2
 _ID = re.compile(r"\d", re.ASCII)
-_PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)")
+_PAIR = r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)"
 
 
 def squeue(job_ids: Sequence[str]) -> dict[str, JobRecord]:
@@ -209,7 +209,7 @@ def parse_scontrol_jobs(text: str, name: str) -> list[JobRecord]:
 def _fields(text: str) -> dict[str, str]:
     """Return a block's fields; of several of a name the first, which no comment wrote."""
     fields: dict[str, str] = {}
-    for key, value in _PAIR.findall("UserId=" + text):
+    for key, value in re.findall(_PAIR, "UserId=" + text):
         fields.setdefault(key, value)
     return fields
 
@@ -246,7 +246,7 @@ def _record(name: str, ids: str, fields: dict[str, str]) -> JobRecord:
 def _ids(text: str) -> tuple[str, str]:
     """Return (the number inside, the id as users type it) from the start of a job's first line."""
     raw_id, _, rest = text.partition(" ")
-    fields = dict(_PAIR.findall(rest))
+    fields = dict(re.findall(_PAIR, rest))
     if "ArrayTaskId" in fields:
         tasks = fields["ArrayTaskId"]
         return raw_id, f"{fields['ArrayJobId']}_" + (tasks if tasks.isdecimal() else f"[{tasks}]")

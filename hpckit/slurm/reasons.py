@@ -63,7 +63,7 @@ _SENTENCES = {
     "DeadLine": "It could not end before its deadline, or missed it: resubmit without one.",
     "OutOfMemory": "It used more memory than it asked for: ask for more --mem-gb.",
 }
-_LIMIT = re.compile(
+_LIMIT = (
     r"(?P<whose>QOS|Assoc(?:iation)?)?(?P<kind>Grp|Max|Min)?(?P<what>[A-Za-z]+?)"
     r"(?P<minutes>(?:Run)?Minutes)?(?:Per(?P<per>Job|Node|User|Account))?(?:Limit|NotSatisfied)?"
 )
@@ -112,7 +112,7 @@ def explain(reason: str | None) -> str | None:
 
 def _limit(code: str) -> str | None:
     """Explain one of the some two hundred limits, whose names are built from parts."""
-    match = _LIMIT.fullmatch(code)
+    match = re.fullmatch(_LIMIT, code)
     if match is None or not (match["whose"] or match["per"] == "Account"):
         return None
     what = _RESOURCES.get(match["what"].lower(), "resources")

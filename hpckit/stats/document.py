@@ -70,7 +70,7 @@ def rounded(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-_ENTRY = re.compile(r"    (?! )([a-z_, 0-9]+?)(?:; `([a-z_]+)`)?: (.*)")
+_ENTRY = r"    (?! )([a-z_, 0-9]+?)(?:; `([a-z_]+)`)?: (.*)"
 _COUNTS = {"type": "object", "additionalProperties": {"type": "integer"}}
 _SHARES = {"type": "object", "additionalProperties": {"type": "number"}}
 _NODE = {
@@ -187,7 +187,7 @@ def _attributes(kind: type) -> dict[str, str]:
     names: list[str] = []
     _, _, body = (inspect.getdoc(kind) or "").partition("Attributes:\n")
     for line in body.splitlines():
-        if match := _ENTRY.fullmatch(line):
+        if match := re.fullmatch(_ENTRY, line):
             names = [name.strip() for name in match[1].split(",")]
             said |= dict.fromkeys(names, match[3])
         elif line.strip():

@@ -4,7 +4,6 @@
 of one without any (jobstats, docs/setup/summaries.md).
 """
 
-import base64
 import binascii
 import json
 import re
@@ -19,13 +18,13 @@ from hpckit.stats.summary.coverage import enough, highest, mean, share, total
 from hpckit.stats.summary.figures import JS1, GpuUse, JobUse, NodeUse, SourceNote
 
 # sacctmgr of Slurm 22.05 writes all in lower case: the marks survive that, a record does not.
-_MARK = re.compile(r"JS1:([A-Za-z0-9+/=]+)", re.IGNORECASE)
+_MARK = r"(?i)JS1:([A-Za-z0-9+/=]+)"
 # The largest known are some kilobytes; more is damage, or a trap.
 _LONGEST = 16 << 20
 _MOST_NODES = 65_536  # slurm.h, MAX_SLURM_NODES
 # 2^64 - 1 and its like stand for "none" in most programs.
 _TOO_LARGE = 1 << 63
-_INDEX = re.compile(r"(\d{1,6})(?:\.\d{1,6})?", re.ASCII)
+_INDEX = r"(?a)(\d{1,6})(?:\.\d{1,6})?"
 
 
 @frozen(kw_only=True)
@@ -43,7 +42,7 @@ class Js1:
 
 def decode(comment: str) -> Js1:
     """Find and read the record in an AdminComment, which may hold other text, too."""
-    match = _MARK.search(comment)
+    match = re.search(_MARK, comment)
     if match is None:
         return Js1()
     word = match[1].lower()
@@ -51,6 +50,8 @@ def decode(comment: str) -> Js1:
         return Js1(trouble="The site's jobstats saw fewer than two samples of this job.")
     if word == "none":
         return Js1(trouble="The site's jobstats has no data of this job.")
+    import base64  # noqa: PLC0415  # few jobs have a record
+
     try:
         packed = base64.b64decode(match[1], validate=True)
         inflate = zlib.decompressobj(wbits=31)  # gzip
@@ -70,6 +71,7 @@ def decode(comment: str) -> Js1:
 def encode(record: Mapping[str, Any]) -> str:
     """Return a record as an AdminComment; the same record always gives the same text."""
     text = json.dumps(record, separators=(",", ":"), sort_keys=True).encode()
+    import base64  # noqa: PLC0415  # `stats` writes none
     import gzip  # noqa: PLC0415  # `stats` writes none
 
     return "JS1:" + base64.b64encode(gzip.compress(text, mtime=0)).decode()
@@ -274,7 +276,7 @@ def as_number(value: object) -> float | None:
 
 
 def _index(key: str) -> int | None:
-    match = _INDEX.fullmatch(key)
+    match = re.fullmatch(_INDEX, key)
     return int(match[1]) if match else None
 
 

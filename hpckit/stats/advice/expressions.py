@@ -139,9 +139,7 @@ def _path(node: ast.expr) -> list[str]:
     raise RefusedError("a dot may only follow a name.")
 
 
-_TOKEN = re.compile(
-    r"\{\{|\}\}|\{(?P<expression>[^{}]*)\}|(?P<stray>[{}])|(?P<text>[^{}]+)", re.DOTALL
-)
+_PIECE = r"(?s)\{\{|\}\}|\{(?P<expression>[^{}]*)\}|(?P<stray>[{}])|(?P<text>[^{}]+)"
 _LONGEST = 4000
 
 
@@ -200,7 +198,7 @@ def read_text(text: str, names: Names, *, place: Location, what: str) -> Text:
     text = " ".join(text.split())
     pieces: list[str | Field] = []
     in_command = False
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_PIECE, text):
         if match["stray"]:
             raise ConfigError(
                 f"{what}: a brace has no partner. To print a brace, write {{{{ or }}}}. "

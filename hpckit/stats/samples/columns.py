@@ -8,12 +8,14 @@ from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
+from operator import methodcaller
 from pathlib import Path
 
+from hpckit.beside import beside
 from hpckit.frozen import frozen
 from hpckit.stats.metric_table import NODE
 from hpckit.stats.samples.packing import Column, SampleBlock
-from hpckit.stats.samples.reading import Damage, read_blocks
+from hpckit.stats.samples.reading import Damage, halves, read_blocks
 from hpckit.stats.samples.records import (
     GPU_SAMPLED,
     End,
@@ -160,45 +162,49 @@ def uncollected() -> Iterator[None]:
 
 
 def _read(path: Path, restart: int, until_us: int | None, wanted: _Wanted) -> Columns | None:
-    damage = Damage()
-    columns: _Collected | None = None
-    others: list[Record] = []
-    for record in read_blocks(path, damage, until_us=until_us):
-        if isinstance(record, Header):
-            columns = _Collected(record, wanted)
-        elif not isinstance(record, SampleBlock):
-            if until_us is None or isinstance(record, End) or record.mono_us <= until_us:
-                others.append(record)
-        elif columns is not None:
-            columns.add(record)
-    if columns is None:
+    found = None if until_us is not None else _in_halves(path, wanted)
+    found = found or _collect(path, wanted, until_us)
+    return found.columns(path, restart, until_us) if found else None
+
+
+def _in_halves(path: Path, wanted: _Wanted) -> "_Collected | None":
+    """Read a long file by two processes; None if it is none, or not such as samplers write."""
+    parts = halves(path)
+    if parts is None:
         return None
-    return Columns(
-        path=path,
-        restart=restart,
-        header=columns.header,
-        times=columns.node.pop("mono_us").values,
-        node=_known(columns.node),
-        gpus=tuple(map(_known, columns.gpus)),
-        drawn=tuple(map(_known, columns.drawn)),
-        counter_times=columns.counters.pop("mono_us").values,
-        counters=_known(columns.counters),
-        every_energy=wanted.every_energy,
-        energies=tuple(_known(gpu).get(_ENERGY) for gpu in columns.energies),
-        slow=tuple(record for record in others if isinstance(record, Slow)),
-        states=tuple(record for record in others if isinstance(record, State)),
-        notes=tuple(record for record in others if isinstance(record, Note)),
-        end=next((record for record in reversed(others) if isinstance(record, End)), None),
-        damage=damage,
-        cut=until_us is not None,
-    )
+    with beside(lambda: _collect(path, wanted, part=parts[1])) as second:
+        found = _collect(path, wanted, part=parts[0])
+        later = second()
+    return found if found and later and found.go_on(later) else None
+
+
+def _collect(
+    path: Path,
+    wanted: _Wanted,
+    until_us: int | None = None,
+    part: tuple[int, int] | None = None,
+) -> "_Collected | None":
+    damage = Damage()
+    found: _Collected | None = None
+    for record in read_blocks(path, damage, until_us=until_us, part=part):
+        if isinstance(record, Header):
+            found = _Collected(record, wanted, damage)
+        elif found is None:
+            continue
+        elif isinstance(record, SampleBlock):
+            found.add(record)
+        elif until_us is None or isinstance(record, End) or record.mono_us <= until_us:
+            found.others.append(record)
+    return found
 
 
 class _Collected:
-    """Columns while a file is read."""
+    """Columns, and other records, while a file is read."""
 
-    def __init__(self, header: Header, wanted: _Wanted) -> None:
+    def __init__(self, header: Header, wanted: _Wanted, damage: Damage) -> None:
         self.header = header
+        self.damage = damage
+        self.others: list[Record] = []
         figures, drawn = wanted.figures, wanted.drawn
         node = (*(_NODE if figures else ("mono_us",)), *(_DRAWN_NODE if drawn else ()))
         self._node = tuple(dict.fromkeys(node))
@@ -212,7 +218,7 @@ class _Collected:
         self._more = tuple(name for name in _DRAWN if name not in _GPU) if drawn and figures else ()
 
     def add(self, block: SampleBlock) -> None:
-        ends = block if self._wanted.every_energy else block.ends()
+        ends = block if self._wanted.every_energy else _ends(block)
         for name in self._node:
             _append(self.node, name, block.node(name))
         for name in ("mono_us", *_NODE_COUNTERS):
@@ -227,6 +233,62 @@ class _Collected:
             for name in self._more:
                 if name not in self._names[position]:
                     _append(self.drawn[position], name, block.gpu(position, name))
+
+    def go_on(self, later: "_Collected") -> bool:
+        """Append what was read of the rest of the file; say whether it goes on as this ended."""
+        mine, its = self._parts(), later._parts()
+        times, more = self.node["mono_us"].values, later.node["mono_us"].values
+        if not times or not more or times[-1] > more[0]:
+            return False
+        if [part.keys() for part in mine] != [part.keys() for part in its]:
+            return False
+        for part, rest in zip(mine, its, strict=True):
+            for name, column in rest.items():
+                _append(part, name, column)
+        self.others += later.others
+        self.damage.add(later.damage)
+        return True
+
+    def _parts(self) -> list[dict[str, Column]]:
+        return [self.node, self.counters, *self.gpus, *self.drawn, *self.energies]
+
+    def columns(self, path: Path, restart: int, until_us: int | None) -> Columns:
+        others = self.others
+        return Columns(
+            path=path,
+            restart=restart,
+            header=self.header,
+            times=self.node.pop("mono_us").values,
+            node=_known(self.node),
+            gpus=tuple(map(_known, self.gpus)),
+            drawn=tuple(map(_known, self.drawn)),
+            counter_times=self.counters.pop("mono_us").values,
+            counters=_known(self.counters),
+            every_energy=self._wanted.every_energy,
+            energies=tuple(_known(gpu).get(_ENERGY) for gpu in self.energies),
+            slow=tuple(record for record in others if isinstance(record, Slow)),
+            states=tuple(record for record in others if isinstance(record, State)),
+            notes=tuple(record for record in others if isinstance(record, Note)),
+            end=next((record for record in reversed(others) if isinstance(record, End)), None),
+            damage=self.damage,
+            cut=until_us is not None,
+        )
+
+
+def _ends(block: SampleBlock) -> SampleBlock:
+    """Return the first and the last sample, and those with each counter's first and last value.
+
+    So what a counter grew by does not depend on where a block ends.
+    """
+    edges = (0, len(block) - 1)
+    ends, picked = block.only(edges), set(edges)
+    counters = [methodcaller("node", name) for name in _NODE_COUNTERS]
+    counters += [methodcaller("gpu", at, _ENERGY) for at in range(block.layout.gpus)]
+    for column in counters:
+        known = column(ends)
+        if known and known.missing in known.values and (flags := column(block).known):
+            picked |= {flags.find(1), flags.rfind(1)} - {-1}
+    return ends if picked == set(edges) else block.only(sorted(picked))
 
 
 def _empty() -> Column:

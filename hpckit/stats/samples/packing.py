@@ -208,10 +208,12 @@ class SampleBlock:
         start = self.layout.node_bytes + position * self.layout.gpu_bytes
         return None if place is None else self._column(place, start)
 
-    def ends(self) -> "SampleBlock":
-        """Return the first and the last sample."""
+    def only(self, places: Iterable[int]) -> "SampleBlock":
+        """Return some of the samples."""
         size = self.layout.bytes
-        return SampleBlock(self.layout, self.packed[:size] + self.packed[-size:])
+        return SampleBlock(
+            self.layout, b"".join(self.packed[at * size : (at + 1) * size] for at in places)
+        )
 
     def samples(self) -> Iterable[Sample]:
         """Return the samples one by one: easy, and a hundred times slower than columns."""

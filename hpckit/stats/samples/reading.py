@@ -11,7 +11,7 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import repeat
 from operator import le
 from pathlib import Path
@@ -32,6 +32,8 @@ from hpckit.stats.samples.records import Header, Record, Slow
 _CHUNK_BYTES = 1 << 19
 # The end of a file: some minutes of 8 GPUs at 1 s.
 _TAIL_BYTES = 1 << 16
+# A file that is read by two processes takes as long as half of it, and some 20 ms.
+HALVED_BYTES = 8 << 20
 # No record of ours is longer; more without a newline is damage, and must not fill the memory.
 _LONGEST_LINE = 1 << 20
 # Ten years: no job is longer, and no node is up for so long.
@@ -40,6 +42,8 @@ _BEFORE, _AFTER = len(SAMPLE_PREFIX), len(SAMPLE_SUFFIX) + CRC_BYTES
 # Of a sample's line, what no checksum is of, or was already taken of: and its digits.
 _AROUND, _SUM_BYTES = _BEFORE + CRC_BYTES + 1, CRC_BYTES - 1
 _PREFIX_SUM = zlib.crc32(SAMPLE_PREFIX)
+# Where a line begins that is no sample: each of them says its kind first.
+_OTHER = b'\n{"k'
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,6 +66,11 @@ class Damage:
     astray: int = 0
     headless: int = 0
 
+    def add(self, other: "Damage") -> None:
+        """Count another part's, too."""
+        for row in fields(Damage):
+            setattr(self, row.name, getattr(self, row.name) + getattr(other, row.name))
+
 
 def read_header(path: Path) -> Header | None:
     """Return a file's first readable header.
@@ -80,13 +89,14 @@ def read_blocks(
     *,
     in_order: bool = False,
     until_us: int | None = None,
+    part: tuple[int, int] | None = None,
 ) -> Iterator[Header | SampleBlock | Record]:
     """Yield a file's header, then its records, with the samples in blocks of columns.
 
     The order is the file's within each kind of record; between kinds their `mono_us` tells, unless
     `in_order` ends a block at every other record: then samples are given as they stand, else those
-    whose time cannot be, or is after `until_us`, are left out. Memory use does not grow with the
-    file.
+    whose time cannot be, or is after `until_us`, are left out. Of the header's file `part` is read,
+    from one byte to before another; both begin a line. Memory use does not grow with the file.
 
     Raises:
         OSError: the file cannot be read. DamagedFileError: it is no regular file.
@@ -100,7 +110,7 @@ def read_blocks(
     length = _BEFORE + layout.bytes * 4 // 3 + _AFTER
     packed: list[bytes] = []
     order = _Order(layout, header, damage, until_us)
-    for whole in _wholes(path, damage):
+    for whole in _wholes(path, damage, part):
         groups = (b"%b\n" % line for line in _lines_of(whole, damage)) if in_order else (whole,)
         for group in groups:
             texts, others = _parted(group, length, damage)
@@ -149,6 +159,27 @@ def newest_samples(path: Path) -> tuple[Header, SampleBlock] | None:
     return (header, _block(layout, texts)) if texts else None
 
 
+def halves(path: Path) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Return two parts of a long file that share no damage; None if it is not long.
+
+    Around where one ends there are samples without damage.
+
+    Raises:
+        OSError: the file cannot be read. DamagedFileError: it is no regular file.
+    """
+    with open_regular(path) as stream:
+        size = stream.seek(0, 2)
+        if size < HALVED_BYTES:
+            return None
+        stream.seek(size // 2)
+        lines = stream.read(_TAIL_BYTES).split(b"\n")
+    before, after = lines[1:3] if len(lines) > 3 else (b"", b"")
+    if not all(line.startswith(SAMPLE_PREFIX) and unseal(line) for line in (before, after)):
+        return None
+    middle = size // 2 + len(lines[0]) + len(before) + 2
+    return (0, middle), (middle, sys.maxsize)
+
+
 def _find_header(path: Path) -> tuple[bytes, Header, Layout] | None:
     """Return the first line that is a readable header, and what it says."""
     for line in _lines(path, Damage()):
@@ -176,9 +207,9 @@ def _in_rows(whole: bytes, length: int) -> tuple[list[bytes], list[bytes]] | Non
     others: list[bytes] = []
     while at < len(whole):
         if whole.startswith(SAMPLE_PREFIX, at):
-            ends = whole[at + length :: step]
-            stop = at + step * (len(ends) - len(ends.lstrip(b"\n")))
-            if stop == at:
+            stop = whole.find(_OTHER, at) + 1 or len(whole)
+            rows, rest = divmod(stop - at, step)
+            if rest or whole[at + length : stop : step] != b"\n" * rows:
                 return None
             texts += [whole[i : i + step - _AROUND] for i in range(at + _BEFORE, stop, step)]
             sums += [whole[i - _SUM_BYTES : i] for i in range(at + length, stop, step)]
@@ -300,13 +331,13 @@ def _lines_of(whole: bytes, damage: Damage) -> list[bytes]:
     return list(filter(None, lines))
 
 
-def _wholes(path: Path, damage: Damage) -> Iterator[bytes]:
+def _wholes(path: Path, damage: Damage, part: tuple[int, int] | None = None) -> Iterator[bytes]:
     """Yield pieces of a file that end with a line; count a torn last line, or a hole there."""
     rest = b""
-    for chunk in chunks(path, _CHUNK_BYTES, lambda _size: b"\0"):
+    for chunk in chunks(path, _CHUNK_BYTES, lambda _size: b"\0", part):
         end = chunk.rfind(b"\n") + 1
         if end:
-            yield rest + chunk[:end]
+            yield b"".join((rest, memoryview(chunk)[:end]))  # one copy
             rest = b""
         rest += chunk[end:]
         if len(rest) > _LONGEST_LINE:

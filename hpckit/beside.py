@@ -1,0 +1,71 @@
+"""Half of a long work in a second process, where there is a core for it: it takes half the time.
+
+The second process is a fork, which has all that we have, so only what it found travels. For
+programs of our own alone, with one thread: in another's, the copy could wait for ever for a lock
+that a thread of a library had.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NoReturn, TypeVar
+
+Value = TypeVar("Value")
+_ours: list[bool] = []
+
+
+def allow() -> None:
+    """Say that this program is our own: only then there are second processes."""
+    _ours.append(True)
+
+
+@contextmanager
+def beside(work: Callable[[], Value]) -> Iterator[Callable[[], Value]]:
+    """Have work done by a second process while the block does other; it gives what waits for it.
+
+    Without such a process, or if it is lost or the work fails there, it is done here when it is
+    waited for: what it returns, which must be picklable, and raises is the same.
+    """
+    if not _may_fork():
+        yield work
+        return
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        _answer(work, writing)
+    os.close(writing)
+    try:
+        with os.fdopen(reading, "rb") as stream:
+            yield lambda: _answered(stream, work)
+    finally:
+        os.kill(process, signal.SIGKILL)  # it has answered, or nobody waits any more
+        os.waitpid(process, 0)
+
+
+def _may_fork() -> bool:
+    threads = sys.modules.get("threading")
+    alone = threads is None or threads.active_count() == 1
+    return bool(_ours) and alone and len(os.sched_getaffinity(0)) > 1
+
+
+def _answer(work: Callable[[], object], descriptor: int) -> NoReturn:
+    """Be the second process. Whatever goes wrong in it, the first one does the work itself."""
+    try:
+        import pickle  # noqa: PLC0415  # small work needs none
+
+        with os.fdopen(descriptor, "wb") as stream:
+            pickle.dump(work(), stream, protocol=5)
+    finally:
+        os._exit(0)  # nothing of the first one's is to be flushed or tidied up twice
+
+
+def _answered(stream: IO[bytes], work: Callable[[], Value]) -> Value:
+    import pickle  # noqa: PLC0415  # as above
+
+    try:
+        found: Any = pickle.load(stream)  # noqa: S301  # from a copy of ourselves
+    except (EOFError, pickle.UnpicklingError):
+        return work()
+    return found  # type: ignore[no-any-return]  # what `work` returned there

@@ -1,0 +1,80 @@
+"""Half of a work in a second process: forked by a program of our own, which this test starts."""
+
+import subprocess
+import sys
+
+import pytest
+
+BEGIN = """
+import os, signal, threading
+from hpckit import beside
+os.sched_getaffinity = lambda _process: {0, 1}
+first = os.getpid()
+
+def ask(work):
+    with beside.beside(work) as second:
+        return second()
+
+def no_children():
+    try:
+        os.waitpid(-1, 0)
+    except ChildProcessError:
+        return True
+
+beside.allow()
+"""
+KILLED = """
+def work():
+    if os.getpid() != first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "here"
+assert ask(work) == "here"
+"""
+FAILED = """
+def work():
+    raise OSError("no file")
+try:
+    ask(work)
+except OSError as error:
+    assert str(error) == "no file"
+else:
+    raise AssertionError
+"""
+LEFT = """
+try:
+    with beside.beside(threading.Event().wait):  # for ever
+        raise KeyboardInterrupt
+except KeyboardInterrupt:
+    pass
+"""
+UNPICKLABLE = """
+assert ask(lambda: threading.Lock).__name__ == threading.Lock.__name__
+assert ask(lambda: iter("ab").__class__ and (lambda: first))() == first
+"""
+CASES = {
+    "answered": "assert ask(os.getpid) not in (first, None)",
+    "large": "assert ask(lambda: b'x' * 3_000_000) == b'x' * 3_000_000",
+    "killed": KILLED,
+    "failed": FAILED,
+    "left": LEFT,
+    "unpicklable": UNPICKLABLE,
+    "not ours": "beside._ours.clear(); assert ask(os.getpid) == first",
+    "one core": "os.sched_getaffinity = lambda _process: {0}; assert ask(os.getpid) == first",
+    "threads": """
+stop = threading.Event()
+threading.Thread(target=stop.wait).start()
+try:
+    assert ask(os.getpid) == first
+finally:
+    stop.set()
+""",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_work_is_done_once_and_leaves_no_process(case: str) -> None:
+    script = BEGIN + CASES[case] + "\nassert no_children()\nprint('done')"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
