@@ -1,15 +1,17 @@
-"""Half of a long work in a second process, where there is a core for it: it takes half the time.
+"""Half of a long work in a second process, where a core is idle: nearly twice as fast by the clock.
 
 The second process is a fork, which has all that we have, so only what it found travels. For
 programs of our own alone, with one thread: in another's, the copy could wait for ever for a lock
 that a thread of a library had.
 """
 
+import math
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
 Value = TypeVar("Value")
@@ -25,14 +27,21 @@ def allow() -> None:
 def beside(work: Callable[[], Value]) -> Iterator[Callable[[], Value]]:
     """Have work done by a second process while the block does other; it gives what waits for it.
 
-    Without such a process, or if it is lost or the work fails there, it is done here when it is
-    waited for: what it returns, which must be picklable, and raises is the same.
+    Without an idle core there is no such process: on a busy machine the copy only costs time. Then,
+    and if it is lost or the work fails there, the work is done here when it is waited for: what it
+    returns, which must be picklable, and raises is the same.
     """
     if not _may_fork():
         yield work
         return
     reading, writing = os.pipe()
-    process = os.fork()
+    try:
+        process = os.fork()
+    except OSError:  # the user has as many processes as a login node allows
+        os.close(reading)
+        os.close(writing)
+        yield work
+        return
     if process == 0:
         _answer(work, writing)
     os.close(writing)
@@ -47,7 +56,15 @@ def beside(work: Callable[[], Value]) -> Iterator[Callable[[], Value]]:
 def _may_fork() -> bool:
     threads = sys.modules.get("threading")
     alone = threads is None or threads.active_count() == 1
-    return bool(_ours) and alone and len(os.sched_getaffinity(0)) > 1
+    return bool(_ours) and alone and _running() < len(os.sched_getaffinity(0))
+
+
+def _running() -> float:
+    """Return how many threads of this machine run or wait for a core now, this one too: proc(5)."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    except (OSError, ValueError, IndexError):
+        return math.inf
 
 
 def _answer(work: Callable[[], object], descriptor: int) -> NoReturn:

@@ -5,9 +5,12 @@ import sys
 
 import pytest
 
+from hpckit import beside
+
 BEGIN = """
 import os, signal, threading
 from hpckit import beside
+beside._running = lambda: 1
 os.sched_getaffinity = lambda _process: {0, 1}
 first = os.getpid()
 
@@ -59,7 +62,15 @@ CASES = {
     "left": LEFT,
     "unpicklable": UNPICKLABLE,
     "not ours": "beside._ours.clear(); assert ask(os.getpid) == first",
+    "no more processes": """
+def fork():
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+os.fork = fork
+assert ask(os.getpid) == first
+assert len(os.listdir("/proc/self/fd")) == 4  # the three streams, and this folder
+""",
     "one core": "os.sched_getaffinity = lambda _process: {0}; assert ask(os.getpid) == first",
+    "busy": "beside._running = lambda: 2; assert ask(os.getpid) == first",
     "threads": """
 stop = threading.Event()
 threading.Thread(target=stop.wait).start()
@@ -69,6 +80,10 @@ finally:
     stop.set()
 """,
 }
+
+
+def test_running_threads_are_counted() -> None:
+    assert 1 <= beside._running() < float("inf")
 
 
 @pytest.mark.parametrize("case", CASES)

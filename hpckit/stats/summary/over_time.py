@@ -14,6 +14,7 @@ from hpckit.stats.summary.coverage import Interval, enough_of, length, union
 from hpckit.stats.summary.figures import GpuUse, NodeUse
 
 _PART = 4096
+# Of a long column each so many values are looked at first.
 _EACH = 64
 Sum = tuple[int, float]  # microseconds in which it is known, integral over them
 

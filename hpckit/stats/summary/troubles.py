@@ -4,6 +4,7 @@ Repeated short pauses are most often a data loader that cannot keep up.
 """
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
@@ -56,9 +57,8 @@ def find_stalls(columns: Columns, clock: Clock, utilization: Column) -> Stalls |
 
 def _usual(values: "array[int]", missing: int) -> int | None:
     """Return the third quartile of what a GPU that is in use does; of some values, if many."""
-    some = sorted(
-        value for value in values[:: len(values) // _ENOUGH + 1] if 10 <= value != missing
-    )
+    some = sorted(values[:: len(values) // _ENOUGH + 1])
+    some = some[bisect_left(some, 10) : bisect_left(some, missing)]
     return some[len(some) * 3 // 4] if some else None
 
 
