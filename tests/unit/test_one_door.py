@@ -25,6 +25,7 @@ ALLOWED = {
     "schedulers/local/stragglers.py": PROC,
     "payload/sweep.py": PROC,
     "processes.py": PROC,
+    "beside.py": PROC,
     "payload/notice.py": PROC,
     "stop_marks.py": "a rank's own file, of a page at most; scripts read it, too",
     "stats/sampler/cgroup.py": PROC,
