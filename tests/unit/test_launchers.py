@@ -233,13 +233,13 @@ def test_signals_reach_scripts_once(
 
 
 @pytest.mark.torch
-def test_torchruns_agent_ends_at_two_signals_alone() -> None:
+def test_torchruns_agent_ends_at_two_signals_alone(tmp_path: Path) -> None:
     """By itself it also ends at SIGHUP and SIGQUIT, which a script may have a use for."""
     program = (
         "from torch.distributed import run; import sys; "
         "print(run.config_from_args(run.parse_args(['x.py']))[0].signals_to_handle)"
     )
-    environ = find_launcher("torchrun").environment(os.environ)
+    environ = find_launcher("torchrun").environment({**os.environ, "TMPDIR": str(tmp_path)})
     done = subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True
     )
