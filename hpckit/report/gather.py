@@ -157,10 +157,11 @@ def _lost(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
     for row in lost_rows(known, held):
         text = f"Accounting does not give the start and end of an attempt ({row.state})."
         yield SourceNote(code="attempt_lost", text=text)
-    for restart in filled(known, held):
+    for restart, ended in filled(known, held):
+        moments, end = ("start", "its end") if ended else ("start and end", "the last rank's end")
         text = (
-            f"Accounting does not give the start and end of attempt {restart}: its time is from "
-            "the first rank's start to the last rank's end."
+            f"Accounting does not give the {moments} of attempt {restart}: its time is from the "
+            f"first rank's start to {end}."
         )
         yield SourceNote(code="rank_times", text=text)
 

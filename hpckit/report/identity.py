@@ -49,10 +49,8 @@ class KnownJob:
 
 def spans(known: KnownJob, now: float) -> tuple[Span, ...]:
     """Return the attempts that held nodes, in order."""
-    by_slurm = list(_slurm_spans(known, now))
-    if by_slurm:
-        by_slurm = sorted([*by_slurm, *_filled_spans(known)], key=lambda span: span.restart)
-    by_slurm = by_slurm or list(_queue_spans(known, now))
+    by_slurm = [*_slurm_spans(known, now), *_filled_spans(known)]
+    by_slurm = sorted(by_slurm, key=lambda span: span.restart) or list(_queue_spans(known, now))
     found = by_slurm or list(_rank_spans(known, now))
     return tuple(span for span in found if span.end >= span.start)
 
@@ -89,8 +87,8 @@ def _filled_spans(known: KnownJob) -> Iterator[Span]:
         start, end = ranks.get(restart, (None, None))
         if start is None:
             continue
-        # Killed, at the latest when the next one began.
-        end = end or next((later for later in begins if later > start), None)
+        # Its ranks were killed, at the latest when the next ones began.
+        end = record.end_time or end or next((later for later in begins if later > start), None)
         if end is not None:
             start = min(record.start_time or start, start)
             span = _span(known, (record, usage, True), restart, start, end)
@@ -129,11 +127,27 @@ def _rows(known: KnownJob) -> list[_Row]:
     rows: list[tuple[JobRecord, JobUsage | None]] = [(row.record, row) for row in known.attempts]
     if not rows and known.record:
         rows = [(known.record, None)]
+    if rows:
+        rows[-1] = (_began_by_queue(known, len(rows) - 1, rows[-1][0]), rows[-1][1])
     finished = is_finished(known.state)
     return [
         (record, usage, number < len(rows) - 1 or finished)
         for number, (record, usage) in enumerate(rows)
     ]
+
+
+def _began_by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
+    """Return the newest attempt's row, with the queue's start where accounting has lost it.
+
+    slurmdbd 22.05 at times writes over a start with that of a job which waits, none: it says then
+    that the attempt took no time. A job that was cancelled while it waited has taken none.
+    """
+    status = known.status
+    if record.start_time is not None or is_waiting(record.state) or status is None:
+        return record
+    if not status.start_time or not status.elapsed_s or (status.restarts or 0) != number:
+        return record
+    return replace(record, start_time=status.start_time, elapsed_s=status.elapsed_s)
 
 
 def _end(record: JobRecord, now: float, *, over: bool) -> float | None:
@@ -150,19 +164,18 @@ def _end(record: JobRecord, now: float, *, over: bool) -> float | None:
 
 def lost_rows(known: KnownJob, attempts: Sequence[Span]) -> list[JobRecord]:
     """Return Slurm's rows of attempts that held nodes, but nobody knows from when to when."""
-    rows = _rows(known)
-    unknown = [record for record, _, over in rows if _end(record, 0.0, over=over) is None]
-    if attempts and len(unknown) == len(rows):
-        return []  # they are by the rank files
     held = {span.restart for span in attempts}
     return [row for number, row, _ in _lost(known) if number not in held and row.elapsed_s != 0]
 
 
-def filled(known: KnownJob, attempts: Sequence[Span]) -> list[int]:
-    """Return the numbers of attempts whose times Slurm lost, and the rank files tell."""
+def filled(known: KnownJob, attempts: Sequence[Span]) -> list[tuple[int, bool]]:
+    """Return attempts whose times Slurm lost, and the rank files tell; and whether it has an end."""
     held = {span.restart for span in attempts}
-    partly = len(_lost(known)) < len(_rows(known))
-    return [restart for restart, _, _ in _lost(known) if restart in held] if partly else []
+    return [
+        (restart, record.end_time is not None)
+        for restart, record, _ in _lost(known)
+        if restart in held
+    ]
 
 
 def _lost(known: KnownJob) -> list[tuple[int, JobRecord, JobUsage | None]]:

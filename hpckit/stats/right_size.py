@@ -109,7 +109,7 @@ def _time(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
     row = _Row("time_min", asked.time_min, format_minutes)
     if stays := row.told(asked, runs):
         return stays
-    took = [(run, need) for run in runs if run.completed and (need := _took_s(run.job))]
+    took = [(run, need) for run in runs if run.completed and (need := _took_s(run.job)) is not None]
     late = [
         (run.job, limit)
         for run in runs

@@ -35,7 +35,7 @@ _NO = "#!/bin/sh\nexit 1\n"
 _CONFIG = "#!/bin/sh\necho 'JobAcctGatherFrequency = 30'\n"
 
 
-def keep_accounts(folder: Path, rows: Sequence[Mapping[str, str]], queue: str = "") -> Path:
+def keep_accounts(folder: Path, rows: Sequence[Mapping[str, str]]) -> Path:
     """Put sacct, squeue, sstat and scontrol into a folder of PATH; return the log of calls."""
     log = folder / "calls.log"
     log.write_text("")

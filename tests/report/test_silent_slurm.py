@@ -57,6 +57,26 @@ def test_times_by_the_ranks_alone_are_said_to_be_that(
     assert "from the first rank's start to the last rank's end" in note(found, "rank_times")
 
 
+def test_a_start_that_accounting_lost_is_the_queues_or_the_ranks(
+    fake_slurm: Path, here: Path, cli: Cli
+) -> None:
+    run = make_run(here / "runs", job_id="77")
+    end_ranks(run, 0, 0, 0, 0)
+    lost = row("77", Submit="100", Start="Unknown", End="170", ElapsedRaw="0")
+    keep_accounts(here.parent / "bin", [lost])
+    by_ranks = document(cli, "77")
+    assert by_ranks["end"] == 170
+    assert by_ranks["elapsed_s"] == pytest.approx(170 - by_ranks["start"])
+    assert "the start of attempt 0: its time is from the first rank's" in note(
+        by_ranks, "rank_times"
+    )
+    (here.parent / "bin" / "squeue").unlink()
+    answers(fake_slurm, squeue_out=squeue_row("77", "COMPLETED", elapsed="1:00", end="170"))
+    found = document(cli, "77")
+    assert (found["start"], found["end"], found["elapsed_s"]) == (110, 170, 60)
+    assert "rank_times" not in codes(found)
+
+
 def test_a_state_that_may_be_old_is_said_to_be_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
     make_run(here / "runs", job_id="77")
     down(fake_slurm)

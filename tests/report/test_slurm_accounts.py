@@ -105,9 +105,21 @@ def test_hours_are_unknown_where_an_attempts_length_is(
     assert "ran for an unknown time" in cli("stats", "77").out
 
 
-@pytest.mark.parametrize("lost", [{"Start": "Unknown"}, {"Start": "Unknown", "End": "Unknown"}])
+@pytest.mark.parametrize(
+    ("lost", "moments_lost", "until", "first_s"),
+    [
+        ({"Start": "Unknown"}, "start", "its end", 3500),
+        ({"Start": "Unknown", "End": "Unknown"}, "start and end", "the last rank's end", 3000),
+    ],
+)
 def test_an_attempt_whose_start_accounting_lost_is_told_by_its_ranks(
-    here: Path, programs: Path, cli: Cli, lost: dict[str, str]
+    here: Path,
+    programs: Path,
+    cli: Cli,
+    lost: dict[str, str],
+    moments_lost: str,
+    until: str,
+    first_s: int,
 ) -> None:
     folder = make(here, (0, 100), (1, 7200))
     shutil.rmtree(folder / "ranks")
@@ -122,11 +134,11 @@ def test_an_attempt_whose_start_accounting_lost_is_told_by_its_ranks(
         (0, "NODE_FAIL", START + 100),
         (1, "COMPLETED", START + 7200),
     ]
-    assert (found["start"], found["elapsed_s"]) == (START + 100, 6600)
-    assert found["summary"]["gpu_hours"] == pytest.approx(2 * 6600 / 3600)
+    assert (found["start"], found["elapsed_s"]) == (START + 100, first_s + 3600)
+    assert found["summary"]["gpu_hours"] == pytest.approx(2 * (first_s + 3600) / 3600)
     assert "attempt_lost" not in codes(found)
-    said = "Accounting does not give the start and end of attempt 0: its time is from the first"
-    assert said in " ".join(cli("stats", "77").out.split())
+    said = f"Accounting does not give the {moments_lost} of attempt 0: its time is from the first "
+    assert f"{said}rank's start to {until}." in " ".join(cli("stats", "77").out.split())
     # Nothing is made up of an attempt that left no ranks: it may have begun none.
     shutil.rmtree(folder / "ranks")
     assert [one["restart"] for one in document(cli, "77")["attempts"]][-1] == 1

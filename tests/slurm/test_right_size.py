@@ -21,12 +21,15 @@ print(len(held), flush=True)
 while int(os.environ["SLURM_MEM_PER_NODE"]) < 2048:
     time.sleep(0.1)
 """
-# Ends once the sampler has written so much that the job is known.
+# Ends once the sampler has written so much that the job is known. Slurm counts whole seconds: a
+# job that began and ended within one took none, of which nothing is a share.
 WORKS = """\
 import os, time
 from pathlib import Path
-folder = Path(os.environ["HPCKIT_RUN_DIR"], "samples")
-while sum(len(file.read_bytes().splitlines()) for file in folder.glob("*.jsonl")) < 8:
+folder, began = Path(os.environ["HPCKIT_RUN_DIR"], "samples"), time.time()
+def lines():
+    return sum(len(file.read_bytes().splitlines()) for file in folder.glob("*.jsonl"))
+while lines() < 8 or time.time() < began + 2:
     time.sleep(0.1)
 """
 

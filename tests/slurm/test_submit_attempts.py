@@ -44,16 +44,16 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
             (run_dir / f"at-{number}-{rank}").exists() for rank in (0, 1)
         )
 
-    def known(moment: str, rows: int) -> bool:
-        """Say whether accounting has each attempt's moment; it loses a start that it hears late."""
-        ask = ("sacct", "-X", "-D", "-n", "-P", "-o", moment, "-j", job_id)
+    def ended() -> bool:
+        """Say whether accounting has each attempt's end; it may have lost an earlier one's start."""
+        ask = ("sacct", "-X", "-D", "-n", "-P", "-o", "End", "-j", job_id)
         said = desk.slurm.run(*ask).stdout.split()
-        return len(said) == rows and all(word[:1].isdigit() for word in said)
+        return len(said) == 3 and all(word[:1].isdigit() for word in said)
 
-    assert eventually(lambda: begun(0) and known("Start", 1))
+    assert eventually(lambda: begun(0))
     urgent = ("--nodes", "2", "--gpus", "4", "--partition", "urgent")
     desk.done("ddp", SCRIPTS / "seen.py", *urgent)
-    assert eventually(lambda: begun(1) and known("Start", 2))
+    assert eventually(lambda: begun(1))
     desk.slurm.kill_node("c2", noticed=True)
     try:
         # Before it goes on, it is known already what took it away.
@@ -68,7 +68,7 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
         assert (bad["host"], bad["what"]) == ("c2", "the node was lost (Slurm)")
     finally:
         desk.slurm.start_node("c2")
-    assert eventually(lambda: begun(2) and known("Start", 3), LONG_S)
+    assert eventually(lambda: begun(2), LONG_S)
     (run_dir / "known").touch()
     status = desk.over(job_id)
     assert (status["state"], status["restarts"]) == ("COMPLETED", 2)
@@ -76,7 +76,7 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
     assert "restarted 2x" in shown
     assert "before   attempt 1 on c1, c2: node c2 was lost" in shown
 
-    assert eventually(lambda: known("End", 3))
+    assert eventually(ended)
     desk.call("stats", job_id, "--html", "job.html")
     document = desk.call("stats", job_id, "--json").json
     attempts = document["attempts"]
@@ -87,15 +87,17 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
     ]
     states = [row["state"] for row in attempts]
     assert states == ["PREEMPTED", "NODE_FAIL", "COMPLETED"]
-    assert document["elapsed_s"] == sum(row["elapsed_s"] for row in attempts)
+    assert document["elapsed_s"] == pytest.approx(sum(row["elapsed_s"] for row in attempts))
     assert document["submitted"] <= attempts[0]["start"]
     notes = [tuple(note.values()) for note in document["notes"]]
     assert len(notes) == len({*notes})  # not one of each attempt
     drawn = json.loads(Path(document["timeseries_file"]).read_text())["attempts"]
-    assert [part["start"] for part in drawn] == [row["start"] for row in attempts]
+    # To the microsecond: a start that accounting lost is the first rank's.
+    starts = pytest.approx([row["start"] for row in attempts], abs=2e-6)
+    assert [part["start"] for part in drawn] == starts
 
     page = data_of(read_html(desk.work / "job.html"), "page-data")
-    assert [row["start"] for row in page["attempts"]] == [row["start"] for row in attempts]
+    assert [row["start"] for row in page["attempts"]] == starts
     loss = next(chart for chart in page["charts"] if chart["id"] == "run-loss")
     counts, again = (line["mean"] for line in loss["lines"])
     # Each attempt's first step counts; of the others only the last attempt's.

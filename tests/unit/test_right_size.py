@@ -57,6 +57,10 @@ def values(*runs: Evidence, asked: Asked = ASKED) -> dict[str, int | None]:
     return {name: row.value for name, row in sized(*runs, asked=asked).items()}
 
 
+def test_a_job_of_under_a_second_took_no_time() -> None:
+    assert "the last run took at most 0:00:00" in sized(run(took_s=0.0))["time_min"].line
+
+
 def test_a_time_that_is_not_known_is_said_to_be_that() -> None:
     """Not that no run has COMPLETED."""
     row = sized(run(took_s=None))["time_min"]
