@@ -169,7 +169,7 @@ def lost_rows(known: KnownJob, attempts: Sequence[Span]) -> list[JobRecord]:
 
 
 def filled(known: KnownJob, attempts: Sequence[Span]) -> list[tuple[int, bool]]:
-    """Return attempts whose times Slurm lost, and the rank files tell; and whether it has an end."""
+    """Return attempts that Slurm lost and the rank files tell, and whether it knows an end."""
     held = {span.restart for span in attempts}
     return [
         (restart, record.end_time is not None)

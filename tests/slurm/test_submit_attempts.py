@@ -45,7 +45,7 @@ def test_a_job_taken_away_twice_is_shown_whole(desk: Desk) -> None:
         )
 
     def ended() -> bool:
-        """Say whether accounting has each attempt's end; it may have lost an earlier one's start."""
+        """Say whether accounting has each attempt's end; it may have lost a start."""
         ask = ("sacct", "-X", "-D", "-n", "-P", "-o", "End", "-j", job_id)
         said = desk.slurm.run(*ask).stdout.split()
         return len(said) == 3 and all(word[:1].isdigit() for word in said)
