@@ -1,10 +1,12 @@
 """Cgroups v1 and v2 and /proc as trees of files; which GPUs are mine, as a table."""
 
+import math
 import os
 from pathlib import Path
 
 import pytest
 
+from hpckit.stats.sampler import procfs
 from hpckit.stats.sampler.cgroup import find_cgroup
 from hpckit.stats.sampler.job_gpus import Unit, find_mine
 from hpckit.stats.sampler.node import NodeReader, usage_of
@@ -150,11 +152,31 @@ def test_process_tree(tmp_path: Path) -> None:
     # Handed to init, and still ours; the root has ended, its time is not forgotten.
     write_files(tmp_path, process(11, 1, 250, 60, 9))
     (tmp_path / "10" / "stat").unlink()
-    whole._look_again = 0
+    whole._list_again = whole._look_again = 0
     assert whole.pids() == {11, 12}
     again = whole.read()
     assert again.cpu_us == 600 * 1_000_000 // ticks
     assert again.memory_bytes == (130 + 20) * 1024
+
+
+def test_new_processes_are_found_at_once_and_no_others_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(procfs, "_LIST_SHARE", math.inf)  # as if to list them took no time
+    monkeypatch.setattr(procfs, "_LOOK_SHARE", 1e-9)
+    read, real = [], procfs._stat
+    monkeypatch.setattr(procfs, "_stat", lambda folder: read.append(folder) or real(folder))
+    write_files(tmp_path, process(10, 1, 100, 50) | process(99, 1, 9999, 9))
+    tree = ProcessTree(10, tmp_path)
+    tree._began -= 3600
+    assert tree.pids() == {10}
+    write_files(tmp_path, process(20, 10, 5, 1) | process(21, 20, 5, 1) | process(98, 1, 5, 1))
+    read.clear()
+    assert tree.pids() == {10, 20, 21}
+    assert {Path(folder).name for folder in read} == {"20", "21", "98"}
+    read.clear()
+    assert tree.pids() == {10, 20, 21}
+    assert read == []
 
 
 def test_no_process_left_is_unknown(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from hpckit.stats.sampler.cgroup import read_once
 from hpckit.stats.samples.records import Usage
 
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
-# Looking for new processes reads every process of the node, some thousand at times: that may take
-# this share of the time. But it is done each half minute, and more often while the job is young.
+# A process that is found late brings all its CPU time at once: as if it had used many cores. So the
+# list of /proc is read at each sample and what is new in it looked at, as far as that takes no more
+# than a share of the time. Looking at every process of the node, some thousand at times, may take
+# less; but it is done each half minute, since a new process may have an old one's number.
+_LIST_SHARE = 0.0005
 _LOOK_SHARE = 0.0001
 _LOOK_S = 30.0
 # In /proc/PID/stat, after the name in brackets: ppid, utime to cstime, starttime.
@@ -45,7 +48,8 @@ class ProcessTree:
         self._leave_out = leave_out
         self._known: dict[int, bytes] = {}  # pid -> start time, which tells a reused pid
         self._began = time.monotonic()
-        self._look_again = 0.0
+        self._list_again = self._look_again = 0.0
+        self._listed: frozenset[int] = frozenset()
         self._so_far: dict[str, int] = {}
 
     def pids(self) -> frozenset[int]:
@@ -88,35 +92,44 @@ class ProcessTree:
 
     def _look(self) -> None:
         began = time.monotonic()
-        if began < self._look_again:
+        if began < self._list_again:
             return
+        pids = all_pids(self._proc)
+        took = time.monotonic() - began
+        whole = began >= self._look_again
         # Paths as texts: to make a thousand objects of them would take longer than to read.
-        stats = {
-            pid: stat for pid in all_pids(self._proc) if (stat := _stat(f"{self._proc}/{pid}"))
+        new = {
+            pid: stat
+            for pid in (pids if whole else pids - self._listed)
+            if (stat := _stat(f"{self._proc}/{pid}"))
         }
-        inside = self._descendants(stats)
-        self._known = {pid: stats[pid][_START] for pid in inside}
+        if whole:
+            self._known = {
+                pid: start
+                for pid, start in self._known.items()
+                if pid in new and new[pid][_START] == start
+            }
+        self._listed = pids
+        self._known |= {pid: new[pid][_START] for pid in self._descendants(new)}
         ended = time.monotonic()
-        pause = min((ended - began) / _LOOK_SHARE, _LOOK_S, ended - self._began)
-        self._look_again = ended + pause
+        self._list_again = ended + took / _LIST_SHARE
+        if whole:
+            pause = min((ended - began) / _LOOK_SHARE, _LOOK_S, ended - self._began)
+            self._look_again = ended + pause
 
-    def _descendants(self, stats: Mapping[int, list[bytes]]) -> set[int]:
+    def _descendants(self, new: Mapping[int, list[bytes]]) -> set[int]:
+        """Return those of the new processes that are the root, or descend from a known one."""
         children: dict[int, list[int]] = {}
-        for pid, stat in stats.items():
+        for pid, stat in new.items():
             children.setdefault(int(stat[_PPID]), []).append(pid)
-        known = {
-            pid
-            for pid, start in self._known.items()
-            if pid in stats and stats[pid][_START] == start
-        }
-        queue = [*known, *([self._root] if self._root in stats else [])]
+        queue = [*self._known, *([self._root] if self._root in new else [])]
         found: set[int] = set()
         while queue:
             pid = queue.pop()
             if pid not in found and pid != self._leave_out:
                 found.add(pid)
                 queue += children.get(pid, [])
-        return found
+        return found & new.keys()
 
 
 def all_pids(proc: Path = Path("/proc")) -> frozenset[int]:
