@@ -169,9 +169,20 @@ def find_runs(word: str, root: Path, damaged: list[DamagedRun] | None = None) ->
         raise broken[0].error
     damage = read_index()[2]
     raise NotFoundError(
-        f"There is no run {word!r} in {root} or in your index. "
-        "See `hpckit jobs`, or give its folder with --runs DIR."
+        no_such_run(word, root)
         + (f" But {damage}: {REPAIR} finds your runs again." if damage else "")
+    )
+
+
+def no_such_run(word: str, root: Path) -> str:
+    """Say that nothing is called so, and what to do next."""
+    import difflib  # noqa: PLC0415  # only errors need it
+
+    meant = difflib.get_close_matches(word, ["latest"])
+    return (
+        f"There is no run {word!r} in {root} or in your index. "
+        + ("Did you mean `latest`? " if meant else "")
+        + "See `hpckit jobs`, or give its folder with --runs DIR."
     )
 
 

@@ -27,6 +27,9 @@ class Run:
     dir: Path
     record: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.dir)!r})"  # a record has a hundred lines
+
     @property
     def run_id(self) -> str:
         """The folder's name."""

@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.command("list")
 def list_collections(json: JsonOption = False) -> None:
-    """List the collections, in the order they are searched, and those that cannot be used."""
+    """List the collections in the order they are searched. Also those that cannot be used."""
     around = api.survey()
     if json:
         print_json([*map(_record, around.collections), *map(_unusable_record, around.unusable)])
@@ -90,7 +90,7 @@ def add_collection(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Add a group's collection: a folder is used in place, a git repository pinned to a commit.
+    """Add a group's collection. A folder is used in place, a git repository pinned to a commit.
 
     It is written to ./hpckit.lock where there is one, else to the user's.
     """
@@ -125,7 +125,7 @@ def update_collections(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Pin collections to what their sources hold now: all of them, or those named."""
+    """Pin collections to what their sources hold now. All of them, or those named."""
     if to and len(names or []) != 1:
         raise RequestError("--to is for one collection: hpckit collections update NAME --to REV.")
     changes: list[Change] = []
@@ -182,7 +182,7 @@ def _change_record(change: Change) -> dict[str, Any]:
 
 @commands.command("sync")
 def sync_collections(names: NamesArgument = None) -> None:
-    """Fetch what the lock files pin and is not on this machine; nothing moves."""
+    """Fetch what the lock files pin and this machine lacks. Nothing moves."""
 
     def one(added: Added) -> None:
         fetched = added.sync()
@@ -196,7 +196,7 @@ def sync_collections(names: NamesArgument = None) -> None:
 def remove_collection(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A collection.")],
 ) -> None:
-    """Take a collection off the search path; jobs that wait keep its files."""
+    """Take a collection off the search path. Jobs that wait keep its files."""
     added = api.added_collections(name)[0]
     added.remove()
     say(f"Removed {added.name} ({added.source}) from {added.lock}")
@@ -204,7 +204,7 @@ def remove_collection(
 
 @commands.command("verify")
 def verify_collections(names: NamesArgument = None, json: JsonOption = False) -> None:
-    """Read every file of added collections, and compare with what was pinned. Status 1: differs."""
+    """Compare each file of added collections with what was pinned. Status 1: differs."""
     rows = [(added, added.verify()) for added in api.added_collections(*names or ())]
     if json:
         print_json(
@@ -227,7 +227,7 @@ def trust_folder(
     folder: Annotated[Path, typer.Argument(help="A project, or one of $HPCKIT_COLLECTIONS.")],
     no: Annotated[bool, typer.Option("--no", help="Stop trusting it.")] = False,
 ) -> None:
-    """Use a folder although others could change it; for what is added: add --trust."""
+    """Use a folder although others could change it. For what is added: add --trust."""
     source = api.trust_folder(folder, trusted=not no)
     say(f"{source} is {'no longer ' if no else ''}trusted")
 
@@ -247,7 +247,7 @@ def new_collection(
         Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")
     ],
 ) -> None:
-    """Make a collection to start from: a template, a site, a workload, and a check for CI."""
+    """Make a collection to start from. With a template, a site, a workload and a check for CI."""
     for path in api.new_collection(folder):
         say(str(path))
     note(f"Fill in {folder}/hpckit.yaml, then: cd {folder} && ./check")

@@ -63,7 +63,7 @@ def mpi(
     within: WithinOption = "10m",
     json: JsonOption = False,
 ) -> None:
-    """Submit two-rank jobs by each launcher that can start MPI ranks, and each kind of MPI.
+    """Submit two-rank jobs by each launcher and kind of MPI.
 
     Exit status 1 when the one that `hpckit submit` uses does not work.
     """
@@ -88,7 +88,7 @@ def gpu(
     within: WithinOption = "10m",
     json: JsonOption = False,
 ) -> None:
-    """Submit a short job that touches each GPU it gets: name, memory, a product by torch."""
+    """Submit a short job that touches each GPU it gets. Name, memory, a product by torch."""
     found = api.doctor_gpu(
         gpus=gpus, nodes=nodes, site=site, partition=partition, account=account, env=env,
         runs=runs, within=within, tell=say_note,
@@ -103,13 +103,13 @@ def stats(
     timeout_s: TimeoutOption = 10.0,
     json: JsonOption = False,
 ) -> None:
-    """Say which sources of figures answer here: samples, accounting, jobstats, Prometheus."""
+    """Say which sources of figures answer here. Samples, accounting, jobstats, Prometheus."""
     _end(api.doctor_stats(site=site, runs=runs, timeout=timeout_s), json=json)
 
 
 @commands.command("notify")
 def notify(site: SiteOption = None, json: JsonOption = False) -> None:
-    """Send a test event to each of those who are told of your jobs; docs/notify.md."""
+    """Send a test event to all who are told of your jobs. See docs/notify.md."""
     _end(api.doctor_notify(site=site), json=json)
 
 

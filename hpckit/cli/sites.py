@@ -64,7 +64,7 @@ def show(
     name: Annotated[str | None, typer.Argument(help="A site; else the one detected here.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a site: limits, GPU types, environments, and where each value was read."""
+    """Show a site, and where each value was read. Limits, GPU types, environments."""
     site = api.site(name, tell=say_note)
     if json:
         print_json(_record(site))
@@ -74,7 +74,7 @@ def show(
 
 @commands.command()
 def detect(timeout_s: TimeoutOption = 10.0, json: JsonOption = False) -> None:
-    """Show what can be found out about the cluster here; writes and submits nothing."""
+    """Show what can be found out about the cluster here. Writes and submits nothing."""
     found = detect_cluster(timeout=timeout_s)
     if json:
         print_json(found.document())

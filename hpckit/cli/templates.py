@@ -79,11 +79,12 @@ def variables(json: JsonOption = False) -> None:
 def lint(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]")] = None,
 ) -> None:
-    """Render script templates for a matrix of plans; run bash -n, shellcheck and Slurm's own rule.
+    """Render script templates for a matrix of plans, and check them.
 
-    Without names, every script template on the search path, and all else that collections hold:
-    manifests, other templates, sites, workloads, rules of advice, and who can write them. Each
-    finding has a file and a line. Exit status 1 when something is wrong.
+    By bash -n, shellcheck and Slurm's own rule. Without names, every script template on the search
+    path, and all else that collections hold: manifests, other templates, sites, workloads, rules of
+    advice, and who can write them. Each finding has a file and a line. Exit status 1 when something
+    is wrong.
     """
     bad = 0
     for row in api.lint(*(names or ())):
@@ -106,7 +107,7 @@ def schema(
         Path | None, typer.Option("--write", metavar="DIR", help="Write into DIR/.hpckit/.")
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a kind of file, for editors; without KIND, list the kinds.
+    """Print the JSON Schema of a kind of file, for editors. Without KIND, list the kinds.
 
     With --write, all kinds or the one: files of a collection name them in a comment.
     """

@@ -12,7 +12,7 @@ from hpckit.errors import (
     NotFoundError,
     OutsideError,
 )
-from hpckit.find import find_runs
+from hpckit.find import find_runs, no_such_run
 from hpckit.frozen import frozen
 from hpckit.report.identity import KnownJob
 from hpckit.runs import DamagedRun, Run
@@ -199,10 +199,7 @@ def _no_such_step(target: Target) -> NotFoundError:
 
 def _no_such_job(job_id: str, root: Path, trouble: str | None) -> HpckitError:
     if not _SLURM_ID.fullmatch(job_id):
-        return NotFoundError(
-            f"There is no run {job_id!r} in {root} or in your index. See `hpckit jobs`, or "
-            "give its folder with --runs DIR."
-        )
+        return NotFoundError(no_such_run(job_id, root))
     if trouble:
         return OutsideError(
             f"There is no run of job {job_id!r} here or in your index, and accounting does "

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +71,13 @@ class RunStatus:
     silence: str | None = None
     left_queue: bool = False
     damaged: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Name the job, and what is known of it but its ranks."""
+        rows = ((row.name, getattr(self, row.name)) for row in fields(self)[1:])
+        known = {name: value for name, value in rows if value and name != "ranks"}
+        said = (f"{name}={value!r}" for name, value in known.items() if name != "state")
+        return f"RunStatus({self.run.job_id!r}, {str(self.state)!r}, {', '.join(said)})"
 
     @property
     def finished(self) -> bool:

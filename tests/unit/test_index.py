@@ -25,6 +25,14 @@ def indexed() -> list[str]:
     return [row.run_id for row in read_index()[0]]
 
 
+def test_a_mistyped_latest_is_told_so(cli: Callable[..., Answer], here: Path) -> None:
+    for command in ("status", "stats"):
+        said = cli(command, "lastest").err
+        assert "There is no run 'lastest' in " in said
+        assert "Did you mean `latest`? See `hpckit jobs`" in said
+        assert "Did you mean" not in cli(command, "training").err
+
+
 def test_a_line_that_was_cut_off_costs_no_other(here: Path, cli: Cli) -> None:
     first, second = make_run(here / "a", "one"), make_run(here / "a", "two", job_id="12")
     add_to_index([first])

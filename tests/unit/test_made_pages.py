@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from hpckit.cli import COMMANDS
+from tests.conftest import Answer
 from tests.pages import ROOT
 from tests.patience import LONG_S
 
@@ -45,6 +46,14 @@ def test_both_pages_have_every_command_and_its_options() -> None:
     for word in ("--errors", "--partition", "--fail-under", "--why"):
         assert f"`{word}" in page
         assert word.replace("-", "\\-") in man
+
+
+@pytest.mark.parametrize("name", ["collections", "templates", "sites", "doctor"])
+def test_what_each_command_of_a_group_does_fits_a_line_of_80(
+    cli: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "..." not in cli(name, "--help").out.split("Commands:")[1]
 
 
 def test_no_line_of_the_man_page_is_taken_for_a_request() -> None:

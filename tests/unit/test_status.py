@@ -115,6 +115,20 @@ def test_a_job_that_ends_keeps_the_nodes_that_are_done(fake_slurm: Path, tmp_pat
     assert one(run).nodes == ("n1", "n2")
 
 
+def test_a_status_is_shown_in_a_line_that_a_notebook_can_bear(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path)
+    end_ranks(run, 0, 0, 0, 0)
+    answers(fake_slurm, squeue_out=squeue_row("11", "COMPLETED", elapsed="1:00", end="170"))
+    shown = repr(one(run))
+    assert shown.startswith("RunStatus('11', 'COMPLETED', source=")
+    assert "elapsed_s=60," in shown
+    assert "None" not in shown
+    assert len(shown) < 200
+    assert repr(run) == f"Run({str(run.dir)!r})"
+
+
 def test_what_squeue_forgot_accounting_remembers(fake_slurm: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     answers(fake_slurm, sacct_out=sacct_row("11", "OUT_OF_MEMORY", "0:125"))
