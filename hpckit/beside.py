@@ -43,6 +43,7 @@ def beside(work: Callable[[], Value]) -> Iterator[Callable[[], Value]]:
         yield work
         return
     if process == 0:
+        os.close(reading)  # else it would write for ever where the first one was killed
         _answer(work, writing)
     os.close(writing)
     try:

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from hpckit import beside
+from tests.patience import LONG_S
 
 BEGIN = """
 import os, signal, threading
@@ -93,3 +94,12 @@ def test_work_is_done_once_and_leaves_no_process(case: str) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_a_second_process_ends_where_the_first_one_was_killed() -> None:
+    last = "with beside.beside(lambda: b'x' * 3_000_000): os.kill(first, signal.SIGKILL)"
+    # It returns when nobody has the streams any more.
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + last], capture_output=True, timeout=LONG_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (-9, b"")
