@@ -75,6 +75,20 @@ def test_numbers_and_gradients_are_the_textbooks(
     assert all(torch.equal(mine.grad, its.grad) for mine, its in pairs)
 
 
+@pytest.mark.parametrize("name", ["cnn", "lenet"])
+def test_gradients_of_each_sample_by_vmap(name: str) -> None:
+    model, images = make_model(name), torch.rand(3, 1, 28, 28)
+    weights = dict(model.named_parameters())
+
+    def score(weights: dict[str, torch.Tensor], image: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, weights, (image[None],)).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(score), in_dims=(None, 0))(weights, images)
+    model(images).square().sum().backward()
+    for key, parameter in weights.items():
+        assert torch.allclose(each[key].sum(0), parameter.grad, rtol=1e-4, atol=1e-6)
+
+
 def size(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 

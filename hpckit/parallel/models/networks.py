@@ -114,7 +114,8 @@ class _Flat(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401  # torch's, untyped
-        return gradient.view(ctx.shape).contiguous(memory_format=torch.channels_last)
+        # As contiguous(memory_format=torch.channels_last), which vmap does not know.
+        return gradient.view(ctx.shape).movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 class Flatten(nn.Module):
