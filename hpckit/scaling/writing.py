@@ -221,8 +221,11 @@ def _digits(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share in percent, with two digits or more, and no exponent."""
-    return f"{100 * share:.2g} %" if abs(share) < 0.0995 else f"{100 * share:.0f} %"
+    """Return a share in percent, with two digits or more, and no exponent; 0 is below 0.001 %."""
+    percent = 100 * share
+    if abs(percent) >= 9.95:
+        return f"{percent:.0f} %"
+    return f"{percent:.2g} %" if abs(percent) >= 0.001 else "0 %"
 
 
 def _digits_like(number: str, value: float) -> str:

@@ -368,7 +368,10 @@ def test_the_csv_has_a_row_of_figures_for_each_size() -> None:
 
 @pytest.mark.parametrize(
     ("share", "shown"),
-    [(3.37, "337 %"), (0.996, "100 %"), (0.1, "10 %"), (0.01234, "1.2 %"), (-0.5, "-50 %")],
+    [
+        *((3.37, "337 %"), (0.996, "100 %"), (0.1, "10 %"), (0.01234, "1.2 %"), (-0.5, "-50 %")),
+        *((0.0000123, "0.0012 %"), (3e-17, "0 %"), (-1e-9, "0 %")),
+    ],
 )
 def test_a_share_of_serial_work_has_no_exponent(share: float, shown: str) -> None:
     assert _percent(share) == shown
