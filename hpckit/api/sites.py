@@ -16,6 +16,7 @@ from hpckit.sites import (
     GENERIC,
     PartitionLimits,
     Site,
+    detect_among,
     detect_site,
     list_sites,
     load_site,
@@ -38,12 +39,12 @@ def sites(*, tell: Tell = log) -> list[Site]:
 def sites_and_here(tell: Tell) -> tuple[list[Site], str]:
     """Return the sites, and the name of the one that is detected here."""
     collections = searched(tell)
-    here = detect_site(collections)
 
     def read(row: Found) -> Site:
         return replace(read_site(row.path, collections), found=row)
 
-    return [*readable(list_sites(collections).values(), read, tell)], here
+    found = [*readable(list_sites(collections).values(), read, tell)]
+    return found, detect_among(found)
 
 
 def site(name: str | None = None, *, tell: Tell = log) -> Site:

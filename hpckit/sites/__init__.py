@@ -5,7 +5,7 @@ import fnmatch
 import functools
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from hpckit.sites.reading import read_site
 from hpckit.sites.site import AdviceOverride, Costs, PartitionLimits, Site
 
 __all__ = [
-    "GENERIC", "AdviceOverride", "Costs", "PartitionLimits", "Site", "detect_site", "find_site",
-    "full_hostname", "list_sites", "load_site", "read_site",
+    "GENERIC", "AdviceOverride", "Costs", "PartitionLimits", "Site", "detect_among", "detect_site",
+    "find_site", "full_hostname", "list_sites", "load_site", "read_site",
 ]  # fmt: skip
 GENERIC = "generic"
 
@@ -53,11 +53,22 @@ def detect_site(
     return _detected(list_sites(collections), environ)
 
 
+def detect_among(sites: Iterable[Site], environ: Mapping[str, str] = os.environ) -> str:
+    """Return the same of sites that have been read."""
+    return environ.get("HPCKIT_SITE") or _first(
+        ((row.name, row.identify) for row in sites), environ
+    )
+
+
 def _detected(known: Mapping[str, Found], environ: Mapping[str, str]) -> str:
     if environ.get("HPCKIT_SITE"):
         return environ["HPCKIT_SITE"]
+    return _first(zip(known, _identifiers(known), strict=True), environ)
+
+
+def _first(sites: Iterable[tuple[str, Mapping[str, str]]], environ: Mapping[str, str]) -> str:
     hostname = functools.cache(full_hostname)  # it may ask a name server: once
-    for name, identify in zip(known, _identifiers(known), strict=True):
+    for name, identify in sites:
         if _identifies(identify, environ, hostname):
             return name
     return GENERIC

@@ -59,12 +59,16 @@ def test_a_workload_may_start_any_program(here: Path, cli: Callable[..., Answer]
     assert "melt" in cli("workloads", "list").out
 
 
-def test_a_broken_file_hides_no_other_of_a_list(here: Path, cli: Callable[..., Answer]) -> None:
+@pytest.mark.parametrize("site", ["partitons: {}\n", "description: [x\n", "identify: 3\n"])
+def test_a_broken_file_hides_no_other_of_a_list(
+    here: Path, cli: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, site: str
+) -> None:
+    monkeypatch.setenv("CLUSTER", "box")
     write_files(here, {
         "workloads/bad/workload.yaml": "description: [x\n",
         "workloads/good/workload.yaml": "description: d\nstrategy: mpi\nprogram: lmp\n",
-        "templates/sites/bad.yaml": "partitons: {}\n",
-        "templates/sites/good.yaml": "description: d\n",
+        "templates/sites/bad.yaml": site,
+        "templates/sites/good.yaml": "description: d\nidentify: {CLUSTER: box}\n",
     })  # fmt: skip
     for command, file in (("workloads", "bad/workload.yaml"), ("sites", "sites/bad.yaml")):
         said = cli(command, "list")
@@ -76,6 +80,7 @@ def test_a_broken_file_hides_no_other_of_a_list(here: Path, cli: Callable[..., A
         rows = json.loads(cli(command, "list", "--json").out)
         assert "good" in [row["name"] for row in rows]
         assert "bad" not in [row["name"] for row in rows]
+    assert "good *" in said.out
 
 
 @pytest.mark.parametrize("name", ["my-work", "my_work"])
