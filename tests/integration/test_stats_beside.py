@@ -47,3 +47,9 @@ def test_a_second_process_changes_no_figure(tmp_path: Path, gaps: int) -> None:
         assert beside[1] == 2  # the file's second half, and half of the GPUs
         assert beside[0] == alone[0]
         assert beside[2] == alone[2]
+
+
+def test_one_gpu_is_not_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.stats.GPUS", 1)
+    run = make_run(tmp_path, "long", 300, 1.0)
+    assert said(run, 2, "--json")[1] == 1  # the file's second half

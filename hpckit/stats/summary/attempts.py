@@ -136,7 +136,7 @@ def _tally_gpus(files: Sequence[tuple[Columns, Clock]], span: Span) -> tuple[Gpu
             tally_gpu(group, span.restart, held_us, end_us, suspended=suspended) for group in some
         ]
 
-    if sum(len(part.columns) for part in parts) < _MANY:
+    if len(gpus) < 2 or sum(len(part.columns) for part in parts) < _MANY:
         return tuple(tally(gpus))
     half = len(gpus) // 2
     with beside(lambda: tally(gpus[half:])) as others:
