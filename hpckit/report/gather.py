@@ -325,6 +325,12 @@ def _missing_notes(
         yield SourceNote(code="no_samples", text="Sampling was off (--sample-interval 0).")
     elif known.run:
         yield SourceNote(code="no_samples", text="This job has no samples.")
+    elif known.last and known.last.name is None:
+        yield SourceNote(
+            code="no_samples",
+            text="Accounting does not know yet in which folder this job works, so its samples, if "
+            "it has any, are not here. Ask again in some seconds.",
+        )
     else:
         yield SourceNote(
             code="no_samples",

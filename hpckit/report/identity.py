@@ -128,7 +128,7 @@ def _rows(known: KnownJob) -> list[_Row]:
     if not rows and known.record:
         rows = [(known.record, None)]
     if rows:
-        rows[-1] = (_began_by_queue(known, len(rows) - 1, rows[-1][0]), rows[-1][1])
+        rows[-1] = (_by_queue(known, len(rows) - 1, rows[-1][0]), rows[-1][1])
     finished = is_finished(known.state)
     return [
         (record, usage, number < len(rows) - 1 or finished)
@@ -136,16 +136,22 @@ def _rows(known: KnownJob) -> list[_Row]:
     ]
 
 
-def _began_by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
-    """Return the newest attempt's row, with the queue's start where accounting has lost it.
+def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
+    """Return the newest attempt's row, with the queue's times where accounting lacks them.
 
     slurmdbd 22.05 at times writes over a start with that of a job which waits, none: it says then
-    that the attempt took no time. A job that was cancelled while it waited has taken none.
+    that the attempt took no time. A job that was cancelled while it waited has taken none. And
+    what is over for the queue goes on for accounting until that hears of it.
     """
     status = known.status
-    if record.start_time is not None or is_waiting(record.state) or status is None:
+    if status is None or not status.start_time or (status.restarts or 0) != number:
         return record
-    if not status.start_time or not status.elapsed_s or (status.restarts or 0) != number:
+    late = status.finished and not is_finished(record.state) and status.elapsed_s is not None
+    lost = record.start_time is None and not is_waiting(record.state) and status.elapsed_s
+    if late:
+        nodes = record.nodes or status.nodes or None
+        record = replace(record, state=status.state, nodes=nodes)
+    if not late and not lost:
         return record
     return replace(record, start_time=status.start_time, elapsed_s=status.elapsed_s)
 

@@ -189,6 +189,11 @@ def sacct_record(cells: list[str]) -> JobRecord:
     job_id, raw_id, user, account, partition, qos, word, reason, node_list, elapsed = cells[:10]
     limit, submit, start, end, status, name = cells[10:]
     state, nodes = parse_state(word), nodes_or_none(node_list)
+    # Until the controller has sent the rest (within 5 s), a new job's row is what its first step
+    # has told: without a partition, of this name, and not yet of a state.
+    begun = name == "allocation" and not partition
+    if begun and nodes and state is JobState.PENDING:
+        state = JobState.RUNNING
     exit_code, signal = parse_exit(status, state)
     spent = _possible(parse_count(elapsed))
     return JobRecord(
@@ -196,8 +201,7 @@ def sacct_record(cells: list[str]) -> JobRecord:
         raw_id=raw_id if _RAW_ID.fullmatch(raw_id) else None,
         state=state,
         source=SlurmSource.SACCT,
-        # Until the controller has sent the rest, a new job's row has no partition and this name.
-        name=None if name == "allocation" and not partition else name,
+        name=None if begun else name,
         user=text_or_none(user),
         account=text_or_none(account),
         partition=text_or_none(partition),

@@ -8,6 +8,7 @@ import pytest
 
 from tests.clients.test_clients import Shell, logs
 from tests.pages import blocks
+from tests.slurm.conftest import eventually
 from tests.slurmbox.fixture import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.clients, pytest.mark.timeout(600)]
@@ -36,7 +37,8 @@ def test_frameworks_go_on_once_after_a_warning(
         ended = shell.type(f"hpckit wait {job['job_id']}")
         assert ended.returncode == 0, name + ended.stderr + logs(tmp_path)
         asked = ("sacct", "-X", "-D", "-n", "-P", "-o", "JobID", "-j", job["job_id"])
-        assert len(slurm.run(*asked).stdout.split()) == 2, name
+        # Accounting may hear of the second attempt after squeue.
+        assert eventually(lambda ask=asked: len(slurm.run(*ask).stdout.split()) == 2), name
         status = json.loads(shell.type(f"hpckit status {job['job_id']} --json").stdout)
         assert (status["state"], status["restarts"]) == ("COMPLETED", 1), name
         said = Path(job["run_dir"], "logs", "0.out").read_text().splitlines()

@@ -77,6 +77,24 @@ def test_a_start_that_accounting_lost_is_the_queues_or_the_ranks(
     assert "rank_times" not in codes(found)
 
 
+@pytest.mark.parametrize(
+    "begun", [{"State": "RUNNING"}, {"State": "PENDING", "JobName": "allocation", "Partition": ""}]
+)
+def test_a_job_that_is_over_for_the_queue_alone_took_as_long_as_that_says(
+    fake_slurm: Path, here: Path, cli: Cli, begun: dict[str, str]
+) -> None:
+    """Accounting counts on until it hears of the end."""
+    end_ranks(make_run(here / "runs", job_id="77"), 0, 0, 0, 0)
+    goes_on = row("77", Submit="100", Start="110", End="Unknown", ElapsedRaw="7200", **begun)
+    keep_accounts(here.parent / "bin", [goes_on])
+    (here.parent / "bin" / "squeue").unlink()
+    answers(fake_slurm, squeue_out=squeue_row("77", "COMPLETED", elapsed="1:00", end="170"))
+    found = document(cli, "77")
+    assert (found["start"], found["end"], found["elapsed_s"]) == (110, 170, 60)
+    (attempt,) = found["attempts"]
+    assert (attempt["state"], attempt["elapsed_s"]) == ("COMPLETED", 60)
+
+
 def test_a_state_that_may_be_old_is_said_to_be_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
     make_run(here / "runs", job_id="77")
     down(fake_slurm)

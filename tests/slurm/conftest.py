@@ -165,6 +165,26 @@ def eventually(check: Callable[[], bool], within_s: float = 120, pause_s: float 
     return true
 
 
+def accounted(slurm: Slurm, *job_ids: str, rows: int | None = None, moment: str = "End") -> None:
+    """Wait until accounting has all of some jobs; of arrays, `rows` is the number of tasks.
+
+    slurmctld tells slurmdbd of a start within 5 s. Before that a job's row is what its first step
+    has told: it has an end, but no name, partition or time limit, and `sacct --starttime` does not
+    find it. An attempt that starts again before that may lose its start for ever.
+
+    Args:
+        moment: `End`, or `Start` of jobs that run.
+    """
+    ask = ("sacct", "-X", "-a", "-n", "-P", "-o", f"Partition,{moment}", "-j", ",".join(job_ids))
+
+    def whole() -> bool:
+        said = [line.split("|") for line in slurm.run(*ask).stdout.splitlines()]
+        known = [partition and at[:1].isdigit() for partition, at in said]
+        return len(known) == (rows or len(job_ids)) and all(known)
+
+    assert eventually(whole, LONG_S, pause_s=0.3), slurm.run(*ask).stdout
+
+
 def rank_files(run_dir: str | Path, stem: str = "seen") -> dict[int, Record]:
     """Give what each rank wrote into the run's folder, by rank."""
     files = Path(run_dir).glob(f"{stem}-*.json")

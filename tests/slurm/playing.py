@@ -17,7 +17,15 @@ import pytest
 from hpckit.stats.samples.reading import Damage, read_records
 from hpckit.stats.samples.records import samples_files
 from tests.patience import LONG_S
-from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually, processes_of
+from tests.slurm.conftest import (
+    SCRIPTS,
+    Desk,
+    Record,
+    accounted,
+    add_site,
+    eventually,
+    processes_of,
+)
 from tests.stats.conftest import Played
 from tests.stats.exact import Exact, Row, close, read_log
 from tests.stats.stub.script import Gpu, Steps, Stub, busy, uuid
@@ -112,13 +120,7 @@ class Show:
 
     def ended(self, within_s: float = LONG_S) -> None:
         """Wait until accounting knows when it ended."""
-        ask = ("sacct", "-X", "-n", "-P", "-o", "End", "-j", self.job_id)
-
-        def known() -> bool:
-            said = self.theatre.desk.slurm.run(*ask).stdout.split()
-            return bool(said) and "Unknown" not in said
-
-        assert eventually(known, within_s, pause_s=0.3), f"{self.job_id} has no end"
+        accounted(self.theatre.desk.slurm, self.job_id)
         # Accounting knows it before the last process has ended, and has written its last sample.
         left = lambda: processes_of(self.run_dir)  # noqa: E731
         assert eventually(lambda: left() == [], within_s, pause_s=0.3), left()

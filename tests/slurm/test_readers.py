@@ -58,7 +58,8 @@ def finished(record: JobRecord) -> bool:
 
 
 def running(record: JobRecord) -> bool:
-    return record.state is JobState.RUNNING
+    """Say whether a job runs, and accounting knows more of it than that a step began."""
+    return record.state is JobState.RUNNING and record.name is not None
 
 
 def test_both_readers_see_a_running_job_alike(submit: Submit) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hpckit.group_report.allocations import Allocation, ask_allocations
 from hpckit.group_report.cache import SETTLED_S, allocations
 from hpckit.group_report.ledgers import Asked
-from tests.slurm.conftest import desk_in, eventually
+from tests.slurm.conftest import accounted, desk_in
 from tests.slurm.playing import NODES, Show, Theatre, gpu
 from tests.slurmbox.fixture import Slurm
 from tests.stats.stub.script import build_library
@@ -42,12 +42,6 @@ def gpu_seconds(theatre: Theatre, names: set[str]) -> dict[str, int]:
     return found
 
 
-def over(theatre: Theatre, job_id: str, tasks: int) -> bool:
-    ask = ("sacct", "-X", "-n", "-P", "-o", "End", "-j", job_id)
-    ends = theatre.desk.slurm.run(*ask).stdout.split()
-    return len(ends) == tasks and "Unknown" not in ends
-
-
 def test_it_equals_accounting_and_what_the_gpus_did(theatre: Theatre) -> None:
     desk, mark = theatre.desk, secrets.token_hex(4)  # the box may have seen this test before
     measured = f"measured-{mark}"
@@ -60,7 +54,7 @@ def test_it_equals_accounting_and_what_the_gpus_did(theatre: Theatre) -> None:
         arrays[account] = desk.slurm.run(*words, "--wrap", f"sleep 1; {end}").stdout.strip()
     desk.submitted.extend(arrays.values())
     for job_id in arrays.values():
-        assert eventually(lambda job=job_id: over(theatre, job, 30), 300, pause_s=1)
+        accounted(desk.slurm, job_id, rows=30)
     assert show.over() == "COMPLETED"
     used = show.ask()["summary"]["gpu_utilization_percent"]
     assert used == pytest.approx(40, rel=0.01)
@@ -111,9 +105,8 @@ def test_a_second_report_asks_for_what_is_new(
     long = desk.slurm.run(*words, "--wrap", "sleep 600").stdout.strip()
     done = desk.slurm.run(*words, "--array=0-3", "--wrap", "sleep 1").stdout.strip()
     desk.submitted.extend((long, done))
-    assert eventually(lambda: over(theatre, done, 4), 300, pause_s=1)
-    starts = ("sacct", "-X", "-n", "-P", "-o", "Start", "-j", long)
-    assert eventually(lambda: "20" in desk.slurm.run(*starts).stdout, 300, pause_s=1)
+    accounted(desk.slurm, done, rows=4)
+    accounted(desk.slurm, long, moment="Start")
 
     def told() -> tuple[list[Allocation], list[str]]:
         """What is known as if a day had gone by, and how sacct was asked."""
@@ -131,7 +124,7 @@ def test_a_second_report_asks_for_what_is_new(
     first, calls = told()
     assert len(calls) == 1
     desk.slurm.run("scancel", long)
-    assert eventually(lambda: over(theatre, long, 1), 300, pause_s=1)
+    accounted(desk.slurm, long)
     again, calls = told()
     assert len(calls) == 2
     window = next(line for line in calls if "--jobs=" not in line)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import LONG_S
-from tests.slurm.conftest import Record, add_site, eventually, processes_of
+from tests.slurm.conftest import Record, accounted, add_site, eventually, processes_of
 from tests.slurm.playing import NODES, SCALE, WORK, gpu
 from tests.slurm.users import GROUP, Person, people
 from tests.slurmbox.fixture import Slurm
@@ -90,10 +90,7 @@ def group(slurm: Slurm) -> Iterator[Group]:
                 assert eventually(gone, LONG_S, pause_s=0.3)
         made = Group(alice=alice, bob=bob, ledger=ledger, jobs=jobs, began=began)
         ids = [*alice.submitted, *bob.submitted]
-        ask = ("sacct", "-X", "-n", "-P", "-a", "-o", "End", "-j", ",".join(ids))
-        ends = lambda: slurm.run(*ask).stdout.split()  # noqa: E731
-        known = lambda: len(ends()) == len(ids) and "Unknown" not in ends()  # noqa: E731
-        assert eventually(known, LONG_S, pause_s=0.3)
+        accounted(slurm, *ids)
         yield made
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import HPCKIT, Record, desk_in, eventually, processes_of
+from tests.slurm.conftest import HPCKIT, Record, accounted, desk_in, eventually, processes_of
 from tests.slurm.playing import (
     CLOCK,
     NODES,
@@ -58,6 +58,7 @@ def again(theatre: Theatre, timed_out: Show) -> Show:
     """A job that is requeued; it waits for its second start beside the first tests."""
     show = submitted(theatre, "again", "--max-requeues", "1")
     sampled(show)
+    accounted(theatre.desk.slurm, show.job_id, moment="Start")  # else it may lose that
     theatre.desk.slurm.run("scontrol", "requeue", show.job_id)
     return show
 

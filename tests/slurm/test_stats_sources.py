@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.stats.js1 import encode
-from tests.slurm.conftest import Desk, Record, desk_in, eventually
+from tests.slurm.conftest import Desk, Record, accounted, desk_in, eventually
 from tests.slurm.playing import NODES, Theatre, gpu
 from tests.slurmbox.fixture import Slurm
 from tests.stats.stub.script import build_library
@@ -38,24 +38,13 @@ def sbatch(desk: Desk, command: str, *options: str) -> str:
     return job_id
 
 
-def ended(desk: Desk, job_id: str, parts: int = 1) -> None:
-    """Wait until accounting knows when all parts of a job ended."""
-    ask = ("sacct", "-X", "-n", "-P", "-o", "End", "-j", job_id)
-
-    def known() -> bool:
-        said = desk.slurm.run(*ask).stdout.split()
-        return len(said) == parts and "Unknown" not in said
-
-    assert eventually(known, pause_s=0.3), job_id
-
-
 def stats(desk: Desk, *job_ids: str) -> Record:
     return desk.call("stats", *job_ids, "--json").json
 
 
 def test_a_job_of_sbatch(desk: Desk) -> None:
     job_id = sbatch(desk, BURN.format(sleep=2), "--job-name=a|b\nc", "--gpus=2", "--mem=500M")
-    ended(desk, job_id)
+    accounted(desk.slurm, job_id)
     found = stats(desk, job_id)
     assert (found["name"], found["state"]) == ("a|b\nc", "COMPLETED")
     assert (found["submitted_by_hpckit"], found["gpus"], found["sources"]) == (False, 2, ["sacct"])
@@ -93,10 +82,11 @@ def test_a_job_that_was_suspended(desk: Desk) -> None:
     job_id = sbatch(desk, "sleep 12", "--gpus=2", "--mem=50M")
     running = ("squeue", "-h", "-o", "%T", "-j", job_id)
     assert eventually(lambda: "RUNNING" in desk.slurm.run(*running).stdout, pause_s=0.2)
+    accounted(desk.slurm, job_id, moment="Start")
     desk.slurm.run("scontrol", "suspend", job_id)
     time.sleep(4)
     desk.slurm.run("scontrol", "resume", job_id)
-    ended(desk, job_id)
+    accounted(desk.slurm, job_id)
     found = stats(desk, job_id)
     (attempt,) = found["attempts"]
     assert attempt["end"] - attempt["start"] >= found["elapsed_s"] + 3
@@ -109,7 +99,7 @@ def test_a_job_that_was_suspended(desk: Desk) -> None:
 def test_both_parts_of_a_heterogeneous_job(desk: Desk) -> None:
     both = "srun --het-group=0 sleep 1 : --het-group=1 sleep 1"
     job_id = sbatch(desk, both, "--mem=50M", ":", "--gpus=1", "--mem=70M")
-    ended(desk, job_id, parts=2)
+    accounted(desk.slurm, job_id, rows=2)
     first, second = stats(desk, f"{job_id}+0"), stats(desk, f"{job_id}+1")
     assert [row["job_id"] for row in (first, second)] == [f"{job_id}+0", f"{job_id}+1"]
     assert [row["gpus"] for row in (first, second)] == [0, 1]
@@ -118,7 +108,7 @@ def test_both_parts_of_a_heterogeneous_job(desk: Desk) -> None:
 
 def test_an_array_and_a_bad_id_in_one_call(desk: Desk) -> None:
     job_id = sbatch(desk, "[ $SLURM_ARRAY_TASK_ID != 2 ]", "--array=0-3", "--mem=50M")
-    ended(desk, job_id, parts=4)
+    accounted(desk.slurm, job_id, rows=4)
     found = stats(desk, job_id)
     states = {row["job_id"]: row["state"] for row in found["jobs"]}
     assert states == {
@@ -150,7 +140,7 @@ def test_a_jobstats_record_goes_through_accounting(theatre: Theatre) -> None:
     job_id = sbatch(desk, "sleep 5", "--nodes=2", "--gpus-per-node=2", "--mem=50M")
     # An epilog does it so too. `sacctmgr modify job` of Slurm 22.05 makes small letters of it.
     desk.slurm.run("scontrol", "update", f"JobId={job_id}", f"AdminComment={encode(record)}")
-    ended(desk, job_id)
+    accounted(desk.slurm, job_id)
     theirs = stats(desk, job_id)
     assert theirs["sources"] == ["JS1", "sacct"]
     assert theirs["origins"]["summary.gpu_utilization_percent"] == "JS1"

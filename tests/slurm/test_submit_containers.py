@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import Desk, add_site, rank_files
+from tests.slurm.conftest import Desk, add_site, eventually, rank_files
 from tests.slurm.test_session_shell import Terminal
 from tests.slurmbox.fixture import Slurm
 
@@ -100,8 +100,8 @@ def test_ranks_of_two_nodes_run_in_the_image_and_are_watched_from_outside(
     assert desk.call("logs", job_id, "--rank", "3").out == "hello of 3\n"
     log = Path(status["run_dir"], "job.out").read_text()
     assert log == "", log
-    states = desk.slurm.run("sacct", "-nPj", job_id, "-o", "jobid,state,exitcode").stdout.split()
-    assert {row.partition("|")[2] for row in states} == {"COMPLETED|0:0"}
+    ask = ("sacct", "-nPj", job_id, "-o", "state,exitcode")  # it hears of an end after squeue
+    assert eventually(lambda: {*desk.slurm.run(*ask).stdout.split()} == {"COMPLETED|0:0"})
 
 
 def test_mpi_ranks_meet_from_their_containers(desk: Desk, box: Path) -> None:

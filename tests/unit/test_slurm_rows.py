@@ -21,6 +21,31 @@ def scontrol(name: str, job: str) -> dict[str, JobRecord]:
     return {record.job_id: record for record in parse_scontrol_jobs(slurm_said(name), job)}
 
 
+# What accounting has of a new job until slurmctld's first message of it (Slurm 22.05, within 5 s).
+BEGUN = "5|5|root|lab||Unknown|{state}|None|{node}|0||{submit}|{start}|{end}|3:0|{name}"
+MOMENTS = {"submit": "1795233320", "start": "1795233323"}
+
+
+@pytest.mark.parametrize(
+    ("state", "node", "end", "found"),
+    [
+        ("PENDING", "c1", "Unknown", JobState.RUNNING),
+        ("FAILED", "c1", "1795233324", JobState.FAILED),
+        ("PENDING", "None assigned", "Unknown", JobState.PENDING),
+    ],
+)
+def test_a_row_of_a_steps_start_alone_is_of_a_job_that_began(
+    state: str, node: str, end: str, found: JobState
+) -> None:
+    cells = {"state": state, "node": node, "end": end, **MOMENTS}
+    (record,) = parse_sacct(BEGUN.format(name="allocation", **cells).replace("|", COLUMN))
+    assert (record.name, record.partition, record.qos) == (None, None, None)
+    assert (record.state, record.time_limit_min) == (found, None)
+    assert record.start_time == 1795233323
+    (other,) = parse_sacct(BEGUN.format(name="mine", **cells).replace("|", COLUMN))
+    assert (other.name, other.state) == ("mine", JobState(state))
+
+
 def test_squeue_gives_all_of_a_running_job() -> None:
     assert squeue()["1"] == JobRecord(
         job_id="1",
