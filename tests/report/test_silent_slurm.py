@@ -95,6 +95,18 @@ def test_a_job_that_is_over_for_the_queue_alone_took_as_long_as_that_says(
     assert (attempt["state"], attempt["elapsed_s"]) == ("COMPLETED", 60)
 
 
+def test_a_new_job_of_which_accounting_knows_a_step_alone_runs(here: Path, cli: Cli) -> None:
+    """Of a job that hpckit did not submit: nothing else is known, and none of it is made up."""
+    begun = {"State": "PENDING", "JobName": "allocation", "Partition": "", "End": "Unknown"}
+    nothing = {"AllocTRES": "", "NNodes": "0", "AllocCPUS": "0", "ElapsedRaw": "2"}
+    keep_accounts(here.parent / "bin", [row("88", **begun, **nothing)])
+    found = document(cli, "88")
+    assert (found["state"], found["running"], found["name"]) == ("RUNNING", True, None)
+    assert (found["gpus"], found["requested"]["cores"]) == (None, None)
+    assert found["summary"]["gpu_hours"] is None
+    assert "does not know yet in which folder this job works" in note(found, "no_samples")
+
+
 def test_a_state_that_may_be_old_is_said_to_be_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
     make_run(here / "runs", job_id="77")
     down(fake_slurm)
