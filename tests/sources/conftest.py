@@ -97,7 +97,7 @@ def site(here: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def accounts(here: Path) -> Callable[..., Path]:
     """Let accounting know jobs: by id, the cells of their rows."""
 
-    def keep(*rows: dict[str, str], queue: str = "") -> Path:
-        return keep_accounts(here.parent / "bin", [row(**cells) for cells in rows], queue)
+    def keep(*rows: dict[str, str]) -> Path:
+        return keep_accounts(here.parent / "bin", [row(**cells) for cells in rows])
 
     return keep
