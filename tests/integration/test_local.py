@@ -421,14 +421,17 @@ def test_nothing_is_loaded_from_a_folder_that_others_can_write(here: Path) -> No
 # --- The controller by itself: what would take minutes through the command line ---
 
 
-def control(here: Path, script: str, **spec: Any) -> dict[str, Any]:
+CONTROLLER = "from hpckit.schedulers.local import controller; {}controller.main()"
+
+
+def control(here: Path, script: str, clock: str = "", **spec: Any) -> dict[str, Any]:
     """Run a controller over one job script to its end; return its `local.json`."""
     folder = here / "run"
     folder.mkdir(exist_ok=True)
     given = {"script": script, "run_dirs": [str(folder)], "job_ids": ["local-1"],
              "time_min": 1, **spec}  # fmt: skip
     subprocess.run(
-        [sys.executable, "-m", "hpckit.schedulers.local.controller"],
+        [sys.executable, "-c", CONTROLLER.format(clock)],
         input=json.dumps(given),
         text=True,
         check=True,
@@ -448,9 +451,13 @@ def test_a_job_over_its_time_is_ended_with_all_it_started(here: Path) -> None:
 def test_before_its_time_is_up_a_requeueing_job_is_warned(here: Path) -> None:
     # Jobs start with the signal ignored, which bash cannot undo, so Python takes it.
     program = "import signal,sys,time\nsignal.signal(signal.SIGUSR2, lambda *_: sys.exit(7))\n"
-    script = f"exec {sys.executable} -c '{program}time.sleep(300)'\n"
-    # Six seconds after its start: by then it must have said that it takes the signal.
-    found = control(here, script, time_min=2, max_requeues=1, signal_delay_s=114)
+    script = f'exec {sys.executable} -c \'{program}open("ready", "x"); time.sleep(300)\'\n'
+    # The controller's clock goes on when the script has said that it takes the signal.
+    clock = (
+        "import os; controller.LocalJob.elapsed_s = "
+        "property(lambda job: 70.0 if os.path.exists('ready') else 50.0); "
+    )
+    found = control(here, script, clock, time_min=2, max_requeues=1, signal_delay_s=60)
     assert (found["state"], found["exit_code"]) == ("FAILED", 7)
 
 

@@ -127,11 +127,20 @@ def test_a_run_without_its_state_is_cancelled_or_nobody_can(here: Path, cli, mon
 def test_a_rank_that_does_nothing_after_the_others_have_ended_is_ended(here: Path) -> None:
     site = here / "templates" / "sites" / "quick.yaml"
     site.parent.mkdir(parents=True)
-    site.write_text("description: quick\nlaunch: {srun_args: [--wait=1]}\n")
-    script = "import os, time\nif os.environ['RANK'] == '1': time.sleep(600)\n"
+    site.write_text("description: quick\nlaunch: {srun_args: [--wait=4]}\n")
+    # Those that end do so when all have begun: one that waits for a core would do nothing, too.
+    script = f"""\
+import os, pathlib, time
+folder = pathlib.Path({str(here)!r})
+(folder / ("begun-" + os.environ["RANK"])).touch()
+while len(list(folder.glob("begun-*"))) < 3:
+    time.sleep(0.01)
+if os.environ["RANK"] == "1":
+    time.sleep(600)
+"""
     words = ("--tasks-per-node", "3", "--gpus", "0", "--site", "quick", "--wait")
     run = submit(script, *words, status=1)
-    why = "2 of 3 ranks have ended, rank 1 has not, and did nothing for 1 s: hpckit has ended the"
+    why = "2 of 3 ranks have ended, rank 1 has not, and did nothing for 4 s: hpckit has ended the"
     assert run["state"] == "FAILED"
     assert why in state(run["job_id"])["reason_text"]
     said = hpckit("logs", run["job_id"], "--errors").stdout

@@ -23,6 +23,7 @@ from hpckit.stats.samples.records import (
     State,
     samples_files,
 )
+from tests.patience import LONG_S
 from tests.stats.stub.script import SAMPLER, Gpu, Stub, build_library
 
 
@@ -123,14 +124,14 @@ class Running:
 
     def stop(self) -> Played:
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(120) == 0
+        assert self.process.wait(LONG_S) == 0
         return read_folder(self.folder, self.stub)
 
     def wait_for_samples(self, count: int = 1) -> None:
         self.wait_for(lambda: len(read_folder(self.folder, self.stub).samples) >= count)
 
     def wait_for(self, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG_S
         while not true():
             assert time.monotonic() < deadline, "it did not happen"
             assert self.process.poll() is None, "the sampler has ended"

@@ -31,8 +31,8 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-def until(true: object, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
+def until(true: object) -> bool:
+    deadline = time.monotonic() + LONG_S
     while time.monotonic() < deadline:
         if true():  # type: ignore[operator]
             return True
@@ -123,7 +123,7 @@ from pathlib import Path
 from hpckit.stats.sampler.start import start_sampler
 process = start_sampler(Path(sys.argv[1]), 0.2, {"run_id": "r1", "host": "node7", "restart": "3"})
 print(process.pid, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 # A sampler whose Python cannot begin until somebody writes into a pipe.
 HELD = """
@@ -148,11 +148,11 @@ def test_its_caller_does_not_wait_for_it(stub: Stub, tmp_path: Path) -> None:
     pid = int(parent.stdout.readline())  # it has returned
     assert not list(folder.glob("*"))
     gate.write_text("")  # which waits for a reader: the sampler stood there all the time
-    assert until(lambda: len(read_folder(folder, stub).samples) > 2, 60)
+    assert until(lambda: len(read_folder(folder, stub).samples) > 2)
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    assert until(lambda: gone(pid), 30)
+    assert until(lambda: gone(pid))
 
 
 def test_is_gone_when_its_parent_is_killed(stub: Stub, tmp_path: Path) -> None:
@@ -165,11 +165,11 @@ def test_is_gone_when_its_parent_is_killed(stub: Stub, tmp_path: Path) -> None:
     )
     assert parent.stdout
     pid = parent.stdout.readline()
-    assert until(lambda: len(read_folder(folder, stub).samples) > 2, 60)
+    assert until(lambda: len(read_folder(folder, stub).samples) > 2)
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    assert until(lambda: gone(int(pid)), 30)
+    assert until(lambda: gone(int(pid)))
     played = read_folder(folder, stub)
     assert played.end is not None
     assert played.end.reason == "parent"
@@ -188,9 +188,10 @@ def test_starting_never_fails_its_caller(tmp_path: Path, monkeypatch: pytest.Mon
 def test_stopping_waits_for_the_last_sample(stub: Stub, tmp_path: Path, monkeypatch) -> None:
     for name, value in stub.environment([busy(0)]).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(starting, "_STOP_S", LONG_S)  # it is nice: on a busy machine it is last
     process = start_sampler(tmp_path, 10, {})
     assert process is not None
-    assert until(lambda: read_folder(tmp_path, stub).samples, 60)
+    assert until(lambda: read_folder(tmp_path, stub).samples)
     stop_sampler(process)
     assert process.returncode == 0
     assert read_folder(tmp_path, stub).end is not None
@@ -203,7 +204,7 @@ def test_a_sampler_that_hangs_is_killed(caplog: pytest.LogCaptureFixture) -> Non
     assert process.stdout
     process.stdout.readline()
     stop_sampler(process)
-    assert process.wait(120) == -signal.SIGKILL
+    assert process.wait(LONG_S) == -signal.SIGKILL
     process.stdout.close()
     assert "did not end" in caplog.text
 
@@ -219,7 +220,7 @@ def test_a_bug_of_ours_is_told_in_the_file(start: Start, tmp_path: Path) -> None
     (crash / "sitecustomize.py").write_text(code)
     env = {"PYTHONPATH": f"{crash}:{Path.cwd()}"}
     running = start([busy(0)], env=env)
-    assert running.process.wait(120) == 1
+    assert running.process.wait(LONG_S) == 1
     played = read_folder(running.folder, running.stub)
     assert played.end is not None
     assert played.end.reason == "error"
@@ -228,8 +229,13 @@ def test_a_bug_of_ours_is_told_in_the_file(start: Start, tmp_path: Path) -> None
 
 SAMPLE = (
     "from hpckit.cli.sample import sample; import hpckit.cli as cli; cli.COMMANDS['sample'] = ''; "
+    f"from hpckit.stats.sampler import start; start._STOP_S = {LONG_S}; "
 )
 SAMPLE += "cli._TAKE_REST = ('submit', 'sample'); cli.main()"
+
+
+# A command that goes on until there is a header and a sample, however late the sampler begins.
+SAMPLED = "while [ $(cat {}/*.jsonl 2>/dev/null | wc -l) -lt 2 ]; do sleep 0.05; done; "
 
 
 def sample(stub: Stub, *words: str, env: dict[str, str] | None = None, **options: object):
@@ -239,7 +245,8 @@ def sample(stub: Stub, *words: str, env: dict[str, str] | None = None, **options
 
 
 def test_sample_is_as_if_it_were_not_there(stub: Stub) -> None:
-    shell = ["sh", "-c", "read x; echo got $x; echo err >&2; sleep 0.6; exit 7"]
+    waits = SAMPLED.format("hpckit-samples/99")
+    shell = ["sh", "-c", f"read x; echo got $x; echo err >&2; {waits}exit 7"]
     process = sample(
         stub,
         "--interval",
@@ -261,14 +268,15 @@ def test_sample_is_as_if_it_were_not_there(stub: Stub) -> None:
 
 def test_sample_in_a_run_of_hpckit(stub: Stub, tmp_path: Path) -> None:
     env = {"HPCKIT_RUN_DIR": str(tmp_path / "run")}
-    assert sample(stub, "--", "sleep", "0.5", env=env).wait(120) == 0
+    shell = ["sh", "-c", SAMPLED.format("run/samples")]
+    assert sample(stub, "--", *shell, env=env).wait(LONG_S) == 0
     assert len(samples_files(tmp_path / "run" / "samples")) == 1
 
 
 @pytest.mark.parametrize("words", [["--interval", "0"], []])
 def test_sample_only_once_a_node_and_not_when_off(stub: Stub, words: list[str]) -> None:
     env = {} if words else {"SLURM_LOCALID": "1"}
-    assert sample(stub, *words, "--dir", "here", "--", "true", env=env).wait(120) == 0
+    assert sample(stub, *words, "--dir", "here", "--", "true", env=env).wait(LONG_S) == 0
     assert not (stub.folder / "here").exists()
 
 
@@ -296,16 +304,16 @@ def test_sample_forwards_signals(stub: Stub, signum: signal.Signals) -> None:
     process.send_signal(signum)
     assert process.stdout.read() == f"{name}\n"
     process.stdout.close()
-    assert process.wait(120) == 3
+    assert process.wait(LONG_S) == 3
 
 
 def test_sample_of_a_killed_command(stub: Stub) -> None:
-    assert sample(stub, "--", "sh", "-c", "kill -9 $$").wait(120) == 137
+    assert sample(stub, "--", "sh", "-c", "kill -9 $$").wait(LONG_S) == 137
 
 
 def test_sample_never_fails_for_its_folder(stub: Stub) -> None:
     process = sample(stub, "--dir", "/proc/nowhere", "--", "sleep", "0.4")
-    assert process.wait(120) == 0
+    assert process.wait(LONG_S) == 0
 
 
 def test_it_is_nice(start: Start) -> None:
@@ -321,5 +329,6 @@ def test_what_ends_the_job_does_not_end_the_writing_of_its_summary(
     signalled = 'kill -TERM $$; kill -USR2 $$; exec "$@"'  # as Slurm does it, to all of a step
     argv = ("bash", "-c", signalled, "python", sys.executable)
     monkeypatch.setattr(starting, "own_python", lambda: argv)
+    monkeypatch.setattr(starting, "_SUMMARY_S", LONG_S)
     write_summary(run.dir)
     assert (run.dir / "summary.json").exists()

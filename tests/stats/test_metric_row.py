@@ -18,6 +18,7 @@ import pytest
 from hpckit.stats.samples.reading import Damage, read_records
 from hpckit.stats.samples.records import Sample, samples_files
 from tests.conftest import write_files
+from tests.patience import LONG_S
 from tests.report import made
 from tests.stats.stub.script import Stub, busy
 
@@ -114,13 +115,13 @@ def sampled(
     words = ["--dir", "samples", "--interval", "0.2", "--root-pid", str(os.getpid())]
     command = [sys.executable, "-c", _RUN, "hpckit.stats.sampler", *words]
     sampler = subprocess.Popen(command, env={**gpus, **environ})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LONG_S
     while sum(isinstance(row, Sample) for row in records(Path("samples"))) < 4:
         assert sampler.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
     sampler.send_signal(signal.SIGTERM)
-    assert sampler.wait(120) == 0
+    assert sampler.wait(LONG_S) == 0
     header, *_, end = records(Path("samples"))
     monkeypatch.setattr(made, "START", header.epoch_us / 1e6)
     folder = made.make_run(here / "runs", seconds=(end.mono_us - header.mono_us) / 1e6)

@@ -11,6 +11,7 @@ import pytest
 from hpckit.stats.sampler.writer import Writer
 from hpckit.stats.samples.reading import Damage, read_records
 from hpckit.stats.samples.records import End, Header, Sample
+from tests.patience import LONG_S
 from tests.stats.conftest import Start
 from tests.stats.stub.script import busy
 
@@ -120,7 +121,7 @@ def test_a_read_only_folder_fails_nothing(start: Start, tmp_path: Path) -> None:
     running.play_until(1.5)
     assert running.process.poll() is None
     running.process.terminate()
-    assert running.process.wait(120) == 0
+    assert running.process.wait(LONG_S) == 0
 
 
 def test_kill_9_leaves_a_readable_file(start: Start) -> None:

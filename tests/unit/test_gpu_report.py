@@ -21,6 +21,7 @@ from tests.gpu.journal import Journal, Made, read_checks
 from tests.gpu.raw import plain
 from tests.gpu.runs import reason
 from tests.pages import ROOT
+from tests.patience import LONG_S
 
 SCHEMA = json.loads((ROOT / "tests/gpu/gpu-report.schema.json").read_text())
 CAPTURES = ROOT / "tests/recorded/nvidia-smi"
@@ -161,22 +162,22 @@ CHECKS = """
 import os, signal, subprocess, sys, time
 from tests.gpu.checks import check
 
-@check("good", budget_s=1)
+@check("good", budget_s=40)
 def test_a(report, machine): report.figure("one", 1, at_least=1)
 
-@check("killed", budget_s=1)
+@check("killed", budget_s=40)
 def test_b(report, machine):
     child = subprocess.Popen(["sleep", "300"], start_new_session=True)
     report.figure("before", child.pid)
     os.kill(os.getpid(), signal.SIGSEGV)
 
-@check("not here", budget_s=1, needs=("MIG",))
+@check("not here", budget_s=40, needs=("MIG",))
 def test_c(report, machine): raise AssertionError
 
 @check("wedged", budget_s=0.1)
 def test_d(report, machine): time.sleep(600)
 
-@check("limit", budget_s=1)
+@check("limit", budget_s=40)
 def test_e(report, machine):
     report.figure("low", 1, at_least=2)
     report.absent("a thing", "it is not there")
@@ -186,7 +187,7 @@ def test_f(report, machine):
     done = report.child([sys.executable, "-c", "import time; time.sleep(60)"], limit_s=0.5)
     assert done.returncode == -9 and "limit" in done.stderr
 
-@check("raises", budget_s=1)
+@check("raises", budget_s=40)
 def test_g(report, machine): {}["missing"]
 """
 
@@ -230,9 +231,9 @@ def test_a(report, machine):
     report.figure("made by", os.getpid())
     machine.keep("rows", [1, 2, None, "GPU-8fe4d6b2-1c33-4a52-b0f3-0c6f0a1f2b3c"])
 
-@check("second", budget_s=1)
+@check("second", budget_s=100)
 def test_b(report, machine):
-    report.figure("until", report.until - time.monotonic(), at_least=50, at_most=61)
+    report.figure("until", report.until - time.monotonic(), at_least=60, at_most=301)
     time.sleep(float(os.environ["SECONDS"]))
 
 @check("third", budget_s=1)
@@ -256,18 +257,18 @@ def test_a_report_that_was_cut_off_is_completed(tmp_path: Path) -> None:
     (tmp_path / "test_made.py").write_text(CUT_OFF)
     journal = Journal(tmp_path / "out" / "gpu-report.part.jsonl")
     running = session(tmp_path, seconds=600)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG_S
     while not any(row.title == "second" for row in read_checks(journal.events())):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.terminate()
-    assert running.wait(60) == 1
+    assert running.wait(LONG_S) == 1
     report = tmp_path / "out" / "gpu-report.json"
     document = json.loads(report.read_text())
     assert [row["verdict"] for row in document["checks"]] == ["passed", "crashed"]
     assert document["checks"][1]["why"] == "all checks were ended by SIGTERM"
     assert [name.rpartition("::")[2] for name in document["not_made"]] == ["test_c"]
-    assert session(tmp_path, "--go-on", seconds=0).wait(120) == 0
+    assert session(tmp_path, "--go-on", seconds=0).wait(LONG_S) == 0
     again = json.loads(report.read_text())
     jsonschema.validate(again, SCHEMA)
     assert [row["verdict"] for row in again["checks"]] == ["passed"] * 3

@@ -23,6 +23,7 @@ from hpckit.submission.handover import begin, new_handover, remember
 from hpckit.submission.states import RunStatus
 from hpckit.submission.waiting import over_by_and_by, wait
 from tests.conftest import Answer
+from tests.patience import LONG_S
 from tests.unit.made import make_run
 from tests.unit.test_status import answers, squeue_row
 
@@ -50,8 +51,15 @@ class Clock:
         raise CommandError(f"'{argv[0]}' gave no answer within {timeout_s:g} s", argv=argv)
 
 
+def patiently(argv: list[str], **options: Any) -> shell.Completed:
+    """Run a program that does not hang: it may take its time, which this clock does not know."""
+    return shell.run(argv, **options | {"timeout_s": LONG_S})
+
+
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(here: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.delenv("HPCKIT_PATIENCE")
+    monkeypatch.setattr(client, "shell", SimpleNamespace(**vars(shell) | {"run": patiently}))
     one = Clock()
     module = SimpleNamespace(monotonic=one.monotonic, sleep=one.sleep, time=time.time)
     monkeypatch.setattr(client, "time", module)
@@ -155,7 +163,7 @@ def test_a_cancel_that_slurm_does_not_confirm_says_so_within_ten_seconds(
     handed_over: bool,
 ) -> None:
     def run(argv: list[str], **options: Any) -> shell.Completed:
-        return (clock.hang if argv[0] in silent else shell.run)(argv, **options)
+        return (clock.hang if argv[0] in silent else patiently)(argv, **options)
 
     programs = SimpleNamespace(**vars(shell) | {"run": run})
     monkeypatch.setattr(client, "shell", programs)

@@ -165,10 +165,13 @@ def test_the_same_job_tries_the_same_ports_and_others_others() -> None:
 
 
 def test_an_occupied_port_is_skipped(monkeypatch) -> None:
-    first, second = list(rendezvous.candidate_ports("7.0"))[:2]
-    with socket.socket() as other:
-        other.bind(("", first))
+    with socket.socket() as other, socket.socket() as free:
+        for found in (other, free):
+            found.bind(("", 0))
+        first, second = (found.getsockname()[1] for found in (other, free))
+        monkeypatch.setattr(rendezvous, "candidate_ports", lambda _salt: [first, second])
         other.listen()
+        free.close()
         assert rendezvous.free_port("7.0") == second
     assert rendezvous.free_port("7.0") == first
 

@@ -5,9 +5,11 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -74,11 +76,24 @@ def complaint(process: Process) -> str:
 
 
 _meetings = itertools.count()
+_held: deque[int] = deque()  # descriptors: nobody is warned of these at the end
 
 
 def free_port() -> int:
-    """Give a port that is free, and that no outgoing connection of others can take meanwhile."""
-    return rendezvous.free_port(f"tests {os.getpid()} {next(_meetings)}")
+    """Give a port that is free, and that nobody else can take meanwhile.
+
+    No outgoing connection has one of these. The socket that is bound here does not listen: torch's
+    store, which allows the address to be in use (SO_REUSEADDR), gets it, and no job that looks for
+    a free one, as those of other tests do on this machine.
+    """
+    port = rendezvous.free_port(f"tests {os.getpid()} {next(_meetings)}")
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("", port))
+    _held.append(holder.detach())
+    if len(_held) > 50:
+        os.close(_held.popleft())
+    return port
 
 
 def records(out: Path, key: str) -> list[dict[str, float]]:
