@@ -15,7 +15,8 @@ def save(signum: int, _frame: object) -> None:
     # own end puts the default back, which would make a clean exit a death by signal.
     signal.signal(signum, signal.SIG_IGN)
     saved.write_text(signal.Signals(signum).name)
-    print(f"saved on {signal.Signals(signum).name}", flush=True)
+    # Not `print`: it fails where the signal comes while another one is still at it.
+    os.write(1, f"saved on {signal.Signals(signum).name}\n".encode())
     sys.exit(0)
 
 

@@ -206,6 +206,8 @@ def test_a_groups_module_files_are_not_run_here(here: Path) -> None:
     """Real Lmod runs `.modulerc` and kin of each folder of `module use` when it lists modules."""
     mark, planted = here / "ran", here / "modules"
     write_files(planted, {name: text.format(mark=mark) for name, text in RUN_BY_LMOD.items()})
+    for path in (planted, *planted.rglob("*")):  # Lmod looks at these bits, whoever it is
+        path.chmod(0o755 if path.is_dir() else 0o644)
     (here.parent / "home" / ".bash_profile").write_text(f"unset BASH_ENV; . {LMOD}\n")
     ours = env(load=("torch", "torch/1.0", "torch/2.0"), use=(str(planted),))
     (found,) = environments(ours)

@@ -20,11 +20,12 @@ from hpckit.payload.notice import (
 )
 from hpckit.stop_marks import DEAF, SENT, WARNED, marks
 
-# Handles SIGUSR2 when it is told to, on stdin; says each one; then ends.
+# Handles SIGUSR2 when it is told to, on stdin; says each one; then ends. A signal may come while
+# "ready" is still being printed: `print` in the handler would be an error then (reentrant call).
 CATCHES = """\
-import signal, sys
+import os, signal, sys
 def heard(*_):
-    print("heard", flush=True)
+    os.write(1, b"heard\\n")
 input()
 signal.signal(signal.SIGUSR2, heard)
 print("ready", flush=True)
