@@ -33,7 +33,9 @@ SAMPLES = file_name("n0", 0, 7)
 FILES = ("run.json", "ranks/0.json", "local.json", "metrics.jsonl", "job.out", "logs/0.out",
          "logs/0.err", f"samples/{SAMPLES}", "summary.json", "timeseries.json", "array.json",
          ".cancel", "job.sh")  # fmt: skip
-MEMORY_BYTES, ALARM_S = 400 << 20, 100
+# Endless work costs processor time, which a busy machine does not change; who waits for ever has
+# the alarm.
+MEMORY_BYTES, CPU_S, ALARM_S = 400 << 20, 60, 500
 
 
 def wide(count: int) -> bytes:
@@ -175,6 +177,7 @@ def in_child(commands: Sequence[tuple[str, ...]], folder: Path) -> list[dict[str
         status = 1
         try:
             signal.alarm(ALARM_S)
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             limit = pages * resource.getpagesize() + MEMORY_BYTES
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -182,7 +185,7 @@ def in_child(commands: Sequence[tuple[str, ...]], folder: Path) -> list[dict[str
             status = 0
         finally:
             os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0, "killed by the alarm, or out of memory"
+    assert os.waitpid(child, 0)[1] == 0, "killed by the alarm, or out of memory or time"
     answers: list[dict[str, Any]] = json.loads(out.read_text())
     return answers
 

@@ -79,13 +79,12 @@ def test_who_does_not_read_holds_up_nobody() -> None:
 
 
 def test_a_refused_connection_ends_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-
     async def use(near: int) -> None:
         assert await asyncio.wait_for(said_again(near, b""), LONG_S) == b""
 
-    asyncio.run(carried(port, use))
+    with socket.socket() as held:  # nobody else gets its port, and it does not listen
+        held.bind(("127.0.0.1", 0))
+        asyncio.run(carried(held.getsockname()[1], use))
 
 
 @pytest.mark.parametrize("said", [b"", b"srun: nothing\n" * 9])
