@@ -67,4 +67,4 @@ class Fork(Launcher):
 
 
 if __name__ == "__main__":
-    sys.exit(start_all(*map(int, sys.argv[1:4]), sys.argv[4:]))
+    sys.exit(start_all(*map(int, sys.argv[1:4]), argv=sys.argv[4:]))
