@@ -217,11 +217,14 @@ def _row(lines: list[str], columns: Sequence[str], mark: str) -> Iterator[dict[s
 
 
 def _job_usage(row: Mapping[str, str], steps: tuple[StepUsage, ...]) -> JobUsage:
+    record = sacct_record([row[name] for name in _RECORD])
     given = parse_tres(row["AllocTRES"])
-    nodes = parse_count(given.get("node", "")) or parse_count(row["NNodes"])
+    # A new job's row has the names of its nodes before their number.
+    counted = parse_count(row["NNodes"]) or len(record.nodes or ())
+    nodes = parse_count(given.get("node", "")) or counted
     cpus = parse_count(given.get("cpu", "")) or parse_count(row["AllocCPUS"])
     return JobUsage(
-        record=sacct_record([row[name] for name in _RECORD]),
+        record=record,
         alloc_nodes=nodes or None,
         alloc_cpus=cpus or None,
         alloc_gpus=count_gpus(given),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Answer
+from tests.conftest import Answer, add_program
 from tests.report.accounting import keep_accounts, row
 from tests.unit.made import PLAN, make_run
 from tests.unit.test_status import OFF, answers, down, end_ranks, squeue_row
@@ -105,6 +105,12 @@ def test_a_new_job_of_which_accounting_knows_a_step_alone_runs(here: Path, cli: 
     assert (found["gpus"], found["requested"]["cores"]) == (None, None)
     assert found["summary"]["gpu_hours"] is None
     assert "does not know yet in which folder this job works" in note(found, "no_samples")
+    held = "mem=221240K"
+    steps = f"88.batch|1|221240K|cpu=00:00:02,{held}|cpu=00:00:02,{held}"
+    add_program(here.parent / "bin" / "sstat", f"#!/bin/sh\necho '{steps}'\n")
+    found = document(cli, "88")
+    assert (found["nodes"], found["summary"]["cpu_s"]) == (1, 2)
+    assert found["summary"]["memory_peak_bytes"] == 221240 << 10
 
 
 def test_a_state_that_may_be_old_is_said_to_be_that(fake_slurm: Path, here: Path, cli: Cli) -> None:

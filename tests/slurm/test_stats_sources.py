@@ -71,6 +71,7 @@ def test_a_running_job_is_asked_for_on_its_nodes(desk: Desk) -> None:
         return held is not None and int(held[1]) < 100 << 10
 
     assert eventually(seen, pause_s=1)
+    accounted(desk.slurm, job_id, moment="Start")
     # Slurm's last look finds little; its highest is what counts.
     assert eventually(freed, pause_s=1)
     found = stats(desk, job_id)
