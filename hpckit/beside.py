@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
@@ -24,31 +25,35 @@ def allow() -> None:
 
 
 @contextmanager
-def beside(work: Callable[[], Value]) -> Iterator[Callable[[], Value]]:
+def beside(work: Callable[[], Value], *, room: int = 0) -> Iterator[Callable[[], Value]]:
     """Have work done by a second process while the block does other; it gives what waits for it.
 
     Without an idle core there is no such process: on a busy machine the copy only costs time. Then,
     and if it is lost or the work fails there, the work is done here when it is waited for: what it
     returns, which must be picklable, and raises is the same.
+
+    What it returns comes through a pipe. Of large numbers, `room` bytes come in memory that both
+    have: those that a `__reduce__` of theirs gives as `pickle.PickleBuffer`.
     """
     if not _may_fork():
         yield work
         return
     reading, writing = os.pipe()
     try:
+        shared = _shared(room)
         process = os.fork()
-    except OSError:  # the user has as many processes as a login node allows
+    except OSError:  # the user has as many processes as a login node allows, or as much memory
         os.close(reading)
         os.close(writing)
         yield work
         return
     if process == 0:
         os.close(reading)  # else it would write for ever where the first one was killed
-        _answer(work, writing)
+        _answer(work, writing, shared)
     os.close(writing)
     try:
         with os.fdopen(reading, "rb") as stream:
-            yield lambda: _answered(stream, work)
+            yield lambda: _answered(stream, work, shared)
     finally:
         os.kill(process, signal.SIGKILL)  # it has answered, or nobody waits any more
         os.waitpid(process, 0)
@@ -68,22 +73,47 @@ def _running() -> float:
         return math.inf
 
 
-def _answer(work: Callable[[], object], descriptor: int) -> NoReturn:
+def _shared(room: int) -> memoryview:
+    """Return memory that both processes will have; of what is not written, there are no pages."""
+    if not room:
+        return memoryview(b"")
+    import mmap  # noqa: PLC0415  # small work needs none
+
+    return memoryview(mmap.mmap(-1, room))
+
+
+def _answer(work: Callable[[], object], descriptor: int, shared: memoryview) -> NoReturn:
     """Be the second process. Whatever goes wrong in it, the first one does the work itself."""
     try:
         import pickle  # noqa: PLC0415  # small work needs none
 
+        ends = [0]
+
+        def keep(part: pickle.PickleBuffer) -> bool:
+            """Put numbers where both have them; say whether they have to be sent instead."""
+            content = part.raw()
+            begin = ends[-1]
+            if begin + len(content) > len(shared):
+                return True
+            shared[begin : begin + len(content)] = content
+            ends.append(begin + len(content))
+            return False
+
         with os.fdopen(descriptor, "wb") as stream:
-            pickle.dump(work(), stream, protocol=5)
+            content = pickle.dumps(work(), protocol=5, buffer_callback=keep)
+            pickle.dump(ends, stream)
+            stream.write(content)
     finally:
         os._exit(0)  # nothing of the first one's is to be flushed or tidied up twice
 
 
-def _answered(stream: IO[bytes], work: Callable[[], Value]) -> Value:
+def _answered(stream: IO[bytes], work: Callable[[], Value], shared: memoryview) -> Value:
     import pickle  # noqa: PLC0415  # as above
 
     try:
-        found: Any = pickle.load(stream)  # noqa: S301  # from a copy of ourselves
+        ends = pickle.load(stream)  # noqa: S301  # from a copy of ourselves
+        parts = (shared[begin:end] for begin, end in pairwise(ends))
+        found: Any = pickle.load(stream, buffers=parts)  # noqa: S301  # likewise
     except (EOFError, pickle.UnpicklingError):
         return work()
     return found  # type: ignore[no-any-return]  # what `work` returned there

@@ -7,7 +7,7 @@ that `hpckit --help` starts in a tenth of a second.
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpckit.cli.front import HELP, VERSION_HELP, front_page
 from hpckit.cli.output import note, say, spelling
@@ -94,6 +94,19 @@ def _not_loaded() -> None:
     raise RequestError("Write the command first: hpckit COMMAND [OPTIONS].")
 
 
+def _show_stats(jobs: list[str]) -> NoReturn:
+    """Show jobs of whose page nothing else was asked: the most usual command, without typer."""
+    with stand_ins("inspect"):  # for dataclasses, which ask it for what ours have
+        from hpckit.cli.show_stats import show  # noqa: PLC0415
+
+    show(jobs)
+    sys.exit(0)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")
+
+
 def _show_version(asked: bool) -> None:
     if asked:
         say(f"hpckit {__version__}")
@@ -158,6 +171,8 @@ def _run(words: list[str], rest: tuple[str, ...]) -> None:
         _stand_somewhere()
     with interrupts(note):  # what was started for an answer ends with us
         try:
+            if words[:1] == ["stats"] and words[1:] and not any(map(_is_option, words)):
+                _show_stats(words[1:])
             make_app(words)(args=words, obj=rest, prog_name="hpckit")
         except SystemExit:  # how each command ends
             sys.stdout.flush()

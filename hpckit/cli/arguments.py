@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpckit.cli.output import note
+from hpckit.cli.output import note, say_note, say_whose
 from hpckit.errors import HpckitError
 
 if TYPE_CHECKING:
-    from hpckit import Run, RunList
+    from hpckit import RunList
 
 # So many damaged runs are named.
 _DAMAGED = 10
@@ -47,11 +47,6 @@ def settled_root(option: Path | None, words: tuple[str, ...] = ()) -> Path:
     return settled_folder(option, words, say_note)
 
 
-def say_note(text: str) -> None:
-    """Say on stderr what a user should know and did not ask for."""
-    note(f"note: {text}")
-
-
 def runs_called(
     words: list[str], option: Path | None, *, believed: bool = False
 ) -> "tuple[RunList, list[HpckitError]]":
@@ -71,14 +66,6 @@ def runs_called(
     for run in found:
         say_whose(run)
     return found, errors
-
-
-def say_whose(run: "Run") -> None:
-    """Say on stderr whose words a run's are, if they are not this user's own."""
-    if run.doubt:
-        note(f"note: another user may have written run {run.run_id}: {run.doubt}")
-    elif not run.mine:
-        note(f"note: run {run.run_id} and its contents belong to {run.owner}")
 
 
 def raise_last(errors: list[HpckitError]) -> None:

@@ -7,8 +7,8 @@ import typer
 
 from hpckit.api.bad_nodes import BadNodes, add_bad_node, forget_bad_node
 from hpckit.api.bad_nodes import bad_nodes as known_nodes
-from hpckit.cli.arguments import JsonOption, say_note
-from hpckit.cli.output import note, print_json, say, table
+from hpckit.cli.arguments import JsonOption
+from hpckit.cli.output import note, print_json, say, say_note, table
 from hpckit.errors import RequestError
 from hpckit.text import format_seconds
 

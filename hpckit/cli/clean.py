@@ -8,8 +8,8 @@ import typer
 
 from hpckit.api.clean import Cleaned, Cleaning
 from hpckit.api.clean import clean as plan_cleaning
-from hpckit.cli.arguments import JsonOption, RunsOption, raise_last, say_damaged, say_note
-from hpckit.cli.output import note, print_json, say, table
+from hpckit.cli.arguments import JsonOption, RunsOption, raise_last, say_damaged
+from hpckit.cli.output import note, print_json, say, say_note, table
 from hpckit.errors import RequestError
 from hpckit.text import counted, format_bytes
 

@@ -9,8 +9,8 @@ import typer
 from hpckit.api import collections as api
 from hpckit.api import searched
 from hpckit.api.collections import LOCK, Added, Change, Collection, Unusable
-from hpckit.cli.arguments import JsonOption, say_note
-from hpckit.cli.output import note, print_json, say, show_text, table
+from hpckit.cli.arguments import JsonOption
+from hpckit.cli.output import note, print_json, say, say_note, show_text, table
 from hpckit.errors import HpckitError, RequestError
 
 commands = typer.Typer(help="Folders of templates, workloads and sites.", no_args_is_help=True)

@@ -6,9 +6,9 @@ import typer
 
 from hpckit.api import doctor as api
 from hpckit.api.options import OPTIONS
-from hpckit.cli.arguments import JsonOption, RunsOption, say_note
+from hpckit.cli.arguments import JsonOption, RunsOption
 from hpckit.cli.init import TimeoutOption
-from hpckit.cli.output import print_json, say
+from hpckit.cli.output import print_json, say, say_note
 
 commands = typer.Typer(
     help="Check what a submission needs; say what to do.", invoke_without_command=True

@@ -6,8 +6,8 @@ import typer
 
 from hpckit.api import sites as api
 from hpckit.api.sites import Detected, Outcome, WriteResult, detect_cluster, site_page
-from hpckit.cli.arguments import JsonOption, say_note
-from hpckit.cli.output import note, print_json, say, show_text
+from hpckit.cli.arguments import JsonOption
+from hpckit.cli.output import note, print_json, say, say_note, show_text
 
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, metavar="S", help="Seconds each program may take.")

@@ -18,10 +18,10 @@ from hpckit.api.login import login_node
 from hpckit.api.prepare import Submission
 from hpckit.api.sessions import NOT_FOR_SESSIONS
 from hpckit.api.submit import send
-from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption, say_note
+from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.options import with_options
-from hpckit.cli.output import note, print_json, say
+from hpckit.cli.output import note, print_json, say, say_note
 from hpckit.cli.submit import say_job, show_script
 from hpckit.cli.view import LiveView
 from hpckit.errors import RequestError

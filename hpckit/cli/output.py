@@ -10,10 +10,13 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from hpckit.errors import OutsideError
 from hpckit.text import COLOURS, in_line, shows_colours, spelt
+
+if TYPE_CHECKING:
+    from hpckit import Run
 
 # A column of fewer letters than this is harder to read than a block of lines.
 _LEAST_COLUMN = 20
@@ -104,6 +107,19 @@ def print_json(value: object) -> None:
 def note(text: str) -> None:
     """Say something to the person, not to the pipe."""
     print(spelt(text), file=sys.stderr)
+
+
+def say_note(text: str) -> None:
+    """Say on stderr what a user should know and did not ask for."""
+    note(f"note: {text}")
+
+
+def say_whose(run: "Run") -> None:
+    """Say on stderr whose words a run's are, if they are not this user's own."""
+    if run.doubt:
+        note(f"note: another user may have written run {run.run_id}: {run.doubt}")
+    elif not run.mine:
+        note(f"note: run {run.run_id} and its contents belong to {run.owner}")
 
 
 def say(text: str) -> None:

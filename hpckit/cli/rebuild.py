@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.api import rebuild
-from hpckit.cli.arguments import say_damaged, say_note
-from hpckit.cli.output import note, print_json, say, table
+from hpckit.cli.arguments import say_damaged
+from hpckit.cli.output import note, print_json, say, say_note, table
 
 if TYPE_CHECKING:
     from hpckit import Rebuilt

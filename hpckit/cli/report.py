@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from hpckit.api import slow_answers_told
-from hpckit.cli.arguments import JsonOption, RunsOption, say_note
-from hpckit.cli.output import note, print_json, say, show_text
+from hpckit.cli.arguments import JsonOption, RunsOption
+from hpckit.cli.output import note, print_json, say, say_note, show_text
 from hpckit.errors import RequestError
 
 UsersOption = Annotated[

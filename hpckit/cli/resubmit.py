@@ -19,12 +19,11 @@ from hpckit.cli.arguments import (
     JsonOption,
     RunsOption,
     WaitOption,
-    say_note,
     settled_root,
 )
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.options import with_options
-from hpckit.cli.output import note
+from hpckit.cli.output import note, say_note
 from hpckit.cli.submit import say_check, say_job_notes, show_script
 
 

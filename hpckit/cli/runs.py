@@ -16,11 +16,9 @@ from hpckit.cli.arguments import (
     RunsOption,
     raise_last,
     runs_called,
-    say_note,
-    say_whose,
     settled_root,
 )
-from hpckit.cli.output import note, print_json, say, show_log
+from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_log
 from hpckit.cli.view import (
     NeverStarting,
     Silence,

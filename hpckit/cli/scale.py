@@ -20,10 +20,10 @@ from hpckit.api.scale import (
     study,
 )
 from hpckit.api.study_plan import StudyPlan, plan_study
-from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption, say_note, say_whose
+from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
-from hpckit.cli.output import note, print_json, say, show_text
+from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_text
 from hpckit.cli.submit import say_job, show_script
 from hpckit.cli.view import NeverStarting, counted_states
 from hpckit.errors import RequestError

@@ -14,11 +14,10 @@ from hpckit.cli.arguments import (
     DryRunOption,
     JsonOption,
     RunsOption,
-    say_note,
     settled_root,
 )
 from hpckit.cli.options import with_options
-from hpckit.cli.output import note
+from hpckit.cli.output import note, say_note
 from hpckit.cli.submit import say_check, say_job, say_job_notes, show_script
 from hpckit.errors import OutsideError, RequestError
 

@@ -14,9 +14,9 @@ from hpckit.api.sites import (
     site_page,
     sources_of,
 )
-from hpckit.cli.arguments import JsonOption, say_note
+from hpckit.cli.arguments import JsonOption
 from hpckit.cli.init import TimeoutOption, say_unknown
-from hpckit.cli.output import print_json, say, table
+from hpckit.cli.output import print_json, say, say_note, table
 from hpckit.text import format_minutes
 
 commands = typer.Typer(help="Clusters, as data.", no_args_is_help=True)

@@ -7,9 +7,9 @@ import typer
 from hpckit import Run
 from hpckit.api.lookup import only
 from hpckit.api.ssh_config import Entry, connect, entry_of, lasting, newest, write_entry
-from hpckit.cli.arguments import RunsOption, say_note, settled_root
+from hpckit.cli.arguments import RunsOption, settled_root
 from hpckit.cli.jupyter import LoginOption, say_if_unknown
-from hpckit.cli.output import note, show_text
+from hpckit.cli.output import note, say_note, show_text
 from hpckit.errors import RequestError
 
 RunArgument = Annotated[

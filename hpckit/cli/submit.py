@@ -14,11 +14,10 @@ from hpckit.cli.arguments import (
     JsonOption,
     RunsOption,
     WaitOption,
-    say_note,
 )
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
-from hpckit.cli.output import by, note, print_json, say, show_text
+from hpckit.cli.output import by, note, print_json, say, say_note, show_text
 from hpckit.stand_ins import stand_ins
 from hpckit.text import counted, format_minutes, simulated
 

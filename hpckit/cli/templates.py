@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from hpckit.api import templates as api
-from hpckit.cli.arguments import JsonOption, say_note
-from hpckit.cli.output import note, print_json, say, show_text, table
+from hpckit.cli.arguments import JsonOption
+from hpckit.cli.output import note, print_json, say, say_note, show_text, table
 from hpckit.text import plural
 
 commands = typer.Typer(help="Job script templates.", no_args_is_help=True)

@@ -6,8 +6,8 @@ import typer
 
 from hpckit.api import workloads as api
 from hpckit.api.workloads import Parameter, Workload
-from hpckit.cli.arguments import JsonOption, say_note
-from hpckit.cli.output import print_json, say, table
+from hpckit.cli.arguments import JsonOption
+from hpckit.cli.output import print_json, say, say_note, table
 
 commands = typer.Typer(help="Programs hpckit can submit.", no_args_is_help=True)
 

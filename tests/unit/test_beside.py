@@ -55,6 +55,35 @@ UNPICKLABLE = """
 assert ask(lambda: threading.Lock).__name__ == threading.Lock.__name__
 assert ask(lambda: iter("ab").__class__ and (lambda: first))() == first
 """
+SHARED = """
+import pickle
+
+class Numbers(bytearray):
+    def __reduce_ex__(self, _protocol):
+        return told, (pickle.PickleBuffer(self),)
+
+def told(content):
+    return type(content).__name__, bytes(content)
+
+def work():
+    assert os.getpid() != first
+    return [Numbers(b"ab"), Numbers(b""), Numbers(b"cdefgh"), Numbers(b"i")]
+
+with beside.beside(work, room=7) as second:
+    found = second()
+# What there is no room for is sent.
+kinds = "memoryview", "memoryview", "bytearray", "memoryview"
+assert found == list(zip(kinds, (b"ab", b"", b"cdefgh", b"i"))), found
+"""
+NO_MEMORY = """
+import mmap
+def refuse(*_):
+    raise OSError(12, "Cannot allocate memory")
+mmap.mmap = refuse
+with beside.beside(os.getpid, room=8) as second:
+    assert second() == first
+assert len(os.listdir("/proc/self/fd")) == 4  # the three streams, and this folder
+"""
 CASES = {
     "answered": "assert ask(os.getpid) not in (first, None)",
     "large": "assert ask(lambda: b'x' * 3_000_000) == b'x' * 3_000_000",
@@ -62,6 +91,8 @@ CASES = {
     "failed": FAILED,
     "left": LEFT,
     "unpicklable": UNPICKLABLE,
+    "shared": SHARED,
+    "no memory": NO_MEMORY,
     "not ours": "beside._ours.clear(); assert ask(os.getpid) == first",
     "no more processes": """
 def fork():

@@ -1,6 +1,7 @@
 """Start-up is a feature: what each command loads, told by a fresh interpreter."""
 
 import os
+import shutil
 import subprocess
 import sys
 import urllib.parse
@@ -95,6 +96,24 @@ def test_the_first_page_and_the_version_start_without_typer(here: Path) -> None:
     for line in ("--help", "-h", "--version"):
         (modules,) = loaded(line)
         assert modules & {"typer", "dataclasses", "inspect", "pathlib", "shutil", "json"} == set()
+
+
+def test_a_job_s_page_starts_without_typer_and_is_the_same_with_it(
+    here: Path, cli: Callable[..., Answer]
+) -> None:
+    """Typer reads a command's options; most ask for a page and give none."""
+    made = Path(__file__).parents[1] / "data/runs-0.1/made"
+    shutil.copytree(made, here / "runs")
+    run = "ranks-20261122-111740-537f12"
+    plain, asked = f"stats {run}", f"stats {run} --runs runs"
+    without, with_options = loaded(plain)[0], loaded(asked)[0]
+    assert "typer" in with_options
+    assert without & {"typer", "argparse"} == set()
+    assert cli(*plain.split()) == cli(*asked.split())
+    for wrong in ("nothing", "7 nothing", "latest ''"):
+        told = cli("stats", *wrong.split())
+        assert told.status == 2
+        assert told == cli("stats", *wrong.split(), "--runs", "runs")
 
 
 def test_the_first_page_is_one_however_it_is_asked_for(

@@ -5,7 +5,7 @@ A week at 1 s with 8 GPUs is 5 million GPU readings: 60 MB as arrays, and no Pyt
 
 import gc
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from operator import methodcaller
@@ -14,7 +14,7 @@ from pathlib import Path
 from hpckit.beside import beside
 from hpckit.frozen import frozen
 from hpckit.stats.metric_table import NODE
-from hpckit.stats.samples.packing import Column, SampleBlock
+from hpckit.stats.samples.packing import Column, Layout, PackedField, SampleBlock, column_of
 from hpckit.stats.samples.reading import Damage, halves, read_blocks
 from hpckit.stats.samples.records import (
     GPU_SAMPLED,
@@ -172,7 +172,9 @@ def _in_halves(path: Path, wanted: _Wanted) -> "_Collected | None":
     parts = halves(path)
     if parts is None:
         return None
-    with beside(lambda: _collect(path, wanted, part=parts[1])) as second:
+    # What is taken of a sample is less than its text.
+    room = path.stat().st_size - parts[1][0]
+    with beside(lambda: _collect(path, wanted, part=parts[1]), room=room) as second:
         found = _collect(path, wanted, part=parts[0])
         later = second()
     return found if found and later and found.go_on(later) else None
@@ -198,6 +200,9 @@ def _collect(
     return found
 
 
+_Taken = tuple[Column, PackedField, int]
+
+
 class _Collected:
     """Columns, and other records, while a file is read."""
 
@@ -205,34 +210,40 @@ class _Collected:
         self.header = header
         self.damage = damage
         self.others: list[Record] = []
-        figures, drawn = wanted.figures, wanted.drawn
-        node = (*(_NODE if figures else ("mono_us",)), *(_DRAWN_NODE if drawn else ()))
-        self._node = tuple(dict.fromkeys(node))
         self.node = {"mono_us": _empty()}
         self.counters = {"mono_us": _empty()}
         self.gpus: list[dict[str, Column]] = [{} for _ in header.gpus]
         self.drawn: list[dict[str, Column]] = [{} for _ in header.gpus]
         self.energies: list[dict[str, Column]] = [{} for _ in header.gpus]
         self._wanted = wanted
-        self._names: list[tuple[str, ...]] = [_GPU if figures else _DRAWN] * len(header.gpus)
-        self._more = tuple(name for name in _DRAWN if name not in _GPU) if drawn and figures else ()
+        # What is taken of each block, and of its ends: to which column, from where.
+        self._taken: list[_Taken] = []
+        self._ends: list[_Taken] = []
 
     def add(self, block: SampleBlock) -> None:
         ends = block if self._wanted.every_energy else _ends(block)
-        for name in self._node:
-            _append(self.node, name, block.node(name))
-        for name in ("mono_us", *_NODE_COUNTERS):
-            _append(self.counters, name, ends.node(name))
-        for position, (columns, energies) in enumerate(zip(self.gpus, self.energies, strict=True)):
-            energy = ends.gpu(position, _ENERGY)
-            if self._wanted.figures and not columns and (energy is None or energy.is_unknown()):
-                self._names[position] = (*_GPU, _POWER)
-            _append(energies, _ENERGY, energy)
-            for name in self._names[position]:
-                _append(columns, name, block.gpu(position, name))
-            for name in self._more:
-                if name not in self._names[position]:
-                    _append(self.drawn[position], name, block.gpu(position, name))
+        if not self._taken:
+            self._begin(block.layout, ends)
+        for column, place, start in self._taken:
+            column.values.extend(block.values(place, start))
+        for column, place, start in self._ends:
+            column.values.extend(ends.values(place, start))
+
+    def _begin(self, layout: Layout, ends: SampleBlock) -> None:
+        """Say what is taken of all blocks; the first one tells whether a GPU counts its energy."""
+        figures, drawn = self._wanted.figures, self._wanted.drawn
+        node = (*(_NODE if figures else ("mono_us",)), *(_DRAWN_NODE if drawn else ()))
+        self._taken += _taken(self.node, dict.fromkeys(node), layout.node, 0)
+        self._ends += _taken(self.counters, ("mono_us", *_NODE_COUNTERS), layout.node, 0)
+        for position, columns in enumerate(self.gpus):
+            start, energy = layout.start(position), ends.gpu(position, _ENERGY)
+            names = _GPU if figures else _DRAWN
+            if figures and (energy is None or energy.is_unknown()):
+                names = (*names, _POWER)
+            more = [name for name in _DRAWN if name not in names] if drawn and figures else ()
+            self._taken += _taken(columns, names, layout.gpu, start)
+            self._taken += _taken(self.drawn[position], more, layout.gpu, start)
+            self._ends += _taken(self.energies[position], (_ENERGY,), layout.gpu, start)
 
     def go_on(self, later: "_Collected") -> bool:
         """Append what was read of the rest of the file; say whether it goes on as this ended."""
@@ -244,7 +255,7 @@ class _Collected:
             return False
         for part, rest in zip(mine, its, strict=True):
             for name, column in rest.items():
-                _append(part, name, column)
+                part[name].values.frombytes(memoryview(column.values).cast("B"))
         self.others += later.others
         self.damage.add(later.damage)
         return True
@@ -295,13 +306,14 @@ def _empty() -> Column:
     return Column(values=array("Q"), missing=(1 << 64) - 1, scale=1)
 
 
-def _append(columns: dict[str, Column], name: str, column: Column | None) -> None:
-    if column is None:
-        return
-    if name in columns:
-        columns[name].values.extend(column.values)
-    else:
-        columns[name] = column
+def _taken(
+    columns: dict[str, Column], names: Iterable[str], places: Mapping[str, PackedField], start: int
+) -> Iterator[_Taken]:
+    """Yield where the values of columns are; those that a file lacks are not there."""
+    for name in names:
+        if name in places:
+            column = columns.setdefault(name, column_of(places[name]))
+            yield column, places[name], start
 
 
 def _known(columns: Mapping[str, Column]) -> dict[str, Column]:

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, Any
 
 from hpckit.frozen import frozen
 from hpckit.stats.metric import Metric
@@ -109,6 +109,10 @@ class Layout:
         """The length of one packed sample."""
         return self.node_bytes + self.gpus * self.gpu_bytes
 
+    def start(self, position: int) -> int:
+        """Return where the part of a GPU begins."""
+        return self.node_bytes + position * self.gpu_bytes
+
     def fits(self) -> bool:
         """Tell whether every field lies inside its part, at a multiple of its own size."""
         both = (*self.node.values(), *self.gpu.values())
@@ -152,6 +156,13 @@ class Column:
     missing: int
     scale: int
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:  # noqa: ANN401  # as object's
+        """Let the numbers travel beside the rest, where pickle can: of a week they are 45 MB."""
+        import pickle  # noqa: PLC0415  # which asks for this
+
+        content = pickle.PickleBuffer(self.values) if protocol > 4 else self.values.tobytes()
+        return _sent, (content, self.values.typecode, self.missing, self.scale)
+
     def to_list(self) -> list[int | None]:
         """Return the values in the field's own unit, None where unknown."""
         missing, scale = self.missing, self.scale
@@ -186,6 +197,21 @@ class Column:
         ) == sum(values)
 
 
+def _sent(content: bytes | memoryview, kind: str, missing: int, scale: int) -> Column:
+    """Make a column again; the numbers of a second process stay where both have them."""
+    values: Any = memoryview(content).cast(kind)  # type: ignore[call-overload]  # an array's
+    if not isinstance(content, memoryview):
+        values = array(kind, content)
+    return Column(values=values, missing=missing, scale=scale)
+
+
+def column_of(place: PackedField, values: "array[int] | None" = None) -> Column:
+    """Return a field's column; without values an empty one, to which they can be added."""
+    if values is None:
+        values = array(place.kind if place.high is None else "Q")
+    return Column(values=values, missing=place.missing, scale=place.scale)
+
+
 class SampleBlock:
     """Consecutive samples of one file, read column by column."""
 
@@ -200,13 +226,19 @@ class SampleBlock:
     def node(self, name: str) -> Column | None:
         """Return a column of `Sample`, by its attribute's name; None if the file lacks it."""
         place = self.layout.node.get(name)
-        return None if place is None else self._column(place, 0)
+        return None if place is None else column_of(place, self.values(place, 0))
 
     def gpu(self, position: int, name: str) -> Column | None:
         """Return a column of `GpuSample` of one GPU (its position in the header's table)."""
-        place = self.layout.gpu.get(name)
-        start = self.layout.node_bytes + position * self.layout.gpu_bytes
-        return None if place is None else self._column(place, start)
+        place, start = self.layout.gpu.get(name), self.layout.start(position)
+        return None if place is None else column_of(place, self.values(place, start))
+
+    def values(self, place: PackedField, start: int) -> "array[int]":
+        """Return the values of a field, as packed, of the part that begins at `start`."""
+        low = self._slice(place.kind, start + place.at)
+        if place.high is None:
+            return low
+        return _joined(low, self._slice("H", start + place.high), _BITS[place.kind])
 
     def only(self, places: Iterable[int]) -> "SampleBlock":
         """Return some of the samples."""
@@ -230,13 +262,6 @@ class SampleBlock:
 
     def _list(self, column: Column | None) -> list[int | None]:
         return [None] * len(self) if column is None else column.to_list()
-
-    def _column(self, place: PackedField, start: int) -> Column:
-        values = self._slice(place.kind, start + place.at)
-        if place.high is not None:
-            high = self._slice("H", start + place.high)
-            values = _joined(values, high, _BITS[place.kind])
-        return Column(values=values, missing=place.missing, scale=place.scale)
 
     def _slice(self, kind: str, at: int) -> "array[int]":
         if kind not in self._arrays:

@@ -29,7 +29,7 @@ from hpckit.stats.samples.minutes import MINUTE_PREFIX, decode_minutes
 from hpckit.stats.samples.packing import Layout, SampleBlock
 from hpckit.stats.samples.records import Header, Record, Slow
 
-_CHUNK_BYTES = 1 << 19
+_CHUNK_BYTES = 1 << 18
 # The end of a file: some minutes of 8 GPUs at 1 s.
 _TAIL_BYTES = 1 << 16
 # A file that is read by two processes takes as long as half of it, and some 20 ms.
@@ -85,7 +85,7 @@ def read_header(path: Path) -> Header | None:
 def read_blocks(
     path: Path,
     damage: Damage,
-    samples: int = 4096,
+    samples: int = 2048,
     *,
     in_order: bool = False,
     until_us: int | None = None,
@@ -171,7 +171,7 @@ def halves(path: Path) -> tuple[tuple[int, int], tuple[int, int]] | None:
         size = stream.seek(0, 2)
         if size < HALVED_BYTES:
             return None
-        about = size * 11 // 20  # the second process also has to send what it read
+        about = size * 21 // 40  # the second process also has to send what it read
         stream.seek(about)
         lines = stream.read(_TAIL_BYTES).split(b"\n")
     before, after = lines[1:3] if len(lines) > 3 else (b"", b"")

@@ -138,9 +138,12 @@ def _tally_gpus(files: Sequence[tuple[Columns, Clock]], span: Span) -> tuple[Gpu
 
     if len(gpus) < 2 or sum(len(part.columns) for part in parts) < _MANY:
         return tuple(tally(gpus))
-    half = len(gpus) // 2
-    with beside(lambda: tally(gpus[half:])) as others:
-        return (*tally(gpus[:half]), *others())
+    # Neighbours mostly do the same, so each process has every second one.
+    with beside(lambda: tally(gpus[1::2])) as others:
+        mine, its = tally(gpus[::2]), others()
+    both = [*mine, *its]
+    both[::2], both[1::2] = mine, its
+    return tuple(both)
 
 
 def _parts(columns: Columns, clock: Clock) -> Iterator[GpuInFile]:
