@@ -12,7 +12,8 @@ if (($#)); then exec "${run[@]}" "$@"; fi
 
 said=$(mktemp -d)
 trap 'rm -rf "$said"' EXIT
-box=${HPCKIT_SLURMBOX:-/tmp/hpckit-slurmbox}
+# Of this checkout: another one's tests, on the same machine, would take it down when they are over.
+box=${HPCKIT_SLURMBOX:-/tmp/hpckit-slurmbox-$(pwd -P | cksum | cut -d' ' -f1)}
 HPCKIT_SLURMBOX=$box-submit "${run[@]}" tests/slurm/test_submit_*.py \
   tests/workloads >"$said/1" 2>&1 &
 beside=($!)

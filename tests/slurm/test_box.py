@@ -1,7 +1,9 @@
 """Proves that the box is what the other tests take it for: a Slurm with two nodes of four GPUs."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurmbox import box, daemons
+from tests.slurmbox import box, daemons, files
 from tests.slurmbox.fixture import MODULES, Slurm
-from tests.slurmbox.layout import BoxError, Layout
+from tests.slurmbox.layout import BoxError, Layout, node_address, ports_of
 
 pytestmark = pytest.mark.slurm
 
@@ -212,6 +214,23 @@ def test_a_folder_closed_to_munge_is_refused() -> None:
     with pytest.raises(BoxError, match="closed to others"):
         box.up(Layout(dir=folder))
     folder.rmdir()
+
+
+def test_ports_that_others_hold_are_passed_over() -> None:
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    layout = Layout(dir=folder)
+    first, *more = layout.numbers
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # somebody else holds it
+            held.bind((node_address("c1"), ports_of(first)[-1]))
+            held.listen()
+        files.write(layout)
+    assert layout.node_port("c1") // 10 * 10 == layout.controller_port
+    assert layout.controller_port in [ports_of(number)[0] for number in more]
+    assert f"SlurmctldPort={layout.controller_port}\n" in layout.conf.read_text()
+    files.remove(layout)
 
 
 def test_a_folder_too_long_for_sockets_is_refused() -> None:

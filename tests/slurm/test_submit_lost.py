@@ -28,7 +28,8 @@ ALONE = ("--gpus", "0", "--time", "5")
 
 
 def held(desk: Desk, *argv: str) -> Record:
-    return desk.submit(*argv, "--", "--hold")
+    # Of a torchrun that is killed, a folder stays there.
+    return desk.submit(*argv, "--", "--hold", env={"TMPDIR": str(desk.home)})
 
 
 def sacct(desk: Desk, job: Record) -> str:

@@ -1,5 +1,6 @@
 """Real users of this machine and of the box, with an installation of hpckit that all may read."""
 
+import fcntl
 import importlib.metadata
 import os
 import re
@@ -19,6 +20,8 @@ from tests.slurmbox.fixture import Slurm
 
 ROOT = Path(__file__).parents[2]
 GROUP = "hpckit-lab"
+# Users are the machine's, not the box's: the tests of another checkout may run beside these.
+_LOCK = Path("/run/hpckit-users.lock")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,14 @@ class Person(Desk):
 @contextmanager
 def people(slurm: Slurm, *names: str) -> Iterator[list[Person]]:
     """Make users in one group, and remove them with all they have."""
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _people(slurm, names) as made:
+            yield made
+
+
+@contextmanager
+def _people(slurm: Slurm, names: tuple[str, ...]) -> Iterator[list[Person]]:
     base = Path(tempfile.mkdtemp(prefix="hpckit-users-", dir="/tmp"))
     base.chmod(0o755)
     _remove(slurm, names)  # of a test that was killed

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from tests.slurmbox import config
-from tests.slurmbox.layout import GPUS_PER_NODE, NODES, BoxError, Layout
+from tests.slurmbox.layout import GPUS_PER_NODE, NODES, BoxError, Layout, ports_of
 
 
 def write(layout: Layout) -> None:
@@ -30,6 +30,8 @@ def write(layout: Layout) -> None:
 
 def _write(layout: Layout) -> None:
     layout.stamp.touch()
+    if not layout.stamp.read_text():
+        layout.stamp.write_text(str(_free_number(layout)))
     for name in ("etc", "log", "mark", "run", "state", *NODES):
         (layout.dir / name).mkdir(exist_ok=True)
     layout.conf.write_text(config.slurm_conf(layout))
@@ -40,6 +42,25 @@ def _write(layout: Layout) -> None:
         _make_gpu(layout.dir / f"nvidia{index}")
     if not layout.munge_key.exists():
         _write_key(layout)
+
+
+def _free_number(layout: Layout) -> int:
+    """Choose ports that nobody listens at: one may be another box's, or that of a job's rank.
+
+    A box of which a daemon is down still holds its other ports; who comes up holds box.up's lock.
+    """
+    free = (number for number in layout.numbers if all(map(_is_free, ports_of(number))))
+    if (number := next(free, None)) is None:
+        raise BoxError("No box's ports are free: see `ss -ltnp`.")
+    return number
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def _write_key(layout: Layout) -> None:

@@ -1,10 +1,12 @@
 """Where everything of one box lies: its paths, ports, hosts and exports.
 
-All of it follows from the folder, so that two boxes with two folders never meet.
+All of it follows from the folder, so that two boxes with two folders never meet; ports and job ids
+from a number that `up` chooses and writes into the folder.
 """
 
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +46,7 @@ class Layout:
 
     @property
     def stamp(self) -> Path:
-        """The file that says that this folder is a box, and may be removed."""
+        """The file that says that this folder is a box, and may be removed; it has its number."""
         return self.dir / ".hpckit-slurmbox"
 
     @property
@@ -90,7 +92,7 @@ class Layout:
     @property
     def controller_port(self) -> int:
         """The port of slurmctld; the others follow it."""
-        return 20000 + self._number * 10
+        return ports_of(self._number)[0]
 
     @property
     def first_job_id(self) -> int:
@@ -99,16 +101,22 @@ class Layout:
 
     @property
     def _number(self) -> int:
-        return zlib.crc32(str(self.dir).encode()) % 1000
+        return int(self.stamp.read_text())
+
+    @property
+    def numbers(self) -> Iterator[int]:
+        """All numbers that the box can have, of which the first differs from folder to folder."""
+        first = zlib.crc32(str(self.dir).encode())
+        return ((first + more) % 1000 for more in range(1000))
 
     @property
     def dbd_port(self) -> int:
         """The port of slurmdbd."""
-        return self.controller_port + 1
+        return ports_of(self._number)[1]
 
     def node_port(self, node: str) -> int:
         """Give the port of one node's slurmd; it listens on every address, so each has its own."""
-        return self.controller_port + 2 + NODES.index(node)
+        return ports_of(self._number)[2 + NODES.index(node)]
 
     def log(self, daemon: str) -> Path:
         """Give the file that takes all that one daemon says."""
@@ -118,6 +126,11 @@ class Layout:
     def exports(self) -> dict[str, str]:
         """The variables with which Slurm's programs, and our fixture, find this box."""
         return {"SLURM_CONF": str(self.conf), "HPCKIT_SLURMBOX": str(self.dir)}
+
+
+def ports_of(number: int) -> list[int]:
+    """Give the ports of the box that has a number: slurmctld's, slurmdbd's, and each node's."""
+    return [20000 + 10 * number + more for more in range(2 + len(NODES))]
 
 
 def node_address(node: str) -> str:
