@@ -80,13 +80,15 @@ def test_a_running_job_is_asked_for_on_its_nodes(desk: Desk) -> None:
 
 
 def test_a_job_that_was_suspended(desk: Desk) -> None:
-    job_id = sbatch(desk, "sleep 12", "--gpus=2", "--mem=50M")
+    enough = desk.work / "enough"
+    job_id = sbatch(desk, f"until [ -e {enough} ]; do sleep 0.2; done", "--gpus=2", "--mem=50M")
     running = ("squeue", "-h", "-o", "%T", "-j", job_id)
     assert eventually(lambda: "RUNNING" in desk.slurm.run(*running).stdout, pause_s=0.2)
     accounted(desk.slurm, job_id, moment="Start")
     desk.slurm.run("scontrol", "suspend", job_id)
     time.sleep(4)
     desk.slurm.run("scontrol", "resume", job_id)
+    enough.touch()
     accounted(desk.slurm, job_id)
     found = stats(desk, job_id)
     (attempt,) = found["attempts"]
