@@ -146,7 +146,7 @@ def _foreign(
     queued = {job_id: record for job_id, record in queued.items() if is_asked(record, mine)}
     tasks = {record.raw_id: job_id for job_id, record in queued.items()}
     rows = [
-        (job_id, KnownJob(attempts=attempts, record=queued.get(job_id)))
+        (job_id, _newer(attempts, queued.get(job_id)))
         for job_id, attempts in usage.items()
         if _means(word.job_id, job_id, attempts[-1].record)
         # For some seconds accounting may not know that a job is a task of an array.
@@ -162,6 +162,15 @@ def _foreign(
         Target(job_id=job_id, known=row, step=word.step, notes=_trouble(trouble))
         for job_id, row in rows
     ]
+
+
+def _newer(attempts: tuple[JobUsage, ...], queued: JobRecord | None) -> KnownJob:
+    """Return what accounting and the queue know: of a new job, the queue alone has all nodes."""
+    *earlier, last = attempts
+    if queued and queued.nodes and last.record.name is None:
+        record = replace(last.record, nodes=queued.nodes)
+        last = replace(last, record=record, alloc_nodes=len(queued.nodes))
+    return KnownJob(attempts=(*earlier, last), record=queued)
 
 
 def _means(word: str, job_id: str, record: JobRecord) -> bool:

@@ -219,7 +219,10 @@ def _row(lines: list[str], columns: Sequence[str], mark: str) -> Iterator[dict[s
 def _job_usage(row: Mapping[str, str], steps: tuple[StepUsage, ...]) -> JobUsage:
     record = sacct_record([row[name] for name in _RECORD])
     given = parse_tres(row["AllocTRES"])
-    # A new job's row has the names of its nodes before their number.
+    if record.name is None:
+        # A new job's row has its first step's nodes, and no number of them: all steps' count.
+        names = (*(record.nodes or ()), *(host for step in steps for host in step.hosts or ()))
+        record = replace(record, nodes=tuple(dict.fromkeys(names)) or None)
     counted = parse_count(row["NNodes"]) or len(record.nodes or ())
     nodes = parse_count(given.get("node", "")) or counted
     cpus = parse_count(given.get("cpu", "")) or parse_count(row["AllocCPUS"])

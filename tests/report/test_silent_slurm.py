@@ -113,6 +113,24 @@ def test_a_new_job_of_which_accounting_knows_a_step_alone_runs(here: Path, cli: 
     assert found["summary"]["memory_peak_bytes"] == 221240 << 10
 
 
+def test_a_new_jobs_nodes_are_those_of_all_its_steps_or_the_queues(
+    fake_slurm: Path, here: Path, cli: Cli
+) -> None:
+    """In the row of a job that is as new, accounting has those of its first step: the batch's."""
+    begun = {"State": "PENDING", "JobName": "allocation", "Partition": "", "End": "Unknown"}
+    nothing = {"AllocTRES": "", "NNodes": "0", "AllocCPUS": "0", "ElapsedRaw": "2"}
+    first, batch = row("88", **begun, **nothing), row("88.batch", JobName="batch")
+    rows = [first, batch, row("88.0", JobName="train", NodeList="n[1-3]")]
+    keep_accounts(here.parent / "bin", rows)
+    found = document(cli, "88")
+    assert (found["nodes"], found["attempts"][0]["hosts"]) == (3, ["n1", "n2", "n3"])
+    keep_accounts(here.parent / "bin", [first, batch])
+    (here.parent / "bin" / "squeue").unlink()
+    answers(fake_slurm, squeue_out=squeue_row("88", "RUNNING", nodes="n[1-2]"))
+    found = document(cli, "88")
+    assert (found["nodes"], found["attempts"][0]["hosts"]) == (2, ["n1", "n2"])
+
+
 def test_a_state_that_may_be_old_is_said_to_be_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
     make_run(here / "runs", job_id="77")
     down(fake_slurm)
