@@ -20,6 +20,7 @@ A message is one or two sentences: what is wrong, with the value in it, then wha
 """
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Location(NamedTuple):  # `hpckit --help` starts without dataclasses
     3.1 and `12:00:00` as 43200 (base 60), which is not what someone who wants a text has written.
     """
 
-    path: "Path | str"
+    path: PathLike[str] | str
     line: int = 0
     written: str = ""
 

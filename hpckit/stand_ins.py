@@ -20,8 +20,37 @@ UNUSED_IN_JOBS = (
 # Of these the module itself comes as soon as anything in it is asked for: by dataclasses without
 # a docstring, which Python gives one, and by newer Pythons for each.
 _SELDOM = {"inspect", "locale", "typing_extensions"}
+# Of these it comes when what was imported of it is used for the first time, which few commands do.
+_USED_LATER = {
+    *("difflib", "gettext", "jinja2.compiler", "jinja2.lexer", "jinja2.parser"),
+    *("linecache", "random", "tempfile", "tokenize", "traceback", "uuid"),
+    *("submitit.auto.auto", "submitit.helpers", "submitit.local.debug", "submitit.local.local"),
+}
 # Another module has nearly all that is asked for.
 _ELSEWHERE = {"typing_extensions": typing}
+
+
+class _Later:
+    """A function or a class of a module that is imported when it is used."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __call__(self, *args: typing.Any, **named: typing.Any) -> typing.Any:  # noqa: ANN401
+        return self._own()(*args, **named)
+
+    def __getattr__(self, name: str) -> typing.Any:  # noqa: ANN401
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._own(), name)
+
+    def __instancecheck__(self, found: object) -> bool:
+        return isinstance(found, self._own())
+
+    def _own(self) -> typing.Any:  # noqa: ANN401
+        if isinstance(sys.modules.get(self._module), _StandIn):
+            del sys.modules[self._module]
+        return getattr(importlib.import_module(self._module), self._name)
 
 
 class _StandIn(ModuleType):
@@ -33,6 +62,8 @@ class _StandIn(ModuleType):
         if hasattr(elsewhere := _ELSEWHERE.get(self.__name__), name):
             return getattr(elsewhere, name)
         if sys.modules.get(self.__name__) is self:
+            if self.__name__ in _USED_LATER:
+                return _Later(self.__name__, name)
             if self.__name__ not in _SELDOM:
                 return object
             del sys.modules[self.__name__]

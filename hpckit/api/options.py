@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from hpckit.errors import RequestError
 from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from hpckit.api.run import Run
 
 __all__ = ["OPTIONS", "TYPES", "JobSpec", "Option", "Options", "job_spec", "spec_values"]
@@ -23,7 +24,7 @@ class SizelessOptions(TypedDict, total=False):
     parallel: int | None
     cpus_per_task: int | None
     mem_gb: int | None
-    time: int | str | timedelta | None
+    time: "int | str | timedelta | None"
     site: str | None
     partition: str | None
     account: str | None
@@ -115,8 +116,10 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
         case "after" if value is not None:
             rows = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
             return [getattr(row, "job_id", None) or str(row) for row in rows]
-        case "time" if isinstance(value, timedelta):
-            return -(-value // timedelta(minutes=1))
+        case "time" if not isinstance(value, int | str | None):
+            from datetime import timedelta  # noqa: PLC0415  # what is typed is never one
+
+            return -(-value // timedelta(minutes=1)) if isinstance(value, timedelta) else value
         case "env" if isinstance(value, os.PathLike):
             return os.fspath(value)
     return value

@@ -48,8 +48,12 @@ COMMANDS = {
     "init": "Detect the properties of this cluster and write a site file; submits nothing.",
     "doctor": "Check what a submission needs; say what to do.",
 }
-# What is imported for archives, addresses and other systems, which a command seldom meets.
-_TYPERS = ("bz2", "lzma", "ipaddress", "platform", "shellingham", "uuid")
+# What is imported for archives, addresses, dates and other systems, which a command seldom meets,
+# and to tell programmers of mistakes.
+_TYPERS = (
+    *("bz2", "lzma", "ipaddress", "locale", "platform", "shellingham", "uuid", "datetime"),
+    *("difflib", "gettext", "ast", "linecache", "tokenize", "traceback", "typer.completion"),
+)
 _OF_RUNS = ("status", "logs", "wait", "cancel")
 # Commands that take the user's own words after `--`.
 TAKE_REST = ("submit", "scale", "sample")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 # its start.
 _SUBMITITS = (
     *("asyncio", "importlib.metadata", "logging.config", "platform", "tarfile"),
-    *("socket", "typing_extensions"),
+    *("socket", "tempfile", "traceback", "typing_extensions", "uuid"),
+    *("submitit.auto.auto", "submitit.helpers", "submitit.local.debug", "submitit.local.local"),
 )
 
 

@@ -1,7 +1,6 @@
 """The first page, `hpckit --help`: written without typer, which is half of a start."""
 
 import os
-import textwrap
 from collections.abc import Mapping
 
 HELP = "Submit multi-GPU work to Slurm with one line, and see what became of it."
@@ -18,6 +17,8 @@ _WIDEST, _NARROWEST = 78, 50
 
 def front_page(commands: Mapping[str, str]) -> str:
     """Return the page that names all commands, each with its line."""
+    import textwrap  # noqa: PLC0415  # no other page has need of it
+
     width = min(max(_columns() - 2, _NARROWEST), _WIDEST)
     about = textwrap.fill(HELP, width, initial_indent="  ", subsequent_indent="  ")
     parts = [
@@ -41,6 +42,8 @@ def _columns() -> int:
 
 
 def _rows(head: str, rows: Mapping[str, str], width: int) -> str:
+    import textwrap  # noqa: PLC0415  # as above
+
     column = max(map(len, rows)) + 4
     lines = [
         textwrap.fill(

@@ -8,7 +8,6 @@ are here: colours and movements of our own, a user's own log, a file into a pipe
 import contextlib
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -236,6 +235,8 @@ def _block(heads: Sequence[str], row: Sequence[str], room: int) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
+    import textwrap  # noqa: PLC0415  # of tables that are too wide alone
+
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
     return lines or [""]
 

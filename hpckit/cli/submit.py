@@ -21,8 +21,12 @@ from hpckit.cli.output import by, note, print_json, say, say_note, show_text
 from hpckit.stand_ins import stand_ins
 from hpckit.text import counted, format_minutes, simulated
 
-# What Jinja imports to keep its templates' code in a way of its own: hpckit has `kept`.
-_JINJAS = ("hashlib", "jinja2.bccache")
+# What Jinja imports to make code of templates, and to keep it in a way of its own: hpckit has
+# `kept`, and most often nothing is made.
+_JINJAS = (
+    *("hashlib", "jinja2.bccache", "jinja2.compiler", "jinja2.lexer", "jinja2.parser"),
+    *("random",),
+)
 # Few scripts have options of these names.
 _HPCKITS = frozenset(
     (

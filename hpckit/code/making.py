@@ -1,7 +1,6 @@
 """Making kept trees: files hashed, contents written once, trees made beside and then renamed."""
 
 import errno
-import hashlib
 import json
 import os
 import stat
@@ -21,6 +20,7 @@ from hpckit.code.tree import (
     Tree,
     is_intact,
 )
+from hpckit.digests import sha256
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
 
@@ -41,7 +41,7 @@ class Maker:
     def __init__(self, objects: Path, seen: Path, work: Path) -> None:
         self._objects, self._seen, self._work = objects, seen, work
         self._new: dict[str, str] = {}  # objects by their names, and where they lie until then
-        self._count = 0
+        self._count = self._bytes = 0  # of what was read
 
     def hashed(self, found: Found) -> list[KeptFile]:
         """Return the files of a project, which has its own name in the tree.
@@ -52,9 +52,9 @@ class Maker:
             OSError: no room for their contents. OutsideError: one cannot be read.
         """
         name, root = found.project.name, str(found.project.root)
-        record = self._seen / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
+        record = self._seen / f"{sha256(os.fsencode(root)).hexdigest()[:32]}.json"
         before, after = _read_seen(record), {}
-        digits = len(hashlib.sha256().hexdigest())
+        digits = len(sha256().hexdigest())
         rows, now = [], time.time_ns()
         for row in found.files:
             known, mode = before.get(row.path, ""), mode_of(row)
@@ -168,13 +168,14 @@ class Maker:
         """Copy an open file beside, hash it on the way, and remember it as an object."""
         pieces = _pieces(opened, path)
         first = next(pieces, b"")
+        self._bytes += len(first)
         if size <= len(first):  # most: what is there already is not written again
-            digest = hashlib.sha256(first).hexdigest()
+            digest = sha256(first, self._bytes).hexdigest()
             if not self._has(digest, mode):
                 _write(beside, first, mode)
                 self._new[object_name(digest, mode)] = beside
             return digest, len(first)
-        hashing, count = hashlib.sha256(first), len(first)
+        hashing, count = sha256(first, size), len(first)
         descriptor = os.open(beside, _WRITE, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(first)

@@ -3,7 +3,6 @@
 Its list has each file with the hash of its content, and the tree is called by the list's hash.
 """
 
-import hashlib
 import json
 import os
 import stat
@@ -11,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from hpckit.collections.collection import take_in
+from hpckit.digests import sha256
 from hpckit.files import DamagedFileError, open_regular, parse_json, read_text
 from hpckit.frozen import frozen
 
@@ -92,7 +92,7 @@ class Tree:
 
 def tree_name(text: str) -> str:
     """Return what the tree of a manifest's text is called."""
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def _file(text: str) -> KeptFile:
@@ -179,5 +179,5 @@ def content_digest(path: Path) -> str:
         OSError: it cannot be read. DamagedFileError: it is not a regular file.
     """
     with open_regular(path) as stream:
-        take_in(digest := hashlib.sha256(), stream)
+        take_in(digest := sha256(size=os.fstat(stream.fileno()).st_size), stream)
     return digest.hexdigest()

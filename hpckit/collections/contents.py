@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from hpckit import digests
 from hpckit.collections.collection import LOCK, PARTS, sha256, take_in
 from hpckit.errors import ConfigError
 from hpckit.files import DamagedFileError, chunks, open_regular, read_json, replace_file
@@ -98,15 +99,17 @@ def content_hash(*paths: Path) -> str:
     Raises:
         ConfigError: a folder is too deep to look at. OSError: something cannot be read.
     """
-    digest = sha256()
-    for path in paths:
-        for file in _files(path) if path.is_dir() else (path,):
-            name = file.relative_to(path.parent)
-            if _BYTECODE in name.parts:
-                continue
-            digest.update(name.as_posix().encode() + b"\0")
-            for chunk in chunks(file, 1 << 20, _hole):
-                digest.update(chunk)
+    files = [
+        (file, name)
+        for path in paths
+        for file in (_files(path) if path.is_dir() else (path,))
+        if _BYTECODE not in (name := file.relative_to(path.parent)).parts
+    ]
+    digest = digests.sha256(size=sum(file.stat().st_size for file, _ in files))
+    for file, name in files:
+        digest.update(name.as_posix().encode() + b"\0")
+        for chunk in chunks(file, 1 << 20, _hole):
+            digest.update(chunk)
     return f"sha256:{digest.hexdigest()[:16]}"
 
 

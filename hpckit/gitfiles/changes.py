@@ -1,12 +1,12 @@
 """Whether a checkout's files are those of its commit: index against commit, files against index."""
 
-import hashlib
 import os
 import re
 import stat
 from functools import cache
 from pathlib import Path
 
+from hpckit.digests import sha1
 from hpckit.files import DamagedFileError, open_regular, read_bytes
 from hpckit.frozen import changeable
 from hpckit.gitfiles.index import (
@@ -67,7 +67,8 @@ def is_changed(
         return True
     if commit is None:
         return bool(index.entries)
-    if tree_of(index.entries) != tree_of_commit(repository.common / "objects", commit):
+    tree = index.tree or tree_of(index.entries)
+    if tree != tree_of_commit(repository.common / "objects", commit):
         return True
     budget = budget or _Budget()
     budget.take(files=len(index.entries))
@@ -221,13 +222,12 @@ def _may_mean(rule: bytes, path: bytes) -> bool:
 
 
 def _blob_id(content: bytes) -> bytes:
-    head = b"blob %d\0" % len(content)
-    return hashlib.sha1(head + content, usedforsecurity=False).digest()
+    return sha1(b"blob %d\0" % len(content) + content).digest()
 
 
 def _hashed(path: Path, size: int) -> tuple[bytes, bool]:
     """Return a file's blob id, and whether it holds carriage returns; at most `size` bytes."""
-    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    digest = sha1(b"blob %d\0" % size, size)
     has_returns = False
     with open_regular(path) as stream:
         while size > 0 and (piece := stream.read(min(size, 2**20))):

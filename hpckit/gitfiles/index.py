@@ -1,13 +1,14 @@
 """git's index: which files a checkout holds, and what they were when git last looked."""
 
-import hashlib
 import os
+import re
 import struct
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from hpckit.digests import sha1
 from hpckit.files import DamagedFileError, open_regular
 
 MAX_BYTES = 64 * 2**20
@@ -19,6 +20,9 @@ _ENTRY = struct.Struct(">10I20sH")
 _EXTENDED, _STAGE, _NAME_BYTES = 0x4000, 0x3000, 0x0FFF
 _INTENDED, _SKIPPED = 0x2000, 0x4000
 _MAX_PATH = 4096  # of Linux
+# The whole tree in the extension of trees: its path, which is empty, the number of its files, that
+# of its folders, and its id.
+_WHOLE_TREE = rb"\0(\d{1,9}) \d{1,9}\n(.{20})"
 
 
 class IndexEntry(NamedTuple):
@@ -39,10 +43,15 @@ class IndexEntry(NamedTuple):
 
 
 class Index(NamedTuple):
-    """The index's files in git's order, and when it was written, in ns of the epoch."""
+    """The index's files in git's order, and when it was written, in ns of the epoch.
+
+    `tree` is the id of the tree that a commit of these files would have; None: git has not written
+    it down.
+    """
 
     entries: tuple[IndexEntry, ...]
     written_ns: int
+    tree: str | None
 
 
 def read_index(path: Path) -> Index:
@@ -56,13 +65,14 @@ def read_index(path: Path) -> Index:
             status = os.fstat(stream.fileno())
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        return Index((), 0)
+        return Index((), 0, None)
     if len(data) > MAX_BYTES:
         raise DamagedFileError(f"its index has over {MAX_BYTES} bytes")
     try:
-        return Index(_parse(data), status.st_mtime_ns)
+        entries, tree = _parse(data)
     except (struct.error, IndexError, ValueError) as error:
         raise DamagedFileError(f"its index is not as git writes it: {error}") from error
+    return Index(entries, status.st_mtime_ns, tree)
 
 
 def tree_of(entries: Iterable[IndexEntry]) -> str:
@@ -98,11 +108,12 @@ def _shared(one: list[bytes], other: list[bytes]) -> int:
 
 
 def _object_id(kind: bytes, content: bytes | bytearray) -> bytes:
-    return hashlib.sha1(b"%b %d\0" % (kind, len(content)) + content, usedforsecurity=False).digest()
+    return sha1(b"%b %d\0" % (kind, len(content)) + content).digest()
 
 
 @lru_cache(maxsize=1)  # a submission asks twice: what was changed, and what is kept
-def _parse(data: bytes) -> tuple[IndexEntry, ...]:
+def _parse(data: bytes) -> tuple[tuple[IndexEntry, ...], str | None]:
+    """Return the files, and the id of their tree where git has written it down."""
     magic, version, count = _HEAD.unpack_from(data)
     if magic != b"DIRC" or version not in (2, 3, 4):
         raise DamagedFileError(f"its index is of version {version}")
@@ -127,8 +138,7 @@ def _parse(data: bytes) -> tuple[IndexEntry, ...]:
             IndexEntry(path, _mode(seen[6]), blob, tuple(seen), not flags & _STAGE,
                   bool(more & _SKIPPED), bool(more & _INTENDED))
         )  # fmt: skip
-    _refuse_unknown_extensions(data, at)
-    return tuple(entries)
+    return tuple(entries), _read_extensions(data, at, count)
 
 
 def _checked(path: bytes) -> bytes:
@@ -156,10 +166,20 @@ def _mode(recorded: int) -> int:
     return recorded & 0o170000
 
 
-def _refuse_unknown_extensions(data: bytes, at: int) -> None:
-    """Refuse what changes an index's meaning: a signature in lower case, as of a split index."""
+def _read_extensions(data: bytes, at: int, files: int) -> str | None:
+    """Return the id of the tree of all files, if git knew it when it wrote the index.
+
+    Raises:
+        DamagedFileError: one changes the index's meaning: a signature in lower case, as of a split
+            index.
+    """
+    tree = None
     while at < len(data) - 20:
         signature, size = struct.unpack_from(">4sI", data, at)
         if signature[:1].islower() and signature != b"sdir":
             raise DamagedFileError(f"its index has the extension {signature!r}")
+        found = re.match(_WHOLE_TREE, data[at + 8 : at + 8 + size], re.DOTALL)
+        if signature == b"TREE" and found and int(found[1]) == files:  # else it is not up to date
+            tree = found[2].hex()
         at += 8 + size
+    return tree

@@ -1,6 +1,7 @@
 """Templates as Jinja has compiled them before (`hpckit.kept`)."""
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.kept import kept, stamp
@@ -23,6 +24,6 @@ def keep_compiled(environment: "SandboxedEnvironment") -> None:
 @cache
 def _makers() -> tuple[str, ...]:
     """Return what tells apart versions of what makes code of a template."""
-    from jinja2 import compiler
+    import jinja2
 
-    return stamp(sandbox.__file__), stamp(compiler.__file__)
+    return stamp(sandbox.__file__), stamp(str(Path(jinja2.__file__).with_name("compiler.py")))

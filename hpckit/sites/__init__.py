@@ -1,6 +1,5 @@
 """Sites: one cluster each, as data in `templates/sites/NAME.yaml`; which of them this is."""
 
-import _socket  # of which `socket` makes enums: 2 ms of each command
 import fnmatch
 import functools
 import itertools
@@ -96,6 +95,8 @@ def full_hostname() -> str:
 
     That one's text goes through IDNA, whose tables take longer to load than most names to be found.
     """
+    import _socket  # noqa: PLC0415  # of which `socket` makes enums: 2 ms of each command
+
     short = os.uname().nodename
     try:
         name, others, _ = _socket.gethostbyaddr(short.encode())  # type: ignore[arg-type]

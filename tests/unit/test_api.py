@@ -131,7 +131,10 @@ def test_options_are_those_of_the_fields_of_a_job() -> None:
 
 
 def test_options_have_the_types_of_a_jobs_fields() -> None:
-    asked, made = get_type_hints(Options, localns={"Run": Run}), get_type_hints(JobSpec)
+    asked, made = (
+        get_type_hints(Options, localns={"Run": Run, "timedelta": timedelta}),
+        get_type_hints(JobSpec),
+    )
     plain = {name: row.word for name, row in OPTIONS.items() if row.read is None}
     other = {"env"}  # a path too
     assert {word: asked[word] for word in plain.values() if word not in other} == {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.gitfiles import code_version
+from hpckit.gitfiles.index import read_index, tree_of
 from tests.unit.checkouts import STATES, commit, edit, git, make_checkout
 
 
@@ -42,6 +43,16 @@ def test_a_checkout_reads_as_git_reads_it(root: Path, state: str) -> None:
         "branch": heads["branch.head"],
         "dirty": any(not line.startswith("#") for line in lines),
     }
+
+
+def test_the_tree_that_git_has_written_down_is_that_of_all_files(root: Path) -> None:
+    index = read_index(root / ".git" / "index")
+    assert index.tree == tree_of(index.entries) == git(root, "rev-parse", "HEAD^{tree}").strip()
+    edit(root)
+    git(root, "add", "train.py")  # which takes it back
+    index = read_index(root / ".git" / "index")
+    assert index.tree is None
+    assert tree_of(index.entries) == git(root, "write-tree").strip()
 
 
 def test_an_edit_that_keeps_size_and_time_is_seen(root: Path) -> None:

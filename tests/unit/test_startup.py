@@ -149,7 +149,9 @@ SUBMIT = {"hpckit.payload.supervisor", "hpckit.payload.children", "ctypes", "hpc
 # What one submission after another finds kept: PyYAML is not asked again. And what others import
 # for what no command does.
 KEPT = {"yaml", "jinja2.ext", "importlib.metadata._meta", "asyncio.base_events", "email", "ssl",
-        "bz2", "lzma", "ipaddress"}  # fmt: skip
+        "bz2", "lzma", "ipaddress", "jinja2.compiler", "jinja2.lexer", "jinja2.parser", "difflib",
+        "datetime", "textwrap", "ast", "_hashlib", "typer.completion",
+        "submitit.auto.auto"}  # fmt: skip
 if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every address
     KEPT.remove("ipaddress")
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
@@ -266,6 +268,28 @@ with stand_ins("typing_extensions"):
     assert sys.modules["typing_extensions"].deprecated is deprecated
     assert sys.modules["typing_extensions"].__file__
 """
+
+
+USED_LATER = """\
+import sys
+from hpckit.stand_ins import stand_ins
+with stand_ins("random", "difflib"):
+    import random
+    from difflib import SequenceMatcher, get_close_matches
+    early = random.choice("a")  # in the block, too
+assert early == "a" and "difflib" not in sys.modules
+assert get_close_matches("gpu", ["gpus"]) == ["gpus"]
+import difflib
+assert SequenceMatcher(None, "a", "a").ratio() == 1
+assert isinstance(difflib.SequenceMatcher(), SequenceMatcher)
+assert SequenceMatcher.ratio is difflib.SequenceMatcher.ratio
+assert not hasattr(SequenceMatcher, "__wrapped__")
+assert 0 <= random.random() < 1
+"""
+
+
+def test_what_is_used_later_comes_then_and_is_the_modules_own() -> None:
+    subprocess.run([sys.executable, "-c", USED_LATER], check=True)
 
 
 def test_what_typing_has_is_taken_from_there() -> None:

@@ -9,9 +9,7 @@ And `--check`: what Slurm itself says of a job that is not submitted.
 import contextlib
 import itertools
 import os
-import random
 import re
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -122,8 +120,12 @@ def _run(argv: list[str], order: Order, sent: Sent) -> shell.Completed:
             input=order.script,
             own_group=True,
         )
+        if not _never_arrived(said):
+            return said
+        import random  # as seldom as Slurm restarts
+
         pause = min(2.0**number, _LONGEST_PAUSE_S) * random.uniform(0.5, 1)  # noqa: S311
-        if not _never_arrived(said) or time.monotonic() + pause > until:
+        if time.monotonic() + pause > until:
             return said
         if sent.given_up():
             sent.answered = True
@@ -312,6 +314,8 @@ def preflight(job: "Job", script: str) -> str:
     Raises:
         SubmissionError: Slurm would refuse it.
     """
+    import tempfile  # of `--check` alone
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.sh"
         path.write_text(script, encoding="utf-8")
