@@ -1,6 +1,7 @@
 """An sshd of the tests' own on a loopback port, which plays the login node and all nodes."""
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpckit.payload import rendezvous
 from tests.slurm.conftest import eventually
 
 SSHD = "/usr/sbin/sshd"
@@ -72,7 +74,7 @@ def running(folder: Path, hosts: Path, variables: Mapping[str, str]) -> Iterator
     for name in ("host", "user"):
         key = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name)
         subprocess.run(key, check=True)
-    port = _free_port()
+    port = free_port()
     words = " ".join(f'"{name}={value}"' for name, value in variables.items())
     settings = _SERVER.format(port=port, folder=folder, variables=words)
     (folder / "sshd_config").write_text(settings)
@@ -93,9 +95,9 @@ def running(folder: Path, hosts: Path, variables: Mapping[str, str]) -> Iterator
         server.wait()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+def free_port() -> int:
+    """Give a port that nobody has, and that no outgoing connection may have before it is used."""
+    return rendezvous.free_port(secrets.token_hex(8))
 
 
 def _listens(port: int) -> bool:

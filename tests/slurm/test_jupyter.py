@@ -98,7 +98,7 @@ def test_a_notebook_runs_cells_through_ssh_and_through_slurm(
     line = found["tunnel"]
     assert line[:2] == ["ssh", "-N"]
     assert line[4:] == ["-J", "root@login", "root@c1"]
-    free = own_sshd._free_port()
+    free = own_sshd.free_port()
     local = f"{free}:127.0.0.1:{found['port']}"
     with beside(
         desk, sshd, ["ssh", "-v", *line[1:3], local, *line[4:]], "Local forwarding listening"
@@ -200,7 +200,7 @@ def test_ssh_reaches_a_job_by_the_node_or_by_an_sshd_of_its_own(slurm: Slurm) ->
         known = next(line for line in said.out.splitlines() if "ssh-ed25519" in line)
         sshd.add(entry=said.out, known_host=known.removeprefix("#").strip())
         # As VS Code starts its server: a script on standard input, a proxy beside it.
-        proxy = f"127.0.0.1:{own_sshd._free_port()}"
+        proxy = f"127.0.0.1:{own_sshd.free_port()}"
         where = "hostname; id -un; echo $SLURM_JOB_ID\n"
         seen = ssh("-T", "-D", proxy, "hpckit", "bash", said=where)
         assert seen.split() == ["c1", dora.name, job_id]

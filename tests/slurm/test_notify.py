@@ -12,6 +12,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -127,20 +128,22 @@ class Told:
         return Path(self.jobs[job]["run_dir"], "job.out").read_text()
 
 
-def closed_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """Hold a port at which nobody listens: of one that is let go, an srun may soon do."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
-def configure(desk: Desk, chat: Chat) -> None:
+def configure(desk: Desk, chat: Chat, closed: int) -> None:
     folder, token = desk.home / ".config/hpckit", desk.home / "token"
     folder.mkdir(parents=True)
     token.write_text("a-token\n")
     token.chmod(0o600)
     (desk.home / "tell").write_text(TELL)
     (desk.home / "tell").chmod(0o755)
-    text = CONFIG.format(url=chat.url, secret=SECRET, token=token, closed=closed_port())
+    text = CONFIG.format(url=chat.url, secret=SECRET, token=token, closed=closed)
     (folder / "config.yaml").write_text(text)
     (folder / "config.yaml").chmod(0o600)
 
@@ -188,8 +191,9 @@ def told(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
     thread.start()
     library = build_library(tmp_path_factory.mktemp("nvml"))
     try:
-        with desk_in(tmp_path_factory.mktemp("desk"), slurm) as desk:
-            configure(desk, chat)
+        folder = tmp_path_factory.mktemp("desk")
+        with closed_port() as closed, desk_in(folder, slurm) as desk:
+            configure(desk, chat, closed)
             found = Told(desk=desk, chat=chat, jobs=submitted(desk, library))
             run_dir = Path(found.jobs["requeued"]["run_dir"])
             assert eventually((run_dir / "port-0").exists, LONG_S)
