@@ -13,6 +13,7 @@ from pathlib import Path
 from hpckit.sources.client import Series
 from hpckit.sources.schemes import NAME, Reading, Scheme, label_of
 from hpckit.stats.samples.columns import Columns
+from hpckit.stats.samples.minutes import joined
 from hpckit.stats.samples.packing import GPU_PLACES, NODE_PLACES, Column, PackedField
 from hpckit.stats.samples.records import SPOT, GpuInfo, GpuSlow, Header, Slow
 from hpckit.text import in_line
@@ -154,7 +155,7 @@ def gpu_samples(
         found,
         energies=tuple(row.pop("energy_mj", None) for row in columns),  # they stand apart
         gpus=tuple(columns),
-        slow=tuple(_slow([part for _, part in mine], readings, found.times)),
+        slow=joined(_slow([part for _, part in mine], readings, found.times), len(mine)),
     )
 
 

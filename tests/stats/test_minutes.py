@@ -2,12 +2,13 @@
 
 import json
 from itertools import compress
+from typing import TypeGuard
 
 import pytest
 
 from hpckit.stats.samples.encoding import decode, encoder
-from hpckit.stats.samples.minutes import decode_minutes
-from hpckit.stats.samples.records import GPM, MEAN, SPOT, GpuSlow, Slow
+from hpckit.stats.samples.minutes import Minutes, decode_minutes, joined
+from hpckit.stats.samples.records import GPM, MEAN, SPOT, GpuSlow, Record, Slow
 from hpckit.stats.summary.clock import Clock, weigh
 
 ROWS = (
@@ -25,20 +26,39 @@ def line(record: Slow) -> bytes:
 
 def test_lines_are_read_together_as_alone() -> None:
     slow = [
-        Slow(mono_us=at, epoch_us=at * 10**6, gpus=(*ROWS[:at], *ROWS[at:] * (at % 3)))
+        Slow(mono_us=at, epoch_us=at * 10**6, gpus=(*ROWS[at:], *ROWS[:at]))
         for at in range(len(ROWS) + 1)
     ]
-    texts = [*map(line, slow), WHOLE.encode()]
-    read = decode_minutes(texts)
+    texts = [*map(line, slow), *map(line, slow[:2])]
+    alone = [decode(text) for text in texts]
+    assert alone == [*slow, *slow[:2]]
+    read = decode_minutes(texts, len(ROWS))
     assert read is not None
-    assert read == [decode(text) for text in texts]
-    assert read[:-1] == slow
-    assert all(type(row) is GpuSlow for record in read for row in record.gpus)
+    assert read == joined(filter(is_slow, alone), len(ROWS))
+    assert read.times == [0, 1, 2, 3, 4, 0, 1]
+    assert read.of(1)["temperature_c"] == [55, -3, None, None, 55, 55, -3]
+    assert read.of(4) == {}
+    for until_us in (0, 2, 4):
+        before = [row for row in alone if is_slow(row) and row.mono_us <= until_us]
+        assert read.until(until_us) == joined(before, len(ROWS))
+    assert joined([read, *slow, read], 4) == joined(filter(is_slow, [*alone, *slow, *alone]), 4)
+
+
+def is_slow(record: Record | None) -> TypeGuard[Slow]:
+    return isinstance(record, Slow)
+
+
+def test_a_line_with_fewer_rows_or_more_is_of_the_gpus_that_are_there() -> None:
+    slow = [Slow(mono_us=at, epoch_us=at, gpus=ROWS[1 : at + 1]) for at in range(3)]
+    assert decode_minutes([*map(line, slow)], 1) is None
+    read = joined(slow, 1)
+    assert (read.times, len(read.gpus)) == ([0, 1, 2], 1)
+    assert read.of(0)["sm_mhz"] == [None, 1980, 1980]
 
 
 def test_nodes_without_gpus() -> None:
     slow = [Slow(mono_us=at, epoch_us=at) for at in range(3)]
-    assert decode_minutes([*map(line, slow)]) == slow
+    assert decode_minutes([*map(line, slow)], 0) == joined(slow, 0) == Minutes(times=[0, 1, 2])
 
 
 ODD = {
@@ -64,20 +84,24 @@ ODD = {
 }
 
 
+def test_a_whole_line_is_not_odd() -> None:
+    assert decode_minutes([WHOLE.encode()] * 2, 1) is not None
+
+
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_odd_lines_are_left_to_their_own_reader(odd: str) -> None:
-    assert decode_minutes([WHOLE.encode(), odd.encode(), WHOLE.encode()]) is None
+    assert decode_minutes([WHOLE.encode(), odd.encode(), WHOLE.encode()], 1) is None
 
 
 @pytest.mark.parametrize("more", [WHOLE, "5"])
 def test_halves_of_lines_do_not_make_one(more: str) -> None:
-    joined = [WHOLE.partition("[[")[0] + "[{}", WHOLE + "]}", f"{WHOLE},{more}"]
-    assert len(json.loads(f"[{','.join(joined)}]")) == len(joined)
-    assert decode_minutes([text.encode() for text in joined]) is None
+    parts = [WHOLE.partition("[[")[0] + "[{}", WHOLE + "]}", f"{WHOLE},{more}"]
+    assert len(json.loads(f"[{','.join(parts)}]")) == len(parts)
+    assert decode_minutes([text.encode() for text in parts], 1) is None
 
 
 def test_no_text_is_left_to_its_own_reader() -> None:
-    assert decode_minutes([WHOLE.encode(), WHOLE.encode().replace(b"mean", b"\xff")]) is None
+    assert decode_minutes([WHOLE.encode(), WHOLE.encode().replace(b"mean", b"\xff")], 1) is None
 
 
 @pytest.mark.parametrize("flags", [b"", bytes(90), b"\1" * 90, b"\1\0" * 45, b"\0\1\1\0\0\0" * 15])

@@ -14,6 +14,7 @@ from pathlib import Path
 from hpckit.beside import beside
 from hpckit.frozen import frozen
 from hpckit.stats.metric_table import NODE
+from hpckit.stats.samples.minutes import Minutes, joined
 from hpckit.stats.samples.packing import Column, Layout, PackedField, SampleBlock, column_of
 from hpckit.stats.samples.reading import Damage, halves, read_blocks
 from hpckit.stats.samples.records import (
@@ -66,7 +67,8 @@ class Columns:
         counters: columns of `Sample`, at `counter_times` only.
         energies: `energy_mj` of each GPU, at `counter_times` only.
         every_energy: `counter_times` are all of the samples.
-        slow, states, notes, end: the other records.
+        slow: what was read once a minute.
+        states, notes, end: the other records.
         cut: later samples than the last were left out, as asked.
     """
 
@@ -81,7 +83,7 @@ class Columns:
     energies: tuple[Column | None, ...]
     drawn: tuple[Mapping[str, Column], ...] = ()
     every_energy: bool = False
-    slow: tuple[Slow, ...] = ()
+    slow: Minutes = field(default_factory=Minutes)
     states: tuple[State, ...] = ()
     notes: tuple[Note, ...] = ()
     end: End | None = None
@@ -195,6 +197,8 @@ def _collect(
             continue
         elif isinstance(record, SampleBlock):
             found.add(record)
+        elif isinstance(record, Minutes):
+            found.others.append(record.until(until_us))
         elif until_us is None or isinstance(record, End) or record.mono_us <= until_us:
             found.others.append(record)
     return found
@@ -209,7 +213,7 @@ class _Collected:
     def __init__(self, header: Header, wanted: _Wanted, damage: Damage) -> None:
         self.header = header
         self.damage = damage
-        self.others: list[Record] = []
+        self.others: list[Record | Minutes] = []
         self.node = {"mono_us": _empty()}
         self.counters = {"mono_us": _empty()}
         self.gpus: list[dict[str, Column]] = [{} for _ in header.gpus]
@@ -277,7 +281,7 @@ class _Collected:
             counters=_known(self.counters),
             every_energy=self._wanted.every_energy,
             energies=tuple(_known(gpu).get(_ENERGY) for gpu in self.energies),
-            slow=tuple(record for record in others if isinstance(record, Slow)),
+            slow=joined((row for row in others if isinstance(row, Slow | Minutes)), len(self.gpus)),
             states=tuple(record for record in others if isinstance(record, State)),
             notes=tuple(record for record in others if isinstance(record, Note)),
             end=next((record for record in reversed(others) if isinstance(record, End)), None),

@@ -25,7 +25,7 @@ from hpckit.stats.samples.encoding import (
     decode_header,
     unseal,
 )
-from hpckit.stats.samples.minutes import MINUTE_PREFIX, decode_minutes
+from hpckit.stats.samples.minutes import MINUTE_PREFIX, Minutes, decode_minutes
 from hpckit.stats.samples.packing import Layout, SampleBlock
 from hpckit.stats.samples.records import Header, Record, Slow
 
@@ -90,8 +90,8 @@ def read_blocks(
     in_order: bool = False,
     until_us: int | None = None,
     part: tuple[int, int] | None = None,
-) -> Iterator[Header | SampleBlock | Record]:
-    """Yield a file's header, then its records, with the samples in blocks of columns.
+) -> Iterator[Header | SampleBlock | Minutes | Record]:
+    """Yield a file's header, then its records, with samples, and minutes, in blocks of columns.
 
     The order is the file's within each kind of record; between kinds their `mono_us` tells, unless
     `in_order` ends a block at every other record: then samples are given as they stand, else those
@@ -115,7 +115,7 @@ def read_blocks(
         for group in groups:
             texts, others = _parted(group, length, damage)
             packed += texts
-            records = list(_others(others, known, damage))
+            records = list(_others(others, known, damage, layout.gpus))
             if records and in_order and packed:
                 yield _block(layout, packed)
                 packed = []
@@ -138,7 +138,7 @@ def read_records(path: Path, damage: Damage) -> Iterator[Record]:
     for record in read_blocks(path, damage, in_order=True):
         if isinstance(record, SampleBlock):
             yield from record.samples()
-        else:
+        elif not isinstance(record, Minutes):  # which several lines at once would be
             yield record
 
 
@@ -241,16 +241,18 @@ def _one_by_one(lines: list[bytes], length: int, damage: Damage) -> tuple[list[b
     return sound, others
 
 
-def _others(lines: list[bytes], known: bytes, damage: Damage) -> Iterator[Record]:
+def _others(
+    lines: list[bytes], known: bytes, damage: Damage, gpus: int
+) -> Iterator[Record | Minutes]:
     """Read the lines that are not samples, those of minutes first; the header's is known already.
 
     Those of minutes together, unless one of them is odd.
     """
     texts = list(_sound(lines, known, damage))
     minutes = [text for text in texts if text.startswith(MINUTE_PREFIX)]
-    read = decode_minutes(minutes) if len(minutes) > 1 else None
+    read = decode_minutes(minutes, gpus) if len(minutes) > 1 else None
     if read is not None:
-        yield from read
+        yield read
         texts = [text for text in texts if not text.startswith(MINUTE_PREFIX)]
     for text in texts:
         record = decode(text)

@@ -155,9 +155,11 @@ def tally_gpu(
     files = [(part.columns, part.clock) for part in parts]
     parts = list(_shared_out(parts, times))
     uses = [_use(part) for part in parts]
-    slow = [row for part in parts for row in _rows(part.columns.slow, part.position)]
-    minutes = dict(zip(GpuSlow._fields, zip(*slow, strict=True), strict=False))
-    sources = set(filter(None, minutes.get("utilization_source", ())))
+    slow = [part.columns.slow.of(part.position) for part in parts]
+    minutes = {
+        name: [value for part in slow for value in part.get(name, ())] for name in GpuSlow._fields
+    }
+    sources = set(filter(None, minutes["utilization_source"]))
     first, tail = _moments(uses, read, end_us)
     energy_mj, energy_us = _energy(parts, suspended=suspended)
     return GpuTally(
@@ -185,7 +187,7 @@ def tally_gpu(
             key=lambda stalls: stalls.count,
             default=None,
         ),
-        throttling=find_throttling(minutes.get("throttle_reasons", ())),
+        throttling=find_throttling(minutes["throttle_reasons"]),
         confidence=_confidence(parts),
         source=SPOT if SPOT in sources else next(iter(sorted(sources)), None),
         spot_readings=sum(_spot_readings(part, use) for part, use in zip(parts, uses, strict=True)),
@@ -290,8 +292,7 @@ def _sums(
         if metric.bits:
             found[metric.name] = add_up(metric.over_time, list(_series(parts, metric.name)))
         else:
-            readings = minutes.get(metric.name, ())
-            found[metric.name] = add_readings(metric.over_time, readings)
+            found[metric.name] = add_readings(metric.over_time, minutes[metric.name])
     return found
 
 
@@ -343,7 +344,7 @@ def _spot_readings(part: GpuInFile, use: _Use) -> float:
 
 
 def _rows(records: Sequence[Any], position: int) -> Iterator[Any]:
-    """Return one GPU's rows of slow or state records."""
+    """Return one GPU's rows of state records."""
     return (row.gpus[position] for row in records if position < len(row.gpus))
 
 

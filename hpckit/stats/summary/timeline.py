@@ -129,14 +129,11 @@ def _gpu_throttled(attempt: AttemptSums, count: int) -> Iterator[Line]:
     readings: dict[tuple[str, int, str], tuple[Counter[int], Counter[int]]] = {}
     for columns, clock in attempt.clocks:
         numbers = [
-            (row.mono_us - clock.origin_us) // (attempt.width_s * 1_000_000) for row in columns.slow
+            (time - clock.origin_us) // (attempt.width_s * 1_000_000) for time in columns.slow.times
         ]
         known = Counter(numbers)
         for position, info in enumerate(columns.header.gpus):
-            said = [
-                row.gpus[position].throttle_reasons if position < len(row.gpus) else None
-                for row in columns.slow
-            ]
+            said = columns.slow.of(position).get("throttle_reasons", ())
             kinds = set(said)  # a few words, most often one
             down = {bits for bits in kinds if bits is not None and is_held_down(bits)}
             told = list(zip(numbers, said, strict=True)) if down or None in kinds else ()
