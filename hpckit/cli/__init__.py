@@ -52,7 +52,7 @@ COMMANDS = {
 # and to tell programmers of mistakes.
 _TYPERS = (
     *("bz2", "lzma", "ipaddress", "locale", "platform", "shellingham", "uuid", "datetime"),
-    *("difflib", "gettext", "ast", "linecache", "tokenize", "traceback", "typer.completion"),
+    *("difflib", "gettext", "linecache", "tokenize", "traceback", "typer.completion"),
 )
 _OF_RUNS = ("status", "logs", "wait", "cancel")
 # Commands that take the user's own words after `--`.

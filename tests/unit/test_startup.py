@@ -150,7 +150,7 @@ SUBMIT = {"hpckit.payload.supervisor", "hpckit.payload.children", "ctypes", "hpc
 # for what no command does.
 KEPT = {"yaml", "jinja2.ext", "importlib.metadata._meta", "asyncio.base_events", "email", "ssl",
         "bz2", "lzma", "ipaddress", "jinja2.compiler", "jinja2.lexer", "jinja2.parser", "difflib",
-        "datetime", "textwrap", "ast", "_hashlib", "typer.completion",
+        "datetime", "textwrap", "_hashlib", "typer.completion",
         "submitit.auto.auto"}  # fmt: skip
 if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every address
     KEPT.remove("ipaddress")
