@@ -23,7 +23,9 @@ time.sleep(600)
 
 
 def test_accelerate_launch_on_two_nodes(slurm: Slurm, client_venv: Path, tmp_path: Path) -> None:
-    shell = Shell(tmp_path, slurm.env | {"ACCELERATE_USE_CPU": "1"})
+    (tmp_path / "tmp").mkdir()  # accelerate's torchrun leaves a folder there when it is ended
+    env = {"ACCELERATE_USE_CPU": "1", "TMPDIR": str(tmp_path / "tmp")}
+    shell = Shell(tmp_path, slurm.env | env)
     (tmp_path / "accelerate_train.py").write_text(read_page()["accelerate_train.py"].text)
     (tmp_path / "ends.py").write_text(ENDS)
     each = f"--nodes 2 --tasks-per-node 1 --gpus 0 --sample-interval 1 --env {client_venv}"

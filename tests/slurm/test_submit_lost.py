@@ -28,8 +28,7 @@ ALONE = ("--gpus", "0", "--time", "5")
 
 
 def held(desk: Desk, *argv: str) -> Record:
-    # Of a torchrun that is killed, a folder stays there.
-    return desk.submit(*argv, "--", "--hold", env={"TMPDIR": str(desk.home)})
+    return desk.submit(*argv, "--", "--hold")
 
 
 def sacct(desk: Desk, job: Record) -> str:
