@@ -47,6 +47,16 @@ class _Later:
     def __instancecheck__(self, found: object) -> bool:
         return isinstance(found, self._own())
 
+    # What other versions of a library may do with it while they are imported.
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        return (self._own(),)
+
+    def __or__(self, other: typing.Any) -> typing.Any:  # noqa: ANN401
+        return self._own() | other
+
+    def __ror__(self, other: typing.Any) -> typing.Any:  # noqa: ANN401
+        return other | self._own()
+
     def _own(self) -> typing.Any:  # noqa: ANN401
         if isinstance(sys.modules.get(self._module), _StandIn):
             del sys.modules[self._module]

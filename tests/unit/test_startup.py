@@ -284,6 +284,10 @@ assert SequenceMatcher(None, "a", "a").ratio() == 1
 assert isinstance(difflib.SequenceMatcher(), SequenceMatcher)
 assert SequenceMatcher.ratio is difflib.SequenceMatcher.ratio
 assert not hasattr(SequenceMatcher, "__wrapped__")
+class Own(SequenceMatcher):
+    text: SequenceMatcher | None
+    other: None | SequenceMatcher
+assert Own.__mro__[1] is difflib.SequenceMatcher
 assert 0 <= random.random() < 1
 """
 
