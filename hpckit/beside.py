@@ -75,7 +75,7 @@ def _running() -> float:
 
 def _shared(room: int) -> memoryview:
     """Return memory that both processes will have; of what is not written, there are no pages."""
-    if not room:
+    if room <= 0:  # under 0: of a file that was cut meanwhile
         return memoryview(b"")
     import mmap  # noqa: PLC0415  # small work needs none
 

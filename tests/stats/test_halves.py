@@ -1,5 +1,6 @@
 """A long samples file is read in two halves, and is the same as read at once."""
 
+import json
 import os
 import random
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from hpckit.stats.samples import columns, reading
 from hpckit.stats.samples.columns import Columns, read_columns
-from hpckit.stats.samples.encoding import encoder
+from hpckit.stats.samples.encoding import encoder, seal
 from hpckit.stats.samples.records import (
     End,
     GpuInfo,
@@ -143,3 +144,16 @@ def test_what_does_not_go_on_is_read_at_once(
     assert [gpu.keys() for gpu in whole.gpus] == [gpu.keys() for gpu in halved.gpus]
     assert "power_mw" not in columns._GPU
     assert "power_mw" not in halved.gpus[0]
+
+
+@pytest.mark.parametrize(("kind", "high"), [("I", None), ("I", 62), ("H", 62), ("Q", 62)])
+def test_times_may_be_of_another_kind(kind: str, high: int | None, tmp_path: Path) -> None:
+    """No version writes such a file; one that cannot be read spoils no page of others."""
+    head, *lines = written().splitlines()
+    document = json.loads(head.rsplit(b" ", 1)[0])
+    document["layout"]["node"]["mono_us"].update(kind=kind, high=high)
+    path = tmp_path / "a.r0.1.jsonl"
+    path.write_bytes(seal(json.dumps(document).encode()) + b"\n".join(lines))
+    found = read_columns(path, 0)
+    assert (found is None) == (kind == "Q")
+    assert found is None or found.times.typecode == ("Q" if high else kind)

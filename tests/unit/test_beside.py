@@ -93,6 +93,10 @@ CASES = {
     "unpicklable": UNPICKLABLE,
     "shared": SHARED,
     "no memory": NO_MEMORY,
+    "no room": """
+with beside.beside(os.getpid, room=-5) as second:
+    assert second() not in (first, None)
+""",
     "not ours": "beside._ours.clear(); assert ask(os.getpid) == first",
     "no more processes": """
 def fork():

@@ -316,8 +316,8 @@ def _taken(
     """Yield where the values of columns are; those that a file lacks are not there."""
     for name in names:
         if name in places:
-            column = columns.setdefault(name, column_of(places[name]))
-            yield column, places[name], start
+            columns[name] = column_of(places[name])  # of the file's kind, which times have, too
+            yield columns[name], places[name], start
 
 
 def _known(columns: Mapping[str, Column]) -> dict[str, Column]:

@@ -114,9 +114,11 @@ class Layout:
         return self.node_bytes + position * self.gpu_bytes
 
     def fits(self) -> bool:
-        """Tell whether every field lies inside its part, at a multiple of its own size."""
+        """Tell whether every field lies inside its part, at a multiple of its size, in 8 bytes."""
         both = (*self.node.values(), *self.gpu.values())
-        return all(place.kind in _BITS and place.scale > 0 for place in both) and all(
+        kinds = [place.kind if place.high is None else f"{place.kind}+H" for place in both]
+        known = {*_BITS, "I+H", "H+H"}.issuperset(kinds)
+        inside = (
             0 <= at <= size - width and (start + at) % width == 0 == size % width
             for places, size, start in (
                 (self.node, self.node_bytes, 0),
@@ -125,6 +127,7 @@ class Layout:
             for place in places.values()
             for at, width in place.spans()
         )
+        return known and all(place.scale > 0 for place in both) and all(inside)
 
 
 def own_layout(gpus: int) -> Layout:
