@@ -58,7 +58,7 @@ def run(venv: Path, ranks: int, *words: object) -> subprocess.CompletedProcess[s
 def blackbirds(
     venv: Path, ranks: int, agents: int, samples: int, epochs: int
 ) -> tuple[float, float]:
-    """Return seconds per epoch and MB of the largest rank."""
+    """Return seconds per epoch and MiB of the largest rank."""
     words = (PEER, "--agents", agents, "--samples", samples, "--epochs", epochs)
     done = run(venv, ranks, "-c", WITH_MEMORY, *words)
     record: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -66,7 +66,7 @@ def blackbirds(
 
 
 def ours(venv: Path, ranks: int, agents: int, samples: int, epochs: int) -> tuple[float, float]:
-    """Return seconds per epoch and MB of the largest rank."""
+    """Return seconds per epoch and MiB of the largest rank."""
     with tempfile.TemporaryDirectory() as out:
         words = ("--n_agents", agents, "--n_samples_per_epoch", samples, "--n_epochs", epochs)
         rest = ("--no-figures", "--posterior-samples", 100, "--out", out)
@@ -88,15 +88,15 @@ def main() -> None:
         os.environ["PROCESSOR_TIME"] = "1"
     print(f"load {os.getloadavg()[0]:.1f}, ", end="")
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", flush=True)
-    print("agents samples ranks  blackbirds          ours                faster  memory")
+    print("agents samples ranks  blackbirds           ours                 faster  memory")
     for agents, samples, peer_epochs, epochs in SETTINGS[: 1 if args.quick else None]:
         alone: dict[str, float] = {}
         for ranks in (1,) if args.processor_time else (1, 2):
             theirs, their_mb = blackbirds(args.blackbirds, ranks, agents, samples, peer_epochs)
             mine, my_mb = ours(args.mpich, ranks, agents, samples, epochs)
             print(
-                f"{agents:6} {samples:7} {ranks:5}  {theirs:6.3f} s {their_mb:5.0f} MB  "
-                f"{mine:6.3f} s {my_mb:5.0f} MB  {theirs / mine:5.1f} x  {my_mb / their_mb:.2f} x",
+                f"{agents:6} {samples:7} {ranks:5}  {theirs:6.3f} s {their_mb:5.0f} MiB  "
+                f"{mine:6.3f} s {my_mb:5.0f} MiB  {theirs / mine:5.1f} x  {my_mb / their_mb:.2f} x",
                 flush=True,
             )
             if ranks == 1:

@@ -48,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    print(f"{'':20}{'written s':>10}{'peak MB':>9}{'page MB':>9}{'opened s':>10}{'max':>7}")
+    print(f"{'':20}{'written s':>10}{'peak MiB':>9}{'page MB':>9}{'opened s':>10}{'max':>7}")
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         for label, seconds, period in (("day at 10 s", 86400, 10.0), ("week at 1 s", 604800, 1.0)):

@@ -167,7 +167,7 @@ def environment(here: Path, case: str) -> dict[str, str]:
 
 
 def run(here: Path, folder: Path, number: int, case: str) -> tuple[float, float, float]:
-    """Run the job; return seconds until all ranks were alive, MB of memory then, and until its end.
+    """Run the job; return seconds until all ranks live, MiB of memory then, and s until its end.
 
     The memory is that of hpckit's own processes: their shares of pages that they have together.
     """
@@ -323,7 +323,7 @@ def show(row: dict[str, object]) -> None:
             of = row["processes"][program]
             print(f"    {program} x {of}, {where}: {n / of:.1f} each")
     print(f"  alive after {row['alive_s']:.0f} s, ended {row['end_s']:.0f} s later (under strace), "
-          f"{row['memory_mb']:.0f} MB, {row['memory_mb'] / number:.1f} per rank")  # fmt: skip
+          f"{row['memory_mb']:.0f} MiB, {row['memory_mb'] / number:.1f} per rank")  # fmt: skip
     for name, (n, spent) in row["commands"].items():
         print(f"  hpckit {name}: {n} calls in the run's folder, {spent:.2f} s of processor time")
 

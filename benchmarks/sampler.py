@@ -63,7 +63,7 @@ def query_loop(env: dict[str, str], interval: float, seconds: float) -> list[flo
 
 
 def usage(pid: int) -> tuple[float, float]:
-    """Return the CPU seconds and the peak memory in MB of a living process."""
+    """Return the CPU seconds and the peak memory in MiB of a living process."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     status = Path(f"/proc/{pid}/status").read_text()
     peak = int(status.partition("VmHWM:")[2].split()[0]) / 1024
@@ -76,7 +76,7 @@ def usage(pid: int) -> tuple[float, float]:
 
 
 def measure(argv: list[str], env: dict[str, str], settle: float, seconds: float) -> list[float]:
-    """Return CPU share in percent of a core after start-up, CPU seconds of start-up, peak MB."""
+    """Return CPU share in percent of a core after start-up, CPU seconds of start-up, peak MiB."""
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(argv, env=env, stdout=quiet, stderr=quiet)
     time.sleep(settle)
@@ -140,7 +140,7 @@ def main() -> None:
                 code = _NVITOP.format(interval=interval, seconds=settle + seconds + 60)
                 argv = [str(options.nvitop / "bin/python"), "-c", code]
                 rows.append(("nvitop", interval, measure(argv, env, 15.0, seconds), ""))
-    print(f"{'':8}{'interval':>9}{'CPU % of a core':>17}{'start CPU s':>13}{'peak MB':>9}")
+    print(f"{'':8}{'interval':>9}{'CPU % of a core':>17}{'start CPU s':>13}{'peak MiB':>9}")
     for label, interval, (share, begun, peak), rest in rows:
         print(f"{label:8}{interval:>7g} s{share:>17.4f}{begun:>13.3f}{peak:>9.1f}  {rest}")
     for interval in (1.0, 10.0):

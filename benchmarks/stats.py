@@ -179,7 +179,7 @@ def as_csv(folder: Path) -> Path:
 
 
 def timed(argv: list[str], root: Path) -> tuple[float, float]:
-    """Return seconds and peak MB of a process."""
+    """Return seconds and peak MiB of a process."""
     with (root / "out.txt").open("wb") as out:
         began = time.perf_counter()
         env = {**os.environ, "HPCKIT_SITE": "generic", "HOME": str(root)}
@@ -225,7 +225,7 @@ def main() -> None:
             "samples": [next((folder / "samples").iterdir()).stat().st_size for folder in logs],
             "csv": [log.stat().st_size for log in logs.values()],
         }
-    print(f"{'':28}{'median s':>10}{'min':>8}{'max':>8}{'peak MB':>9}")
+    print(f"{'':28}{'median s':>10}{'min':>8}{'max':>8}{'peak MiB':>9}")
     for label, runs in found.items():
         seconds = [took for took, _ in runs]
         line = f"{label:<28}{median(seconds):>10.2f}{min(seconds):>8.2f}{max(seconds):>8.2f}"
@@ -233,7 +233,7 @@ def main() -> None:
         if label in goals:
             limit, most = goals[label]
             met = median(seconds) <= limit and max(peak for _, peak in runs) <= most
-            line += f"  goal {limit:g} s, {most} MB: {'met' if met else 'missed'}"
+            line += f"  goal {limit:g} s, {most} MiB: {'met' if met else 'missed'}"
         print(line)
     each = {label: median(took for took, _ in runs) for label, runs in found.items()}
     for span in ("week at 1 s", "day at 10 s"):

@@ -99,7 +99,7 @@ def _factor(text: str, word: str) -> float:
 def _value(text: str, field: str, word: str) -> int:
     if field == "time_min":
         return parse_minutes(word)
-    number = re.fullmatch(r"([1-9]\d{0,6})(?:G|GB)?", word, re.ASCII)
+    number = re.fullmatch(r"([1-9]\d{0,6})(?:G(?:i?B)?)?", word, re.ASCII)
     if number is None:
-        raise ValueError(f"{text!r}: memory is a number of GB, as in mem=64")
+        raise ValueError(f"{text!r}: memory is a whole number of GiB, as in mem=64")
     return int(number[1])

@@ -224,7 +224,7 @@ def list_runs(
 def _too_many(root: Path) -> DamagedRunError:
     return DamagedRunError(
         f"{str(root)!r} has too many records of other users to read them all "
-        f"({_MOST_OF_OTHERS >> 20} MB). Give the name of a run."
+        f"({_MOST_OF_OTHERS >> 20} MiB). Give the name of a run."
     )
 
 

@@ -89,7 +89,7 @@ class JobSpec:
         target: a workload's name, or a strategy when `program` or `module` is given.
         program: a path, or a bare word that is looked up on the node. module: as of `python -m`.
         args: the program's own arguments.
-        gpus: GPUs per node. time_min: minutes. mem_gb: GB per node. sample_interval_s: 0 is off.
+        gpus: GPUs per node. time_min: minutes. mem_gb: GiB per node. sample_interval_s: 0 is off.
     """
 
     target: str
@@ -128,7 +128,7 @@ class JobSpec:
     gpu_type: str | None = None
     mem_gb: int | None = option(
         "--mem-gb",
-        help="Memory per node, GB.",
+        help="Memory per node, in GiB (Slurm's G, counted by 1024).",
         sbatch="mem",
         worked_out=True,
         written="{}G".format,

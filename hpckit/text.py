@@ -209,12 +209,12 @@ def parse_bytes(text: str | int) -> int:
 
 
 def format_bytes(size: float) -> str:
-    """Write a size for people: `512 B`, `4.0 KB`, `12 GB`; in steps of 1024."""
-    for unit in ("B", "KB", "MB", "GB"):
+    """Write a size for people: `512 B`, `4.0 KiB`, `12 GiB`; in steps of 1024."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1000:
             return f"{size:.1f} {unit}" if size < 10 and unit != "B" else f"{size:.0f} {unit}"
         size /= 1024
-    return f"{size:.1f} TB"
+    return f"{size:.1f} TiB"
 
 
 def format_minutes(minutes: int) -> str:

@@ -8,7 +8,7 @@ counts with gradient horizon 0, KL weight 100. Two things are not as in the exam
 has a graph and data of its own: the graph has a seed, and the data are those of rank 0.
 
 Rank 0 prints one JSON document: seconds of each epoch, the history of losses, peak memory of each
-rank in MB, and mean and standard deviation of the posterior's parameters. Set OMP_NUM_THREADS=1.
+rank in MiB, and mean and standard deviation of the posterior's parameters. Set OMP_NUM_THREADS=1.
 """
 
 import argparse

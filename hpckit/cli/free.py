@@ -50,7 +50,7 @@ def cells(row: FreePart) -> Sequence[str]:
         kind_of(row),
         gpus_of(row),
         f"{known(row.cpus_free)}/{known(row.cpus)}",
-        f"{_gb(row.memory_free_mb)}/{_gb(row.memory_mb)} GB",
+        f"{_gib(row.memory_free_mb)}/{_gib(row.memory_mb)} GiB",
         f"{row.open} of {row.nodes}",
         block_of(row),
         "; ".join(_notes(row)),
@@ -81,7 +81,7 @@ def known(count: int | None) -> str:
     return "?" if count is None else str(count)
 
 
-def _gb(megabytes: int | None) -> str:
+def _gib(megabytes: int | None) -> str:
     return "?" if megabytes is None else f"{megabytes / 1024:.0f}"
 
 

@@ -177,7 +177,7 @@ def _limits(row: PartitionLimits) -> str:
         "nodes": row.max_nodes,
         "GPUs per node": row.gpus_per_node,
         "CPUs per node": row.cpus_per_node,
-        "GB per node": row.mem_gb_per_node,
+        "GiB per node": row.mem_gb_per_node,
     }
     said = [f"{key} {value}" for key, value in limits.items() if value is not None]
     return ", ".join([*said, *(["whole nodes"] if row.whole_nodes else [])]) or "no limits given"

@@ -38,7 +38,7 @@ def walk(folder: Path) -> Rows:
                 size += row[1].st_size
                 if len(rows) > _MOST or size > _MOST_BYTES:
                     raise ConfigError(
-                        f"holds more than {_MOST} files, or {_MOST_BYTES >> 20} MB, in "
+                        f"holds more than {_MOST} files, or {_MOST_BYTES >> 20} MiB, in "
                         "templates/ and workloads/. Keep data in another place.",
                         at=folder,
                     )

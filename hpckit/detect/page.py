@@ -20,7 +20,7 @@ _HEAD = """\
 """
 # Where init was started, and what this shell says, are no properties of the cluster.
 OF_THE_MOMENT = ("./", "$HPCKIT_RUNS")
-_MB_PER_GB = 1024  # Slurm's --mem=1G is 1024 MB
+_MIB_PER_GIB = 1024  # Slurm's --mem=1G is 1024M
 _HOUR_MIN = 60  # a site's time, where it names none
 
 # YAML 1.1 reads these as something else than a text.
@@ -184,7 +184,7 @@ def _node_lines(row: Partition, found: Detected) -> Iterator[str]:
         (
             "mem_gb_per_node",
             "%m",
-            lambda n: n // _MB_PER_GB,
+            lambda n: n // _MIB_PER_GIB,
             [g.memory_mb for g in row.node_groups],
         ),
     ]

@@ -153,9 +153,9 @@ def _runs(root: Path, there: Path) -> Iterator[Check]:
 def _space(there: Path, space: os.statvfs_result) -> Iterator[Check]:
     free = space.f_bavail * space.f_frsize
     if free < _LEAST_BYTES:
-        yield bad(f"{there} has {free / 1e9:.1f} GB left", f"free some space, or {_ELSEWHERE}")
+        yield bad(f"{there} has {free / 2**30:.1f} GiB left", f"free some space, or {_ELSEWHERE}")
     else:
-        yield good(f"{free / 1e9:.0f} GB left in the runs folder; your quota may be smaller")
+        yield good(f"{free / 2**30:.0f} GiB left in the runs folder; your quota may be smaller")
     # Some file systems have no fixed number of files, and say 0 of 0.
     if space.f_files and space.f_favail < _LEAST_FILES:
         yield bad(

@@ -177,7 +177,7 @@ def gpu_checks(trial: Trial, ranks: int) -> Iterator[Check]:
 
 def _about(said: dict[str, object]) -> str:
     memory = said.get("memory_bytes")
-    size = f", {memory / 1e9:.0f} GB" if isinstance(memory, int) else ""
+    size = f", {memory / 2**30:.0f} GiB" if isinstance(memory, int) else ""
     by = str(said.get("by"))
     tested = "computes correctly" if by.startswith("torch") else "found, but not tested: no torch"
     return f"{said['name']}{size}, {tested} ({by})"

@@ -114,7 +114,7 @@ def _limit_refusals(job: Job, limits: PartitionLimits) -> list[tuple[str, str]]:
         found.append(
             (
                 "mem",
-                f"--mem-gb {job.mem_gb} is over a node's {limits.mem_gb_per_node} GB in {where}.",
+                f"--mem-gb {job.mem_gb} is over a node's {limits.mem_gb_per_node} GiB in {where}.",
             )
         )
     return found

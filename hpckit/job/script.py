@@ -50,7 +50,7 @@ VARIABLES = {
     "gpus_per_node": "GPUs per node",
     "gpu_type": "GPU type, or none",
     "cpus_per_task": "CPUs per rank, or none",
-    "mem_gb": "memory per node in GB, or none",
+    "mem_gb": "memory per node in GiB (Slurm's G), or none",
     "time_min": "time limit in minutes",
     "array_size": "number of array tasks, or none",
     "options": "every option that becomes one of sbatch, by its name in Python: .partition .time",

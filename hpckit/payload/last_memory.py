@@ -46,7 +46,7 @@ def _said(header: Header, samples: SampleBlock, now_us: int) -> str | None:
     if counted or not limit or most < NEARLY_ALL * limit:
         return None
     return (
-        f"{OUT_OF_MEMORY_SAMPLED}: {most / _GIB:.1f} of {limit / _GIB:.1f} GB were in use on this "
+        f"{OUT_OF_MEMORY_SAMPLED}: {most / _GIB:.1f} of {limit / _GIB:.1f} GiB were in use on this "
         "node just before"
     )
 

@@ -52,7 +52,7 @@ def workload() -> Schema:
     resources = {
         "gpus": integer("Per node."),
         "cpus_per_task": integer(least=1),
-        "mem_gb": integer("Per node.", least=1),
+        "mem_gb": integer("Per node, in GiB (Slurm's G).", least=1),
         "time_min": integer("Minutes.", least=1),
     }
     parameter = {

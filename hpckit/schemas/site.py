@@ -107,7 +107,7 @@ def _partition() -> Schema:
             "max_nodes": integer("Of one job.", least=1),
             "gpus_per_node": integer(),
             "cpus_per_node": integer(least=1),
-            "mem_gb_per_node": integer(least=1),
+            "mem_gb_per_node": integer("In GiB (Slurm's G).", least=1),
             "whole_nodes": flag("A job gets, and is charged for, whole nodes."),
         }
     )

@@ -137,7 +137,7 @@ def _body(response: HTTPResponse) -> bytes:
         raise OutsideError(f"it refuses us (HTTP {status}): see token_env and token_file")
     body = response.read(_MOST_BYTES + 1)
     if len(body) > _MOST_BYTES:
-        raise OutsideError(f"its answer is larger than {_MOST_BYTES >> 20} MB")
+        raise OutsideError(f"its answer is larger than {_MOST_BYTES >> 20} MiB")
     if status != _OK and status not in _EXPLAINED:
         raise OutsideError(f"it answers HTTP {status} ({in_line(response.reason)[:WORDS]})")
     return body

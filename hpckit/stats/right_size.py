@@ -154,7 +154,7 @@ def _hung_s(job: JobUse) -> float | None:
 
 def _memory(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:
     had = asked.mem_gb or _given_gb(runs)
-    row = _Row("mem_gb", had, "{} GB".format, new=asked.mem_gb is None)
+    row = _Row("mem_gb", had, "{} GiB".format, new=asked.mem_gb is None)
     if stays := row.told(asked, runs):
         return stays
     peaks = [(run, peak) for run in runs if run.completed and (peak := _peak_bytes(run.job))]
@@ -368,10 +368,10 @@ def clock(seconds: float) -> str:
 
 
 def gib(size: int) -> str:
-    """Write a size in GB or MB as Slurm counts them, by 1024."""
+    """Write a size in GiB or MiB, which are Slurm's G and M."""
     if size < _GIB:
-        return f"{math.ceil(size / (1 << 20))} MB"
-    return f"{size / _GIB:.1f} GB" if size % _GIB else f"{size // _GIB} GB"
+        return f"{math.ceil(size / (1 << 20))} MiB"
+    return f"{size / _GIB:.1f} GiB" if size % _GIB else f"{size // _GIB} GiB"
 
 
 def _last(runs: Sequence[object]) -> str:

@@ -48,7 +48,7 @@ class Change:
 
     @property
     def line(self) -> str:
-        """Both values, as `memory per node: 1 GB -> 2 GB`."""
+        """Both values, as `memory per node: 1 GiB -> 2 GiB`."""
         said = f"{_written(self.field, self.before)} -> {_written(self.field, self.after)}"
         return f"{_LABELS[self.field]}: {said}{self.note}"
 
@@ -60,7 +60,7 @@ class Change:
 
 
 def _written(field: str, value: int) -> str:
-    return f"{value} GB" if field == "mem_gb" else format_minutes(value)
+    return f"{value} GiB" if field == "mem_gb" else format_minutes(value)
 
 
 def kind_of(state: JobState, cause: Cause | None) -> str | None:

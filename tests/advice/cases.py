@@ -163,7 +163,7 @@ CASES = (
     Case("host-memory-per-gpu", "yellow", memory(84, 129), memory(84, 128),
          action="--mem-gb 101"),
     Case("host-memory-per-gpu", "yellow", memory(169.9, 200), memory(170, 200),
-         action="at most 128 GB per GPU"),
+         action="at most 128 GiB per GPU"),
     Case("gpu-fragmentation", "yellow", spread(2, 2), spread(2, 3),
          action="--nodes 1 --gpus 4"),
     Case("gpu-fragmentation", "yellow", spread(4, 1, elapsed_s=3601.0),

@@ -263,7 +263,7 @@ SIZES = [
          "--skip-check time", files=GOOD_SITE),
     case("CPUs over the node's", (*BOX, "--gpus", "4", "--cpus-per-task", "17"),
          "4 tasks x 17 CPUs = 68", "64", "--skip-check cpus", files=GOOD_SITE),
-    case("memory over the node's", (*BOX, "--mem-gb", "300"), "--mem-gb 300", "256 GB",
+    case("memory over the node's", (*BOX, "--mem-gb", "300"), "--mem-gb 300", "256 GiB",
          "--skip-check mem", files=GOOD_SITE),
     case("several nodes, one process", "submit serial train.py --nodes 3", "'serial'",
          "--nodes 3", "ddp, mpi", "--skip-check multi-node", files=SCRIPT),

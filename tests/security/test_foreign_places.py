@@ -170,7 +170,7 @@ def test_a_file_without_end_is_refused_before_it_is_read(here, cli, lab) -> None
     with (lab / "templates" / "big").open("wb") as stream:
         stream.truncate(1 << 43)
     answer = cli("collections", "add", str(lab))
-    assert (answer.status, "or 1024 MB, in templates/ and workloads/" in answer.err) == (2, True)
+    assert (answer.status, "or 1024 MiB, in templates/ and workloads/" in answer.err) == (2, True)
 
 
 def test_a_workload_that_all_can_write_does_not_hide_behind_many_files(here, cli) -> None:

@@ -13,7 +13,7 @@ from tests.stats.stub.script import build_library
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
-# Needs more than a GB, and waits to be killed where it has no more.
+# Needs more than a GiB, and waits to be killed where it has no more.
 EATS = """\
 import os, time
 held = b"x" * (1200 << 20)
@@ -61,7 +61,7 @@ def test_a_job_that_asked_too_much_is_sent_again_with_what_it_used(theatre: Thea
     job = desk.submit("ddp", script, "--site=box", *asked, env=played)["job_id"]
     assert desk.over(job)["state"] == "COMPLETED"
     dry = desk.call("resubmit", job, "--right-size", "--dry-run", "--mem-gb=3").err
-    assert "  memory per node: 3 GB stays, as given here\n" in dry
+    assert "  memory per node: 3 GiB stays, as given here\n" in dry
     said = desk.call("resubmit", job, "--right-size", "--wait", "--json")
     new = {row["field"]: row["value"] for row in said.json["right_size"]}
     cores = new.pop("cpus_per_task")  # what ranks use while they start
@@ -84,7 +84,7 @@ def test_a_job_that_was_killed_for_its_memory_gets_more(desk: Desk, killing: Non
     assert desk.over(job)["state"] in ("FAILED", "OUT_OF_MEMORY")
     assert "out of memory" in desk.call("logs", job, "--errors").out
     said = desk.call("resubmit", job, "--right-size", "--wait", "--json")
-    line = f"memory per node: 1 GB -> 2 GB, job {job} ran out of its 1 GB, x 1.5"
+    line = f"memory per node: 1 GiB -> 2 GiB, job {job} ran out of its 1 GiB, x 1.5"
     assert line in said.err
     assert "time: 00:10:00 stays, no such run has COMPLETED" in said.err
     assert said.json["state"] == "COMPLETED"

@@ -78,7 +78,7 @@ def test_after_an_out_of_memory_kill_a_job_succeeds_with_more(limited: Desk) -> 
     second = said.json
     limited.submitted.append(second["job_id"])
     assert second["state"] == "COMPLETED"
-    change = "memory per node: 1 GB -> 2 GB (partition gpu gives at most 2 GB)"
+    change = "memory per node: 1 GiB -> 2 GiB (partition gpu gives at most 2 GiB)"
     retry = json.loads(Path(second["run_dir"], "run.json").read_text())["retry"]
     first = retry["job_id"]
     limited.submitted.append(first)

@@ -347,7 +347,7 @@ def test_sizes_as_people_write_them(tmp_path: Path) -> None:
         with pytest.raises(RequestError, match="write 500M"):
             parse_bytes(text)
     assert [format_bytes(size) for size in (0, 999, 2048, 20 << 20, 3 << 30, 5 << 40)] == [
-        "0 B", "999 B", "2.0 KB", "20 MB", "3.0 GB", "5.0 TB",
+        "0 B", "999 B", "2.0 KiB", "20 MiB", "3.0 GiB", "5.0 TiB",
     ]  # fmt: skip
     (tmp_path / "file").write_bytes(b"x" * 10_000)
     assert measured(tmp_path)[0] >= 10_000

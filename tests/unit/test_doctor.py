@@ -287,7 +287,7 @@ def test_a_full_file_system_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     values[7] = 3  # f_favail
     monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values))
     space, files = bad(folders(tmp_path))
-    assert space == f"{tmp_path} has 0.0 GB left"
+    assert space == f"{tmp_path} has 0.0 GiB left"
     assert files == f"{tmp_path} has room for only 3 more files"
 
 
@@ -418,7 +418,7 @@ def test_each_gpu_gets_a_line() -> None:
     assert [str(row).split(":")[0] for row in found] == [
         "ok   g1 GPU 0", "bad  g1 GPU 1", "ok   g1 GPU 2", "bad  GPU of rank 3 was not reached",
     ]  # fmt: skip
-    assert str(found[0]) == "ok   g1 GPU 0: H200, 151 GB, computes correctly (torch 2.9)"
+    assert str(found[0]) == "ok   g1 GPU 0: H200, 140 GiB, computes correctly (torch 2.9)"
     assert "found, but not tested" in str(found[2])
 
 

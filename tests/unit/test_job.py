@@ -186,7 +186,7 @@ REFUSED = [
     ("time", {"time_min": 121}, "02:01:00 is over the limit 02:00:00 of partition 'gpu'"),
     ("nodes", {"nodes": 9}, "--nodes 9 is over the 8 nodes"),
     ("cpus", {"gpus": 4, "cpus_per_task": 17}, "4 tasks x 17 CPUs = 68 per node; .* has 64"),
-    ("mem", {"mem_gb": 257}, "--mem-gb 257 is over a node's 256 GB"),
+    ("mem", {"mem_gb": 257}, "--mem-gb 257 is over a node's 256 GiB"),
     ("multi-node", {"target": "dp", "nodes": 2}, "'dp' is one process on one node; --nodes 2"),
     ("launcher", {"launcher": "mpirun"}, "strategy 'ddp' is not mpi"),
     ("launcher", {"target": "mpi", "launcher": "torchrun"}, "cannot start MPI ranks"),

@@ -473,7 +473,7 @@ def test_the_samples_tell_a_kill_for_want_of_memory_that_nothing_counts(
     one_rank(tmp_path, sys.executable, "-c", "import os; os.kill(os.getpid(), 9)").run()
     (row,) = read_ranks(tmp_path)
     words = (
-        f"\n{OUT_OF_MEMORY_SAMPLED}: {4 * use:.1f} of 4.0 GB were in use on this node just before"
+        f"\n{OUT_OF_MEMORY_SAMPLED}: {4 * use:.1f} of 4.0 GiB were in use on this node just before"
     )
     assert row.error == "killed by SIGKILL" + (words if told else "")
     known = Evidence(ranks=(row,), planned=1, state=JobState.FAILED, facts=JobFacts())

@@ -35,6 +35,11 @@ RULES = ("oom:mem*2", "timeout:time*2")
 # --- the rules ---
 
 
+@pytest.mark.parametrize("value", ["64", "64G", "64GB", "64GiB"])
+def test_memory_is_written_as_slurm_or_hpckit_writes_it(value: str) -> None:
+    assert parse_rules([f"oom:mem={value}"]) == (Rule(kind="oom", field="mem_gb", value=64),)
+
+
 def test_rules_say_a_kind_and_a_change() -> None:
     given = ["oom:mem*2, timeout:time*1.5", "timeout:mem=64,fail", "oom:time=1-00:00:00"]
     rules = parse_rules(read_rules(given))
@@ -59,7 +64,7 @@ def test_rules_say_a_kind_and_a_change() -> None:
         ("oom:mem*1", "the factor must be a number above 1"),
         ("oom:mem*nan", "the factor must be a number above 1"),
         ("oom:mem*1e9", "the factor must be a number above 1"),
-        ("oom:mem=0", "memory is a number of GB"),
+        ("oom:mem=0", "memory is a whole number of GiB"),
         ("timeout:time=x", "'x' is not a duration"),
         ("oom:mem*2,oom:mem*3", "two rules of oom for the same"),
         ("node", "Slurm itself starts a job again whose node failed, with --max-requeues N"),
@@ -77,17 +82,17 @@ def test_what_is_no_rule_is_refused_in_one_sentence(text: str, said: str) -> Non
 @pytest.mark.parametrize(
     ("rules", "kind", "found"),
     [
-        ("oom:mem*2", "oom", ["memory per node: 10 GB -> 20 GB"]),
-        ("oom:mem*1.25", "oom", ["memory per node: 10 GB -> 13 GB"]),
-        ("oom:mem=48", "oom", ["memory per node: 10 GB -> 48 GB"]),
+        ("oom:mem*2", "oom", ["memory per node: 10 GiB -> 20 GiB"]),
+        ("oom:mem*1.25", "oom", ["memory per node: 10 GiB -> 13 GiB"]),
+        ("oom:mem=48", "oom", ["memory per node: 10 GiB -> 48 GiB"]),
         ("oom:mem*9", "oom",
-         ["memory per node: 10 GB -> 64 GB (partition gpu gives at most 64 GB)"]),
+         ["memory per node: 10 GiB -> 64 GiB (partition gpu gives at most 64 GiB)"]),
         ("timeout:time*2", "timeout",
          ["time: 01:00:00 -> 01:40:00 (partition gpu gives at most 01:40:00)"]),
         ("oom:mem*2,oom:time*1.5,timeout:time*2", "oom",
-         ["memory per node: 10 GB -> 20 GB", "time: 01:00:00 -> 01:30:00"]),
+         ["memory per node: 10 GiB -> 20 GiB", "time: 01:00:00 -> 01:30:00"]),
         ("fail", "fail", []),
-        ("oom:mem=10", "oom", "it had 10 GB of memory per node, and the rule asks for 10 GB"),
+        ("oom:mem=10", "oom", "it had 10 GiB of memory per node, and the rule asks for 10 GiB"),
     ],
 )  # fmt: skip
 def test_a_rule_changes_what_the_job_had(rules: str, kind: str, found: list[str] | str) -> None:
@@ -98,7 +103,7 @@ def test_a_rule_changes_what_the_job_had(rules: str, kind: str, found: list[str]
 def test_a_limit_that_is_reached_ends_the_retries() -> None:
     most = Had(mem_gb=64, time_min=60, most_mem_gb=64, partition="gpu")
     said = changes(parse_rules(RULES), "oom", most)
-    assert said == "it had 64 GB of memory per node, and partition gpu gives at most 64 GB"
+    assert said == "it had 64 GiB of memory per node, and partition gpu gives at most 64 GiB"
     unknown = Had(mem_gb=None, time_min=60)
     assert changes(parse_rules(RULES), "oom", unknown) == (
         "how much memory per node it had is unknown"

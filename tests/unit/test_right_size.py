@@ -72,7 +72,7 @@ def test_each_resource_becomes_what_the_runs_used_at_most_and_a_margin() -> None
     found = sized(*(run(seconds, (at + 8) * GIB, 5.0 + at) for at, seconds in enumerate(took)))
     assert [row.line for row in found.values()] == [
         "time: 1-00:00:00 -> 03:10:00, the last 3 runs took at most 2:38:12, + 20 %",
-        "memory per node: 64 GB -> 12 GB, the last 3 runs used at most 10 GB on a node, + 20 %",
+        "memory per node: 64 GiB -> 12 GiB, the last 3 runs used at most 10 GiB on a node, + 20 %",
         "cores per rank: 8 -> 3, the last 3 runs used at most 7.0 cores of a node at once, "
         "for 4 ranks, + 20 %",
         "GPUs per node: 4 stays, all were in use",
@@ -83,7 +83,7 @@ def test_each_resource_becomes_what_the_runs_used_at_most_and_a_margin() -> None
 def test_without_a_finished_run_nothing_changes_and_says_so() -> None:
     found = sized()
     assert {row.value for row in found.values()} == {None}
-    assert found["mem_gb"].line.endswith("64 GB stays, no finished run of this kind is known")
+    assert found["mem_gb"].line.endswith("64 GiB stays, no finished run of this kind is known")
 
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED", "NODE_FAIL", "PREEMPTED"])
@@ -93,17 +93,17 @@ def test_a_run_that_did_not_end_well_lowers_nothing(state: str) -> None:
 
 def test_a_run_that_did_not_end_well_raises_memory_that_it_nearly_filled() -> None:
     found = sized(run(memory=60 * GIB, state="FAILED"))["mem_gb"]
-    assert (found.value, found.reason) == (72, "60 GB were in use, + 20 %")
+    assert (found.value, found.reason) == (72, "60 GiB were in use, + 20 %")
     assert values(run(memory=10 * GIB), run(memory=60 * GIB, state="FAILED"))["mem_gb"] == 72
 
 
 def test_a_run_killed_for_its_memory_raises_it_by_half() -> None:
     killed = run(memory=63 * GIB, killed=True, state="OUT_OF_MEMORY")
     found = sized(killed, run(memory=10 * GIB))["mem_gb"]
-    assert found.line == "memory per node: 64 GB -> 96 GB, job 7 ran out of its 64 GB, x 1.5"
+    assert found.line == "memory per node: 64 GiB -> 96 GiB, job 7 ran out of its 64 GiB, x 1.5"
     found = sized(killed, asked=replace(ASKED, most_mem_gb=80))["mem_gb"]
-    assert (found.value, found.after) == (80, "80 GB")
-    assert found.reason.endswith("x 1.5; partition gpu gives at most 80 GB")
+    assert (found.value, found.after) == (80, "80 GiB")
+    assert found.reason.endswith("x 1.5; partition gpu gives at most 80 GiB")
     full = sized(killed, asked=replace(ASKED, most_mem_gb=64))["mem_gb"]
     assert full.value is None
     # One that completed with more than that tells what is enough.
@@ -206,13 +206,13 @@ def test_what_is_asked_for_on_the_same_line_and_what_others_decide_stays() -> No
     )
     found = sized(run(), asked=asked)
     assert found["time_min"].line == "time: 1-00:00:00 stays, as given here"
-    assert found["mem_gb"].line == "memory per node: 64 GB stays, --mem-per-cpu decides it"
+    assert found["mem_gb"].line == "memory per node: 64 GiB stays, --mem-per-cpu decides it"
 
 
 def test_memory_that_slurm_gives_by_cores_is_kept_when_there_are_fewer() -> None:
     asked = replace(ASKED, mem_gb=None)
     found = sized(run(memory=None), asked=asked)["mem_gb"]
-    assert (found.before, found.value) == ("64 GB (Slurm's default)", 64)
+    assert (found.before, found.value) == ("64 GiB (Slurm's default)", 64)
     assert sized(run(memory=10 * GIB), asked=asked)["mem_gb"].value == 12
     # Where nobody knows how much that was, the cores stay, too.
     unknown = run(memory=None, requested=Requested(nodes=1, cores=32, time_limit_s=86400))
