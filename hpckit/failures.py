@@ -1,7 +1,6 @@
-"""Why a run failed, from its folder: the cause, the words that go with it, and what to do."""
+"""Why a run failed, from its folder: the cause, and the words that go with it."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +15,13 @@ from hpckit.causes import (
     places,
 )
 from hpckit.files import DamagedFileError, no_room, open_regular, read_bytes, reason
-from hpckit.frozen import frozen
 from hpckit.joblog import job_facts
 from hpckit.launchers import recorded_launcher
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.run_files import JOB_LOG
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import HANGS_AT_END, OUT_OF_MEMORY, error_line, last_error, says_why
+from hpckit.tracebacks import error_line, last_error, says_why
 
 # Slurm's words of one attempt; what users' own set-up prints may be more.
 _LOG_BYTES = 1 << 20
@@ -32,20 +30,19 @@ _LAST_BYTES = 1 << 16
 _TAIL_LINES = 20
 _SCRIPT, _SUPERVISOR = "job.sh", b"hpckit.submission.in_job"
 _TOLD = "its script ended after the signal that the time limit or a preemption was near"
-
-
-def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
-    """Say why a run's last attempt, whose records `ranks` are, ended; None: not yet, or well."""
-    return _cause(run, ranks, state, _attempt_log(run, ranks))
-
-
-# How Slurm's own words for the end of an attempt read as a state; its own word comes too late.
+# What Slurm writes in the job's log as the reason, as a state: sacct's state comes too late for a
+# process of the job itself.
 _STATES = {
     "TIME LIMIT": JobState.TIMEOUT,
     "DEADLINE": JobState.DEADLINE,
     "PREEMPTION": JobState.PREEMPTED,
     "NODE FAILURE": JobState.NODE_FAIL,
 }
+
+
+def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
+    """Say why a run's last attempt, whose records `ranks` are, ended; None: not yet, or well."""
+    return _cause(run, ranks, state, _attempt_log(run, ranks))
 
 
 def ended_as(run: Run, ranks: Sequence[RankRecord]) -> tuple[JobState, Cause | None]:
@@ -116,6 +113,8 @@ def error_report(run: Run, ranks: Sequence[RankRecord], state: JobState) -> str:
     cause = _cause(run, ranks, state, log)
     if cause is None:
         return ""
+    from hpckit.hints import hints  # noqa: PLC0415  # most who ask why want no advice
+
     said = list(_report(run, cause, log))
     return "\n".join([*said, *hints("\n".join(said), _terms(run))])
 
@@ -244,171 +243,3 @@ def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:
         if words and says_why(words):
             yield f"rank {row.rank} on {row.host} wrote:\n{words}"
             return
-
-
-@frozen(kw_only=True)
-class Hint:
-    """One usual end: the words it is known by, and the advice."""
-
-    name: str
-    words: re.Pattern[str]
-    advice: str
-
-
-def _hint(name: str, words: str, advice: str) -> Hint:
-    return Hint(name=name, words=re.compile(words, re.MULTILINE), advice=advice)
-
-
-# docs/frameworks.md, "The end of a script".
-_LET_GO = (
-    "Import torch.distributed.nn at the script's top, and deepspeed.comm where DeepSpeed is "
-    "installed (accelerate and the Trainer import it late). Delete the model first: del model; "
-    "gc.collect(). Example: examples/user_script/train.py"
-)
-
-HINTS = (
-    _hint(
-        "syntax",
-        r"^(?:SyntaxError|IndentationError|TabError): ",
-        "Python could not read the script. The file and the line are above. Check it before the "
-        "next job: python -m py_compile SCRIPT",
-    ),
-    _hint(
-        "missing package",
-        r"^ModuleNotFoundError: No module named '([\w.]+)'",
-        "the job's Python is {python} (environment {environment}), and it has no {0}. Install it "
-        "there, or choose another environment with --env PATH, --env conda:NAME or "
-        "--env module:NAME",
-    ),
-    _hint(
-        "shadowed module",
-        r"^(?:AttributeError|ImportError): .*partially initialized module '?([\w.]+)'? .*"
-        r"\(most likely due to a circular import\)",
-        "a file beside the script may have the name of a library, so that the library imports it. "
-        "The traceback names the file: rename it",
-    ),
-    _hint(
-        "no GPU",
-        r"^(?:AssertionError: Torch not compiled with CUDA enabled"
-        r"|RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system"
-        r"|Attempting to deserialize object on a CUDA device but torch\.cuda\.is_available\(\) is"
-        r"|Distributed package doesn't have NCCL built in)"
-        r"|ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found"
-        r"|.*CUDA error: no CUDA-capable device is detected)",
-        "the script uses a GPU, but this rank has no GPU, or its torch has no CUDA. Read the "
-        'device from os.environ["HPCKIT_DEVICE"] (cuda or cpu), and use nccl with cuda and gloo '
-        "with cpu. Or ask for GPUs with --gpus, and choose a torch with CUDA with --env",
-    ),
-    _hint(
-        "wrong GPU",
-        r"CUDA error: invalid device ordinal",
-        "the script uses a GPU number that this node does not have. The number of a rank's GPU is "
-        'its LOCAL_RANK: torch.device("cuda", int(os.environ["LOCAL_RANK"]))',
-    ),
-    _hint(
-        "GPU memory",
-        r"OutOfMemoryError: CUDA out of memory\.|RuntimeError: CUDA out of memory\.",
-        "the GPU's memory is full. Make the batch of each rank smaller, accumulate gradients, use "
-        "bf16, or ask for GPUs with more memory. `hpckit stats` shows how much each rank used",
-    ),
-    _hint(
-        "NCCL timeout",
-        r"Watchdog caught collective operation timeout: WorkNCCL",
-        "the ranks waited for a rank that did not answer. That rank may have failed, may run other "
-        "code, or may have much more work. Compare the last lines of all ranks: "
-        "hpckit logs {job_id} --all",
-    ),
-    _hint(
-        "port in use",
-        r"EADDRINUSE|^OSError: \[Errno 98\] (?:error while|Address already in use)",
-        "another process on the node uses this port. hpckit chooses a free port for each job: "
-        "do not set a port in the script, and read MASTER_ADDR and MASTER_PORT",
-    ),
-    _hint(
-        "no launch",
-        r"^no rank had started: srun gave up ",
-        "Slurm could not start the ranks; most often a node is at fault. Submit the job again: "
-        "hpckit resubmit {job_id}. If it ends so again, send srun's lines to the cluster's support",
-    ),
-    _hint(
-        "host memory",
-        rf"{re.escape(OUT_OF_MEMORY)}|^the job ran out of memory$"
-        r"|^rank \d+ on \S+ failed first, exit status \d+ \(out of memory\)"
-        r"|^(?:\S+\.)?_?(?:Array)?MemoryError(?::|$)",
-        "the memory of the node was not enough (not the GPU's memory). Ask for more with --mem-gb, "
-        "or use fewer data loader workers and smaller pieces of data. `hpckit stats` shows the "
-        "peak",
-    ),
-    _hint(
-        "Open MPI as root",
-        r"^mpirun has detected an attempt to run as root\.",
-        "Open MPI does not start as root. Run as another user. In your own container, you can "
-        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 before hpckit submit",
-    ),
-    _hint(
-        "arguments",
-        r"^\S+: error: (?:unrecognized arguments|the following arguments are required): ",
-        "write the script's arguments after two dashes: hpckit submit STRATEGY SCRIPT [OPTIONS] "
-        "-- --name value",
-    ),
-    _hint(
-        "shared library",
-        r"error while loading shared libraries: ([\w.+-]+): cannot open shared object file",
-        "the program needs {0}, which is not on this node. Load the modules that the program was "
-        "compiled with: --env module:NAME, or environments: in the site's YAML",
-    ),
-    _hint(
-        "newer C library",
-        r"version `(GLIBC(?:XX)?_[\d.]+)' not found",
-        "the program was compiled on a newer system than this node's ({0}). Compile it on a node "
-        "of this partition, or with the compiler of a module that you load in the job, too",
-    ),
-    _hint(
-        "other processor",
-        r"killed by SIGILL\b|Illegal instruction",
-        "the program was compiled for a newer processor than this node has. Compile it on such a "
-        "node, or without -march=native; or choose nodes with --constraint",
-    ),
-    _hint(
-        "missing file",
-        r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?!/)([^'\n]+)'",
-        "the job runs in {cwd}, where you submitted it, and '{0}' is not there. Give the whole "
-        "path, or submit from another folder",
-    ),
-    _hint(
-        "copy of the code",
-        r"^(?:PermissionError: \[Errno 13\] Permission denied"
-        r"|OSError: \[Errno 30\] Read-only file system): '\S*/(?:code|\.code/trees)/\S*'",
-        "the script writes beside itself, and runs from a read-only copy of the code "
-        "(docs/code.md). Write to the working directory, or to the folder "
-        'os.environ["HPCKIT_RUN_DIR"]; or submit with --no-code',
-    ),
-    _hint(
-        "gloo at the end",
-        rf"terminate called without an active exception|^{HANGS_AT_END}",
-        "this is a known fault of torch with gloo. The work is done, but the process group still "
-        f"exists after destroy_process_group(). {_LET_GO}",
-    ),
-    _hint(
-        "hang at the end",
-        r"ranks have ended, ranks? .* (?:has|have) not, and did nothing for .*: hpckit has ended",
-        "if the last rank had done its work, its process group may still have existed after "
-        f"destroy_process_group() (seen with torch and gloo). {_LET_GO}",
-    ),
-)
-
-
-def hints(words: str, run: Mapping[str, str]) -> Iterator[str]:
-    """Yield the advice that goes with an error; `run` has what the rows name."""
-    said = "\n".join(_said(words))
-    for hint in HINTS:
-        if found := hint.words.search(said):
-            yield "hint: " + hint.advice.format(*found.groups(), **run)
-
-
-def _said(words: str) -> Iterator[str]:
-    """Yield an error's lines but for the source lines of a traceback, which may quote anything."""
-    for line in words.splitlines():
-        plain = re.sub(r"^\[rank\d+\]: ?", "", line)
-        if not plain.startswith("  ") or plain.startswith("  what():"):
-            yield plain

@@ -69,6 +69,7 @@ def as_colleague(lab: Path, *argv: str) -> Answer:
             importlib.import_module(found.name)
     for name in (
         "hpckit.failures",
+        "hpckit.hints",
         "html",
         "submitit",
         "jinja2.sandbox",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.failures import HINTS, error_report, hints
+from hpckit.failures import error_report
+from hpckit.hints import HINTS, hints
 from hpckit.ranks import write_rank
 from hpckit.slurm.states import JobState
 from hpckit.tracebacks import OUT_OF_MEMORY, last_error

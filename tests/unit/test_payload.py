@@ -14,7 +14,7 @@ import pytest
 from hpckit import __version__
 from hpckit.causes import Evidence, Kind, find_cause
 from hpckit.errors import JobError
-from hpckit.failures import hints
+from hpckit.hints import hints
 from hpckit.joblog import JobFacts
 from hpckit.payload import children, rank, recorder, rendezvous, supervisor
 from hpckit.payload.environment import IMPORTABLE, choose_device, rank_environment
