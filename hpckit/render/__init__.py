@@ -12,7 +12,7 @@ from hpckit.render.loader import (
     spellings,
     template_record,
 )
-from hpckit.render.rendering import Rendered, load, render, template_faults
+from hpckit.render.rendering import Rendered, load, render
 
 __all__ = [
     "Rendered",
@@ -22,6 +22,5 @@ __all__ = [
     "read_template",
     "render",
     "spellings",
-    "template_faults",
     "template_record",
 ]

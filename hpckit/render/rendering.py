@@ -1,28 +1,23 @@
-"""A template and a context to text, or to one error with template and line.
-
-And what can be said of a template without rendering it: its syntax, its names, what it includes.
-"""
+"""A template and a context to text, or to one error with template and line."""
 
 import re
-from collections.abc import Collection as Names
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.collections import Collection, Found
-from hpckit.documents import nearest
 from hpckit.errors import Location, TemplateError
 from hpckit.frozen import frozen
-from hpckit.render.compiled import keep_compiled
-from hpckit.render.loader import Loader, list_templates, read_template
-from hpckit.render.sandbox import make_environment
+from hpckit.kept import kept, stamp
+from hpckit.render import sandbox
+from hpckit.render.loader import Loader
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
-
 Origin = tuple[str, int]
-# Characters for private use stand in no template; each mark is a file's number and a line.
+# A file's number and a line, between characters for private use, which stand in no template.
 _MARK = "\ue000(\\d+):(\\d+)\ue001"
 
 
@@ -54,12 +49,12 @@ def render(
     import jinja2
 
     loader = Loader(collections)
-    environment = make_environment(loader)
+    environment = sandbox.make_environment(loader)
     if trace:
         files = add_marks(environment)
     else:
         files = []
-        keep_compiled(environment)
+        _keep_compiled(environment)
     found = loader.find(name)
     try:
         template = environment.get_template(found.name)
@@ -99,6 +94,24 @@ def _location(error: Exception, found: Found) -> Location:
     return place
 
 
+def _keep_compiled(environment: "SandboxedEnvironment") -> None:
+    """Let an environment take templates that were compiled before from the user's cache."""
+    compiled = environment.compile
+
+    def compile_or_read(source: str, name: str, filename: str) -> Any:  # noqa: ANN401
+        return kept(lambda: compiled(source, name, filename), source, name, filename, *_compilers())
+
+    environment.compile = compile_or_read  # type: ignore[method-assign,assignment]
+
+
+@cache
+def _compilers() -> tuple[str, ...]:
+    """Return the versions of what turns a template into code."""
+    import jinja2
+
+    return stamp(sandbox.__file__), stamp(str(Path(jinja2.__file__).with_name("compiler.py")))
+
+
 def add_marks(environment: Any) -> list[str]:  # noqa: ANN401
     """Make an environment mark the end of each line of its templates; return their files."""
     from jinja2.ext import Extension
@@ -126,7 +139,7 @@ def add_marks(environment: Any) -> list[str]:  # noqa: ANN401
 
 
 def load() -> None:
-    """Import Jinja, which `render` would do later."""
+    """Import Jinja now; `render` would do it later."""
     import jinja2.sandbox  # noqa: F401
 
 
@@ -137,68 +150,3 @@ def take_marks(text: str, files: list[str]) -> tuple[str, tuple[Origin | None, .
         mark = re.search(_MARK, line)
         origins.append((files[int(mark[1])], int(mark[2])) if mark else None)
     return re.sub(_MARK, "", text), tuple(origins)
-
-
-_PAIRED = ("if", "for", "block", "macro", "call", "filter")
-
-
-def template_faults(
-    found: Found, known: Names[str], collections: tuple[Collection, ...]
-) -> Iterator[tuple[int, str]]:
-    """Yield line and message of each fault: syntax, names not in `known`, files that are not there.
-
-    Raises:
-        TemplateError: the file cannot be read, or has an expression inside quotes.
-    """
-    import jinja2
-    from jinja2 import meta, nodes
-
-    source = read_template(found)
-    environment = make_environment(Loader(collections))
-    try:
-        tree = environment.parse(source, found.name, str(found.path))
-        environment.compile(source, found.name, str(found.path))
-    except jinja2.TemplateSyntaxError as error:  # an unknown filter is one, too
-        ended = "end of template" in (error.message or "")
-        opened = _left_open(environment, source) if ended else None
-        yield opened or error.lineno, f"{(error.message or '').rstrip('.')}."
-        return
-    except (SyntaxError, MemoryError, RecursionError) as error:
-        raise TemplateError(
-            f"the template is nested too deeply: {error}.", at=found.path
-        ) from error
-    unknown = meta.find_undeclared_variables(tree) - {*known, *environment.globals}
-    for node in tree.find_all(nodes.Name):
-        if node.name in unknown:
-            yield node.lineno, f"unknown variable {node.name!r}. {nearest(node.name, known)}"
-    for use in tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)):
-        template = getattr(use, "template", None)
-        if isinstance(template, nodes.Const):
-            for message in _missing(str(template.value), found, collections):
-                yield use.lineno, message
-
-
-def _left_open(environment: "SandboxedEnvironment", source: str) -> int | None:
-    """Return the line of the innermost statement that nothing ends; Jinja names the file's end."""
-    stack: list[tuple[str, int]] = []
-    words = [row for row in environment.lex(source) if row[1] != "whitespace"]
-    for (line, kind, _), (_, _, word) in pairwise(words):
-        if kind == "block_begin" and word in _PAIRED:
-            stack.append((word, line))
-        elif kind == "block_begin" and stack and word == f"end{stack[-1][0]}":
-            stack.pop()
-    return stack[-1][1] if stack else None
-
-
-def _missing(used: str, found: Found, collections: tuple[Collection, ...]) -> Iterator[str]:
-    owner, _, name = used.rpartition(":")
-    places = {row.name: index for index, row in enumerate(collections)}
-    if owner and owner not in places:
-        yield f"unknown collection {owner!r}. {nearest(owner, places)}"
-        return
-    after = places[owner] if owner else 0
-    if not owner and name == found.name:  # it extends what it shadows
-        after = places[found.collection.name] + 1
-    rows = collections[after : after + 1] if owner else collections[after:]
-    if name not in (there := list_templates(rows)):
-        yield f"there is no template {name!r} to use. {nearest(name, there)}"
