@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
 
 from hpckit.errors import DamagedRunError
-from hpckit.logs import follow as follow_logs
-from hpckit.logs import log_files, read_all
 from hpckit.run_record import is_function_call
 from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
@@ -151,6 +149,8 @@ class Run:
         Raises:
             NotFoundError: there is no such rank. DamagedRunError: at the end: a log cannot be read.
         """
+        from hpckit.logs import follow as follow_logs  # noqa: PLC0415
+        from hpckit.logs import log_files, read_all  # noqa: PLC0415
         from hpckit.submission.waiting import over_by_and_by  # noqa: PLC0415
 
         damaged: list[str] = []
