@@ -1,8 +1,8 @@
-"""The one door for files that others may have written, and for files replaced whole.
+"""Reading files that others may have written, and replacing files as a whole.
 
-In a shared folder a file's name says nothing of what is there: a pipe that never ends, a sparse
-file of terabytes, JSON nested until the parser dies, a link to somebody's `.bashrc`. Everything
-that is read from, or written into, such a folder goes through here.
+In a shared folder, any name may lead to a pipe that never ends, a sparse file of terabytes, JSON
+nested so deep that it kills the parser, or a link to somebody's `.bashrc`. So everything that is
+read from such a folder, or written into it, goes through this module (tests/unit/test_one_door.py).
 """
 
 import errno
@@ -13,32 +13,27 @@ import math
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, ParamSpec
 
 from hpckit.errors import OutsideError
 
-# Far above what hpckit writes into one JSON file, far below what hurts a login node.
+# Far above what hpckit writes into one JSON file, and far below what would hurt a login node.
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 40
-# Python reads numbers of any length, in time quadratic in it; no field of ours needs more digits.
+# Python parses integers of any length, in quadratic time; none of our fields needs more digits.
 _MAX_DIGITS = 40
-# With all digits written as 0: long numbers, those with a point or exponent; NULs, as of UTF-16.
+# What `_is_plain` looks for, once all digits are written as 0: numbers that are long or not
+# integers, and NULs (as UTF-16 has them).
 _NOT_PLAIN = (b"0" * (_MAX_DIGITS + 1), b"0.", b"0e", b"0E", b"NaN", b"Infinity", b"\0")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
-# What file systems say that do not flush folders on demand.
+# Errors of file systems that cannot fsync a folder.
 _CANNOT_FLUSH = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS})
 # Bytes: less than the records and last lines of a few ranks.
 _LITTLE_ROOM = 64_000
 _Args = ParamSpec("_Args")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_APPEND = _LOCK | os.O_APPEND
-# Who appends, or puts a new file in an old one's place, is done in milliseconds.
-_LOCKED_S, _AGAIN_S = 5.0, 0.01
 
 
 class DamagedFileError(ValueError):
@@ -49,11 +44,11 @@ def open_regular(path: Path | str, *, dir_fd: int | None = None) -> IO[bytes]:
     """Open a regular file for reading, without ever waiting for a writer.
 
     Raises:
-        OSError: it cannot be opened. DamagedFileError: it is no regular file.
+        OSError: it cannot be opened. DamagedFileError: it is not a regular file.
     """
     try:
         descriptor = os.open(path, _READ, dir_fd=dir_fd)
-    except ValueError as error:  # a name taken from a file may hold anything
+    except ValueError as error:  # a name that was read from a file may hold anything
         raise DamagedFileError("its name contains a NUL or half a letter") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -61,26 +56,8 @@ def open_regular(path: Path | str, *, dir_fd: int | None = None) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
-def open_to_lock(path: Path | str) -> IO[bytes]:
-    """Open a file for reading and for flock(2), and make it if need be; no link is followed.
-
-    Raises:
-        OSError: it cannot be opened. DamagedFileError: it is a link, or no regular file.
-    """
-    try:
-        descriptor = os.open(path, _LOCK, 0o644)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise DamagedFileError("it is a link, and nothing is written through links") from error
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise DamagedFileError("it is not a regular file")
-    return os.fdopen(descriptor, "rb")
-
-
 def _again_if_stale(read: Callable[_Args, bytes]) -> Callable[_Args, bytes]:
-    """Read once more where NFS calls a file stale: another machine has just put a new one there."""
+    """Read once more where NFS calls a file stale: another machine has just replaced it."""
 
     @functools.wraps(read)
     def again(*args: _Args.args, **words: _Args.kwargs) -> bytes:
@@ -99,7 +76,7 @@ def read_bytes(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = 
     """Read a whole file of at most `most` bytes.
 
     Raises:
-        OSError: it cannot be read. DamagedFileError: it is no regular file, or larger.
+        OSError: it cannot be read. DamagedFileError: it is not a regular file, or larger.
     """
     with open_regular(path, dir_fd=dir_fd) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -114,7 +91,7 @@ def read_tail(path: Path | str, most: int, *, start: int = 0) -> bytes:
     """Read the last `most` bytes of a file, of those from byte `start` on.
 
     Raises:
-        OSError: it cannot be read. DamagedFileError: it is no regular file.
+        OSError: it cannot be read. DamagedFileError: it is not a regular file.
     """
     with open_regular(path) as stream:
         stream.seek(max(start, os.fstat(stream.fileno()).st_size - most))
@@ -127,13 +104,13 @@ def chunks(
     hole: Callable[[int], bytes],
     part: tuple[int, int] | None = None,
 ) -> Iterator[bytes]:
-    """Yield a file of any length in pieces of `size` bytes; for a long hole, what `hole` says.
+    """Yield a file of any length in pieces of `size` bytes; of a long hole, one piece by `hole`.
 
-    `part` is from which byte on, and before which one. `hole` is given the number of its bytes. A
-    hole costs its maker nothing, and may be longer than any disk.
+    `hole` makes that piece from the hole's size in bytes. A hole takes no room on the disk, so
+    anybody can make one that is larger than the disk. `part`: where to begin and end, in bytes.
 
     Raises:
-        OSError: it cannot be read. DamagedFileError: it is no regular file.
+        OSError: it cannot be read. DamagedFileError: it is not a regular file.
     """
     with open_regular(path) as stream:
         descriptor = stream.fileno()
@@ -149,13 +126,13 @@ def chunks(
 
 
 def _next_data(descriptor: int, at: int) -> int:
-    """Return where the next byte stands that was written, or the file's end."""
+    """Return the offset of the next byte that is not in a hole, or of the file's end."""
     try:
         return os.lseek(descriptor, at, os.SEEK_DATA)
     except OSError as error:
         if error.errno == errno.ENXIO:  # nothing more
             return os.fstat(descriptor).st_size
-        return at  # a file system that knows of no holes
+        return at  # a file system without holes
 
 
 def reason(error: OSError | DamagedFileError) -> str:
@@ -167,7 +144,7 @@ def read_text(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = N
     """Read a whole file of UTF-8.
 
     Raises:
-        OSError: it cannot be read. DamagedFileError: it is no such file.
+        OSError: it cannot be read. DamagedFileError: it is too large, or not UTF-8.
     """
     try:
         return read_bytes(path, most=most, dir_fd=dir_fd).decode("utf-8")
@@ -179,18 +156,18 @@ def read_json(path: Path | str, *, most: int = MAX_BYTES, dir_fd: int | None = N
     """Read a JSON file.
 
     Raises:
-        OSError: it cannot be read. DamagedFileError: it is no JSON as hpckit writes it.
+        OSError: it cannot be read. DamagedFileError: it is not JSON as hpckit writes it.
     """
     return parse_json(read_text(path, most=most, dir_fd=dir_fd))
 
 
 def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401
-    """Parse JSON that others may have written: bounded depth, numbers of bounded length, finite.
+    """Parse JSON that others may have written; bound its depth, and the size of its numbers.
 
-    NaN and Infinity, which Python's json writes, are unknown, unless asked for with `nan`.
+    NaN and Infinity, which Python's json writes, become None; with `nan` they stay.
 
     Raises:
-        DamagedFileError: it is none.
+        DamagedFileError: it is not JSON, or over a bound.
     """
     try:
         if _is_plain(text):
@@ -206,16 +183,16 @@ def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401
 
 
 def _is_plain(text: str | bytes) -> bool:
-    """Say whether nothing can be refused of a line: a week's samples have 10,000 of these."""
+    """Say whether a text cannot be over a bound: samples of a week have 10,000 such lines."""
     if not isinstance(text, bytes) or text.count(b"[") + text.count(b"{") > MAX_DEPTH:
         return False
     return not any(map(text.translate(_ZEROS).count, _NOT_PLAIN))
 
 
 def parse_together(texts: Sequence[bytes]) -> list[Any] | None:
-    """Parse JSON documents at once; None if one is none, or has a number of too many digits.
+    """Parse several JSON documents at once; None if one is damaged, or has too long a number.
 
-    They may hold fractions, what is not finite, and any depth, which `parse_json` would look at.
+    Unlike `parse_json`, this bounds no depth, and keeps NaN and Infinity.
     """
     together = b"[%b]" % b",".join(texts)
     if _NOT_PLAIN[0] in together.translate(_ZEROS):
@@ -267,14 +244,14 @@ def replace_file(
 ) -> None:
     """Write a file whole or not at all: readers never see half of it, and no link is followed.
 
-    `check` is called with the new file's path before it is put in place; what it raises keeps the
-    old file.
+    `check` is called with the new file's path before it replaces the old one. If it raises, the old
+    file stays.
 
     Raises:
-        OSError: it cannot be written. In no case is anything left behind.
+        OSError: it cannot be written; nothing is left behind.
     """
     target = Path(path)
-    # A name that can be guessed could be a link, put there before, to any file of the user's.
+    # Under a name that can be guessed, somebody could have put a link to any file of the user's.
     beside = target.with_name(f".{target.name[:80]}.{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(beside, flags, mode, dir_fd=dir_fd)
@@ -290,7 +267,7 @@ def replace_file(
 
 
 def flush_to_disk(paths: Iterable[Path]) -> None:
-    """Have files and folders written to the disk: a machine that loses power keeps them then.
+    """Have files and folders written to the disk, so that they outlive a loss of power.
 
     Raises:
         OSError: the disk, or its server, refuses what was written before.
@@ -306,135 +283,8 @@ def flush_to_disk(paths: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-@contextmanager
-def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, bool | None]]:
-    """Open a user's own file for appending, made if need be, and lock it; no link is followed.
-
-    Give its descriptor, and whether it is locked: False where another process keeps the lock, which
-    may have been stopped; None where the file system knows no locks. Whoever replaces the file
-    holds the lock, so what is opened is what stands there.
-
-    Raises:
-        OSError: it cannot be opened. DamagedFileError: it is no regular file.
-    """
-    with _held(path, _APPEND, mode, fcntl.LOCK_EX, _LOCKED_S) as held:
-        yield held
-
-
-@contextmanager
-def locked(path: Path | str, *, shared: bool, patience_s: float) -> Iterator[bool | None]:
-    """Lock a user's own file, made if need be, alone or with others; no link is followed.
-
-    Give whether it is locked, as `held_to_append`.
-
-    Raises:
-        OSError: it cannot be opened. DamagedFileError: it is no regular file.
-    """
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    with _held(path, _LOCK, 0o644, kind, patience_s) as (_, held):
-        yield held
-
-
-@contextmanager
-def _held(
-    path: Path | str, flags: int, mode: int, kind: int, patience_s: float
-) -> Iterator[tuple[int, bool | None]]:
-    now = time.monotonic()
-    until, settled = now + patience_s, now + max(patience_s, _LOCKED_S)
-    while True:
-        descriptor = os.open(path, flags, mode)
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise DamagedFileError("it is not a regular file")
-            held = _lock(descriptor, kind)
-            if held and not _stands_at(path, found) and time.monotonic() < settled:
-                continue  # it was removed, or another was put in its place
-            if held is not False or time.monotonic() >= until:
-                yield descriptor, held
-                return
-        finally:
-            os.close(descriptor)
-        time.sleep(_AGAIN_S)
-
-
-@contextmanager
-def held_alone(path: Path, what: str = "") -> Iterator[int]:
-    """Keep others from a user's own file, opened as by `held_to_append`; its folder is made, too.
-
-    Give its descriptor. `what`, as "the index ", stands before its path in errors.
-
-    Raises:
-        OutsideError: it cannot be written, or another command keeps it locked.
-    """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with held_to_append(path) as (descriptor, held):
-            if held is False:
-                raise OutsideError(
-                    f"Another command keeps {what}{path} locked: run this again later."
-                )
-            yield descriptor
-    except (OSError, DamagedFileError) as error:
-        ours = isinstance(error, OSError) and error.errno not in (errno.EISDIR, errno.ELOOP)
-        todo = "Nothing in it was changed." if ours else "Remove what stands in its place."
-        raise OutsideError(
-            f"{what.capitalize()}{path} cannot be written: {reason(error)}. {todo}"
-        ) from error
-
-
-def _lock(descriptor: int, kind: int) -> bool | None:
-    """Lock a file; False: somebody else has locked it, None: it cannot be locked at all."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _stands_at(path: Path | str, found: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.lstat(path), found)
-    except OSError:
-        return False
-
-
-def append_lines(descriptor: int, lines: bytes) -> None:
-    """Append whole lines with one write, on a new line after one that was cut off.
-
-    Raises:
-        OSError: they cannot be written. Nothing of them is left where that can be taken back.
-    """
-    size = os.fstat(descriptor).st_size
-    whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
-    text = lines if whole else b"\n" + lines
-    written = os.write(descriptor, text)
-    if written != len(text):
-        if os.fstat(descriptor).st_size == size + written:  # nobody else has written meanwhile
-            os.ftruncate(descriptor, size)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def make_first(path: Path) -> bool:
-    """Make an empty file that only its owner reads; say whether it was not there before.
-
-    Of any number who try, on any node, one is told so: open(2), O_EXCL.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        os.close(os.open(path, flags, 0o600))
-    except FileExistsError:
-        return False
-    return True
-
-
 def write_shown(path: Path, content: str | bytes, what: str, *, mode: int = 0o644) -> Path:
-    """Write what a user asked for, a page or a picture, whole or not at all; return its path.
+    """Write a page or a picture that the user asked for, whole or not at all; return its path.
 
     Raises:
         OutsideError: it cannot be written.
@@ -449,7 +299,7 @@ def write_shown(path: Path, content: str | bytes, what: str, *, mode: int = 0o64
 
 
 def no_room(folder: Path) -> str | None:
-    """Say that a folder's disk is full, or the user's part of it; None where there is room."""
+    """Say that a folder's disk, or the user's quota there, is full; None where there is room."""
     try:
         room = os.statvfs(folder)
     except OSError:
@@ -460,9 +310,9 @@ def no_room(folder: Path) -> str | None:
 
 
 def sealed_file(name: str, text: str) -> int:
-    """Return the descriptor of a text that is in no folder: none can change or replace it.
+    """Return the descriptor of a text in memory, which nobody can change or replace.
 
-    Whoever inherits it reads it at `/dev/fd/N`, each time from its beginning.
+    A process that inherits it reads it at `/dev/fd/N`, each time from its beginning.
 
     Raises:
         OSError: there is no memory for it.

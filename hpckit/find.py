@@ -12,14 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hpckit.errors import DamagedRunError, NotFoundError, RequestError
-from hpckit.files import (
-    DamagedFileError,
-    append_lines,
-    held_to_append,
-    parse_json,
-    read_tail,
-    reason,
-)
+from hpckit.files import DamagedFileError, parse_json, read_tail, reason
 from hpckit.frozen import frozen
 from hpckit.paths import is_folder, is_there, state_folder, typed_path
 from hpckit.run_record import JOB_ID
@@ -49,6 +42,8 @@ def index_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 def add_to_index(runs: list[Run]) -> None:
     """Remember where runs are. A home directory that cannot be written costs only the shortcut."""
+    from hpckit.file_locks import append_lines, held_to_append  # noqa: PLC0415  # most only read
+
     lines = "".join(map(index_line, runs))
     path = index_path()
     with contextlib.suppress(OSError, DamagedFileError):

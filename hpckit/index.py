@@ -13,13 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.errors import OutsideError
-from hpckit.files import (
-    DamagedFileError,
-    held_alone,
-    parse_json,
-    read_text,
-    replace_file,
-)
+from hpckit.file_locks import held_alone
+from hpckit.files import DamagedFileError, parse_json, read_text, replace_file
 from hpckit.find import IndexEntry, handed_over, index_line, index_path, read_index
 from hpckit.frozen import frozen
 from hpckit.paths import is_folder

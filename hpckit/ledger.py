@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Annotated
 
 from hpckit.errors import OutsideError
-from hpckit.files import DamagedFileError, append_lines, open_regular, parse_json, reason
+from hpckit.file_locks import append_lines
+from hpckit.files import DamagedFileError, open_regular, parse_json, reason
 from hpckit.frozen import frozen
 from hpckit.text import counted
 from hpckit.values import Moment, Within, Word, rebuild

@@ -13,15 +13,8 @@ from pathlib import Path
 from typing import Annotated
 
 from hpckit.errors import OutsideError
-from hpckit.files import (
-    DamagedFileError,
-    append_lines,
-    held_alone,
-    open_regular,
-    parse_json,
-    read_tail,
-    reason,
-)
+from hpckit.file_locks import append_lines, held_alone
+from hpckit.files import DamagedFileError, open_regular, parse_json, read_tail, reason
 from hpckit.frozen import frozen
 from hpckit.paths import bad_nodes_path, writers
 from hpckit.slurm.hostlist import is_host

@@ -22,7 +22,7 @@ from hpckit.code.files import Found
 from hpckit.code.making import Maker, add_links, manifest_of
 from hpckit.code.tree import Manifest, Tree, is_intact, tree_name, verify
 from hpckit.errors import OutsideError
-from hpckit.files import locked
+from hpckit.file_locks import locked
 from hpckit.frozen import frozen
 from hpckit.paths import is_mine_alone
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from hpckit import shell
 from hpckit.collections.source import Source, checkout_folder, is_commit, repository
 from hpckit.errors import CommandError, OutsideError, RequestError
-from hpckit.files import DamagedFileError, open_to_lock
+from hpckit.file_locks import open_to_lock
+from hpckit.files import DamagedFileError
 from hpckit.paths import CACHE, is_folder, make_folder, refuse_foreign
 
 _QUIET = {

@@ -15,7 +15,7 @@ from typing import IO, Any
 from hpckit.collections.collection import LOCK, is_file_name, is_name
 from hpckit.collections.source import Source, check_rev, is_commit, parse_source
 from hpckit.errors import ConfigError, Location, OutsideError, RequestError
-from hpckit.files import DamagedFileError, open_to_lock, parse_json, read_text, replace_file
+from hpckit.files import DamagedFileError, parse_json, read_text, replace_file
 from hpckit.frozen import frozen
 from hpckit.paths import config_folder, here, make_folder
 from hpckit.values import rebuild
@@ -160,6 +160,8 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
 
 def _open_locked(path: Path) -> IO[bytes]:
     """Open the file and lock it; again if another writer has put a new one in its place."""
+    from hpckit.file_locks import open_to_lock  # noqa: PLC0415  # most commands only read
+
     deadline = time.monotonic() + _LOCKED_S
     while True:
         file = open_to_lock(path)

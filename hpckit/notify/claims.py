@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpckit.files import DamagedFileError, make_first, read_json, replace_file
+from hpckit.files import DamagedFileError, read_json, replace_file
 from hpckit.run_files import FOLDER_MODE
 
 FOLDER = "notify"
@@ -36,7 +36,7 @@ class Claims:
         try:
             with contextlib.suppress(FileExistsError):
                 self.folder.mkdir(mode=FOLDER_MODE)
-            return make_first(self.folder / f"{name}.json")
+            return _make_first(self.folder / f"{name}.json")
         except OSError:
             return True
 
@@ -70,3 +70,17 @@ def _state(path: Path) -> str:
         return "UNKNOWN"
     state = document.get("state") if isinstance(document, dict) else None
     return state if isinstance(state, str) else "UNKNOWN"
+
+
+def _make_first(path: Path) -> bool:
+    """Create an empty file for its owner alone; say whether it was not there before.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError:
+        return False
+    return True

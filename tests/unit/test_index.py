@@ -12,7 +12,8 @@ import pytest
 
 import hpckit
 from hpckit.errors import OutsideError
-from hpckit.files import append_lines, held_to_append, replace_file
+from hpckit.file_locks import append_lines, held_to_append
+from hpckit.files import replace_file
 from hpckit.find import add_to_index, index_line, index_path, newest_runs, read_index
 from hpckit.index import forget_gone, rebuild
 from tests.conftest import Answer, write_files
@@ -164,7 +165,7 @@ def test_an_index_that_is_no_file_is_said_and_never_waited_for(here: Path, cli: 
 
 def test_an_index_that_another_command_keeps_is_left_as_it_is(here: Path, monkeypatch) -> None:
     add_to_index([make_run(here / "a", "one")])
-    monkeypatch.setattr("hpckit.files._LOCKED_S", 0.0)
+    monkeypatch.setattr("hpckit.file_locks._LOCKED_S", 0.0)
     with held_to_append(index_path()), pytest.raises(OutsideError, match="run this again later"):
         rebuild([])
     assert indexed() == ["one"]
