@@ -5,17 +5,21 @@ programs of our own alone, with one thread: in another's, the copy could wait fo
 that a thread of a library had.
 """
 
+import io
 import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 Value = TypeVar("Value")
+# How long the second process may be silent at least; else as long as the first one had for its half.
+PATIENCE_S = 10.0
 _ours: list[bool] = []
 
 
@@ -29,8 +33,8 @@ def beside(work: Callable[[], Value], *, room: int = 0) -> Iterator[Callable[[],
     """Have work done by a second process while the block does other; it gives what waits for it.
 
     Without an idle core there is no such process: on a busy machine the copy only costs time. Then,
-    and if it is lost or the work fails there, the work is done here when it is waited for: what it
-    returns, which must be picklable, and raises is the same.
+    and if it is lost, is stopped or the work fails there, the work is done here when it is waited
+    for: what it returns, which must be picklable, and raises is the same.
 
     What it returns comes through a pipe. Of large numbers, `room` bytes come in memory that both
     have: those that a `__reduce__` of theirs gives as `pickle.PickleBuffer`.
@@ -38,25 +42,27 @@ def beside(work: Callable[[], Value], *, room: int = 0) -> Iterator[Callable[[],
     if not _may_fork():
         yield work
         return
-    reading, writing = os.pipe()
+    pipe: tuple[int, ...] = ()
     try:
         shared = _shared(room)
+        pipe = reading, writing = os.pipe()
         process = os.fork()
-    except OSError:  # the user has as many processes as a login node allows, or as much memory
-        os.close(reading)
-        os.close(writing)
+    except OSError:  # as many open files, processes or as much memory as a login node allows
+        for descriptor in pipe:
+            os.close(descriptor)
         yield work
         return
+    began = time.monotonic()
     if process == 0:
         os.close(reading)  # else it would write for ever where the first one was killed
         _answer(work, writing, shared)
     os.close(writing)
     try:
-        with os.fdopen(reading, "rb") as stream:
-            yield lambda: _answered(stream, work, shared)
+        yield lambda: _answered(_Patient(reading, began), work, shared)
     finally:
         os.kill(process, signal.SIGKILL)  # it has answered, or nobody waits any more
-        os.waitpid(process, 0)
+        _reap(process, reading)
+        os.close(reading)
 
 
 def _may_fork() -> bool:
@@ -107,13 +113,45 @@ def _answer(work: Callable[[], object], descriptor: int, shared: memoryview) -> 
         os._exit(0)  # nothing of the first one's is to be flushed or tidied up twice
 
 
-def _answered(stream: IO[bytes], work: Callable[[], Value], shared: memoryview) -> Value:
+class _Patient(io.RawIOBase):
+    """A pipe of a process that may be stopped, or hang: reading from it waits so long at most."""
+
+    def __init__(self, descriptor: int, began: float) -> None:
+        self._descriptor = descriptor
+        self._most_s = max(PATIENCE_S, time.monotonic() - began)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # io's own
+        if not _ready(self._descriptor, self._most_s):
+            raise TimeoutError
+        return os.readv(self._descriptor, [buffer])
+
+
+def _ready(descriptor: int, most_s: float, *, only_end: bool = False) -> bool:
+    """Wait until a pipe has something to read, or until nobody can write to it any more."""
+    import select  # noqa: PLC0415  # as above
+
+    poll = select.poll()  # select() knows only the first 1024 descriptors
+    poll.register(descriptor, 0 if only_end else select.POLLIN)
+    return bool(poll.poll(most_s * 1000))
+
+
+def _reap(process: int, reading: int) -> None:
+    """Take leave of a killed process; one that waits for a file server cannot be waited for."""
+    gone = _ready(reading, PATIENCE_S, only_end=True)  # its end of the pipe is closed
+    os.waitpid(process, 0 if gone else os.WNOHANG)
+
+
+def _answered(pipe: _Patient, work: Callable[[], Value], shared: memoryview) -> Value:
     import pickle  # noqa: PLC0415  # as above
 
+    stream = io.BufferedReader(pipe)
     try:
         ends = pickle.load(stream)  # noqa: S301  # from a copy of ourselves
         parts = (shared[begin:end] for begin, end in pairwise(ends))
         found: Any = pickle.load(stream, buffers=parts)  # noqa: S301  # likewise
-    except (EOFError, pickle.UnpicklingError):
+    except (EOFError, TimeoutError, pickle.UnpicklingError):
         return work()
     return found  # type: ignore[no-any-return]  # what `work` returned there

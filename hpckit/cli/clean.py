@@ -30,7 +30,7 @@ def clean(
         str | None, typer.Option(metavar="STATE", help="Runs in this state: FAILED,CANCELLED.")
     ] = None,
     larger: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Runs of more than 500M, 10G (by 1024).")
+        str | None, typer.Option(metavar="SIZE", help="Runs larger than this: 500M, 10G (by 1024).")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would go; remove nothing.")

@@ -25,6 +25,7 @@ def no_children():
     except ChildProcessError:
         return True
 
+beside.PATIENCE_S = 600.0
 beside.allow()
 """
 KILLED = """
@@ -33,6 +34,45 @@ def work():
         os.kill(os.getpid(), signal.SIGKILL)
     return "here"
 assert ask(work) == "here"
+"""
+STOPPED = """
+beside.PATIENCE_S = 0.2
+def work():
+    if os.getpid() != first:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return "here"
+assert ask(work) == "here"
+"""
+STOPPED_LATER = """
+beside.PATIENCE_S = 0.2
+import pickle
+dump = pickle.dump
+def stop(ends, stream):
+    dump(ends, stream)
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGSTOP)
+pickle.dump = stop
+assert ask(os.getpid) == first
+"""
+HANGS = """
+beside.PATIENCE_S = 0.2
+assert ask(lambda: os.getpid() == first or threading.Event().wait()) is True
+"""
+# A process that SIGKILL does not end yet: one that waits for a file server.
+HELD = """
+beside.PATIENCE_S = 0.2
+kill, held = os.kill, []
+os.kill = lambda process, _signal: held.append(process)
+with beside.beside(threading.Event().wait):
+    pass
+kill(held[0], signal.SIGKILL)
+os.waitpid(held[0], 0)
+"""
+NO_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
+assert ask(os.getpid) == first
+assert len(os.listdir("/proc/self/fd")) == 4  # the three streams, and this folder
 """
 FAILED = """
 def work():
@@ -88,11 +128,16 @@ CASES = {
     "answered": "assert ask(os.getpid) not in (first, None)",
     "large": "assert ask(lambda: b'x' * 3_000_000) == b'x' * 3_000_000",
     "killed": KILLED,
+    "stopped": STOPPED,
+    "stopped later": STOPPED_LATER,
+    "hangs": HANGS,
+    "held": HELD,
     "failed": FAILED,
     "left": LEFT,
     "unpicklable": UNPICKLABLE,
     "shared": SHARED,
     "no memory": NO_MEMORY,
+    "no files": NO_FILES,
     "no room": """
 with beside.beside(os.getpid, room=-5) as second:
     assert second() not in (first, None)
