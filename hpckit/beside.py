@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 Value = TypeVar("Value")
-# How long the second process may be silent at least; else as long as the first one had for its half.
+# How long the second process may be silent, or as long as the first one had for its own half.
 PATIENCE_S = 10.0
 _ours: list[bool] = []
 
