@@ -15,7 +15,8 @@ from hpckit.version import __version__
 TYPE_CHECKING = False  # typing's own would cost more than all the rest
 if TYPE_CHECKING:
     from hpckit.api.bad_nodes import BadNodes, add_bad_node, bad_nodes, forget_bad_node
-    from hpckit.api.call import Call, Calls, call, map
+    from hpckit.api.call import call, map
+    from hpckit.api.call_result import Call, Calls
     from hpckit.api.cancel import cancel
     from hpckit.api.clean import Cleaned, Cleaning, clean
     from hpckit.api.collections import (
@@ -183,7 +184,8 @@ __all__ = [
 if not TYPE_CHECKING:
     _HOMES = {
         "hpckit.api.bad_nodes": ("BadNodes", "add_bad_node", "bad_nodes", "forget_bad_node"),
-        "hpckit.api.call": ("Call", "Calls", "call", "map"),
+        "hpckit.api.call": ("call", "map"),
+        "hpckit.api.call_result": ("Call", "Calls"),
         "hpckit.api.cancel": ("cancel",),
         "hpckit.api.clean": ("Cleaned", "Cleaning", "clean"),
         "hpckit.api.collections": (

@@ -381,7 +381,7 @@ def _and_retries(folder: RunFolder) -> Iterator[RunFolder]:
 def handle(folder: RunFolder) -> Run:
     """Return what Python programs hold of a run: a `Call`, where the run is that of a function."""
     if is_function_call(folder.record):
-        from hpckit.api.call import Call  # noqa: PLC0415  # it imports this module
+        from hpckit.api.call_result import Call  # noqa: PLC0415  # it imports this module
 
         return Call(folder)
     return Run(folder)
