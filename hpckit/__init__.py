@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from hpckit.api.lookup import find, runs
     from hpckit.api.rebuild import rebuild_index
     from hpckit.api.report import report, report_schema
-    from hpckit.api.run import Run, RunList, wait
+    from hpckit.api.run import Run, RunList
+    from hpckit.api.run_status import wait
     from hpckit.api.sample import sample
     from hpckit.api.scale import ScalingReport, Study, scale, study
     from hpckit.api.sites import Detected, Site, detect_cluster, init, site, site_page, sites
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
     from hpckit.index import Rebuilt
     from hpckit.metrics import Progress
     from hpckit.slurm.states import JobState
-    from hpckit.submission.states import RunStatus
+    from hpckit.submission.status import RunStatus
 
 __all__ = [
     "Added",
@@ -200,7 +201,8 @@ if not TYPE_CHECKING:
         "hpckit.api.lookup": ("find", "runs"),
         "hpckit.api.rebuild": ("rebuild_index",),
         "hpckit.api.report": ("report", "report_schema"),
-        "hpckit.api.run": ("Run", "RunList", "wait"),
+        "hpckit.api.run": ("Run", "RunList"),
+        "hpckit.api.run_status": ("wait",),
         "hpckit.api.sample": ("sample",),
         "hpckit.api.scale": ("ScalingReport", "Study", "scale", "study"),
         "hpckit.api.sites": (
@@ -224,7 +226,7 @@ if not TYPE_CHECKING:
         "hpckit.metrics": ("Progress",),
         "hpckit.group_report.writing": ("Report",),
         "hpckit.slurm.states": ("JobState",),
-        "hpckit.submission.states": ("RunStatus",),
+        "hpckit.submission.status": ("RunStatus",),
     }
     _HOME = {name: home for home, names in _HOMES.items() for name in names}
     _HOME |= {name: "hpckit.errors" for name in __all__ if name.endswith("Error")}

@@ -26,7 +26,7 @@ from hpckit.slurm.client import patience, sbatch_answers
 from hpckit.slurm.cluster import cluster_name
 from hpckit.slurm.hostlist import is_host
 from hpckit.submission.leaving_out import named_by_site
-from hpckit.submission.states import RunStatus
+from hpckit.submission.status import RunStatus
 
 
 class BadNodes(list[BadNode]):

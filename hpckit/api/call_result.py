@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from hpckit.api.run import Run, RunList, status_of
+from hpckit.api.run import Run, RunList
+from hpckit.api.run_status import status_of
 from hpckit.errors import DamagedRunError, JobError, OutsideError, StillRunningError
 from hpckit.failures import error_report
 from hpckit.payload import function as in_job

@@ -17,7 +17,7 @@ from hpckit.schedulers.slurm import SLURM
 from hpckit.schedulers.slurm.ending import cancel_by_id
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.states import JobState
-from hpckit.submission.states import RunStatus
+from hpckit.submission.status import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
 
 

@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpckit.api.run import Run, RunList, handle, status_of
+from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run_status import status_of
 from hpckit.errors import RequestError
 from hpckit.find import array_key, newest_runs
 from hpckit.frozen import frozen
@@ -15,7 +16,7 @@ from hpckit.slurm.states import JobState, parse_state
 from hpckit.text import parse_past
 
 if TYPE_CHECKING:
-    from hpckit.submission.states import RunStatus
+    from hpckit.submission.status import RunStatus
 
 
 @frozen(kw_only=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from hpckit.api.options import Options
     from hpckit.api.prepare import Submission
-    from hpckit.submission.states import RunStatus
+    from hpckit.submission.status import RunStatus
 
 KIND = "jupyter"
 # A newest notebook is looked for among so many runs.

@@ -12,7 +12,7 @@ from hpckit.run_record import is_function_call
 from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
-from hpckit.text import format_seconds, in_line, simulated
+from hpckit.text import in_line
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from hpckit.api.stats import JobStats, StatsList
     from hpckit.metrics import Progress
     from hpckit.ranks import RankRecord
-    from hpckit.submission.states import RunStatus
+    from hpckit.submission.status import RunStatus
 
 # What became of runs is not loaded to submit one: it is imported where it is asked for.
-
-_HEADS = ("job", "name", "state", "nodes", "GPUs", "elapsed", "folder")
 
 
 class Run:
@@ -40,7 +38,7 @@ class Run:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._ended: RunStatus | None = None
-        # For `in_turn`: the list it is in, and what was said of it beside another, and when.
+        # For `status_in_turn`: the list it is in, and what was said of it beside another, and when.
         self._beside: RunList | None = None
         self._answer: tuple[float, RunStatus] | None = None
         # What was known of it when its nodes were looked at last.
@@ -118,9 +116,7 @@ class Run:
 
     def status(self) -> RunStatus:
         """Return what became of it, why it waits, where it runs."""
-        if self._beside is None:
-            return status_of([self])[0]
-        from hpckit.api.in_turn import status_in_turn  # noqa: PLC0415  # it imports this module
+        from hpckit.api.run_status import status_in_turn  # noqa: PLC0415  # it imports this module
 
         return status_in_turn(self)
 
@@ -130,6 +126,8 @@ class Run:
         Raises:
             StillRunningError: `timeout` seconds have passed; the job goes on.
         """
+        from hpckit.api.run_status import wait  # noqa: PLC0415  # as above
+
         wait([self], timeout)
         return self
 
@@ -149,21 +147,31 @@ class Run:
         Raises:
             NotFoundError: there is no such rank. DamagedRunError: at the end: a log cannot be read.
         """
-        from hpckit.logs import follow as follow_logs  # noqa: PLC0415
-        from hpckit.logs import log_files, read_all  # noqa: PLC0415
-        from hpckit.submission.waiting import over_by_and_by  # noqa: PLC0415
+        from hpckit.logs import log_files, read_all  # noqa: PLC0415  # lists of runs read none
 
         damaged: list[str] = []
-        for folder in _and_retries(self._folder) if follow else (self._folder,):
-            files = partial(log_files, folder, rank, every=every)
-            if follow:
-                yield from follow_logs(files, over_by_and_by([folder], look), damaged)
-            else:
-                yield from read_all(files(), damaged)
+        if follow:
+            yield from self._followed(rank, every, look, damaged)
+        else:
+            yield from read_all(log_files(self._folder, rank, every=every), damaged)
         if damaged:
             raise DamagedRunError(
                 f"Some logs of {self.run_id} cannot be read: {'; '.join(damaged)}."
             )
+
+    def _followed(
+        self,
+        rank: int | None,
+        every: bool,
+        look: Callable[[list[RunStatus]], None] | None,
+        damaged: list[str],
+    ) -> Iterator[tuple[Path, str]]:
+        from hpckit.logs import follow, log_files  # noqa: PLC0415  # as above
+        from hpckit.submission.waiting import over_by_and_by  # noqa: PLC0415  # it asks Slurm
+
+        for folder in _and_retries(self._folder):
+            files = partial(log_files, folder, rank, every=every)
+            yield from follow(files, over_by_and_by([folder], look), damaged)
 
     def logs(self, rank: int = 0, *, every: bool = False) -> str:
         """Return what a rank wrote; of rank 0 that wrote nothing, what the job script did.
@@ -311,7 +319,9 @@ class Run:
         return in_line(f"{type(self).__name__}({self.job_id!r}, {self.name!r}, {str(self.dir)!r})")
 
     def _repr_html_(self) -> str:
-        return _table(status_of([self]))
+        from hpckit.api.run_status import run_table  # noqa: PLC0415  # as above
+
+        return run_table([self.status()])
 
 
 AnyRun = TypeVar("AnyRun", bound=Run)
@@ -322,7 +332,7 @@ class RunList(list[Run]):
 
     Attributes:
         damaged: folders that were met on the way and cannot be read, each with its `error`.
-        read: when which run was asked for last, for `in_turn`.
+        read: when which run was asked for last, for `status_in_turn`.
     """
 
     def __init__(self, runs: Iterable[Run] = (), damaged: Sequence[DamagedRun] = ()) -> None:
@@ -335,10 +345,14 @@ class RunList(list[Run]):
 
     def status(self) -> list[RunStatus]:
         """Return what became of each."""
+        from hpckit.api.run_status import status_of  # noqa: PLC0415  # as above
+
         return status_of(self)
 
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until all are over, as `Run.wait`."""
+        from hpckit.api.run_status import wait  # noqa: PLC0415  # as above
+
         wait(self, timeout)
         return self
 
@@ -365,7 +379,9 @@ class RunList(list[Run]):
         return RunList(found) if isinstance(found, list) else found
 
     def _repr_html_(self) -> str:
-        return _table(status_of(self))
+        from hpckit.api.run_status import run_table  # noqa: PLC0415  # as above
+
+        return run_table(self.status())
 
 
 def _and_retries(folder: RunFolder) -> Iterator[RunFolder]:
@@ -385,84 +401,3 @@ def handle(folder: RunFolder) -> Run:
 
         return Call(folder)
     return Run(folder)
-
-
-def status_of(runs: Sequence[Run]) -> list[RunStatus]:
-    """Return what became of runs; Slurm is asked once for all, and not for those that are over."""
-    from hpckit.submission.states import statuses  # noqa: PLC0415
-
-    asked = [run for run in runs if run._ended is None]
-    for run in asked:
-        run._answer = None
-    found = statuses([run._folder for run in asked]) if asked else []
-    for run, status in zip(asked, found, strict=True):
-        run._ended = status if status.finished else None
-    _learn(asked, found)
-    known = {status.run.dir: status for status in found}
-    return [run._ended or known[run.dir] for run in runs]
-
-
-def wait(
-    runs: Iterable[Run],
-    timeout: float | None = None,
-    *,
-    look: Callable[[list[RunStatus]], None] | None = None,
-) -> RunList:
-    """Wait until every run is over, or can never start; `look` sees what they are, each round.
-
-    Raises:
-        StillRunningError: `timeout` seconds have passed; the jobs go on.
-    """
-    from hpckit.submission.waiting import wait as wait_for  # noqa: PLC0415
-
-    every = RunList(runs)
-    if rest := [run for run in every if run._ended is None]:
-        found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look)
-        for run, status in zip(rest, found, strict=True):
-            run._ended = status if status.finished else None
-        _learn(rest, found)
-    return every
-
-
-def _learn(runs: Sequence[Run], found: Sequence[RunStatus]) -> None:
-    """Write down what runs tell of bad nodes, once for each thing that became of them."""
-    new: list[RunStatus] = []
-    for run, status in zip(runs, found, strict=True):
-        told = (status.state, status.restarts)
-        if status.speaks_of_nodes and run._looked_at != told:
-            run._looked_at = told
-            new.append(status)
-    if new:
-        from hpckit.api.bad_nodes import learn  # noqa: PLC0415  # most runs tell nothing
-
-        learn(new)
-
-
-def _table(found: Sequence[RunStatus]) -> str:
-    """Return a table for notebooks; names and states are others' words, and no HTML."""
-    rows = "".join(_row("td", _cells(status)) for status in found)
-    return f"<table><thead>{_row('th', _HEADS)}</thead><tbody>{rows}</tbody></table>"
-
-
-def _cells(status: RunStatus) -> tuple[str, ...]:
-    record, plan = status.run.record, status.run.record["plan"]
-    state = str(status.state)
-    if status.reason_text:
-        state += f": {status.reason_text}"
-    elapsed = "" if status.elapsed_s is None else format_seconds(status.elapsed_s)
-    return (
-        status.run.job_id,
-        str(record["name"]),
-        state,
-        str(plan["nodes"]),
-        f"{plan['total_gpus']}{simulated(plan['total_gpus'], plan.get('device'), 'CPU')}",
-        elapsed,
-        str(status.run.dir),
-    )
-
-
-def _row(tag: str, cells: Sequence[str]) -> str:
-    import html  # noqa: PLC0415  # for notebooks
-
-    said = (html.escape(in_line(cell)) for cell in cells)
-    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in said) + "</tr>"

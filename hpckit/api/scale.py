@@ -12,7 +12,8 @@ from typing import Any, TypedDict, Unpack
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
 from hpckit.api.options import SizelessOptions, job_spec
-from hpckit.api.run import Run, RunList, handle, status_of, wait
+from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run_status import status_of, wait
 from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
 from hpckit.errors import DamagedRunError, NotFoundError, RequestError
 from hpckit.find import newest_runs, refuse_doubtful
@@ -22,7 +23,7 @@ from hpckit.runs import Run as RunFolder
 from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluate
 from hpckit.scaling.timing import Timing, timing_of
 from hpckit.scaling.writing import as_csv, document, text
-from hpckit.submission.states import RunStatus
+from hpckit.submission.status import RunStatus
 
 Sizes = Sequence[int | str] | int | str | None
 

@@ -24,7 +24,7 @@ from hpckit.slurm.states import JobState, is_finished
 if TYPE_CHECKING:
     from hpckit.api.options import Options
     from hpckit.api.prepare import Submission
-    from hpckit.submission.states import RunStatus
+    from hpckit.submission.status import RunStatus
 
 SHELL = "shell"
 # So many of the newest runs are looked at for the last shell.

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from hpckit.api.cancel import cancel
 from hpckit.api.free import Free, free
-from hpckit.api.run import Run, handle, status_of
+from hpckit.api.run import Run, handle
+from hpckit.api.run_status import status_of
 from hpckit.errors import DamagedRunError, HpckitError, RequestError
 from hpckit.files import DamagedFileError, read_tail
 from hpckit.find import index_path, newest_runs
@@ -37,7 +38,7 @@ from hpckit.metrics import METRICS, Progress
 from hpckit.shell import stop_all
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.tail import Busy
-from hpckit.submission.states import RunStatus
+from hpckit.submission.status import RunStatus
 
 __all__ = [
     "HEADS", "Cell", "JobNow", "Line", "LogTail", "Order", "View", "Watch", "about", "cells",

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from hpckit import Run
-from hpckit import wait as wait_for
 from hpckit.api.lookup import only
 from hpckit.cli.arguments import (
     JobArgument,
@@ -119,6 +118,8 @@ def wait(
     json: JsonOption = False,
 ) -> None:
     """Wait until all jobs are over. Exit status 0 when all COMPLETED, 1 when one did not."""
+    from hpckit import wait as wait_for  # noqa: PLC0415  # the others need none of it
+
     called, errors = runs_called(job_ids, runs, believed=True)
     for error in errors:  # it may be long until the others are over
         note(f"hpckit: error: {error}")

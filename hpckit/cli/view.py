@@ -1,21 +1,25 @@
 """How a run's status reads: as JSON, as a line, as a page, and live while it is followed."""
 
+from __future__ import annotations
+
 import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpckit import RunStatus
 from hpckit.cli.output import by, note, redraw
 from hpckit.errors import DamagedRunError
 from hpckit.text import counted, format_seconds, simulated
 
-# So many files are named that cannot be read, of each run.
+if TYPE_CHECKING:
+    from hpckit import RunStatus  # `hpckit logs` needs no status
+
+# How many files of a run that cannot be read are named.
 _DAMAGED = 5
-# So many runs, mostly the tasks of an array, are shown one by one.
+# How many runs, mostly the tasks of an array, are shown one by one.
 _MOST = 12
 
 

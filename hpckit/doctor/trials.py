@@ -20,7 +20,8 @@ from hpckit.schedulers.slurm.ending import is_unheeded
 from hpckit.sites import Site
 from hpckit.submission.folders import remove_run
 from hpckit.submission.model import Submission
-from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.states import statuses
+from hpckit.submission.status import RunStatus
 from hpckit.submission.submit import submit
 from hpckit.submission.waiting import cancel, wait
 

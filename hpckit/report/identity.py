@@ -12,7 +12,7 @@ from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.coverage import total
 from hpckit.stats.summary.figures import RUN, SACCT, JobUse, Requested
-from hpckit.submission.states import RunStatus
+from hpckit.submission.status import RunStatus
 
 # Slurm's row of an attempt, what it used, and whether it is over.
 _Row = tuple[JobRecord, JobUsage | None, bool]

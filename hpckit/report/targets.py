@@ -22,7 +22,8 @@ from hpckit.slurm.states import JobRecord, JobState
 from hpckit.slurm.usage import job_usage
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.figures import SourceNote
-from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.states import statuses
+from hpckit.submission.status import RunStatus
 
 _SLURM_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
 _STEP = re.compile(r"(?P<job>\d+(?:[_+]\d+)?)\.(?P<step>\w+)", re.ASCII)

@@ -12,7 +12,8 @@ from hpckit.paths import strangers
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.submission.after import read_after
-from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.states import statuses
+from hpckit.submission.status import RunStatus
 
 # The end of a run's id, which no other run has: `new_run_id`.
 _MARK = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}(?![0-9a-f])")

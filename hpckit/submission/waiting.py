@@ -13,7 +13,8 @@ from hpckit.runs import Run
 from hpckit.schedulers.local.state import ask_cancel
 from hpckit.slurm.client import left_s, own_patience_s, patience
 from hpckit.slurm.states import JobState, SlurmSource
-from hpckit.submission.states import RunStatus, by_scheduler, statuses
+from hpckit.submission.states import by_scheduler, statuses
+from hpckit.submission.status import RunStatus
 
 # Slurm's controller serves everybody: ask soon at first, then ever more seldom.
 _FIRST_S, _GROWTH = 0.3, 1.3

@@ -20,7 +20,7 @@ from hpckit.slurm.client import ask, patience
 from hpckit.slurm.states import JobState
 from hpckit.submission import waiting
 from hpckit.submission.handover import begin, new_handover, remember
-from hpckit.submission.states import RunStatus
+from hpckit.submission.status import RunStatus
 from hpckit.submission.waiting import over_by_and_by, wait
 from tests.conftest import Answer
 from tests.patience import LONG_S

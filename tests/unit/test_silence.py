@@ -133,7 +133,7 @@ def test_who_waits_for_hours_asks_once_a_minute(tmp_path: Path) -> None:
 def test_a_loop_over_states_is_two_questions_and_each_answer_serves_once(
     fake_slurm: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpckit.api.in_turn.FRESH_S", 1e6)
+    monkeypatch.setattr("hpckit.api.run_status.FRESH_S", 1e6)
     runs = many(here / "runs")
     up(fake_slurm, rows_of(runs, "PENDING"))
     found = hpckit.runs(runs=here / "runs")
@@ -159,7 +159,7 @@ def test_a_loop_over_states_is_two_questions_and_each_answer_serves_once(
 def test_an_old_answer_is_none(
     fake_slurm: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpckit.api.in_turn.FRESH_S", -1.0)
+    monkeypatch.setattr("hpckit.api.run_status.FRESH_S", -1.0)
     runs = many(here / "runs")[:5]
     up(fake_slurm, rows_of(runs, "PENDING"))
     found = hpckit.runs(runs=here / "runs", name="ddp")[-5:]

@@ -158,7 +158,7 @@ if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every addres
 STARTS = {
     "jobs": (43, ASKING | KEPT),
     "status latest": (54, ASKING | KEPT),
-    "logs latest": (45, ASKING | KEPT),
+    "logs latest": (33, ASKING | KEPT),
     "submit ddp --dry-run": (70, DRY_RUN | KEPT),
     "submit serial noop.py --executor slurm": (103, SUBMIT | KEPT),
 }

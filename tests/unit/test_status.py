@@ -23,7 +23,8 @@ from hpckit.slurm.states import JobState, is_finished
 from hpckit.spec import JobSpec
 from hpckit.stop_marks import NO_CHECKPOINT, SENT, STOPPED, add_mark, marks_of
 from hpckit.submission.record import differences
-from hpckit.submission.states import RunStatus, statuses
+from hpckit.submission.states import statuses
+from hpckit.submission.status import RunStatus
 from hpckit.submission.waiting import cancel, wait
 from tests.conftest import Answer
 from tests.unit.made import PLAN, make_run, rank, run_record

@@ -1,0 +1,132 @@
+"""What became of runs: Slurm is asked once for all of them, even in a loop over `run.state`.
+
+The first run of such a loop is asked about alone. When another run of the same list follows at
+once, the program is going through the list: then the rest of the list is asked about together, and
+each run keeps its answer for a moment. An answer is given only once, so a program that reads
+`run.state` again and again always sees a new one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from hpckit.api.run import Run, RunList
+from hpckit.submission.states import statuses
+from hpckit.submission.status import RunStatus
+from hpckit.text import format_seconds, in_line, simulated
+
+# How old an answer may be, and about how many runs one question may be.
+FRESH_S, MOST = 2.0, 500
+_HEADS = ("job", "name", "state", "nodes", "GPUs", "elapsed", "folder")
+
+
+def status_in_turn(run: Run) -> RunStatus:
+    """Return what became of a run, as Slurm says now, or said at most 2 s ago."""
+    if run._ended is not None:
+        return run._ended
+    answer, run._answer = run._answer, None
+    if answer and time.monotonic() - answer[0] < FRESH_S:
+        return answer[1]
+    asked = [run, *_following(run)]
+    found = status_of(asked)
+    moment = time.monotonic()
+    for row, status in zip(asked[1:], found[1:], strict=True):
+        row._answer = (moment, status)
+    if run._beside is not None:
+        run._beside.read = (moment, run)
+    return found[0]
+
+
+def _following(run: Run) -> list[Run]:
+    """Return the rest of the run's list, if a program is going through that list."""
+    beside = run._beside
+    if beside is None or beside.read is None:
+        return []
+    moment, before = beside.read
+    if before is run or time.monotonic() - moment > FRESH_S:
+        return []
+    rows = iter(beside)
+    if not any(row is run for row in rows):
+        return []
+    return list(islice((row for row in rows if row._ended is None), MOST))
+
+
+def status_of(runs: Sequence[Run]) -> list[RunStatus]:
+    """Return what became of runs; Slurm is asked once for all, and not for those that are over."""
+    asked = [run for run in runs if run._ended is None]
+    for run in asked:
+        run._answer = None
+    found = statuses([run._folder for run in asked]) if asked else []
+    for run, status in zip(asked, found, strict=True):
+        run._ended = status if status.finished else None
+    _learn(asked, found)
+    known = {status.run.dir: status for status in found}
+    return [run._ended or known[run.dir] for run in runs]
+
+
+def wait(
+    runs: Iterable[Run],
+    timeout: float | None = None,
+    *,
+    look: Callable[[list[RunStatus]], None] | None = None,
+) -> RunList:
+    """Wait until every run is over, or can never start; `look` sees what they are, each round.
+
+    Raises:
+        StillRunningError: `timeout` seconds have passed; the jobs go on.
+    """
+    from hpckit.submission.waiting import wait as wait_for  # noqa: PLC0415
+
+    every = RunList(runs)
+    if rest := [run for run in every if run._ended is None]:
+        found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look)
+        for run, status in zip(rest, found, strict=True):
+            run._ended = status if status.finished else None
+        _learn(rest, found)
+    return every
+
+
+def _learn(runs: Sequence[Run], found: Sequence[RunStatus]) -> None:
+    """Write down what runs tell of bad nodes, once for each of a run's states and attempts."""
+    new: list[RunStatus] = []
+    for run, status in zip(runs, found, strict=True):
+        told = (status.state, status.restarts)
+        if status.speaks_of_nodes and run._looked_at != told:
+            run._looked_at = told
+            new.append(status)
+    if new:
+        from hpckit.api.bad_nodes import learn  # noqa: PLC0415  # most runs tell nothing
+
+        learn(new)
+
+
+def run_table(found: Sequence[RunStatus]) -> str:
+    """Return a table of runs for notebooks; others may have written their names and states."""
+    rows = "".join(_row("td", _cells(status)) for status in found)
+    return f"<table><thead>{_row('th', _HEADS)}</thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(status: RunStatus) -> tuple[str, ...]:
+    record, plan = status.run.record, status.run.record["plan"]
+    state = str(status.state)
+    if status.reason_text:
+        state += f": {status.reason_text}"
+    elapsed = "" if status.elapsed_s is None else format_seconds(status.elapsed_s)
+    return (
+        status.run.job_id,
+        str(record["name"]),
+        state,
+        str(plan["nodes"]),
+        f"{plan['total_gpus']}{simulated(plan['total_gpus'], plan.get('device'), 'CPU')}",
+        elapsed,
+        str(status.run.dir),
+    )
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    import html  # noqa: PLC0415  # for notebooks
+
+    said = (html.escape(in_line(cell)) for cell in cells)
+    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in said) + "</tr>"

@@ -1,0 +1,239 @@
+"""What is known of one run: its state in Slurm's words, and what goes with it."""
+
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hpckit.frozen import frozen
+from hpckit.launchers import launched_by
+from hpckit.ranks import RankRecord, first_failure, never_met
+from hpckit.runs import Run
+from hpckit.slurm.reasons import NEVER, code_of
+from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
+from hpckit.text import in_line
+
+if TYPE_CHECKING:
+    from hpckit.metrics import Progress
+    from hpckit.node_memory import NodeEvent
+    from hpckit.restarts import EarlierEnd
+
+_SAID_OF_RANKS = ("rank", "host", "exit_code", "error", "device", "restart")
+
+
+@frozen(kw_only=True, slots=False)
+class RunStatus:
+    """State of one run, in Slurm's words, and where it was learned.
+
+    `elsewhere`: this Slurm has another job with its id, or nothing is here that could say what
+    became of a local run. `damaged`: which of the run's files cannot be read, and why.
+
+    `silence`: why Slurm's queue did not say what it is now, or accounting what became of it.
+    `left_queue`: the queue answered, and no longer lists it.
+
+    `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
+    the way of knowing. `expected_start` and `start_time` are in epoch seconds.
+    """
+
+    run: Run
+    state: JobState
+    source: str
+    reason: str | None = None
+    reason_text: str | None = None
+    nodes: tuple[str, ...] = ()
+    elapsed_s: float | None = None
+    start_time: float | None = None
+    time_limit_min: int | None = None
+    expected_start: float | None = None
+    restarts: int | None = None
+    exit_code: int | None = None
+    ranks: tuple[RankRecord, ...] = ()
+    elsewhere: bool = False
+    silence: str | None = None
+    left_queue: bool = False
+    damaged: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Name the job, and what is known of it but its ranks."""
+        rows = ((row.name, getattr(self, row.name)) for row in fields(self)[1:])
+        known = {name: value for name, value in rows if value and name != "ranks"}
+        said = (f"{name}={value!r}" for name, value in known.items() if name != "state")
+        return f"RunStatus({self.run.job_id!r}, {str(self.state)!r}, {', '.join(said)})"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job is over for good."""
+        return is_finished(self.state)
+
+    @property
+    def by_accounting(self) -> bool:
+        """Whether its exit status is accounting's word, and no rank's own."""
+        return self.source == SlurmSource.SACCT and first_failure(self.ranks) is None
+
+    @property
+    def exit_words(self) -> str:
+        """Its exit status in words, and what it may also have been; empty if there is none."""
+        if self.exit_code is None:
+            return ""
+        return exit_words(self.exit_code, by_accounting=self.by_accounting)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a service that would know more of it did not answer."""
+        return self.silence is not None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the job is in the queue, or going back to it, and holds no node."""
+        return is_waiting(self.state)
+
+    @property
+    def never_starts(self) -> bool:
+        """Whether it waits for what cannot come any more."""
+        return self.waiting and code_of(self.reason) == NEVER
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know of a run that Slurm has no word for."""
+        strategy = str(self.run.record["plan"]["strategy"])
+        said = never_met(strategy, self.run.ranks, self.ranks)
+        rest = [said] if said else []
+        return (*self._session(), *self._retries(), *rest, *self.node_notes)
+
+    @property
+    def speaks_of_nodes(self) -> bool:
+        """Whether a look at the run's logs may tell of a bad node, by what is known already."""
+        if self.run.scheduler.one_machine:
+            return False
+        if self.restarts or any(row.restart for row in self.ranks):
+            return True
+        lost = self.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL)
+        told = lost or any(row.fault or row.ended is None for row in self.ranks)
+        return told and self.finished and not self.good
+
+    def node_events(self) -> "list[NodeEvent]":
+        """Return what its attempts tell of bad nodes; see `hpckit.node_events`."""
+        return self._node_events
+
+    @cached_property
+    def _node_events(self) -> "list[NodeEvent]":
+        if not self.speaks_of_nodes:
+            return []
+        from hpckit.node_events import events_of  # noqa: PLC0415  # most runs tell nothing
+
+        return events_of(self.run, self.ranks, self.state, self.earlier())
+
+    @property
+    def node_notes(self) -> list[str]:
+        """What people should know of its bad nodes, a line each."""
+        whats: dict[str, list[str]] = {}
+        for row in self.node_events():
+            whats.setdefault(row.host, []).append(row.what)
+        how = f"Leave it out: hpckit resubmit {self.run.job_id} --exclude-bad"
+        return [
+            in_line(f"node {host} looked bad: {', '.join(dict.fromkeys(what))}. {how}")
+            for host, what in whats.items()
+        ]
+
+    def _session(self) -> list[str]:
+        if not self.run.record.get("session"):
+            return []
+        from hpckit.session.notes import session_notes  # noqa: PLC0415  # few runs are sessions
+
+        run, over = self.run, self.finished
+        return session_notes(run.record, run.dir, over=over, waiting=self.waiting)
+
+    def _retries(self) -> list[str]:
+        record = self.run.record
+        if not (record.get("retry") or record["request"].get("retry")):
+            return []
+        from hpckit.failures import why  # noqa: PLC0415  # few runs have rules
+        from hpckit.submission.retry import retry_lines  # noqa: PLC0415
+
+        failed = self.finished and not self.good
+        cause = why(self.run, self.ranks, self.state) if failed else None
+        return retry_lines(self.run, self.state, cause)
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended well."""
+        return self.state is JobState.COMPLETED
+
+    @property
+    def chain(self) -> str | None:
+        """Which of a chain's jobs the newest attempt is, in words; None: it is no chain."""
+        jobs = self.run.jobs
+        if len(jobs) == 1:
+            return None
+        from hpckit.causes import listed  # noqa: PLC0415  # few runs are chains
+
+        link = min(self.restarts or 0, len(jobs) - 1)
+        return f"job {jobs[link]} is attempt {link + 1} of {len(jobs)} ({listed(jobs)})"
+
+    @property
+    def launched_by(self) -> str | None:
+        """The launcher's name; None where another stands in for it on one machine."""
+        name = self.run.record["plan"]["launcher"]
+        return launched_by(name, one_machine=self.run.scheduler.one_machine)
+
+    def why(self) -> list[tuple[str, str]]:
+        """Return what ended it: rows such as `why`, `rank 1`, `stopped`, each with a text.
+
+        Empty while it lasts, and when it ended well. `Run.errors` has the traceback.
+        """
+        from hpckit.failures import cause_rows  # noqa: PLC0415  # lists of runs ask no reasons
+
+        return cause_rows(self.run, self.ranks, self.state)
+
+    def earlier(self) -> "list[EarlierEnd]":
+        """Return how the attempts before this one ended, oldest first; see `hpckit.restarts`."""
+        return self._earlier
+
+    @cached_property
+    def _earlier(self) -> "list[EarlierEnd]":
+        if not self.restarts and not any(row.restart for row in self.ranks):
+            return []
+        from hpckit.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
+
+        return earlier_ends(self.run, self.restarts)
+
+    def progress(self) -> "Progress | None":
+        """Return how far the script is by what it logged last; None: it has logged nothing.
+
+        Raises:
+            DamagedRunError: what it logs to cannot be read.
+        """
+        from hpckit.metrics import progress_of  # noqa: PLC0415  # few ask
+
+        return progress_of(self.run.dir)
+
+    def document(self) -> dict[str, Any]:
+        """Return what `hpckit status --json` prints of it."""
+        return {
+            "job_id": self.run.job_id,
+            "run_id": self.run.run_id,
+            "state": str(self.state),
+            "reason": self.reason,
+            "reason_text": self.reason_text,
+            "nodes": list(self.nodes),
+            "elapsed_s": None if self.elapsed_s is None else round(self.elapsed_s, 1),
+            "restarts": self.restarts,
+            "chain": list(self.run.jobs) if len(self.run.jobs) > 1 else None,
+            "earlier_attempts": [
+                {"restart": row.restart, "hosts": list(row.hosts), "why": row.why}
+                for row in self.earlier()
+            ],
+            "exit_code": self.exit_code,
+            "run_dir": str(self.run.dir),
+            "executor": self.run.executor,
+            "source": self.source,
+            "expected_start": self.expected_start,
+            "ranks": [
+                {name: getattr(rank, name) for name in _SAID_OF_RANKS} for rank in self.ranks
+            ],
+            "damaged": list(self.damaged),
+            "bad_nodes": [
+                {"host": row.host, "what": row.what, "restart": row.restart}
+                for row in self.node_events()
+            ],
+            "notes": list(self.notes),
+        }
