@@ -90,8 +90,8 @@ def torch_step(kind: str, how: str, replicas: int) -> Callable[[], object]:
     """
     sys.path.insert(0, str(ROOT))
     import torch  # noqa: PLC0415  # the parent does without
-    from torch.nn.functional import cross_entropy  # noqa: PLC0415
 
+    from benchmarks.steps import mirrored_step, plain_step  # noqa: PLC0415
     from hpckit.parallel.kept_memory import keep_freed_memory  # noqa: PLC0415
     from hpckit.parallel.mirrored import MirroredStrategy  # noqa: PLC0415
     from hpckit.parallel.models import make_model  # noqa: PLC0415
@@ -103,30 +103,13 @@ def torch_step(kind: str, how: str, replicas: int) -> Callable[[], object]:
         kept = {"alone": torch.contiguous_format, "compact": torch.channels_last}
         network = make_model(kind).to(memory_format=kept[how])
         sgd = torch.optim.SGD(network.parameters(), lr=0.01, fused=how == "compact")
-
-        def plain() -> float:
-            sgd.zero_grad()
-            loss = cross_entropy(network(inputs), labels)
-            loss.backward()
-            sgd.step()
-            return loss.item()
-
-        return plain
+        return plain_step(network, sgd, inputs, labels)
     strategy = MirroredStrategy(f"cpu:{replicas}")
     model = strategy.mirror(make_model(kind), compile=how == "compiled")
     optimizer = strategy.optimizer(
         model, lambda copy: torch.optim.SGD(copy.parameters(), lr=0.01, fused=True)
     )
-    (batch,) = strategy.distribute_dataset([(inputs, labels)])
-
-    def part(some: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = cross_entropy(model(some), wanted, reduction="sum") / BATCH
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return lambda: strategy.reduce("sum", strategy.run(part, batch)).item()
+    return mirrored_step(strategy, model, optimizer, inputs, labels)
 
 
 @dataclass

@@ -30,6 +30,7 @@ from torch.nn.functional import cross_entropy
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.steps import per_step, plain_step  # noqa: E402
 from hpckit.parallel.devices import find_replicas  # noqa: E402
 from hpckit.parallel.models import make_model  # noqa: E402
 from hpckit.parallel.scratch import (  # noqa: E402
@@ -41,45 +42,8 @@ from hpckit.parallel.scratch import (  # noqa: E402
 
 Start = Callable[[Path], None]
 TRAIN = ROOT / "workloads" / "ddp" / "train.py"
+BARE = Path(__file__).with_name("bare.py")
 BATCH = 64
-BARE = """
-import os, sys, time, torch, torch.distributed as dist
-from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data.distributed import DistributedSampler
-from hpckit.parallel.data import load_images
-from hpckit.parallel.models import make_model
-epochs, rank, world = int(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-def main():
-    images = load_images("mnist-5k").train
-    model = make_model("cnn")
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    parallel = DistributedDataParallel(model)
-    sampler = DistributedSampler(images, num_replicas=world, rank=rank)
-    share, steps, spent = 64 // world, 0, 0.0
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        order = list(sampler)
-        since = time.perf_counter()
-        for at in range(0, len(order), share):
-            inputs, labels = images[order[at:at + share]]
-            optimizer.zero_grad()
-            loss = cross_entropy(parallel(inputs), labels)
-            loss.backward()
-            optimizer.step()
-            loss.item()
-            now = time.perf_counter()
-            steps += 1
-            if steps > 10:
-                spent += now - since
-            since = now
-    if rank == 0:
-        print(spent / (steps - 10))
-main()
-dist.destroy_process_group()
-"""
 
 
 def free_port() -> int:
@@ -117,7 +81,7 @@ def ddp_step(root: Path, epochs: int) -> tuple[list[float], list[float]]:
         ranks([sys.executable, str(TRAIN), *words, "--out", str(out)])
         last = (out / "metrics.jsonl").read_text().splitlines()[-1]
         ours.append(json.loads(last)["s_per_step"])
-        bare.append(float(ranks([sys.executable, "-c", BARE, str(epochs)])))
+        bare.append(float(ranks([sys.executable, str(BARE), str(epochs)])))
     return ours, bare
 
 
@@ -189,28 +153,11 @@ srun {sys.executable} {TRAIN} {" ".join(words)} --out {folder}
     return found
 
 
-def per_step(step: Callable[[], object], seconds: float) -> float:
-    """Return seconds per call, after some calls that do not count."""
-    for _ in range(10):
-        step()
-    began, count = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
-        step()
-        count += 1
-    return (time.perf_counter() - began) / count
-
-
 def one_process(seconds: float) -> dict[str, float]:
     """Return seconds per step of a batch, on one device and on logical replicas."""
     inputs, labels = torch.rand(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
     alone = make_model("cnn")
-    optimizer = torch.optim.SGD(alone.parameters(), lr=0.01)
-
-    def plain() -> None:
-        optimizer.zero_grad()
-        cross_entropy(alone(inputs), labels).backward()
-        optimizer.step()
-
+    plain = plain_step(alone, torch.optim.SGD(alone.parameters(), lr=0.01), inputs, labels)
     found = {"the network alone": per_step(plain, seconds)}
     first = list(make_model("cnn").parameters())
     names = [name for name, _ in alone.named_parameters()]

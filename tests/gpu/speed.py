@@ -12,13 +12,11 @@ import json
 import os
 import runpy
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-WARM = 10
+sys.path.insert(0, str(ROOT))
 
 
 def ddp(words: list[str]) -> dict[str, list[float]]:
@@ -51,79 +49,40 @@ def workload(model: str, batch: str, epochs: str, data: str, out: Path) -> float
 
 def bare(model: str, batch: int, epochs: int, data: str) -> float:
     """Train as one would without hpckit; return seconds per step."""
-    import torch
-    from torch.nn.functional import cross_entropy
-    from torch.utils.data.distributed import DistributedSampler
-
+    from benchmarks.steps import bare_loop
     from hpckit.parallel.ranks import find_rank
     from hpckit.parallel.tasks import find_task
 
     device = find_rank().device
     task = find_task(model, data)
-    images, network = task.train.to(device), task.make_model(0).to(device)
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.005)
-    sampler: Any = DistributedSampler(images, num_replicas=1, rank=0)
-    steps, spent = 0, 0.0
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        order = list(sampler)
-        since = time.perf_counter()
-        for at in range(0, len(order), batch):
-            inputs, labels = images[order[at : at + batch]]
-            optimizer.zero_grad()
-            loss = cross_entropy(network(inputs), labels)
-            loss.backward()
-            optimizer.step()
-            loss.item()
-            now = time.perf_counter()
-            steps += 1
-            if steps > WARM:
-                spent += now - since
-            since = now
-    return spent / (steps - WARM)
+    network, images = task.make_model(0).to(device), task.train.to(device)
+    return bare_loop(network, images, batch=batch, epochs=epochs)
 
 
 def mirrored(words: list[str]) -> dict[str, list[float]]:
     """Return seconds per step of a network alone, and by MirroredStrategy on the same device."""
     import torch
-    from torch.nn.functional import cross_entropy
 
+    from benchmarks.steps import mirrored_step, per_step, plain_step
     from hpckit.parallel.mirrored import MirroredStrategy
     from hpckit.parallel.models import make_model
     from hpckit.parallel.ranks import find_rank
 
+    def sgd(network: torch.nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(network.parameters(), lr=0.01)
+
     device = find_rank().device
     inputs = torch.rand(64, 1, 28, 28, device=device)
     labels = torch.randint(10, (64,), device=device)
-    alone = make_model("cnn").to(device)
-    plain_optimizer = torch.optim.SGD(alone.parameters(), lr=0.01)
-
-    def plain() -> None:
-        plain_optimizer.zero_grad()
-        loss = cross_entropy(alone(inputs), labels)
-        loss.backward()
-        plain_optimizer.step()
-        loss.item()
-
+    network = make_model("cnn").to(device)
+    alone = plain_step(network, sgd(network), inputs, labels)
     strategy = MirroredStrategy(device)
     model = strategy.mirror(make_model("cnn"))
-    copies = strategy.optimizer(model, lambda copy: torch.optim.SGD(copy.parameters(), lr=0.01))
-    (batch,) = strategy.distribute_dataset([(inputs, labels)])
-
-    def part(some: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        copies.zero_grad()
-        loss = cross_entropy(model(some), wanted, reduction="sum") / 64
-        loss.backward()
-        copies.step()
-        return loss.detach()
-
-    def step() -> None:
-        strategy.reduce("sum", strategy.run(part, batch)).item()
-
+    ours = mirrored_step(strategy, model, strategy.optimizer(model, sgd), inputs, labels)
     found: dict[str, list[float]] = {"alone": [], "ours": []}
     for _ in range(3):
-        found["alone"].append(per_step(plain, float(words[0]) / 3))
-        found["ours"].append(per_step(step, float(words[0]) / 3))
+        found["alone"].append(per_step(alone, float(words[0]) / 3))
+        found["ours"].append(per_step(ours, float(words[0]) / 3))
     return found
 
 
@@ -131,6 +90,8 @@ def tensorflow(words: list[str]) -> dict[str, list[float]]:
     """Return seconds per step of the same network by TensorFlow's MirroredStrategy."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf  # type: ignore[import-untyped]
+
+    from benchmarks.steps import per_step
 
     place = "GPU:0" if os.environ.get("HPCKIT_DEVICE") == "cuda" else "CPU:0"
     strategy = tf.distribute.MirroredStrategy([place])
@@ -171,17 +132,6 @@ def tensorflow(words: list[str]) -> dict[str, list[float]]:
         float(whole(*batch))
 
     return {"theirs": [per_step(step, float(words[0]) / 3) for _ in range(3)]}
-
-
-def per_step(step: Callable[[], object], seconds: float) -> float:
-    """Return seconds per call, after some that do not count."""
-    for _ in range(WARM):
-        step()
-    began, count = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
-        step()
-        count += 1
-    return (time.perf_counter() - began) / max(count, 1)
 
 
 if __name__ == "__main__":
