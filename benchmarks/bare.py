@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # see "The end of a script" in docs/frameworks.md
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.steps import bare_loop
