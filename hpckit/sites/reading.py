@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from hpckit.site_sources import Source
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-# Of up to 4096 cores.
+# For up to 4096 cores.
 _MASK = r"(?a)0x[0-9a-f]{1,1024}"
 
 
 def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> Site:
-    """Read one site file; `collections` have its module system (None: those of the search path).
+    """Read one site file; it may name the module systems of `collections` (None: the search path).
 
     Raises:
         ConfigError: unknown key or module system, wrong type, no description; with file and line.
@@ -85,7 +85,7 @@ def read_site(path: Path, collections: tuple[Collection, ...] | None = None) -> 
 
 
 def _defaults(fields: Fields) -> dict[str, Any]:
-    """Read the defaults of options: of those that say that a site may give them."""
+    """Read defaults for the options that let a site give one."""
     found = {name: _default(fields, row) for name, row in OPTIONS.items() if row.site}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -101,7 +101,7 @@ def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
         return None
     try:
         values = option_values({key: given})
-        if not row.is_word:  # a cluster's own names are as they are
+        if not row.is_word:  # the cluster's own names, as of partitions, are not checked
             JobSpec(target="serial", **values)
         return next(iter(values.values()))
     except RequestError as error:
@@ -109,24 +109,23 @@ def _default(fields: Fields, row: Option) -> Any:  # noqa: ANN401
 
 
 def _checked(site: Site, fields: Fields) -> Site:
-    if site.partitions and site.partition and site.partition not in site.partitions:
-        raise ConfigError(
-            f"default partition {site.partition!r} is not under "
-            f"'partitions:'. {nearest(site.partition, site.partitions)}",
-            at=fields.at("defaults"),
-        )
-    if site.environment not in {*site.environments, BARE.name}:
-        raise ConfigError(
-            f"default environment {site.environment!r} is not under "
-            f"'environments:'. {nearest(site.environment, [*site.environments, BARE.name])}",
-            at=fields.at("defaults"),
-        )
-    if site.gpu_type and site.gpu_type not in site.gpu_types:
-        raise ConfigError(
-            f"default_type {site.gpu_type!r} is not under 'types:'. "
-            f"{nearest(site.gpu_type, site.gpu_types)}",
-            at=fields.at("gpus"),
-        )
+    """Refuse a default that the file itself does not list.
+
+    Raises:
+        ConfigError: there is one; with the line of the mapping that gives it.
+    """
+    partition = site.partition if site.partitions else None
+    environments = [*site.environments, BARE.name]
+    for key, what, name, heading, listed in (
+        ("defaults", "default partition", partition, "partitions", [*site.partitions]),
+        ("defaults", "default environment", site.environment, "environments", environments),
+        ("gpus", "default_type", site.gpu_type, "types", [*site.gpu_types]),
+    ):
+        if name and name not in listed:
+            raise ConfigError(
+                f"{what} {name!r} is not under '{heading}:'. {nearest(name, listed)}",
+                at=fields.at(key),
+            )
     return site
 
 
