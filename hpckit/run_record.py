@@ -1,4 +1,4 @@
-"""What stands in `run.json`, as types: in a shared folder somebody else may have written it."""
+"""The content of `run.json` as types, checked on reading: somebody else may have written it."""
 
 import re
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from hpckit.files import DamagedFileError
 from hpckit.schedulers.base import SCHEDULERS, find_scheduler
 from hpckit.values import Count, Moment, Size, Word, rebuild
 
-# Ten times the words of a process' arguments, which stand in a record three times.
+# Ten times what a process's arguments may take; a record has them three times.
 MAX_BYTES = 4 * 2**20
 # What a folder's name, and an id given to Slurm's programs, may be.
 _RUN_ID = r"(?a)[\w][\w.-]{0,200}"
 _SAFE_ID = r"(?a)[A-Za-z0-9][\w.+-]{0,60}"
-# Words that no run of hpckit's is called: somebody else's might be.
+# A word that can only be a job's id: hpckit gives no run such a name, though others might.
 JOB_ID = r"(?a)\d{1,20}([_+]\d{1,10})?|local-[\w-]{1,40}"
 
 
@@ -48,7 +48,7 @@ class ArrayTask(TypedDict):
 
 
 class Used(TypedDict):
-    """A template, workload or site: whence, and the hash of what it held."""
+    """A template, workload or site: where it came from, and the hash of its content."""
 
     name: str
     collection: NotRequired[Word | None]
@@ -57,10 +57,10 @@ class Used(TypedDict):
 
 
 class Code(TypedDict):
-    """The git version of the user's code, and its copy, or why there is none.
+    """The git version of the user's code, and the copy of it, or why there is no copy.
 
     `tree` is the copy's name in the folder `store` beside the runs; `project` is the folder in it
-    that stands for `root`, and `script` the program in that.
+    that is a copy of `root`, and `script` is the program in that folder.
     """
 
     commit: NotRequired[Word | None]
@@ -76,7 +76,7 @@ class Code(TypedDict):
 class StudyPart(TypedDict):
     """Which run of which study of `hpckit scale` a run is.
 
-    `sizes` and `repeats` are how many the study has; `repeat` is this one's, from 1. Of weak
+    `sizes` and `repeats` are how many the study has; `repeat` is this run's, from 1. In weak
     scaling, `grow` names the arguments that grow. `in_turn`: it waited for the run before it.
     """
 
@@ -155,11 +155,11 @@ class RunRecord(TypedDict):
 
 
 def checked_record(found: object) -> Mapping[str, Any]:
-    """Return a record whose values are what commands take them for, with all else that it holds.
+    """Check the values of a record that commands read; return them with all else it contains.
 
     Raises:
-        DamagedFileError: it is none of hpckit's. OutsideError: this hpckit does not know its
-        scheduler.
+        DamagedFileError: hpckit did not write it. OutsideError: this hpckit does not know its
+            scheduler.
     """
     record: RunRecord = rebuild(RunRecord, found, newer=True)
     array = record.get("array")
@@ -199,13 +199,13 @@ def is_function_call(record: Mapping[str, Any]) -> bool:
 
 
 def session_kind(record: Mapping[str, Any]) -> str | None:
-    """Return what kind of session a run is; None: it is no session."""
+    """Return what kind of session a run is; None: it is not a session."""
     part = record.get("session")
     return str(part["kind"]) if part else None
 
 
 def refuse_session(record: Mapping[str, Any], what: str) -> None:
-    """Refuse what makes no sense of a session.
+    """Refuse to do to a session what makes no sense for one.
 
     Raises:
         RequestError: the run is one.

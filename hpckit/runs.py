@@ -1,4 +1,4 @@
-"""The run folder: one submission, one folder, which is the truth."""
+"""The run folder: one submission, one folder, which says all there is to know of the run."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from hpckit.schedulers.base import Scheduler, find_scheduler
 
 RECORD = "run.json"
 SCHEMA = 1
-# Bytes of colleagues' records in one list: some 5,000 runs. What is made of them takes tenfold.
+# Bytes of colleagues' records in one list: some 5,000 runs. Parsed, they take ten times as much.
 _MOST_OF_OTHERS = 32 * 2**20
 
 
@@ -42,12 +42,12 @@ class Run:
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """The ids of its jobs in order: of a chain all, else the one."""
+        """The ids of its jobs, in order; only a chain has more than one."""
         return tuple(self.record.get("chain") or ()) or (self.job_id,)
 
     @property
     def doubt(self) -> str:
-        """Why the record may be another's than the folder's owner's, or of another run; or ""."""
+        """Why the record may be of another run, or not by the folder's owner; "" if it is sound."""
         name, record = os.path.realpath(self.dir).rpartition("/")[2], self.dir / RECORD
         if name != self.run_id:
             return f"its folder is called {name}"
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def mine(self) -> bool:
-        """Whether this user, and nobody else, can have written what the run says."""
+        """Whether only this user can have written what the run says."""
         try:
             return self.dir.stat().st_uid == os.getuid() and not self.doubt
         except OSError:  # removed since
@@ -94,7 +94,7 @@ class Run:
 
     @property
     def whole(self) -> str | None:
-        """The id by which all tasks are called: of an array in several, the first one's."""
+        """The id that means all tasks; of a submission in several arrays, the first array's."""
         array = self.record.get("array")
         return str(array.get("whole") or array["job_id"]) if array else None
 
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def task(self) -> int:
-        """The number of an array's task; 0 for a run that is none."""
+        """The number of an array task; 0 for a run that is not one."""
         array = self.record.get("array")
         return int(array["index"]) if array else 0
 
@@ -117,13 +117,13 @@ class Run:
 
     @property
     def workload(self) -> str | None:
-        """The name of its workload; None: a program of the user's."""
+        """The name of its workload; None for a user's own program."""
         workload = self.record.get("workload")
         return str(workload["name"]) if isinstance(workload, dict) else None
 
     @property
     def template(self) -> str | None:
-        """The name of its script's template; None: an old record does not say it."""
+        """The name of its script's template; None where the record is too old to say."""
         return str(self.record["plan"].get("template") or "") or None
 
     @property
@@ -165,7 +165,7 @@ def read_run(folder: Path) -> Run:
 
     Raises:
         NotFoundError: there is no run. OutsideError: it cannot be read. DamagedRunError: it is
-        broken.
+            damaged.
     """
     path = folder / RECORD
     try:
@@ -183,9 +183,9 @@ def read_run(folder: Path) -> Run:
 
 
 def read_or_tell(folder: Path, damaged: list[DamagedRun] | None = None) -> Run | None:
-    """Read a run's folder; None if there is none, or it cannot be read: `damaged` is told why.
+    """Read a run's folder; None if it is not one, or cannot be read: `damaged` gets the reason.
 
-    What the user may not read at all is somebody's own: it is no run here.
+    A folder that the user has no permission to read is left out in silence.
     """
     try:
         return read_run(folder)
@@ -205,8 +205,8 @@ def list_runs(
 ) -> Iterator[Run]:
     """Yield the readable runs below `root`: the user's own, then others', each newest first.
 
-    `damaged` is told of what cannot be read, and of others' records over what a login node bears.
-    Folders that `wants` does not are not read.
+    `damaged` gets what cannot be read, and says so where others have too many records to read.
+    Folders for which `wants` is false are not read.
     """
     size = 0
     for mine, _, folder in sorted(map(_place, _folders(root)), reverse=True):
@@ -238,7 +238,7 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _is_run(entry: "os.DirEntry[str]") -> bool:
-    if entry.name.startswith("."):  # one that `hpckit clean` was removing
+    if entry.name.startswith("."):  # `hpckit clean` was removing it
         return False
     try:
         return entry.is_dir() and is_there(Path(entry.path) / RECORD)
@@ -247,7 +247,7 @@ def _is_run(entry: "os.DirEntry[str]") -> bool:
 
 
 def _place(folder: Path) -> tuple[bool, float, Path]:
-    """Return where a run stands in a list: whether it is in a folder of the user's, and how old."""
+    """Return what lists are sorted by: whether the folder is the user's own, and its age."""
     try:
         mine = folder.stat().st_uid == os.getuid()
         return mine, (folder / RECORD).stat().st_mtime, folder

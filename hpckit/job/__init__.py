@@ -1,7 +1,7 @@
-"""The job as it was worked out: one value, which the script, the record and the run come from.
+"""A job, fully worked out: the value that its script, its record and its run are made from.
 
-`resolve` makes it of what was asked, the site and the workload: all arithmetic is there. `checks`
-refuses the impossible, each refusal with its off switch; `script` makes the job script of it.
+`resolve` makes it from what was asked, the site and the workload; all arithmetic is there. `checks`
+refuses what cannot work (each check can be switched off), and `script` makes the job script.
 """
 
 import re
@@ -27,13 +27,13 @@ class Job:
     """One job, or one array of jobs, fully worked out.
 
     Attributes:
-        command: argv that runs the program by hand with its arguments.
-        options: values that needed no arithmetic, by field of `JobSpec`: as asked, else the site's.
+        command: argv that runs the program by hand, with its arguments.
+        options: values that need no arithmetic, by field of `JobSpec`: as asked, else the site's.
         sbatch: other options of sbatch, `KEY` or `KEY=VALUE`.
-        own_args: how many words at the end of `command` the user gave, as they were given.
-        tasks: what follows `command` in each array task; a single empty one without an array.
+        own_args: how many words at the end of `command` are the user's own arguments.
+        tasks: what follows `command` in each array task; without an array, one empty tuple.
         chain: how many jobs follow this one, each after the end of the one before.
-        retry: rules by which the job submits itself again once it has failed.
+        retry: the rules by which the job submits itself again after it has failed.
         device: cuda or cpu; None leaves it to the node (a GPU job on Slurm).
         notify: who is told of it, without secrets.
     """
@@ -74,11 +74,11 @@ class Job:
     notify: "Notify | None" = None
 
     def option(self, name: str) -> Any:  # noqa: ANN401
-        """Return what came of a field of `JobSpec`."""
+        """Return the value of a field of `JobSpec`, as it was worked out."""
         return self.options[name] if name in self.options else getattr(self, name)
 
     def task_command(self, index: int) -> tuple[str, ...]:
-        """Return a task's argv: its values at the end, or in the place of `{NAME}`."""
+        """Return a task's argv, with its values at the end, or wherever `{NAME}` stands."""
         split = len(self.command) - self.own_args
         own = filled(self.command[split:], self.task_settings[index])
         return (*self.command[:split], *own, *self.tasks[index])
@@ -100,15 +100,15 @@ class Job:
 
 
 def appended(values: Mapping[str, Scalar], args: Sequence[str]) -> tuple[str, ...]:
-    """Return the values that stand nowhere in arguments as `{NAME}`, as `--NAME VALUE`."""
+    """Return `--NAME VALUE` for each value whose `{NAME}` stands nowhere in the arguments."""
     rest = (key for key in values if not any(f"{{{key}}}" in arg for arg in args))
     return tuple(word for key in rest for word in (f"--{key}", str(values[key])))
 
 
 def filled(args: Iterable[str], values: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """Return arguments with values in the place of `{NAME}`; other braces stay."""
+    """Return arguments with each `{NAME}` replaced by its value; other braces stay."""
     names = "|".join(re.escape(name) for name in values)
     if not names:
         return tuple(args)
-    # At once: what one value holds is not a place for another.
+    # All at once, so that a value which looks like `{NAME}` is not replaced in turn.
     return tuple(re.sub(rf"{{({names})}}", lambda hit: str(values[hit[1]]), arg) for arg in args)

@@ -19,8 +19,8 @@ from hpckit.strategies import Strategy, find_strategy
 from hpckit.text import counted
 from hpckit.workloads import Workload
 
-# So many ranks a core are still a trial of a script; more are more often a slip.
-_CROWD = 4
+# Ranks per core: up to so many may be a trial of a script; more are probably a mistake.
+_MOST_PER_CORE = 4
 
 
 def resolve(
@@ -33,9 +33,9 @@ def resolve(
     scheduler: Scheduler | None = None,
     notes: tuple[str, ...] = (),
 ) -> Job:
-    """Work a request out. `machine` is given where jobs run on this one, None on a cluster.
+    """Work out a job. `machine` is this machine where jobs run on it, None on a cluster.
 
-    `notes` are what was found out on the way, for people to read.
+    `notes` are lines for people, on what was found out before.
 
     Raises:
         PlanError: the request does not fit the site. RequestError: a value is wrong.
@@ -108,7 +108,7 @@ def _worked_out(
     machine: Machine | None,
     python: str,
 ) -> Job:
-    """Return the job before it is checked; a launcher nobody asked for is the first there is."""
+    """Return the job before it is checked, with the first launcher if none was asked for."""
     strategy = find_strategy(workload.strategy if workload else spec.target)
     nodes = spec.nodes or 1
     gpus = _gpus_per_node(spec, workload, strategy, machine)
@@ -153,8 +153,8 @@ def _worked_out(
         device=device,
         notes=(
             *notes,
-            *_crowd(machine, nodes * tasks_per_node),
-            *_idle_rest(site, partition, gpus),
+            *_crowded(machine, nodes * tasks_per_node),
+            *_unused_gpus(site, partition, gpus),
             *program.notes,
         ),
     )
@@ -164,7 +164,7 @@ def _checkpoint(spec: JobSpec) -> str | None:
     """Return the pattern of the script's checkpoints.
 
     Raises:
-        RequestError: nothing would ask for it.
+        RequestError: the job never restarts, so nothing would look for checkpoints.
     """
     if spec.checkpoint is not None and not (spec.max_requeues or spec.chain):
         raise RequestError(
@@ -211,7 +211,7 @@ def _gpus_per_node(
         return 0  # ranks were counted by hand: a CPU job
     if workload:
         return workload.gpus
-    # Nobody has asked for one: a machine without is not at fault.
+    # The default: one, unless this machine has none.
     return 0 if strategy.mpi or (machine is not None and not machine.gpus) else 1
 
 
@@ -242,7 +242,7 @@ def _arguments(
 def _array_settings(spec: JobSpec, workload: Workload | None) -> tuple[dict[str, Scalar], ...]:
     """Return one mapping per array task: the product of the `--array` lists, last one fastest.
 
-    With `--zip` the lists go side by side instead.
+    With `--zip`, task N has item N of each list.
     """
     axes: list[list[tuple[str, Scalar]]] = []
     for text in spec.array:
@@ -263,7 +263,7 @@ def _array_settings(spec: JobSpec, workload: Workload | None) -> tuple[dict[str,
 
 
 def _option_name(key: str) -> str:
-    """Return a key that a user's own script gets as `--key`."""
+    """Check that a key can be passed to a user's own script as `--key`, and return it."""
     if key.startswith("-") or not key.isprintable() or " " in key:
         raise RequestError(
             f"--array {key!r} is not the name of an option: your script gets it as --NAME VALUE."
@@ -274,7 +274,7 @@ def _option_name(key: str) -> str:
 def _task_arguments(
     values: dict[str, Scalar], workload: Workload | None, own: tuple[str, ...]
 ) -> tuple[str, ...]:
-    # argparse and its kin let the last one win, so a task's value follows the common arguments.
+    # argparse and most others take the last of two, so a task's value follows the common arguments.
     if workload:
         return workload.arguments(values)
     return appended(values, own)
@@ -300,9 +300,9 @@ def _cpus_per_task(
     return per_gpu * gpus // tasks_per_node if per_gpu else None
 
 
-def _crowd(machine: Machine | None, ranks: int) -> tuple[str, ...]:
-    """Warn of far more processes than cores: memory may end before patience does."""
-    if machine is None or ranks <= _CROWD * machine.cpus:
+def _crowded(machine: Machine | None, ranks: int) -> tuple[str, ...]:
+    """Warn of far more processes than cores: this machine may run out of memory."""
+    if machine is None or ranks <= _MOST_PER_CORE * machine.cpus:
         return ()
     return (
         f"this run starts {ranks} processes on this machine, which has "
@@ -311,8 +311,8 @@ def _crowd(machine: Machine | None, ranks: int) -> tuple[str, ...]:
     )
 
 
-def _idle_rest(site: Site, partition: PartitionLimits | None, gpus: int) -> tuple[str, ...]:
-    """Say that nodes are given, and charged, whole, where the job asks for fewer of their GPUs."""
+def _unused_gpus(site: Site, partition: PartitionLimits | None, gpus: int) -> tuple[str, ...]:
+    """Say that the job is charged for whole nodes, if it asks for fewer GPUs than they have."""
     if partition is None or not partition.whole_nodes:
         return ()
     all_gpus = site.gpus_per_node if partition.gpus_per_node is None else partition.gpus_per_node

@@ -1,4 +1,4 @@
-"""From a plan to the text of its job script: the template's context, and what may stand in it."""
+"""From a `Job` to the text of its job script: the template's variables, and the `#SBATCH` lines."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ from hpckit.spec import OPTIONS
 from hpckit.text import counted, in_line, simulated
 from hpckit.version import __version__
 
-# How long before its time limit a job that may start again is warned, in seconds: a quarter of the
-# limit, which leaves short jobs their time. Slurm looks only every 30 s, and rather warns sooner.
+# How many seconds before its time limit a job that may start again is warned, at most; for a short
+# job it is a quarter of the limit. Slurm checks only every 30 s, and warns early rather than late.
 _LONGEST_DELAY_S = 90
 
 _OF_SBATCH = {name: row for name, row in OPTIONS.items() if row.sbatch}
@@ -59,10 +59,10 @@ VARIABLES = {
 
 @frozen(kw_only=True)
 class ArrayPart:
-    """One of several arrays for one submission: `count` tasks from `first` on.
+    """One of several Slurm arrays that make up one submission: `count` tasks from `first` on.
 
-    All but the last have `size` tasks, a power of ten: so a task's number, in the name of its
-    folder, is the part's number and then the array's own index, and Slurm can write its log there.
+    All but the last have `size` tasks, a power of ten. So the number in a task's folder name is the
+    part's number followed by Slurm's own index, which Slurm can write into the log's path.
     """
 
     first: int
@@ -71,18 +71,17 @@ class ArrayPart:
 
     @property
     def log(self) -> str:
-        """What follows `_` in the name of a task's folder, as a pattern: sbatch(1)."""
+        """What follows `_` in the name of a task's folder, as a pattern of sbatch(1)."""
         digits = len(str(self.size)) - 1
         return f"{self.first // self.size}%{digits}a" if self.first else "%a"
 
 
 @frozen(kw_only=True)
 class RunPlace:
-    """Where a submission lives: its id and folder (the array's own, when there is one).
+    """Where a submission lives: its id and folder (for an array, the array's own).
 
-    `part` is one array of several, where a scheduler takes the tasks in such; `link` is the number
-    of one job of a chain. `keeps_code`: the run gets a copy of the code, in its folder's `code`;
-    `project` is what that is a copy of.
+    `part` is one Slurm array of several, where all tasks do not fit into one; `link` is the number
+    of one job of a chain. `keeps_code`: the run gets a copy of the folder `project`, in its `code`.
     """
 
     run_id: str
@@ -103,7 +102,7 @@ class RunPlace:
 def make_script(
     job: Job, place: RunPlace, collections: tuple[Collection, ...], *, trace: bool = False
 ) -> Rendered:
-    """Render the job script of a plan; `trace` asks for the origin of each line.
+    """Render the script of a job; `trace` asks for the origin of each line.
 
     Raises:
         TemplateError: the template is missing or wrong.
@@ -169,20 +168,20 @@ def make_context(job: Job, place: RunPlace) -> dict[str, Any]:
     }
 
 
-# From so many ranks on, supervisors find hpckit's modules in one file: `hpckit.payload.bundle`. It
-# takes the job script some tenths of a second.
+# With so many ranks, supervisors read hpckit's modules from one file (`hpckit.payload.bundle`),
+# which takes the job script some tenths of a second to write.
 _MANY_RANKS = 32
 
 
 def _rendezvous(job: Job, place: RunPlace) -> list[str]:
-    """Return what finds host and port, and for many ranks writes hpckit's modules into one file."""
+    """Return the argv that chooses host and port, and for many ranks writes that file."""
     argv = [*own_python(), "-m", "hpckit.payload.rendezvous"]
     many = job.ranks >= _MANY_RANKS and not job.scheduler.one_machine
     return [*argv, str(submitit_folder(place.dir, place.first))] if many else argv
 
 
 def _container_argv(job: Job, place: RunPlace) -> list[str]:
-    """Return the argv of the step that has the job's container; nothing: it has none of its own."""
+    """Return the argv of the step with the job's container; empty if there is no such step."""
     if not job.environment.entered:
         return []
     from hpckit.job.container import container_argv  # noqa: PLC0415  # few jobs have one
@@ -191,7 +190,7 @@ def _container_argv(job: Job, place: RunPlace) -> list[str]:
 
 
 def _module_system(job: Job) -> str:
-    """Return the site's module system; its template runs only where modules are wanted."""
+    """Return the site's module system, or `none` where the environment needs no modules."""
     wanted = job.environment.load or job.environment.use
     return job.site.modules if wanted else "none"
 
@@ -204,14 +203,14 @@ def _takes_over(job: Job) -> bool:
 
 
 def _warned(job: Job) -> str | None:
-    """Return what Slurm's warning goes to: where the supervisors are."""
+    """Return what Slurm sends its warning to, which is where the supervisors are."""
     if job.scheduler.one_machine or not (job.max_requeues or job.chain):
         return None
     return "script" if job.launcher.in_batch_script else "steps"
 
 
 def _notify(job: Job, place: RunPlace) -> dict[str, Any] | None:
-    """Return what starts the process that tells of the job; no secret is in its argv."""
+    """Return the argv of the process that notifies people of the job; it holds no secret."""
     if job.notify is None or not job.notify.told_in_job:
         return None
     from hpckit.sinks import SCRIPT_PATIENCE_S  # noqa: PLC0415  # few jobs tell anybody
@@ -233,7 +232,7 @@ def _notify(job: Job, place: RunPlace) -> dict[str, Any] | None:
 
 
 def launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
-    """Return the argv that starts the supervisors, under what decides what follows."""
+    """Return the argv that starts the supervisors; it begins with what decides on the next job."""
     launch = _launch_argv(job, place)
     if not (job.chain or job.retry):
         return launch
@@ -254,7 +253,7 @@ def _launch_argv(job: Job, place: RunPlace) -> tuple[str, ...]:
 
 
 def submitit_folder(run_dir: Path, first: int = 0) -> Path:
-    """Return where submitit keeps its pickles; mode 700. Each array or job of several has one."""
+    """Return the folder (mode 700) of submitit's pickles; each array or job of several has one."""
     return run_dir / "submitit" / str(first) if first else run_dir / "submitit"
 
 
@@ -266,7 +265,7 @@ def header(job: Job, place: RunPlace) -> list[dict[str, str | None]]:
         for name, row in _OF_SBATCH.items()
     }
     options |= {
-        # Where it was submitted from, so that the script does the same again from anywhere.
+        # So that job.sh does the same wherever it is submitted again.
         "chdir": place.cwd,
         "output": _log_pattern(job, place),
         "open-mode": "append",
@@ -274,7 +273,7 @@ def header(job: Job, place: RunPlace) -> list[dict[str, str | None]]:
         "requeue" if job.max_requeues else "no-requeue": True,
     }
     for key, value in map(read_sbatch, job.sbatch):
-        # The site's GPUs are there, and sbatch takes the last of two.
+        # sbatch takes only the last of two: add to the value that is there, such as a site's GPUs.
         options[key] = f"{options[key]},{value}" if options.get(key) else value or True
     return [
         {"name": key, "value": None if value is True else str(value)}
@@ -284,7 +283,7 @@ def header(job: Job, place: RunPlace) -> list[dict[str, str | None]]:
 
 
 def _written(job: Job, place: RunPlace, name: str) -> str | bool | None:
-    """Return an option of sbatch as it is written: a text, true for a bare flag, none without."""
+    """Return an option's value as sbatch takes it: a text, true for a bare flag, none if unset."""
     match name:
         case "gpus":
             return _gpus(job)
@@ -328,14 +327,14 @@ def signal_delay_s(time_min: int) -> int:
 
 
 def _log_pattern(job: Job, place: RunPlace) -> str:
-    """Return the batch script's log; `%` in a folder's name is not a pattern of Slurm's."""
+    """Return the path of the batch script's log; `%` in a folder's name is written `%%`."""
     folder = str(place.dir).replace("%", "%%")
     number = place.part.log if place.part else "%a"
     return f"{folder}_{number}/job.out" if job.is_array else f"{folder}/job.out"
 
 
 def one_line(command: Sequence[str]) -> ShellCode:
-    """Return a command line that stays on one line whatever its arguments hold."""
+    """Return a command as one line, whatever its arguments contain."""
     return ShellCode(in_line(shlex.join(command)))
 
 
@@ -356,7 +355,7 @@ def _provenance(job: Job, place: RunPlace, used: Sequence[tuple[str, Found]]) ->
         f"site {job.site.name}, launcher {job.launcher.name}",
     ]
     for kind, found in used:
-        # All of a workload's folder counts: its script may import what lies beside it.
+        # The hash is of a workload's whole folder: its script may import modules beside it.
         path = found.path.parent if kind == "workload" else found.path
         name = {"workload": path.name, "site": path.stem}.get(kind, found.name)
         lines.append(f"{kind} {name} of {found.collection.at()}, {content_hash(path)}, {path}")

@@ -1,9 +1,9 @@
 """Launchers: what starts a job's ranks. One module each, and a line in the table below.
 
-What is started in a job is never the user's script itself but hpckit's supervisor
-(`hpckit.submission.in_job`). It starts its rank's script; or, for a launcher that starts ranks
-itself, this launcher as its child, which starts `rank_argv()` for each rank. So logs, records and
-signals are the same for all.
+A job never starts the user's script directly, but hpckit's supervisor
+(`hpckit.submission.in_job`). The supervisor starts its rank's script; or, with a launcher that
+starts ranks itself, it starts the launcher, which starts `rank_argv()` for each rank. So logs,
+records and signals are the same for all launchers.
 
 To add a launcher, write a module with a subclass of `Launcher`, and add a line to the table. A
 package of your own, installed beside hpckit, can bring one too, by an entry point of the group
@@ -33,20 +33,20 @@ __all__ = [
 class Launcher:
     """One way to start ranks: as mpirun does it, unless a subclass says otherwise.
 
-    `Job` is what the login node has worked out, `Task` the same job as it travels into it.
+    A `Job` is what the login node has worked out, and a `Task` is what of it travels into the job.
 
     Attributes:
         name: what users give as `--launcher`.
         help: one line of what it does.
         in_batch_script: a single supervisor takes the place of the job script's own process, on
             the job's first node. Slurm's warning before the time limit then has to go there.
-        ranks_are_tasks: Slurm's tasks are the ranks, so Slurm's words of a task tell of a rank.
-        takes_mpi_kind: MPI ranks meet only where it is told of the right kind of PMI, which hpckit
-            then finds out.
-        stand_in: in local runs something else starts ranks in its place; pages do not name it.
-        passes_on: signals that it hands on to its ranks by itself. None: none, and it may die of
-            them; the supervisors signal the scripts.
-        limits_threads: it gives ranks one thread each, unless OMP_NUM_THREADS is set before.
+        ranks_are_tasks: Slurm's tasks are the ranks, so what Slurm says of a task is about a rank.
+        takes_mpi_kind: MPI ranks find each other only if it is told the right kind of PMI, which
+            hpckit finds out.
+        stand_in: in local runs something else starts ranks in its place, so pages do not name it.
+        passes_on: the signals that it passes on to its ranks. None: it passes on none, and may die
+            of them, so the supervisors signal the scripts.
+        limits_threads: it gives ranks one thread each, unless OMP_NUM_THREADS is set.
     """
 
     name = ""
@@ -61,22 +61,22 @@ class Launcher:
     # On the login node.
 
     def refusal(self, job: "Job") -> str | None:
-        """Say why this launcher cannot start that job's ranks, and what could; None: it can.
+        """Say why this launcher cannot start a job's ranks, and what could; None: it can.
 
-        Where nobody asks for a launcher, the first one of the table that can is taken.
+        Without --launcher, the first one of the table that can is used.
         """
         del job
         return None
 
     def supervisors(self, job: "Job") -> tuple[int, int]:
-        """Return on how many nodes supervisors run, and how many on each of these."""
+        """Return how many nodes have supervisors, and how many each of these nodes has."""
         del job
         return 1, 1
 
     def slurm_argv(self, job: "Job") -> tuple[str, ...]:
-        """Return what starts the supervisors in an allocation: their own argv follows.
+        """Return the command that starts the supervisors in an allocation; their argv follows it.
 
-        Nothing: the job script itself becomes the supervisor, as `in_batch_script` says.
+        Empty: the job script itself becomes the supervisor, as `in_batch_script` says.
         """
         del job
         return ()
@@ -84,7 +84,7 @@ class Launcher:
     # In the job.
 
     def child(self, task: "Task") -> tuple[str, ...] | None:
-        """Return the argv that a supervisor runs to start its ranks, by `rank_argv()` each.
+        """Return the argv by which a supervisor starts its ranks, each of which runs `rank_argv()`.
 
         None: each supervisor is one rank.
         """
@@ -95,9 +95,9 @@ class Launcher:
         return dict(environ)
 
     def without_sigterm(self) -> dict[str, str]:
-        """Return the variables with which `child` ends at SIGINT and leaves SIGTERM as it was.
+        """Return the variables that make `child` end at SIGINT, and set no handler for SIGTERM.
 
-        None of them: that cannot be had.
+        Empty: this launcher cannot be told so.
         """
         return {}
 
@@ -110,7 +110,7 @@ class Launcher:
         raise NotImplementedError
 
 
-# Where nobody asks for a launcher, the first one here that can start a job is taken.
+# Without --launcher, the first one here that can start a job is used.
 LAUNCHERS: Registry[Launcher] = Registry(
     "launcher",
     "hpckit.launchers",
@@ -122,8 +122,8 @@ LAUNCHERS: Registry[Launcher] = Registry(
 )
 
 
-# Before an argv: Slurm's warning, SIGUSR2, would end a Python that still starts. What is ignored
-# stays so over `exec`, until hpckit handles it.
+# Goes before an argv, to ignore Slurm's warning, SIGUSR2, which would end a Python that is still
+# starting. An ignored signal stays ignored after `exec`, until hpckit handles it.
 UNWARNED = ("/bin/sh", "-c", 'trap "" USR2; exec "$@"', "sh")
 
 
@@ -138,13 +138,13 @@ def register(launcher: Launcher) -> None:
 
 
 def default_launcher(job: "Job") -> Launcher:
-    """Return the launcher of a job for which nobody has asked for one."""
+    """Return the launcher of a job without --launcher."""
     rows = map(find_launcher, LAUNCHERS)
     return next((row for row in rows if row.refusal(job) is None), named_launcher(None))
 
 
 def named_launcher(name: str | None) -> Launcher:
-    """Return the launcher that was asked for; where none was, the one that is tried first.
+    """Return the launcher that was asked for; if none was, the first of the table.
 
     Raises:
         RequestError: there is none of that name.
@@ -153,7 +153,7 @@ def named_launcher(name: str | None) -> Launcher:
 
 
 def find_launcher(name: str) -> Launcher:
-    """Return the launcher called `name`, of the table or of an installed package.
+    """Return the launcher `name`, from the table or from an installed package.
 
     Raises:
         RequestError: there is none of that name, or its package cannot be imported.

@@ -18,29 +18,29 @@ from hpckit.run_files import JOB_LOG, open_to_write
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
-# What a local run's supervisors get to end after SIGTERM.
+# How long the supervisors of a local run may take to end after SIGTERM.
 LOCAL_GRACE_S = 5.0
-# submitit's local job environment exits so to ask for another start (submitit/local/local.py).
+# The exit status by which submitit asks for another start of a local job (submitit/local/local.py).
 REQUEUE_STATUS = 144
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
-# Read at once: what started this process may be killed at any moment.
+# Read while this module is imported: the parent may be killed at any moment.
 _BEGAN_UNDER = os.getppid()
 _INIT = 1
 
 
 def is_abandoned() -> bool:
-    """Say whether what started this process is gone: of a step's supervisor, its slurmstepd.
+    """Say whether this process's parent is gone; the parent of a step's supervisor is slurmstepd.
 
-    It may have gone before anything could look. Then init is the parent; of a process that Slurm
-    knows by its own number: in a container of its own, a starter may be number 1.
+    If it went before this module was imported, the parent is init. That counts only if Slurm knows
+    this process by its number: in a container, process 1 may be the one that started it.
     """
     parent = os.getppid()
     own = os.environ.get("SLURM_TASK_PID") == str(os.getpid())
     return parent != _BEGAN_UNDER or (parent == _INIT and own)
 
 
-# The kernel's own, and those of a terminal's job control; SIGTERM and SIGINT end a job.
+# Signals of the kernel and of a terminal's job control; and those that end a job.
 _NOT_PASSED = {
     *("SIGTERM", "SIGINT", "SIGKILL", "SIGSTOP", "SIGCHLD", "SIGPIPE", "SIGTSTP", "SIGTTIN"),
     *("SIGTTOU", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"),
@@ -52,10 +52,10 @@ PASSED = tuple(
 
 
 def handle_passed(handler: Callable[[int, FrameType | None], object]) -> None:
-    """Give a handler to every signal that means nothing to hpckit, and may mean much to a script.
+    """Set a handler for every signal that means nothing to hpckit but may mean much to a script.
 
-    `scancel --signal` sends them to the supervisor, alone or with all processes of its step
-    (ProctrackType), and would end it before the script has had its say.
+    `scancel --signal` sends such a signal to the supervisor, alone or with all processes of its
+    step (ProctrackType). Without a handler it would end the supervisor, and with it the script.
     """
     for signum in PASSED:
         signal.signal(signum, handler)
@@ -64,16 +64,16 @@ def handle_passed(handler: Callable[[int, FrameType | None], object]) -> None:
 
 
 def _ignore_passed() -> None:
-    """Let no signal end a process that ends: Python gives handlers back before it is gone."""
+    """Ignore these signals while the process exits: Python restores handlers before it is gone."""
     for signum in PASSED:
         signal.signal(signum, signal.SIG_IGN)
 
 
 def prepare_child() -> None:
-    """Run in the child between fork and exec: it dies with its parent.
+    """Prepare a child between fork and exec: it dies with its parent.
 
-    It starts with the signals ignored that are meant for scripts, since Slurm may send them to
-    every process of a step. An ignored signal stays so over exec.
+    It ignores the signals that are meant for scripts, since Slurm may send them to every process of
+    a step. An ignored signal stays ignored after exec.
     """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for signum in PASSED:
@@ -81,21 +81,21 @@ def prepare_child() -> None:
 
 
 def prepare_shielded_child() -> None:
-    """Prepare a child that is ended by SIGINT, and to which SIGTERM means nothing."""
+    """Prepare a child that SIGINT ends, and that ignores SIGTERM."""
     prepare_child()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def prepare_script() -> None:
-    """Run in a script between fork and exec: it dies with its parent, signals are as they were."""
+    """Prepare a script between fork and exec: it dies with its parent; signals stay as they are."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def prepare_warned_script() -> None:
-    """Prepare a script that something else than hpckit may send Slurm's warning, SIGUSR2.
+    """Prepare a script that may get Slurm's warning, SIGUSR2, from something other than hpckit.
 
-    It would kill one that never heard of it; a script that handles the signal installs its handler
-    later.
+    The signal would kill a script that does not handle it. So it starts ignored; a script that
+    handles it installs its handler later.
     """
     prepare_script()
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
@@ -104,7 +104,7 @@ def prepare_warned_script() -> None:
 def die_with_parent(signum: int) -> None:
     """Let the kernel send this process `signum` when its parent ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signum)
-    if is_abandoned():  # the kernel tells of no end that has been
+    if is_abandoned():  # the kernel does not report an end that came before this call
         os.kill(os.getpid(), signum)
 
 
@@ -123,15 +123,15 @@ def stop_all(children: "list[Popen[bytes]]", grace_s: float) -> None:
     while time.monotonic() < deadline and any(child.poll() is None for child in children):
         time.sleep(0.05)
     for child in children:
-        # Also groups whose leader is gone: data loader workers may be left.
+        # Also groups whose leader is gone: its data loader workers may be left.
         signal_group(child, signal.SIGKILL)
         child.wait()
 
 
 def until_ended(child: "Popen[bytes]", pause_s: float) -> Iterator[None]:
-    """Yield every `pause_s` seconds until a child has ended, and then; its end is seen at once.
+    """Yield every `pause_s` seconds until a child has ended, and once more as soon as it has.
 
-    Where the kernel has no pidfd_open (before 5.3) it is seen after `pause_s` at most.
+    On a kernel without pidfd_open (before 5.3) its end is seen up to `pause_s` later.
     """
     try:
         ended = os.pidfd_open(child.pid)
@@ -154,21 +154,21 @@ def wait_for(child: "Popen[bytes] | None", seconds: float) -> None:
 
 
 def shell_status(returncode: int) -> int:
-    """Return what a shell would: 128 + signal for a killed process."""
+    """Return a status as shells give it: 128 + signal for a killed process."""
     return 128 - returncode if returncode < 0 else returncode
 
 
 def end_job(task: Task) -> None:
     """End the job that this process is part of, whose slurmstepd on this node was killed.
 
-    Slurm itself will not notice. srun hears no more of the ranks that this slurmstepd had, and
-    waits for them for ever; or it is told to give up, and then reports the worst of the exits it
-    knows, which is 0 when the others end well: Slurm would call the job COMPLETED (seen with
-    22.05.8). Ending the batch script makes it FAILED. The ranks here have written their ends.
+    Slurm itself does not notice. srun hears nothing more of this slurmstepd's ranks, and waits for
+    them for ever. Or it is told to give up, and reports the highest exit status it knows, which is
+    0 if the other ranks end well: Slurm would call the job COMPLETED (seen with 22.05.8). Ending
+    the batch script makes it FAILED. The ranks here have recorded their ends before.
     """
     if task.one_machine:
         return
-    # Only here: no rank that ends as it should needs to know how Slurm's programs are asked.
+    # Imported only here: a rank that ends as it should asks Slurm nothing.
     from hpckit.slurm.client import own_job_id  # noqa: PLC0415
     from hpckit.slurm.control import end_batch_script  # noqa: PLC0415
 
@@ -178,7 +178,7 @@ def end_job(task: Task) -> None:
     try:
         end_batch_script(job_id)
     except CommandError as error:
-        # Nothing more can be done from here; the ranks' records tell what became of them. Our own
-        # stderr led to the slurmstepd that is gone.
+        # Nothing more can be done here; the ranks' records say what became of them. This process's
+        # stderr led to the slurmstepd that is gone, so the log gets the message.
         with open_to_write(task.folder / JOB_LOG, "ab") as log:
             log.write(f"hpckit: job {job_id} cannot be ended: {error}\n".encode())

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 
-if __name__ == "__main__":  # before all that may be in one file
+if __name__ == "__main__":  # before any import of a module that the bundle may have
     gc.disable()  # as in `hpckit.submission.in_job`
 
     from hpckit.payload.bundle import VARIABLE, use_bundle
@@ -71,30 +71,30 @@ from hpckit.tracebacks import HANGS_AT_END
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
-# What a rank gets to end after another one failed. Long enough for a traceback to be written.
+# How long a rank may take to end after another one failed: enough to write a traceback.
 _GRACE_AFTER_FAILURE_S = 3.0
-# Slurm's own KillWait, where slurmstepd is no longer there to keep it.
+# Slurm's default KillWait, for when slurmstepd is no longer there to enforce it.
 _GRACE_ALONE_S = 30.0
-# How long Slurm may take from one process of a step to the next.
+# How long Slurm may take to signal all processes of a step.
 _HEARD_S = 1.0
 _POLL_S = 0.05
-# Python's own end takes a moment; with much memory to give back, some seconds.
+# Python exits within a moment; with much memory to free, within seconds.
 _ENDS_WITHIN_S = 20.0
-# What looks on while a script runs: it is told its exit status, and None before. It may end this
-# process, by an exception.
+# Called again and again while a script runs, with None, and at its end with its exit status. It may
+# end this process, by an exception.
 Look = Callable[[int | None], None]
 
 
 def nobody(code: int | None) -> None:
-    """Look at nothing."""
+    """Do nothing: the `Look` of a run that nothing observes."""
     del code
 
 
 class RankProcess:
     """The user's script of one rank.
 
-    `run` it; `stop`, `forward` and `warn` may come from signal handlers meanwhile. `slurm_tells`:
-    Slurm signals the script, too.
+    While `run` runs it, signal handlers may call `stop`, `forward` and `warn`. `slurm_tells`: Slurm
+    signals the script, too.
     """
 
     def __init__(self, task: Task, place: RankPlacement) -> None:
@@ -145,9 +145,10 @@ class RankProcess:
             stop_sampler(self._sampler)
 
     def _status(self, code: int) -> int:
-        """Return what this process ends with: of all tasks Slurm takes the highest for the job's.
+        """Return this process's exit status. The job gets the highest one of all its tasks.
 
-        A rank stopped by SIGTERM would give 143, whatever the first one to fail ended with.
+        A rank that was stopped by SIGTERM would make that 143, and hide the status of the rank that
+        failed first.
         """
         if not (code and self._recorder.stopped_by):
             return code
@@ -165,31 +166,31 @@ class RankProcess:
         self._notice.tell(self._child.pid if self._child and running else None, by_term=by_term)
 
     def heeds(self) -> bool | None:
-        """Say whether the script has been given the warning; None: that is not known yet."""
+        """Say whether the script was given the warning; None: that is not known yet."""
         said = marks(self._marks, restart_count())
         return True if SENT in said else False if DEAF in said else None
 
     def noted(self, signum: int) -> None:
-        """Keep in mind that the job has got a signal to end, whatever becomes of it."""
+        """Remember that the job was sent a signal to end, whatever becomes of it."""
         self._recorder.stopped(signum)
 
     def pass_on(self, signum: int, _frame: FrameType | None = None) -> None:
-        """Forward, or warn, as a signal handler."""
+        """Handle a signal: forward it to the script, or warn the script."""
         if signum == signal.SIGUSR2 and self.task.warned:
             self.warn()
         elif find_launcher(self.task.launcher).passes_on is not None:
-            self.forward(signum)  # else the node's supervisor does: once is enough
+            self.forward(signum)  # with other launchers the node's supervisor forwards it
 
     def stop(self, signum: int, _frame: FrameType | None = None) -> None:
-        """End the script: Slurm, a colleague rank's failure or the user wants it so.
+        """End the script, because of Slurm, of another rank's failure, or of the user.
 
-        After another rank's failure the script gets three seconds; else it has until Slurm's own
-        KillWait, since a script may use SIGTERM to save its state before a preemption. Locally it
-        has a second less than this process, which has its end to write down.
+        After another rank's failure the script has three seconds. Otherwise it has Slurm's
+        KillWait, since it may save its state when SIGTERM announces a preemption. In a local run it
+        has a second less than this process, which still has to record the end.
         """
         self._recorder.stopped(signum)
         if self._slurm_warns:
-            # Its handler, of `hpckit.parallel`, may have taken Slurm's SIGTERM for a preemption's.
+            # The handler of `hpckit.parallel` may have taken Slurm's SIGTERM for a preemption.
             add_mark(self._marks, restart_count(), OVER)
         if self._child and self._child.poll() is None:
             signal_group(self._child, signal.SIGTERM)
@@ -201,7 +202,7 @@ class RankProcess:
             self._stop_at = time.monotonic() + LOCAL_GRACE_S - 1
 
     def _start_sampler(self) -> "Popen[bytes] | None":
-        """Start this node's sampler, on its first rank; after the script, which users wait for."""
+        """Start this node's sampler, if this is its first rank."""
         ids = {"run_id": self.task.run_id, "restart": str(restart_count())}
         folder, interval_s = self.task.folder / "samples", self.task.sample_interval_s
         if self.place.local_rank != 0:
@@ -209,7 +210,7 @@ class RankProcess:
         if not self.task.one_machine:
             return start_sampler(folder, interval_s, ids)
         if self.place.node_rank != 0:
-            return None  # simulated nodes are one machine: one sampler sees all of it
+            return None  # simulated nodes are one machine, and one sampler sees all of it
         environ = {**os.environ, "CUDA_VISIBLE_DEVICES": os.environ.get("HPCKIT_NODE_GPUS", "")}
         return start_sampler(
             folder,
@@ -224,7 +225,7 @@ class RankProcess:
         argv, prepare = script_command(self.task), prepare_script
         if self._slurm_warns:
             add_mark(self._marks, restart_count(), ALL_SIGNALLED)
-        if self._is_surprised():
+        if self._warning_may_kill():
             prepare = prepare_warned_script
         with EndLine() as line:
             try:
@@ -251,22 +252,23 @@ class RankProcess:
                 return NOT_STARTED
             self._child = child
             try:
-                if self._recorder.stopped_by is not None:  # a signal that came before the script
+                if self._recorder.stopped_by is not None:  # the signal came before the script
                     signal_group(child, signal.SIGTERM)
                 line.started()
-                # The script has begun already: its user waits for it, and for none of these.
+                # Only now: nobody should have to wait for these before the script begins.
                 self._recorder.started(child.pid)
                 self._sampler = self._start_sampler()
                 return self._watch(child, line, stderr)
             finally:
                 stop_all([child], grace_s=0)  # what the script left running ends with it
 
-    def _is_surprised(self) -> bool:
-        """Say whether the warning before a requeue could kill a script that never heard of it.
+    def _warning_may_kill(self) -> bool:
+        """Say whether the warning before a requeue could kill a script that does not handle it.
 
-        hpckit sends it to what handles it. But Slurm may send it to all, or a container's starter
-        to what it has started. A shell cannot trap a signal that was ignored when it began, and
-        Lightning takes an ignored signal for one that is handled.
+        hpckit sends it only to a process that handles it. But Slurm may send it to all processes of
+        a step, and a container's starter may pass it on to what it started. Then the script starts
+        with the signal ignored, but only where it must: a shell cannot trap a signal that was
+        ignored when it began, and Lightning takes an ignored signal for one that is handled.
         """
         if not self.task.warned:
             return False
@@ -275,7 +277,7 @@ class RankProcess:
         return self._slurm_warns or len(self.task.python) > 1
 
     def _watch(self, child: "Popen[bytes]", line: EndLine, stderr: IO[bytes]) -> int:
-        """Wait for the script's end; return its status, which an MPI script tells beforehand."""
+        """Wait for the script's end; return its status, which an MPI script reports in advance."""
         told, ends_by = None, None
         notes = self._recorder
         for _ in until_ended(child, _POLL_S):
@@ -303,17 +305,17 @@ class RankProcess:
         return shell_status(child.returncode) if told is None else told
 
     def _hear(self) -> None:
-        """Wait for the signal that has ended the script already.
+        """Wait for the signal that has already ended the script.
 
-        Slurm signals the processes of a step one after another, the script perhaps before this one:
-        it would look as if the script had failed by itself.
+        Slurm signals the processes of a step one after another, and perhaps the script before this
+        one. Without the signal, it would look as if the script had failed by itself.
         """
         until = time.monotonic() + _HEARD_S
         while self._recorder.stopped_by is None and time.monotonic() < until:
             time.sleep(_POLL_S)
 
     def _finish(self, code: int) -> None:
-        """Write this rank's end down, unless that has been done."""
+        """Record this rank's end, unless that was done before."""
         by_signal = self._child is not None and (self._child.returncode or 0) < 0
         self._recorder.finish(code, by_signal=by_signal)
 
@@ -334,7 +336,7 @@ def main() -> None:
     place = launcher.variables(task).placement(os.environ, task.tasks_per_node)
     rank = RankProcess(task, place)
     ending = Ending(task, rank, asks=False)
-    # Else only the launcher sends it, when the job ends.
+    # If not from Slurm, SIGTERM comes from the launcher alone, when the job ends.
     signal.signal(signal.SIGTERM, ending.handle if rank.slurm_tells else rank.stop)
     signal.signal(signal.SIGINT, rank.stop)
     handle_passed(rank.pass_on)

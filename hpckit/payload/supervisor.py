@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 # torchrun gives its workers 30 s after SIGTERM; a rank of ours needs 3 s at most.
 _GRACE_S = 6.0
-# What a launcher gets to end by itself after one of its ranks has failed. MPICH's mpirun may never:
-# when the first rank fails, the ranks of another node go on (seen with 4.x under Slurm 22.05).
+# How long a launcher may take to end by itself after one of its ranks has failed. MPICH's mpirun
+# may never end: if the first rank fails, ranks on another node go on (seen with 4.x, Slurm 22.05).
 _PATIENCE_S = 10.0
 _LOOK_S = 0.5
-# Between two attempts to reach ranks that have not begun yet with a warning.
+# The pause between two attempts to warn ranks that have not begun yet.
 _TELL_S = 1.0
 
 
@@ -45,7 +45,7 @@ class Supervised(Protocol):
     """Something a supervisor runs: one rank, or a launcher of several."""
 
     def run(self, look: Look = nobody) -> int:
-        """Run to the end; return the exit status. `look` is told again and again: see `Look`."""
+        """Run to the end; return the exit status. `look` is called again and again: see `Look`."""
 
     def stop(self, signum: int, _frame: FrameType | None = None) -> None:
         """End it."""
@@ -57,14 +57,14 @@ class Supervised(Protocol):
         """Pass Slurm's warning on to scripts that handle it, once."""
 
     def noted(self, signum: int) -> None:
-        """Keep in mind that the job has got a signal to end, whatever becomes of it."""
+        """Remember that the job was sent a signal to end, whatever becomes of it."""
 
     def heeds(self) -> bool | None:
-        """Say whether a script has been given the warning; None: that is not known yet."""
+        """Say whether a script was given the warning; None: that is not known yet."""
 
 
 def supervised(task: Task) -> Supervised:
-    """Return what this process has to run, by launcher."""
+    """Return what this process has to run: a rank, or a launcher that starts ranks."""
     launcher = find_launcher(task.launcher)
     argv = launcher.child(task)
     if argv is not None:
@@ -74,7 +74,7 @@ def supervised(task: Task) -> Supervised:
 
 
 class LauncherProcess:
-    """A launcher that starts ranks itself, as a child; `hpckit.payload.rank` wraps these."""
+    """A launcher that starts ranks itself, as a child; each of them runs `hpckit.payload.rank`."""
 
     def __init__(self, task: Task, argv: tuple[str, ...]) -> None:
         self.task = task
@@ -85,7 +85,7 @@ class LauncherProcess:
         self._patient_until: float | None = None
         self._failed_look = 0.0
         self._tell_at: float | None = None
-        # Slurm would signal it, too, and it would end its ranks before they are asked.
+        # Slurm would signal the launcher, too, which would end its ranks before they save state.
         self._shielded = bool(
             task.warned and self.launcher.without_sigterm() and slurm_tells_all(task)
         )
@@ -186,17 +186,17 @@ class LauncherProcess:
                 self._child.send_signal(signum)
             return
         if slurm_tells_all(self.task):
-            return  # the scripts have it
+            return  # Slurm has signalled the scripts
         for row in self._here():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(row.pid, signum)
 
     def _here(self) -> list[RankRecord]:
-        """Return the ranks of this node that have not ended."""
+        """Return the records of this node's ranks that have not ended."""
         node, width = task_number(os.environ), self.task.tasks_per_node
         found = []
         for rank in range(node * width, (node + 1) * width):
-            # None yet, or not any more; a record that is damaged names no process.
+            # There may be no record yet, or no longer; a damaged one names no process.
             with contextlib.suppress(OSError, DamagedFileError):
                 found += read_attempts(rank_file(self.task.folder, rank))
         return [row for row in found if row.ended is None and row.restart == restart_count()]

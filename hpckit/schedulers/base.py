@@ -1,8 +1,9 @@
-"""What a scheduler is: who queues and starts jobs, as one object with few verbs, found by name.
+"""What a scheduler is: the object that queues and starts jobs, found by its name.
 
-A new one is a subclass of `Scheduler` in a module or folder of its own, and a line in `SCHEDULERS`;
-from outside hpckit it is registered (`SCHEDULERS.register`, or an entry point of the group
-`hpckit.schedulers`). `submit`, `query` and `cancel` it must have; the rest has defaults.
+To add one, write a subclass of `Scheduler` in a module or folder of its own, and add a line to
+`SCHEDULERS`. A package outside hpckit registers its own (`SCHEDULERS.register`, or an entry point
+of the group `hpckit.schedulers`). It must have `submit`, `query` and `cancel`; the rest has
+defaults.
 """
 
 import os
@@ -29,16 +30,16 @@ class Order:
     """One job, or one array of jobs, as a scheduler gets it.
 
     Attributes:
-        run_id, part: what the job can be found by where its scheduler did not say its number.
+        run_id, part: what the job is found by if the scheduler did not answer with its number.
         folder: for submitit's pickles (`hpckit.schedulers.pickles`); mode 700.
-        run_dirs, calls: of each task, its run's folder and what it runs.
-        array: whether the tasks' ids have numbers; a job without is one task.
+        run_dirs, calls: the folder of each task's run, and what the task runs.
+        array: whether this is an array, whose tasks have numbers in their ids.
         after: `kind:id` of the jobs it waits for, as the header has them.
         after_dirs: `kind:folder` of the runs it waits for.
-        follows: the job before whose end no task may start; None: any.
-        token: what stands for the run's id where one of a chain's jobs is looked for.
-        environ, cwd: the environment and the folder to submit with; the folder need not be this
-            process's own.
+        follows: the job that must be over before a task may start; None: there is none.
+        token: what a job of a chain is found by, in place of the run's id.
+        environ, cwd: the environment and the folder to submit from; the folder may differ from
+            this process's own.
     """
 
     run_id: str
@@ -58,19 +59,19 @@ class Order:
 
 
 def link_name(run_id: str, link: int) -> str:
-    """Return what one of a chain's jobs can be found by, in place of the id of the run of all."""
+    """Return what a job of a chain is found by, in place of the id of their common run."""
     return f"{run_id}.{link}"
 
 
 @changeable(kw_only=True, slots=False)
 class Sent:
-    """How far a hand-over has come.
+    """How far a submission to the scheduler has come.
 
     Attributes:
-        begun: sbatch, or a controller of ours, was started.
+        begun: sbatch, or hpckit's own controller, was started.
         answered: it is known whether there is a job.
-        jobs: their ids; an array's own.
-        given_up: says whether the user has asked to stop: then nothing is tried again.
+        jobs: their ids; for an array, the array's own.
+        given_up: says whether the user has asked to stop, so that nothing is tried again.
     """
 
     begun: bool = False
@@ -83,9 +84,9 @@ class Sent:
 class Answers:
     """What a scheduler said of jobs, by their ids, and what kept it from saying more.
 
-    `queue` says whether its queue answered: then jobs that are not listed have left it for good.
-    `lost`: runs, by their ids, of which nothing here can tell, and why; `damaged`: files of runs
-    that cannot be read. A job's id may be that of two runs: Slurm counts anew some day.
+    `queue` says whether its queue answered: if so, jobs that it does not list have left it for
+    good. `lost`: runs, by their ids, that nothing here can know of, and why. `damaged`: files of
+    runs that cannot be read. One job id may belong to two runs, since Slurm reuses numbers.
     """
 
     records: Mapping[str, JobRecord] = field(default_factory=dict)
@@ -97,14 +98,14 @@ class Answers:
 
 @frozen(kw_only=True)
 class Machine:
-    """What the local executor has to work with: GPUs the user's mask leaves visible, and cores."""
+    """What local runs have: the GPUs in CUDA_VISIBLE_DEVICES (without it, all), and cores."""
 
     gpus: tuple[str, ...] = ()
     cpus: int = 1
 
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
-    """Return the GPUs the user's mask leaves visible here, and the cores this process may use."""
+    """Return the GPUs that are visible here, and the number of cores this process may use."""
     return Machine(gpus=_visible_gpus(environ), cpus=len(os.sched_getaffinity(0)))
 
 
@@ -113,7 +114,7 @@ def _visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
     present = _present_gpus()
     if mask is None or not present:
         return present
-    # CUDA reads the mask up to the first entry that is no device; entries may be UUIDs.
+    # CUDA reads the mask up to the first entry that is not a device; entries may be UUIDs.
     words = [word.strip() for word in mask.split(",")]
     valid = []
     for word in words:
@@ -137,19 +138,19 @@ class Scheduler:
     """Who queues and starts jobs.
 
     Attributes:
-        name: as --executor and run.json have it.
-        says: how sentences call who says what became of a job.
-        takes_jobs: how sentences call who takes a job.
+        name: its name in --executor and run.json.
+        says: the subject of "... says COMPLETED" in messages.
+        takes_jobs: the subject of "... took the run" in messages.
         job_id: what its ids look like.
-        one_machine: its jobs have one machine, on which `hpckit.payload.spawn` stands for srun.
-        environment: submitit's word for what a job finds in its environment: slurm, or local.
-        starts_at_once: people read what a job comes to before it is handed over.
-        names_jobs: a job can be found by its run's id (`job_of`), also where no answer came.
+        one_machine: its jobs run on one machine, where `hpckit.payload.spawn` stands for srun.
+        environment: submitit's word for the environment that a job finds: slurm, or local.
+        starts_at_once: jobs start when they are submitted, so people read of them before that.
+        names_jobs: a job can be found by its run's id (`job_of`), even if no answer came.
         accounting: sacct knows what its jobs used, and sacctmgr who pays.
         chains: a submission can be several jobs, one after the end of the other (`Order.follows`).
         by_mark: a run is ended by a mark in its folder, which is seen wherever the job runs.
         most_pause_s: the longest pause between two questions, in seconds.
-        seldom_s: the same for who has waited for hours.
+        seldom_s: the same for somebody who has waited for hours.
     """
 
     name = ""
@@ -176,11 +177,11 @@ class Scheduler:
         return f"this machine, by {self.name}"
 
     def machine(self) -> Machine | None:
-        """Return the machine that runs its jobs, if that is this one; else the site says."""
+        """Return this machine, if it runs the jobs; None: the site describes the nodes."""
         return this_machine() if self.one_machine else None
 
     def header(self, job: "Job", place: "RunPlace") -> list[dict[str, str | None]]:
-        """Return the options that the job script's first lines have for it."""
+        """Return the options in the first lines of the job script (`#SBATCH`)."""
         del job, place
         return []
 
@@ -189,7 +190,7 @@ class Scheduler:
         return None
 
     def refuse_folder(self, folder: Path) -> str | None:
-        """Say what in a run folder's name it cannot take, and why; None: nothing."""
+        """Say what it does not accept in the name of a run's folder, and why; None: nothing."""
         del folder
         return None
 
@@ -197,12 +198,12 @@ class Scheduler:
         """Queue a job or an array; return its tasks' ids. `sent` says how far it came.
 
         Raises:
-            SubmissionError: there is no job. UnknownOutcomeError: nobody says whether there is.
+            SubmissionError: there is no job. UnknownOutcomeError: it is unknown if there is one.
         """
         raise NotImplementedError
 
     def query(self, runs: Sequence["Run"]) -> Answers:
-        """Return what is known of jobs; what is not, is in `trouble`: it raises nothing."""
+        """Return what is known of jobs. It never raises: `trouble` has what went wrong."""
         raise NotImplementedError
 
     def cancel(self, runs: Sequence["Run"]) -> None:
@@ -214,14 +215,14 @@ class Scheduler:
         raise NotImplementedError
 
     def take_back(self, run_dirs: Sequence[Path], sent: Sent) -> str | None:
-        """End what was submitted a moment ago; say what stands in the way, None if nothing does."""
+        """End what was submitted a moment ago; return why it could not, None if it could."""
         del run_dirs, sent
         return f"{self.name} cannot take a submission back; look for its job and end it."
 
     def job_of(self, run_id: str, since: float, part: "ArrayPart | None" = None) -> str | None:
         """Return the id of the job that carries a run's id, None if there is none.
 
-        `since` is when it was handed over, in epoch seconds; `part` which array of several it is.
+        `since` is when it was submitted, in epoch seconds; `part` says which array of several.
 
         Raises:
             CommandError: the scheduler does not answer.
@@ -231,7 +232,7 @@ class Scheduler:
     def job_at(
         self, folder: Path, run_id: str, since: float, part: "ArrayPart | None" = None
     ) -> str | None:
-        """Return the same for a run whose folder, or array's own folder, is at hand.
+        """Return the same as `job_of`, for a run whose folder (or array's own folder) is known.
 
         Raises:
             CommandError: the scheduler does not answer.
@@ -257,7 +258,7 @@ class Scheduler:
         return record.reason
 
     def forbid_requeue(self) -> None:
-        """From inside a job: let nothing start it again, where the scheduler does so by itself.
+        """From inside a job: keep the scheduler from starting it again by itself.
 
         Raises:
             CommandError: the scheduler does not answer or refuses.
@@ -281,12 +282,12 @@ class Scheduler:
         return OVER
 
     def unheeded(self, job_id: str, state: str) -> str | None:
-        """Say of a job that was cancelled that it goes on in `state`; None: that may still come."""
+        """Say that a cancelled job goes on in `state`; None: the cancellation may still come."""
         del job_id, state
         return None
 
     def by_hand(self, job_id: str) -> str:
-        """Say how one ends a job without hpckit, as a sentence after another; "" if nobody may."""
+        """Say how to end a job without hpckit, in a sentence of its own; "" if there is no way."""
         del job_id
         return ""
 
@@ -307,7 +308,7 @@ def find_scheduler(name: str) -> Scheduler:
     """Return a scheduler.
 
     Raises:
-        RequestError: this hpckit knows none of that name.
+        RequestError: this hpckit knows no scheduler of that name.
     """
     return SCHEDULERS.find(name)
 
@@ -318,5 +319,5 @@ def automatic() -> Scheduler:
 
 
 def usual_scheduler(*, one_machine: bool) -> Scheduler:
-    """Return hpckit's own for jobs on one machine, or on a cluster."""
+    """Return hpckit's own scheduler for jobs on this machine, or on a cluster."""
     return find_scheduler(AUTO[one_machine])

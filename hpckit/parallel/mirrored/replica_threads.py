@@ -1,7 +1,7 @@
-"""A thread for each replica of one run, and the place where they meet.
+"""A thread for each replica of one run, and the point where they wait for each other.
 
-What one of them raises ends the others where they wait for it, and is raised once, to whoever
-called. Threads are those of `idle_threads`, which a later run uses again.
+When one of them raises an error, the others end where they wait for it, and the caller gets that
+error. The threads are those of `idle_threads`, which a later run uses again.
 """
 
 import contextvars
@@ -23,11 +23,11 @@ Merge = Callable[[list[Tree]], Sequence[Tree]]
 
 
 class _Ended(BaseException):
-    """Another replica failed; a BaseException, so that no `except Exception` goes on without it."""
+    """Another replica failed. It is a BaseException, so that no `except Exception` catches it."""
 
 
 class Meeting:
-    """Where the replicas of one run wait until all have come; the last to come does the work."""
+    """Where the replicas of one run wait for each other; the last one to come does the work."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -39,10 +39,10 @@ class Meeting:
         self._over = False
 
     def meet(self, number: int, what: str, value: Tree, merge: Merge) -> Tree:
-        """Return this replica's own of what `merge` makes of all replicas' values.
+        """Wait for all replicas, and return this replica's part of `merge(their values)`.
 
         Raises:
-            RuntimeError: the others are somewhere else, so that they would wait for ever.
+            RuntimeError: the others are at another call, so that all would wait for ever.
         """
         with self._changed:
             if self._over:
@@ -56,11 +56,11 @@ class Meeting:
                 if self._over:
                     raise _Ended
                 self._changed.wait()
-            # No later round can be over yet: it needs this replica.
+            # These are the results of this round: the next one cannot end without this replica.
             return self._results[number]
 
     def leave(self, number: int) -> None:
-        """Say that a replica has returned and will not come any more.
+        """Note that a replica has returned, and will not come here again.
 
         Raises:
             RuntimeError: others wait for it.
@@ -96,7 +96,7 @@ class Meeting:
 
 @dataclass
 class _Outcome:
-    """What became of the replicas of one run."""
+    """The results and errors of the replicas of one run."""
 
     results: dict[int, Tree] = field(default_factory=dict)
     failures: list[tuple[Replica, BaseException]] = field(default_factory=list)
@@ -132,9 +132,9 @@ def run_together(replicas: Sequence[Replica], body: Callable[[Replica, Meeting],
 
 
 def _cores_of_each(replicas: Sequence[Replica]) -> int:
-    """Return how many cores each replica's thread may use: on the CPU, its part of torch's here.
+    """Return how many cores each replica's thread may use: CPU replicas share torch's threads.
 
-    With all cores each, two replicas on two cores took 1.5 times as long as one replica.
+    If each used all cores, two replicas on two cores would take 1.5 times as long as one.
     """
     sharing = sum(replica.device.type == "cpu" for replica in replicas)
     return max(1, torch.get_num_threads() // max(1, sharing))
@@ -146,13 +146,13 @@ def _in_threads(
     with hired(len(replicas), cores=_cores_of_each(replicas)) as threads:
         try:
             for replica, thread in zip(replicas, threads, strict=True):
-                # Each has a copy of the caller's context variables: one copy cannot be entered
-                # twice.
+                # Each has its own copy of the caller's context variables, since a context cannot
+                # be entered twice.
                 within = contextvars.copy_context().run
                 thread.begin(partial(within, work, replica), name=f"mirrored-{replica.number}")
             for thread in threads:
                 thread.wait()
-        except BaseException:  # Ctrl-C: nobody may be left waiting for the rest
+        except BaseException:  # Ctrl-C: no replica may go on waiting for the others
             meeting.end()
             for thread in threads:
                 thread.wait()
@@ -170,7 +170,7 @@ def _raise(failures: Sequence[tuple[Replica, BaseException]]) -> None:
 
 @dataclass(frozen=True)
 class _Settings:
-    """What torch keeps for each thread, as it is where a run begins."""
+    """The settings that torch keeps for each thread, as the caller of `run` has them."""
 
     grad: bool
     inference: bool
@@ -196,10 +196,10 @@ class _Settings:
 
     @contextmanager
     def on(self, replica: Replica) -> Iterator[None]:
-        """Have these settings in a replica's thread, and its device as the current one.
+        """Apply these settings to a replica's thread, and make its device the current one.
 
-        On each GPU, every thread uses the stream that the caller uses there. So what two of them
-        do on one GPU is in order, and nothing has to be synchronized by hand.
+        On each GPU, all threads use the stream that the caller uses there. So the work of two
+        threads on one GPU stays in order, and nothing has to be synchronized by hand.
         """
         with ExitStack() as stack:
             for stream in self.streams:
@@ -209,7 +209,7 @@ class _Settings:
             stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.grad))
             if self.autocast:
-                # The caller's block keeps cast weights until it ends; a run may have changed them.
+                # Autocast caches cast weights until the caller's block ends; a run may change them.
                 stack.callback(torch.clear_autocast_cache)
             for kind, dtype, cache in self.autocast:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))

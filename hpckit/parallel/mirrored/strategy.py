@@ -1,4 +1,4 @@
-"""One process, all devices of this machine, one step at a time: `MirroredStrategy`."""
+"""`MirroredStrategy`: data parallelism in one process, over the devices of one machine."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,16 +29,16 @@ from hpckit.parallel.scratch import Reduce
 
 
 class MirroredStrategy(KerasMethods):
-    """Copies of a model on all devices of one machine, in one process, always in step.
+    """Keeps identical copies of a model on the devices of one machine, in one process.
 
     Args:
-        devices: words as `find_replicas` knows them: `GPU:*`, `cuda:0`, a list of such, or `cpu:2`
-            for two logical replicas. None: all GPUs, else the CPU.
+        devices: as for `find_replicas`: `GPU:*`, `cuda:0`, a list of such, or `cpu:2` for two
+            logical replicas. None: all GPUs, or the CPU if there is none.
         cross_device_ops: replaces each of several flat tensors, one per replica, by their sum.
-            None: NCCL where it can, else plain copies.
+            None: NCCL where possible, else plain copies.
 
     Raises:
-        ValueError: a device is not there.
+        ValueError: there is no such device.
     """
 
     built: Built
@@ -54,14 +54,14 @@ class MirroredStrategy(KerasMethods):
 
     @contextmanager
     def scope(self) -> Iterator["MirroredStrategy"]:
-        """Be in cross-replica context; no other strategy can be used meanwhile.
+        """Enter the cross-replica context, in which no other strategy can be used.
 
-        Modules that are built in it, and their optimizers, may be used in `run` as they are: there
+        Modules that are built in it, and their optimizers, can be used in `run` unchanged: there
         each replica has a copy of its own, and `optimizer.step()` takes one step with the sum of
         all replicas' gradients. Outside of `run` they are plain modules and optimizers of torch.
 
         Raises:
-            RuntimeError: this is in another strategy's scope, or in a replica.
+            RuntimeError: it is called in another strategy's scope, or in a replica.
         """
         context.refuse_replica(self, "scope()")
         with context.entered(self), self.built.noting():
@@ -78,11 +78,11 @@ class MirroredStrategy(KerasMethods):
         """Return a variable with a value per replica.
 
         Args:
-            initial: a tensor, number or list, or what returns one; called once.
+            initial: a tensor, number or list, or a function that returns one, called once.
             aggregation: `none`, `sum`, `mean` or `only_first_replica`.
-            sync: `on_write`: replicas hold the same after each assignment; `on_read`: each holds
-                its own.
-            trainable: whether gradients are taken; None: those on write.
+            sync: `on_write`: all replicas have the same value after each assignment; `on_read`:
+                each has its own.
+            trainable: whether it gets gradients; None: if `sync` is `on_write`.
         """
         context.refuse_replica(self, "variable()")
         return MirroredVariable(
@@ -96,14 +96,14 @@ class MirroredStrategy(KerasMethods):
         sync_batch_norm: bool = False,
         compile: bool | Mapping[str, Any] = False,  # torch's word for it
     ) -> Mirrored:
-        """Return copies of a module, one per replica; the module itself is left as it is.
+        """Return copies of a module, one per replica; the module itself does not change.
 
         Args:
-            module: with its initial values.
-            sync_batch_norm: whether BatchNorm takes the statistics of the global batch; else, of
-                each replica's part.
-            compile: compile the copies by `torch.compile`, in their first batches, which needs a
-                compiler; a mapping has arguments for it, such as `{"mode": "max-autotune"}`.
+            module: its parameters are the copies' initial values.
+            sync_batch_norm: whether BatchNorm uses the statistics of the global batch, and not
+                those of each replica's part.
+            compile: whether `torch.compile` compiles the copies, in their first batches, which
+                needs a compiler; a mapping gives its arguments: `{"mode": "max-autotune"}`.
         """
         context.refuse_replica(self, "mirror()")
         self.built.forget(module)
@@ -115,7 +115,7 @@ class MirroredStrategy(KerasMethods):
 
         Args:
             model: what `mirror` returned.
-            make: an optimizer of one copy, such as
+            make: returns the optimizer of one copy, as does
                 `lambda copy: torch.optim.SGD(copy.parameters(), lr=0.1)`.
         """
         context.refuse_replica(self, "optimizer()")
@@ -133,13 +133,13 @@ class MirroredStrategy(KerasMethods):
     ) -> Tree:
         """Call `fn` once on each replica, all at the same time.
 
-        Each gets its own of every PerReplica in the arguments, and everything else as it is. What
-        they return comes back as PerReplica, inside the tuples, lists or dicts they returned; with
-        one replica, as it is.
+        Of every PerReplica in the arguments, each replica gets its own value; all else is passed
+        as it is. Results come back as PerReplica values, in the tuples, lists or dicts that `fn`
+        returned; with one replica, as they are.
 
         Raises:
-            RuntimeError: this is in another strategy's scope, or in a replica.
-            BaseException: what a replica raised, with a note that says which; the others are ended
+            RuntimeError: it is called in another strategy's scope, or in a replica.
+            BaseException: what a replica raised, with a note that says which one. The others end
                 where they wait for it, or when they return.
         """
         context.refuse_replica(self, "run()")
@@ -164,8 +164,8 @@ class MirroredStrategy(KerasMethods):
         Args:
             op: `sum` or `mean`.
             value: what `run` returned.
-            axis: also over this axis of each; the mean is then over all their elements, so that
-                parts of unequal length weigh what they should.
+            axis: reduce over this axis of each value, too. A mean is then that of all elements, so
+                parts of unequal length are weighed by their lengths.
 
         Raises:
             ValueError: the sum of a plain value is asked for, or shapes differ.
@@ -189,7 +189,7 @@ class MirroredStrategy(KerasMethods):
         )
 
     def local_results(self, value: Tree) -> tuple[Tree, ...]:
-        """Return the values of this process's replicas, which are all."""
+        """Return the values of this process's replicas, which are all replicas."""
         if isinstance(value, MirroredVariable):
             return value.values
         return local_results(value)
@@ -203,9 +203,10 @@ class MirroredStrategy(KerasMethods):
         return data.per_replica_batch_size(global_batch_size, len(self.replicas))
 
     def distribute_dataset(self, batches: Iterable[Tree]) -> data.DistributedDataset:
-        """Return global batches (of a DataLoader, say) in parts, one for each replica, in order.
+        """Split global batches (of a DataLoader, say) into a part for each replica, in order.
 
-        The first parts have the ceiling, the last the rest, which may be no sample.
+        Each part has the batch size over the number of replicas, rounded up; the last parts have
+        the rest, which may be no sample.
         """
         context.refuse_replica(self, "distribute_dataset()")
         return data.SplitDataset(batches, self.replicas)
@@ -213,16 +214,16 @@ class MirroredStrategy(KerasMethods):
     def distribute_datasets_from_function(
         self, make: Callable[[data.InputContext], Iterable[Tree]]
     ) -> data.DistributedDataset:
-        """Return what `make` gives: batches that are one replica's each, taken in turn.
+        """Give the batches of what `make` returns to the replicas in turn, one batch each.
 
-        Where they end in the middle, replicas that are left get the first's batch with no sample.
+        Replicas for which no batch is left get an empty one, of the same shape otherwise.
         """
         context.refuse_replica(self, "distribute_datasets_from_function()")
         made = make(data.InputContext(len(self.replicas)))
         return data.DistributedDataset(made, lambda one: data.by_replica(one, self.replicas))
 
     def distribute_values_from_function(self, make: Callable[[data.ValueContext], Tree]) -> Tree:
-        """Return what `make` gives for each replica."""
+        """Return what `make` returns for each replica."""
         context.refuse_replica(self, "distribute_values_from_function()")
         count = len(self.replicas)
         made = [make(data.ValueContext(number, count)) for number in range(count)]
@@ -233,18 +234,18 @@ class MirroredStrategy(KerasMethods):
         model: Mirrored | Iterable[torch.Tensor],
         samples: int | None = None,
     ) -> None:
-        """Replace each replica's gradients by those over all; called in every replica.
+        """Replace each replica's gradients by those of all replicas; call it in every replica.
 
-        For loops of one's own with a torch optimizer per replica; `MirroredOptimizer.step` does it
-        by itself.
+        It is for loops with a torch optimizer per replica; `MirroredOptimizer.step` does it by
+        itself.
 
         Args:
             model: what `mirror` returned, or this replica's parameters.
-            samples: of the mean of how many samples this replica's gradients are, 0 where it has
-                none; None: they are summed as they are.
+            samples: this replica's gradients are those of the mean loss of so many samples, maybe
+                0, and are weighed by them; None: gradients are summed as they are.
 
         Raises:
-            RuntimeError: no replica calls.
+            RuntimeError: it is not called in a replica.
             ValueError: no replica has a sample.
         """
         here = context.replica_of(self, "all_reduce_gradients()")
@@ -263,13 +264,13 @@ class MirroredStrategy(KerasMethods):
             )
         reduce_gradients(here, parameters, samples)
 
-    # TensorFlow's older names, under which its guides and scripts have them.
+    # TensorFlow's older names, which its guides and many scripts use.
     experimental_distribute_dataset = distribute_dataset
     experimental_distribute_values_from_function = distribute_values_from_function
     experimental_local_results = local_results
 
     def _wrapped(self, leaf: Tree) -> Tree:
-        """Return a leaf as a PerReplica of this strategy, or a plain one that could be anything."""
+        """Return a leaf as a PerReplica, if it is one, or if there is only one replica."""
         if isinstance(leaf, PerReplica) or len(self.replicas) == 1:
             return PerReplica(values_of(leaf, len(self.replicas)))
         return leaf
@@ -288,6 +289,6 @@ class MultiWorkerMirroredStrategy:
 
 
 def get_strategy() -> MirroredStrategy | None:
-    """Return the strategy whose scope or replica this is in; None outside of any."""
+    """Return the strategy whose scope or replica the caller is in; None: it is in none."""
     here = context.strategy_here()
     return here if isinstance(here, MirroredStrategy) else None

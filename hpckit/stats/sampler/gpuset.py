@@ -1,9 +1,9 @@
-"""The job's GPUs on this node, read with a deadline: one that hangs is left behind.
+"""Reading the job's GPUs on this node, with a deadline: a GPU that hangs is no longer read.
 
-All GPUs are read in one go in a worker thread, since NVML calls hang when the driver does. When it
-makes no progress for two seconds, the GPU it is at counts as lost, the thread is given up, and a
-new one reads the rest. A GPU that hung is never asked again; one that answered with an error is,
-with the slow readings.
+A worker thread reads all GPUs one after another, since NVML calls hang when the driver does. If it
+makes no progress for two seconds, the GPU that it is reading counts as lost, the thread is
+abandoned, and a new thread reads the rest. A GPU that hung is never read again. One that answered
+with an error is tried again with the slow readings.
 """
 
 import threading
@@ -24,8 +24,8 @@ from hpckit.stats.samples.records import SHARED, GpuInfo, GpuSample, GpuSlow, Gp
 Answer = TypeVar("Answer")
 
 
-class Job(Generic[Answer]):
-    """One call on its way: `done` when `answer` or `error` is there."""
+class PendingCall(Generic[Answer]):
+    """A call that a worker makes; it is done once `answer` or `error` is set."""
 
     def __init__(self, call: Callable[[], Answer]) -> None:
         self._call = call
@@ -34,7 +34,7 @@ class Job(Generic[Answer]):
         self.error: BaseException | None = None
 
     def work(self) -> None:
-        """Make the call; keep what it raises for the one who asked."""
+        """Make the call; keep what it raises for `result`."""
         try:
             self.answer = self._call()
         except BaseException as error:  # noqa: BLE001  # raised again by `result`
@@ -42,7 +42,7 @@ class Job(Generic[Answer]):
         self._done.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long; tell whether it is done."""
+        """Wait at most `seconds`; say whether it is done."""
         return self._done.wait(seconds)
 
     def result(self) -> Answer | None:
@@ -53,26 +53,26 @@ class Job(Generic[Answer]):
 
 
 class Worker:
-    """One thread that makes calls in turn, until it is given up."""
+    """A thread that makes calls, one after another, until it is abandoned."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[Job[object] | None] = SimpleQueue()
+        self._calls: SimpleQueue[PendingCall[object] | None] = SimpleQueue()
         # A daemon: a call that never returns must not keep the sampler from ending.
         threading.Thread(target=self._run, daemon=True).start()
 
-    def ask(self, call: Callable[[], Answer]) -> Job[Answer]:
+    def ask(self, call: Callable[[], Answer]) -> PendingCall[Answer]:
         """Have a call made; return at once."""
-        job = Job(call)
-        self._jobs.put(job)  # type: ignore[arg-type]
-        return job
+        pending = PendingCall(call)
+        self._calls.put(pending)  # type: ignore[arg-type]
+        return pending
 
     def give_up(self) -> None:
-        """Let the thread end when, if ever, its call returns."""
-        self._jobs.put(None)
+        """Let the thread end when its call returns, which may be never."""
+        self._calls.put(None)
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.work()
+        while (pending := self._calls.get()) is not None:
+            pending.work()
 
 
 Reading = TypeVar("Reading", GpuSample, GpuSlow, GpuState, bool)
@@ -86,7 +86,7 @@ _SLICE_S = 0.05
 
 @frozen(kw_only=True)
 class Opened:
-    """What became of starting the GPUs' library."""
+    """What starting the GPUs' library gave; without it, nothing."""
 
     readers: tuple[GpuReader, ...] = ()
     method: str | None = None
@@ -97,7 +97,7 @@ class Opened:
 
 @changeable(kw_only=True, slots=False)
 class _Round(Generic[Reading]):
-    """One reading of some GPUs, by position; `given_up` stops a late thread."""
+    """One reading of some GPUs, by their positions; `given_up` stops a thread that is too late."""
 
     positions: tuple[int, ...]
     results: dict[int, Reading] = field(default_factory=dict)
@@ -106,9 +106,9 @@ class _Round(Generic[Reading]):
 
 
 class GpuSet:
-    """Reads the job's GPUs. `hurry` tells that the sampler has to end: then nothing is waited for.
+    """Reads the job's GPUs; `tell` makes notes.
 
-    `tell` makes notes.
+    `hurry` says whether the sampler has to end: then no GPU is waited for.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class GpuSet:
 
     @property
     def table(self) -> tuple[GpuInfo, ...]:
-        """The header's table; every tuple of readings is in its order."""
+        """The GPUs, as the header lists them; every tuple of readings is in this order."""
         return tuple(reader.unit.info for reader in self.opened.readers)
 
     def sample(self, now_us: int) -> tuple[GpuSample, ...]:
@@ -150,7 +150,7 @@ class GpuSet:
         self._read(lambda reader: reader.peek(now_us), asked - self._lost)
 
     def slow(self, now_us: int) -> tuple[GpuSlow, ...]:
-        """Take the readings for once a minute; see whether a lost GPU is back."""
+        """Take the readings of once a minute; try lost GPUs again."""
         back = self._read(lambda reader: reader.try_again(now_us), self._lost - self._hung)
         for position in back:
             self._lost.discard(position)
@@ -158,7 +158,7 @@ class GpuSet:
         return self._each(GpuReader.slow, GpuSlow())
 
     def state(self, job_pids: Collection[int], here: Collection[int]) -> tuple[GpuState, ...]:
-        """Take what seldom changes, and say of each GPU whether it is the job's alone."""
+        """Read what seldom changes, and whether each GPU is used by this job alone."""
         shared = self.opened.shared
         return tuple(
             replace(
@@ -169,13 +169,13 @@ class GpuSet:
         )
 
     def _open(self, environ: Mapping[str, str], seconds: float) -> Opened:
-        job = self._worker.ask(lambda: _start(environ, self._tell))
-        if not self._finished(job, seconds, ()):
+        call = self._worker.ask(lambda: _start(environ, self._tell))
+        if not self._finished(call, seconds, ()):
             self._leave_worker()
             self._tell("no_nvml", f"NVML did not start within {seconds:g} s: no GPU figures.", None)
             return Opened()
         try:
-            return job.result() or Opened()
+            return call.result() or Opened()
         except GpuLibraryError as error:
             self._tell("no_nvml", f"No GPU figures: {error}", None)
             return Opened()
@@ -193,11 +193,11 @@ class GpuSet:
         left = tuple(sorted(positions))
         while left:
             turn: _Round[Reading] = _Round(positions=left)
-            job = self._worker.ask(partial(self._work, turn, read))
-            done = self._finished(job, self._hang_s, turn.results)
+            call = self._worker.ask(partial(self._work, turn, read))
+            done = self._finished(call, self._hang_s, turn.results)
             results |= turn.results
             if done:
-                job.result()
+                call.result()
                 break
             turn.given_up = True
             self._leave_worker()
@@ -215,7 +215,7 @@ class GpuSet:
         return results
 
     def _work(self, turn: _Round[Reading], read: Callable[[GpuReader], Reading]) -> None:
-        """Read one GPU after the other, in the worker's thread."""
+        """Read one GPU after another, in the worker's thread."""
         for position in turn.positions:
             try:
                 reading = read(self.opened.readers[position])
@@ -232,10 +232,12 @@ class GpuSet:
             self._lost.add(position)
             self._tell(code, text, self.table[position].uuid, error)
 
-    def _finished(self, job: Job[Answer], seconds: float, results: Collection[int]) -> bool:
-        """Wait for a job as long as it makes progress; only a moment if the sampler has to end."""
+    def _finished(
+        self, call: PendingCall[Answer], seconds: float, results: Collection[int]
+    ) -> bool:
+        """Wait for a call while it makes progress; only for a moment if the sampler has to end."""
         so_far, since = 0, time.monotonic()
-        while not job.wait(_SLICE_S):
+        while not call.wait(_SLICE_S):
             if len(results) != so_far:
                 so_far, since = len(results), time.monotonic()
             if time.monotonic() - since > (_HURRY_S if self._hurry() else seconds):

@@ -1,8 +1,8 @@
-"""The sampler: a process beside a job's on each node, which writes down what the node's GPUs do.
+"""The sampler: a process beside the job's own on each node, which records what the GPUs do.
 
-It never delays, fails or outlives the job: a process of its own, of low priority, that the kernel
-ends with its parent; what goes wrong becomes a note in its file.
-Started by `hpckit.stats.sampler.start`.
+It never delays the job, makes it fail or outlives it: it is a process of its own, with low
+priority, which the kernel ends with its parent. What goes wrong becomes a note in its file.
+`hpckit.stats.sampler.start` starts it.
 """
 
 import ctypes
@@ -42,14 +42,14 @@ _IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _NICE = 10
 _HEADER_AGAIN_S = 3600.0
-# The first slow readings come before the job's work: the second ones soon after.
+# The first slow readings are taken before the job has begun to work, so the second follow soon.
 _SLOW_SOON_S = 5.0
-# The kernel's own signal comes first; this is for where it does not.
+# How often to look whether the parent is gone, in case the kernel's signal does not come.
 _PARENT_S = 5.0
 
 
 def now_us() -> int:
-    """Return the samples' clock: it runs on while the node sleeps, and is not set."""
+    """Return the samples' clock, which goes on while the node sleeps and which nobody sets."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
@@ -81,7 +81,7 @@ class Sampler:
             while True:
                 self._tick()
                 now = time.monotonic()
-                while due <= now:  # what was missed is missed
+                while due <= now:  # a moment that was missed is left out
                     due += period_s(due - self._started_s, self._options.interval_s)
                 reason = self._read_until(due)
                 if reason:
@@ -89,7 +89,7 @@ class Sampler:
             self._put_sample()
             self._end(reason)
         finally:
-            if not self._ended:  # a bug of ours: tell where, then let it end this process
+            if not self._ended:  # a bug of ours: note where it is, then let it end this process
                 import traceback  # noqa: PLC0415  # 3 ms, in front of the first sample
 
                 self._tell("crash", traceback.format_exc(limit=-3)[-1000:], None)
@@ -110,7 +110,7 @@ class Sampler:
     def _put_sample(self) -> None:
         began = now_us()
         usage = self._node.read()
-        # The cost is the one before this sample's GPUs were read; the next has it.
+        # Taken before the GPUs are read: the cost of reading them is in the next sample.
         cpu_us, rss_bytes = own_cost()
         gpus = self._gpus.sample(began)
         self._put(
@@ -136,7 +136,7 @@ class Sampler:
         self._state = state
 
     def _read_until(self, due: float) -> str | None:
-        """Read what cannot wait for the next sample; return why to end, if so."""
+        """Take the readings between two samples; return why to end, None if there is no reason."""
         for moment in moments(time.monotonic(), due, self._gpus.step_s, self._chance):
             reason = self._sleep_until(moment)
             if reason:
@@ -145,7 +145,7 @@ class Sampler:
         return self._sleep_until(due)
 
     def _sleep_until(self, due: float) -> str | None:
-        """Wait; return why to end, if so."""
+        """Wait; return why to end, None if there is no reason."""
         while True:
             left = max(due - time.monotonic(), 0.0)
             told = signal.sigtimedwait(_STOPPING, min(left, _PARENT_S))
@@ -207,7 +207,7 @@ class Sampler:
 
 
 def _seldom(states: tuple[GpuState, ...]) -> list[GpuState]:
-    """Leave out what always changes: how much memory each process has."""
+    """Leave out what changes all the time: how much memory each process has."""
     return [
         replace(state, processes=state.processes and tuple((pid, 0) for pid, _ in state.processes))
         for state in states
@@ -224,5 +224,5 @@ def main() -> None:
     os.nice(max(_NICE - os.nice(0), 0))  # `start_sampler` has done so before
     options = parse(sys.argv[1:])
     Sampler(options, os.environ).run()
-    # Not by the interpreter's own end, which a thread that hangs in the driver could hold up.
+    # The interpreter's own exit could wait for a thread that hangs in the driver.
     os._exit(0)
