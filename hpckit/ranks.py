@@ -1,6 +1,6 @@
-"""What each rank did: `ranks/<rank>.json`, one file per rank, one entry per restart.
+"""What each rank did: `ranks/<rank>.json`, one file per rank, with one entry per attempt.
 
-And whether ranks ever met: what each says of that is from `payload/importable/hpckit_meeting.py`.
+Whether a rank met the others is told by `payload/importable/hpckit_meeting.py`, in its script.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from hpckit.run_files import FOLDER_MODE, write_json
 from hpckit.text import whole_number
 from hpckit.values import Count, Moment, Pid, Size, Within, Word, rebuild
 
-# A file holds the end of one traceback per restart. All together: what a login node bears.
+# A file has the end of one traceback per attempt. Together they must not burden a login node.
 _MAX_BYTES, _MAX_TOGETHER, _MAX_FILES = 4 * 2**20, 256 * 2**20, 100_000
 _NAMED = 16
-# A script may remove what it finds in its run's folder, also while a record is being written.
+# A script may remove files of its run's folder, even while a record is being written.
 _REMOVALS = 5
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
-# What a rank says when another one is gone, by gloo, NCCL, torch's store, Python or UCX.
+# What gloo, NCCL, torch's store, Python or UCX say in a rank when another rank is gone.
 _PEER_GONE = (
     r"connection (?:was )?(?:closed|reset|aborted)|closed by (?:remote )?peer|reset by peer"
     r"|broken ?pipe|connection refused|remote process exited|socket timeout|timed out waiting"
@@ -40,9 +40,9 @@ _MEETING = {
 
 @frozen(kw_only=True)
 class Fault:
-    """What is wrong with a rank's node, in some words; and the line that says so: `hpckit.faults`.
+    """A fault of a rank's node in a few words, and the line of the log that tells of it.
 
-    `sure`: no program can cause it.
+    `sure`: no program can cause it. See `hpckit.faults`.
     """
 
     what: Word
@@ -54,13 +54,13 @@ class Fault:
 class RankRecord:
     """One rank in one attempt of the job. Times are epoch seconds; None means not yet.
 
-    `exit_code` is the script's, or 128 + signal. `error` is the end of its traceback, else the last
-    line it wrote to stderr. `consequence` is true for a rank told to stop: another one had failed,
-    or the job was taken away. `met`: whether its script joined other ranks, by torch.distributed or
-    MPI; None: not known. `log_start`: bytes in the job's log when this rank began. `last_words`:
-    the last lines of a rank that failed without a traceback, below one that names the stream.
-    `cluster`, `node`: Slurm's names of where it ran; None: it does not say them. `fault`: what a
-    rank that did not end well wrote of its node's hardware.
+    `exit_code` is the script's, or 128 + signal. `error` is the end of its traceback, or else the
+    last line it wrote to stderr. `consequence` is true for a rank that was told to stop, because
+    another one had failed or the job was to end. `met`: whether its script joined other ranks, by
+    torch.distributed or MPI; None: not known. `log_start`: the size of the job's log in bytes when
+    this rank began. `last_words`: the last lines of a rank that failed without a traceback, below a
+    line that names the stream. `cluster`, `node`: Slurm's names of where it ran; None: not known.
+    `fault`: what a rank that did not end well wrote of its node's hardware.
     """
 
     rank: Size
@@ -83,35 +83,35 @@ class RankRecord:
 
 @frozen(kw_only=True)
 class _RankFile:
-    """What stands in a rank's file."""
+    """The content of a rank's file."""
 
     attempts: tuple[RankRecord, ...]
 
 
 def rank_file(run_dir: Path, rank: int) -> Path:
-    """Return a rank's record."""
+    """Return the path of a rank's record."""
     return run_dir / "ranks" / f"{rank}.json"
 
 
 def write_rank(
     run_dir: Path, record: RankRecord, earlier: Iterable[RankRecord] | None = None
 ) -> list[RankRecord]:
-    """Add or replace this attempt in the rank's file; what is damaged or gone is written anew.
+    """Add or replace this attempt in the rank's file; a damaged or missing file is written anew.
 
-    That a rank has failed by itself is marked first, where all ranks look.
+    If the rank has failed by itself, that is marked first, where all ranks look.
 
     Args:
         run_dir: the run's folder.
         record: the rank in this attempt.
-        earlier: its records of attempts before, for who has written the file before; None: they
-            are read.
+        earlier: its records of earlier attempts, as an earlier call returned them; None: they are
+            read from the file.
 
     Returns:
-        The earlier attempts' records.
+        The records of earlier attempts.
     """
     path = rank_file(run_dir, record.rank)
     if own_failures([record]):
-        from hpckit.stop_marks import mark_failed  # noqa: PLC0415  # who reads records needs none
+        from hpckit.stop_marks import mark_failed  # noqa: PLC0415  # readers need none
 
         by_peer = is_about_a_peer(record)
         mark_failed(run_dir, record.restart, record.exit_code or 1, by_peer=by_peer)
@@ -157,7 +157,7 @@ def read_attempts(path: Path) -> list[RankRecord]:
 
 
 def read_all_attempts(run_dir: Path, damaged: list[str] | None = None) -> list[RankRecord]:
-    """Return every attempt of every rank; say in `damaged` which files hold none, and why."""
+    """Return every attempt of every rank; `damaged` gets the files that cannot be read, and why."""
     records: list[RankRecord] = []
     for path in _rank_files(run_dir / "ranks", [] if damaged is None else damaged):
         try:
@@ -180,7 +180,7 @@ def read_ranks(run_dir: Path, damaged: list[str] | None = None) -> list[RankReco
 
 
 def _rank_files(folder: Path, damaged: list[str]) -> Iterator[Path]:
-    """Yield files with a rank's name, as many as a run of any size has."""
+    """Yield the files of ranks, up to a limit that is far above any run's."""
     count = size = 0
     try:
         entries = os.scandir(folder)
@@ -202,7 +202,7 @@ def _rank_files(folder: Path, damaged: list[str]) -> Iterator[Path]:
 
 
 def _bytes_to_read(entry: "os.DirEntry[str]") -> int:
-    """Return a file's size; a larger one than is read here costs nothing."""
+    """Return how many bytes of a file will be read; one that is too large is not read."""
     try:
         size = entry.stat().st_size
     except OSError:
@@ -213,7 +213,7 @@ def _bytes_to_read(entry: "os.DirEntry[str]") -> int:
 def own_failures(records: Iterable[RankRecord]) -> list[RankRecord]:
     """Return the ranks that failed by themselves, the first one first.
 
-    Those come last that only say that another one is gone: clocks of nodes differ.
+    Ranks that only say that another one is gone come last, since the clocks of nodes differ.
     """
     failed = (row for row in records if row.exit_code and row.ended is not None)
     own = (row for row in failed if not row.consequence)
@@ -221,12 +221,12 @@ def own_failures(records: Iterable[RankRecord]) -> list[RankRecord]:
 
 
 def is_about_a_peer(row: RankRecord) -> bool:
-    """Say whether a rank's error is that another rank is gone."""
+    """Say whether a rank's error only means that another rank is gone."""
     return re.search(_PEER_GONE, row.error or "", re.IGNORECASE) is not None
 
 
 def first_failure(records: Iterable[RankRecord]) -> RankRecord | None:
-    """Return the rank that failed first; where none did by itself, the first one stopped."""
+    """Return the rank that failed first; if none failed by itself, the first that was stopped."""
     known = list(records)
     stopped = (row for row in known if row.exit_code and row.ended is not None)
     own = own_failures(known)
@@ -234,7 +234,7 @@ def first_failure(records: Iterable[RankRecord]) -> RankRecord | None:
 
 
 def not_ended(records: Collection[RankRecord], planned: int) -> str | None:
-    """Say which ranks go on although others have ended, all of these well; None where it is not so.
+    """Say which ranks go on although all others have ended well; None: there are none.
 
     "7 of 8 ranks have ended, rank 3 has not".
     """
@@ -249,7 +249,7 @@ def not_ended(records: Collection[RankRecord], planned: int) -> str | None:
 
 
 def never_met(strategy: str, planned: int, ranks: Sequence[RankRecord]) -> str | None:
-    """Say that the ranks of a job worked alone; None: some met, or it is not known of all."""
+    """Say that the ranks of a job never met; None: some did, or it is not known of all."""
     how = _MEETING.get(strategy)
     alone = [row for row in ranks if row.met is False and row.exit_code == 0]
     if how is None or planned < 2 or not len(alone) == len(ranks) == planned:
@@ -261,8 +261,8 @@ def never_met(strategy: str, planned: int, ranks: Sequence[RankRecord]) -> str |
 
 
 def current(ranks: Sequence[RankRecord], restarts: int | None) -> tuple[RankRecord, ...]:
-    """Return the records of the attempt that Slurm counts `restarts` before, None: of the newest.
+    """Return the records of the attempt after so many `restarts`; None: of the newest attempt.
 
-    An attempt that ends before its ranks begin leaves none.
+    There are none if the attempt ended before its ranks began.
     """
     return tuple(row for row in ranks if restarts is None or row.restart >= restarts)

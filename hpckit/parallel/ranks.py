@@ -1,4 +1,4 @@
-"""Which rank this process is, which device it gets, and how ranks add up numbers."""
+"""Which rank this process is, which device it uses, and how ranks add up numbers."""
 
 import contextlib
 import errno
@@ -17,7 +17,7 @@ from hpckit.parallel.devices import device_of_rank
 from hpckit.parallel.errors import SetupError
 from hpckit.rank_variables import SRUN, SRUN_STEP, TORCHRUN
 
-# How long a rank looks whether rank zero listens before it leaves the wait to torch.
+# How long a rank itself waits for rank zero to listen, before it leaves that to torch.
 _LOOKS_FOR_S = 10.0
 _LOOK_S = (0.005, 0.25)  # the first pause between two looks, and the longest
 
@@ -42,19 +42,19 @@ class Rank:
 
     @property
     def meets(self) -> bool:
-        """Whether there is a process group: of several ranks, or of one that was given a backend.
+        """Whether there is a process group: with several ranks, or if a backend was asked for.
 
-        The latter shows that the backend works, on one GPU.
+        With one rank, a backend is asked for to check on one GPU that it works.
         """
         return self.world_size > 1 or self.asked_backend is not None
 
 
 def find_rank() -> Rank:
-    """Read this process's place from the environment and choose its device.
+    """Read from the environment which rank this process is, and choose its device.
 
     Raises:
-        SetupError: A GPU is asked for but there is none, srun's ranks cannot find each other, or
-            $HPCKIT_BACKEND cannot be.
+        SetupError: a GPU is asked for but there is none, srun's ranks cannot find each other, or
+            $HPCKIT_BACKEND is not possible.
     """
     rank, world_size, local_rank = _ranks()
     device = device_of_rank(local_rank)
@@ -71,7 +71,7 @@ def find_rank() -> Rank:
 
 
 def _backend(device: torch.device) -> str | None:
-    """Return what $HPCKIT_BACKEND says; None where it is not set."""
+    """Return the value of $HPCKIT_BACKEND; None if it is not set."""
     word = os.environ.get("HPCKIT_BACKEND")
     if word and word not in ("gloo", "nccl"):
         raise SetupError(f"HPCKIT_BACKEND is {word!r}: it must be gloo or nccl")
@@ -90,7 +90,7 @@ def _ranks() -> tuple[int, int, int]:
             names = (TORCHRUN.rank, TORCHRUN.world_size, TORCHRUN.local_rank)
             env.update(zip(names, map(str, numbers), strict=True))
         elif SRUN_STEP.numbers(env)[1] > 1:
-            # Without this, each task would train alone and overwrite the files of the others.
+            # Otherwise each task would train alone, and overwrite the files of the others.
             raise SetupError(
                 "srun started several tasks, but they do not know where to meet: "
                 "set MASTER_ADDR (host of the first task) and MASTER_PORT (a free port)"
@@ -99,7 +99,7 @@ def _ranks() -> tuple[int, int, int]:
 
 
 def meet(place: Rank) -> None:
-    """Make the group of all ranks, at MASTER_ADDR:MASTER_PORT; one process alone meets nobody.
+    """Create the process group of all ranks, at MASTER_ADDR:MASTER_PORT, if there are several.
 
     Raises:
         SetupError: ranks share a GPU, which NCCL refuses.
@@ -107,7 +107,7 @@ def meet(place: Rank) -> None:
     if not place.meets:
         return
     _await_rank_zero()
-    # Bound to a device, NCCL meets at once, and says what is wrong here; gloo has no device.
+    # Bound to a device, NCCL connects at once, so its errors come here; gloo takes no device.
     device = place.device if place.backend == "nccl" else None
     try:
         dist.init_process_group(place.backend, device_id=device)
@@ -123,9 +123,9 @@ def meet(place: Rank) -> None:
 def _await_rank_zero() -> None:
     """Wait until rank zero listens at MASTER_ADDR:MASTER_PORT.
 
-    A rank that comes a moment too early for torch's store waits 0.25 to 0.75 s until it tries again
-    (TCPStore's backoff); ranks of one job come within milliseconds of each other, so most often
-    some are too early. After some seconds torch waits by itself, and says what is wrong.
+    Ranks of one job start within milliseconds of each other, so some are often too early for
+    torch's store, which tries again only after 0.25 to 0.75 s (TCPStore's backoff). After some
+    seconds torch itself goes on waiting, and reports what is wrong.
     """
     env = os.environ
     host, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT", "")
@@ -141,7 +141,7 @@ def _await_rank_zero() -> None:
 
 
 def share_cores(place: Rank) -> int:
-    """Divide the cores among the ranks that share them; return the number of hosts."""
+    """Divide the cores of a host among its ranks; return the number of hosts."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     here = (place.host, cores or list(range(os.cpu_count() or 1)))
     everywhere = [here]
@@ -155,8 +155,8 @@ def share_cores(place: Rank) -> int:
 def divide_cores(device: torch.device, cores: int, ranks: int) -> None:
     """Let a rank on the CPU use its part of the cores that so many ranks share.
 
-    By default each process uses a thread per core, so the ranks of a host get in each other's way.
-    A launcher that sets OMP_NUM_THREADS, as torchrun does, has decided already.
+    By default each process has a thread per core, so the ranks of a host would slow each other
+    down. If OMP_NUM_THREADS is set, as torchrun does, it is left as it is.
     """
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, cores // ranks))
@@ -168,7 +168,7 @@ def add_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> list[float]:
 
 
 def adding_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> Callable[[], list[float]]:
-    """Begin to add up, while other work goes on; what is returned waits for the sums."""
+    """Begin to add up while other work goes on; the function returned waits for the sums."""
     total = torch.stack([_double(number, place.device) for number in numbers])
     work = dist.all_reduce(total, async_op=True) if place.meets else None
 
@@ -181,10 +181,10 @@ def adding_over_ranks(place: Rank, *numbers: float | torch.Tensor) -> Callable[[
 
 
 def _double(number: float | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a number in double precision on a device; nothing waits for the device.
+    """Return a number in double precision on a device, without waiting for the device.
 
-    A number of the host's would be copied to a GPU, and torch waits there until all is done that
-    the GPU was given before: the backward pass could not be handed out during the forward pass.
+    To copy a number from the host, torch would wait until the GPU has done all earlier work, so the
+    backward pass could not be queued during the forward pass.
     """
     if isinstance(number, torch.Tensor):
         return number.detach().to(device, torch.float64)
@@ -192,16 +192,16 @@ def _double(number: float | torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def order_gradients(parallel: nn.Module, inputs: torch.Tensor) -> None:
-    """Let DDP put the gradients into its final order before the first step.
+    """Let DDP build its final buckets of gradients before the first step.
 
-    DDP sends gradients in groups, and makes these groups anew after its first backward pass, in the
-    order in which the gradients came (torch.nn.parallel.DistributedDataParallel, `bucket_cap_mb`).
-    Where three or more ranks add up, the last bits of a sum depend on its place in its group. So
-    the first step after a checkpoint would differ from the same step of a run that went on.
+    After its first backward pass DDP builds its buckets anew, in the order in which the gradients
+    came (torch.nn.parallel.DistributedDataParallel, `bucket_cap_mb`). With three or more ranks, the
+    last bits of a sum depend on its place in its bucket. So the first step after a checkpoint would
+    differ from the same step of a run that was not interrupted.
 
     Args:
-        parallel: the model in DistributedDataParallel. Its weights and statistics stay.
-        inputs: a batch as the model takes it; it may be of no samples.
+        parallel: the model in DistributedDataParallel; its weights and statistics do not change.
+        inputs: a batch as the model takes it; it may have no samples.
     """
     parallel.eval()
     parallel(inputs).sum().backward()
@@ -212,7 +212,7 @@ def order_gradients(parallel: nn.Module, inputs: torch.Tensor) -> None:
 def say(line: str) -> None:
     """Print a line in one write, so that lines of different ranks do not mix.
 
-    A full disk of the job's log ends no work: the line waits in the stream.
+    If the disk with the job's log is full, work goes on, and the line waits in the stream.
     """
     try:
         sys.stdout.write(f"{line}\n")
@@ -222,5 +222,5 @@ def say(line: str) -> None:
             raise
 
 
-# What 0.1 called them: groups' copies of its workloads import these.
+# Their names in 0.1, which groups' copies of its workloads still import.
 Place, find_place = Rank, find_rank

@@ -1,4 +1,4 @@
-"""What a run leaves behind: metrics.jsonl and checkpoints/."""
+"""What a training run writes: metrics.jsonl and checkpoints/."""
 
 import atexit
 import json
@@ -22,10 +22,10 @@ from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
 
 LAST, PREVIOUS = "last.pt", "previous.pt"
-# Lines that wait for a full disk; more than that are dropped, the oldest first.
+# How many lines wait while the disk is full; of more, the oldest are dropped.
 _MOST_WAITING = 10_000
 _Figures = Mapping[str, float | str]
-# What torch and zipfile say of a file that is torn, empty, of zeros or of something else.
+# What torch and zipfile raise for a file that is torn, empty, full of zeros, or something else.
 _DAMAGED = (
     OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError,
     zipfile.BadZipFile, zlib.error,
@@ -46,14 +46,14 @@ class Metrics:
         *,
         tensorboard: bool = False,
     ) -> None:
-        """Begin the file, or go on with it after the step that training goes on after.
+        """Begin the file, or continue it after `step`, from which training goes on.
 
-        What an earlier attempt logged stays, also of steps that come again: a line says after which
-        step this one goes on (see `hpckit.metrics`). Without a folder nothing is written: all ranks
-        but the first are like this.
+        What an earlier attempt logged stays, even of steps that are taken again: a line says after
+        which step this attempt goes on (see `hpckit.metrics`). Without a folder, as in all ranks
+        but the first, nothing is written.
 
         Raises:
-            SetupError: events for TensorBoard are wanted, which is not installed.
+            SetupError: events for TensorBoard are asked for, and it is not installed.
         """
         self._events = (
             event_writer(folder / "tensorboard", step + 1) if folder and tensorboard else None
@@ -126,7 +126,7 @@ def append_whole(path: Path, content: bytes) -> None:
             while content:
                 content = content[os.write(file, content) :]
         finally:
-            os.close(file)  # a file server may say only now that its disk is full
+            os.close(file)  # a file server may report only now that its disk is full
     except OSError:
         with suppress(OSError):
             os.truncate(path, size)
@@ -134,13 +134,13 @@ def append_whole(path: Path, content: bytes) -> None:
 
 
 def restart_number() -> int:
-    """Return which attempt of its job this is; 0 is the first, or no job at all."""
+    """Return which attempt of its job this is, from 0; 0 also outside of a job."""
     word = os.environ.get("HPCKIT_RESTART", "")
     return int(word) if word.isdecimal() else 0
 
 
 def whole_lines(path: Path) -> bool:
-    """Cut off a line that was torn when its job was killed; return whether any line is left."""
+    """Remove a last line that was cut off when its job was killed; say whether a line is left."""
     content = path.read_bytes() if path.exists() else b""
     if content and not content.endswith(b"\n"):
         os.truncate(path, content.rfind(b"\n") + 1)
@@ -148,7 +148,7 @@ def whole_lines(path: Path) -> bool:
 
 
 def event_writer(folder: Path | str | None, purge_step: int) -> "SummaryWriter":
-    """Return a writer of events; an earlier run's, from `purge_step` on, no longer show.
+    """Return a writer of events; TensorBoard then hides earlier events from `purge_step` on.
 
     Raises:
         SetupError: TensorBoard is not installed.
@@ -163,7 +163,7 @@ def event_writer(folder: Path | str | None, purge_step: int) -> "SummaryWriter":
 
 
 def _write_events(events: "SummaryWriter", step: int, figures: Mapping[str, float | str]) -> None:
-    """Write each number under its name, or where devices are named, under theirs."""
+    """Write each number under its name, after the devices' name if `figures` have it."""
     where = f"{figures['devices']}/" if "devices" in figures else ""
     for name, value in figures.items():
         if not isinstance(value, str):
@@ -172,10 +172,10 @@ def _write_events(events: "SummaryWriter", step: int, figures: Mapping[str, floa
 
 
 def make_folder(folder: Path) -> Path:
-    """Make the run's folder, and return it.
+    """Create the run's folder, and return it.
 
     Raises:
-        SetupError: It cannot be made.
+        SetupError: it cannot be created.
     """
     try:
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -185,21 +185,21 @@ def make_folder(folder: Path) -> Path:
 
 
 def save_checkpoint(folder: Path, checkpoint: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Write a checkpoint under each name; of last.pt, the one before is kept as previous.pt."""
+    """Write a checkpoint under each name; the last.pt before it becomes previous.pt."""
     for name in names:
         save_whole(folder / "checkpoints" / name, checkpoint, keep=name == LAST)
 
 
 def save_whole(path: Path, state: Mapping[str, Any], *, keep: bool = False) -> None:
-    """Write tensors and numbers, whole or not at all, also if the machine dies meanwhile.
+    """Write tensors and numbers, whole or not at all, even if the machine dies meanwhile.
 
     Args:
         path: the file.
-        state: what `torch.load(weights_only=True)` reads.
-        keep: let what the file was be previous.pt beside it.
+        state: what `torch.load(weights_only=True)` can read.
+        keep: keep the file that was there as previous.pt.
 
     Raises:
-        SetupError: it cannot be written, as on a full disk; what was there stays.
+        SetupError: it cannot be written, as on a full disk; the file that was there stays.
     """
     beside = path.with_suffix(".part")
     try:
@@ -209,12 +209,12 @@ def save_whole(path: Path, state: Mapping[str, Any], *, keep: bool = False) -> N
         if fault is None:
             raise
         with suppress(OSError):
-            beside.unlink()  # on a full disk, the job's last words need its room
+            beside.unlink()  # on a full disk, the job's last lines need the room
         raise SetupError(f"the checkpoint {path} cannot be written: {fault.strerror}") from error
 
 
 def _fault_of_disk(error: BaseException | None) -> OSError | None:
-    """Return what the disk said: torch has a RuntimeError of its own after it."""
+    """Return the disk's error, which torch follows with a RuntimeError of its own."""
     while error is not None and not isinstance(error, OSError):
         error = error.__context__
     return error
@@ -230,7 +230,7 @@ def _replace(path: Path, beside: Path, state: Mapping[str, Any], *, keep: bool) 
     beside.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # or the new name may be lost, though the data are not
+        os.fsync(folder)  # otherwise the new name may be lost, though the data are not
     finally:
         os.close(folder)
 
@@ -238,10 +238,10 @@ def _replace(path: Path, beside: Path, state: Mapping[str, Any], *, keep: bool) 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     """Return the newest checkpoint that can be read, or None if there is none.
 
-    It is checkpoints/last.pt, else previous.pt; that a file was passed over is printed.
+    It is checkpoints/last.pt, or else previous.pt; a message says so.
 
     Raises:
-        SetupError: there are checkpoints, and none of them can be read.
+        SetupError: there are checkpoints, but none of them can be read.
     """
     faults = []
     for name in (LAST, PREVIOUS):
@@ -251,7 +251,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
         try:
             checkpoint = _load(path)
         except _DAMAGED as error:
-            # Torch's messages are of many lines.
+            # Torch's messages have many lines.
             faults.append(f"{path} cannot be read: {str(error).partition(chr(10))[0][:200]}")
             continue
         for fault in faults:
@@ -265,7 +265,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Read a checkpoint, each byte of which is checked: torch itself does not look at the sums."""
+    """Read a checkpoint, and check its checksums, which torch itself does not."""
     with zipfile.ZipFile(path) as archive:
         if bad := archive.testzip():
             raise zipfile.BadZipFile(f"{bad} is not what was written")

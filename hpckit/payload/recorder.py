@@ -1,4 +1,4 @@
-"""What is written down of one rank: its logs, that it has begun, and how and why it has ended."""
+"""The record of one rank: its logs, that it has begun, and how and why it ended."""
 
 import os
 import signal
@@ -28,23 +28,23 @@ from hpckit.tracebacks import (
     silent_error,
 )
 
-# A script that wrote an error, and nothing for so long until it was ended, did not work any more.
-# What it writes because of the signal is younger, also by the clock of a file server.
+# A script that wrote an error, and then nothing for so long before a signal ended it, had failed
+# already. What it writes because of the signal is younger, even by a file server's clock.
 _QUIET_S = 20.0
 _KILLED = 137  # by SIGKILL
-# An error of the hardware may have many words of libraries after it.
+# After an error of the hardware, libraries may still write a lot.
 _FAULT_BYTES = 1 << 18
 
 
 class Recorder:
-    """Writes the record of one rank; its process says what it finds out on the way.
+    """Writes the record of one rank. Its process sets the attributes as it learns of them.
 
     Attributes:
         stopped_by: the signal by which hpckit, Slurm or the user ended the script.
         no_start: why the program did not start.
-        met: whether the script has met other ranks, by its own account.
-        hangs: whether it was done, but for Python's own end, long before that.
-        alone: its slurmstepd was killed.
+        met: whether the script joined other ranks, as it says itself.
+        hangs: whether it was done long before its end, and Python did not exit.
+        alone: whether its slurmstepd was killed.
     """
 
     def __init__(self, task: Task, place: RankPlacement) -> None:
@@ -64,10 +64,10 @@ class Recorder:
 
     @contextmanager
     def logs(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-        """Open stdout's and stderr's log, in which an earlier attempt may have written.
+        """Open the logs of stdout and stderr, to append to what an earlier attempt wrote.
 
         Raises:
-            JobError: something cannot be written: these, or the record meanwhile.
+            JobError: they, or the record meanwhile, cannot be written.
         """
         try:
             with self._open_log("out") as stdout, self._open_log("err") as stderr:
@@ -83,7 +83,7 @@ class Recorder:
         path = self._log(end)
         try:
             return open_to_write(path, "ab")
-        except FileNotFoundError:  # one rank makes the folder for all
+        except FileNotFoundError:  # the first rank to come makes the folder
             path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
             return open_to_write(path, "ab")
 
@@ -91,7 +91,7 @@ class Recorder:
         return self.task.folder / "logs" / f"{self.place.rank}.{end}"
 
     def begin(self, device: str) -> None:
-        """Keep in mind that this rank begins; it is written down with the script's own process."""
+        """Remember that this rank begins; `started` writes it down."""
         self._began_s = time.monotonic()
         self._record = RankRecord(
             rank=self.place.rank,
@@ -111,27 +111,27 @@ class Recorder:
 
     @property
     def node(self) -> str | None:
-        """What Slurm calls this node; None: it is not known."""
+        """Slurm's name of this node; None: it is not known."""
         return self._record.node if self._record else None
 
     def started(self, pid: int) -> None:
-        """Write down that this rank has begun, and which process the script is."""
+        """Write down that this rank has begun, and the number of the script's process."""
         if self._record:
             self._write(replace(self._record, pid=pid))
 
     def stopped(self, signum: int) -> None:
-        """Keep in mind by which signal the script is ended, and whether it had failed before."""
+        """Remember the signal that ends the script, and whether the script had failed before it."""
         if self.stopped_by is None:
             logs = self._log("err"), self._log("out")
             self._failed_before = silent_error(*logs, self._starts["err"], _QUIET_S)
         self.stopped_by = signum
 
     def finish(self, code: int, *, by_signal: bool) -> None:
-        """Write this rank's end down, unless that has been done.
+        """Write down this rank's end, unless that was done before.
 
         Args:
             code: the exit status as a shell gives it.
-            by_signal: whether a signal has ended the script, and it has not chosen that status.
+            by_signal: whether a signal ended the script; if not, it chose that status itself.
         """
         if self._record is None or self._record.ended is not None:
             return
@@ -140,7 +140,7 @@ class Recorder:
         self._write(
             replace(
                 self._record,
-                # Whatever the clock was set to meanwhile, it lasted that long.
+                # By the monotonic clock: somebody may have set the other one meanwhile.
                 ended=self._record.started + time.monotonic() - self._began_s,
                 exit_code=code,
                 met=self.met,
@@ -152,7 +152,7 @@ class Recorder:
         )
 
     def _why(self, code: int, error: str | None, *, by_signal: bool) -> str | None:
-        """Return why the rank has ended; `error` is the last that it wrote on stderr."""
+        """Return why the rank ended; `error` is the last error it wrote to stderr."""
         if self.alone:
             return "its slurmstepd was killed, so nothing else could end this rank"
         if self.stopped_by and code:
@@ -167,7 +167,7 @@ class Recorder:
         return f"{error}\n{memory}" if error and memory else error or memory
 
     def _out_of_memory(self, code: int) -> str | None:
-        """Say that memory ran out: by the cgroup's count, or where there is none by samples."""
+        """Say that memory ran out, by the cgroup's count or, if there is none, by the samples."""
         kills = oom_kills()
         if (kills or 0) > (self._oom_kills or 0):
             return OUT_OF_MEMORY
@@ -202,15 +202,15 @@ class Recorder:
 
 
 def oom_kills() -> int | None:
-    """Return how many processes of this job the kernel has killed on this node; None: not known."""
+    """Return how many processes of this job the OOM killer ended on this node; None: not known."""
     cgroup = find_cgroup()
     return cgroup.files().oom_kills() if cgroup else None
 
 
 def slurm_node(host: str, environ: Mapping[str, str], *, by_srun: bool) -> str | None:
-    """Return what Slurm calls this node; None: it is not known.
+    """Return Slurm's name of this node; None: it is not known.
 
-    An mpirun may give all ranks the variables of its own node; `by_srun` says that srun set these.
+    mpirun may give all ranks the variables of its own node; `by_srun` says that srun set them.
     """
     name, short = environ.get("SLURMD_NODENAME"), host.partition(".")[0]
     if name is None or by_srun or name in (host, short):

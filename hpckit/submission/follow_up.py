@@ -1,13 +1,13 @@
-"""What runs in a job script's place where something follows the job; it starts what the job is.
+"""What takes a job script's place if another job may follow: it starts the job's own command.
 
 `python -m hpckit.submission.follow_up KIND RUN_DIR NUMBER [--checkpoint=PATTERN] -- COMMAND...`.
-It outlives the job's ranks, also when the kernel kills these for their memory, and Slurm's SIGTERM
-at the time limit.
+It outlives the job's ranks, even when the kernel kills them for their memory, and it outlives
+Slurm's SIGTERM at the time limit.
 
 `retry`: a job that has failed is submitted again. `chain`: each job but the first waits for the end
-of the one before (`afterany`), however that ended. So each says at its end whether there is
-something left to do, and takes the others out of the queue if there is not; and each looks, before
-it begins, whether the one before could still say so.
+of the one before (`afterany`), however that ended. So each job says at its end whether work is
+left; if none is, it takes the others out of the queue. And before a job begins, it looks whether
+the one before could still say so.
 """
 
 import os
@@ -48,14 +48,14 @@ from hpckit.submission.retry import kind_of
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
 
-# A job may end while hpckit still submits those after it: so long their numbers are waited for.
+# A job may end while hpckit is still submitting the next ones: how long it waits for their ids.
 _RECORD_S, _PAUSE_S = 30.0, 0.5
 _POLL_S = 0.2
 _CHECKPOINT = "--checkpoint="
 
 
 class Watched:
-    """A job that something may follow: `argv` starts what it is."""
+    """A job that another one may follow; `argv` is its own command."""
 
     def __init__(self, run_dir: Path, argv: tuple[str, ...]) -> None:
         self.run_dir = run_dir
@@ -63,12 +63,12 @@ class Watched:
         self.job_id = os.environ.get("SLURM_JOB_ID", "")
         self._child: Popen[bytes] | None = None
         self._told = False
-        # Of argv: Slurm itself signals srun's tasks.
+        # Whether argv is hpckit's supervisor; it is srun otherwise, whose tasks Slurm signals.
         self._supervises = argv[0] == sys.executable
         self._held: list[int] = []
 
     def run(self) -> int:
-        """Start what the job is, and see to what follows; return its exit status."""
+        """Run the job's command, and see to what follows; return the exit status."""
         for signum in (signal.SIGTERM, signal.SIGINT, *PASSED):
             signal.signal(signum, self._pass_on)
         if not self.begins():
@@ -94,7 +94,7 @@ class Watched:
 
     @property
     def attempt(self) -> int:
-        """Which attempt of the run it is."""
+        """Which attempt of the run this is, from 0."""
         return restart_count()
 
     def begins(self) -> bool:
@@ -102,33 +102,33 @@ class Watched:
         return True
 
     def variables(self) -> dict[str, str]:
-        """Return what the job finds in its environment besides."""
+        """Return variables to add to the job's environment."""
         return {}
 
     def ending(self) -> None:
-        """Look at a job that was told to end, and has not yet; called several times."""
+        """Look at a job that was told to end and still runs; called again and again."""
 
     def ended(self, status: int) -> None:
-        """See to what follows a job that ended with a status."""
+        """See to what follows the job, which has ended with an exit status."""
         raise NotImplementedError
 
     def _pass_on(self, signum: int, _frame: FrameType | None) -> None:
-        """Outlive a signal; pass it on to a supervisor, since Slurm itself signals srun's tasks."""
+        """Outlive a signal, and keep it for a supervisor; Slurm itself signals srun's tasks."""
         self._told = self._told or signum == signal.SIGTERM
         if self._supervises:
             self._held.append(signum)
 
     def _hand_on(self, child: "Popen[bytes]") -> None:
-        """Pass on the signals that have come, once the supervisor can have them."""
+        """Pass on the signals that have come, as soon as the supervisor handles them."""
         held, self._held = self._held, []
         for signum in held if child.poll() is None else ():
             if signum in PASSED and not handles(child.pid, signum):
-                self._held.append(signum)  # it still starts
+                self._held.append(signum)  # it is still starting
             else:
                 child.send_signal(signum)
 
     def recorded(self) -> Run | None:
-        """Return the run, once hpckit has submitted all of it; None: it never did."""
+        """Wait until hpckit has submitted all of the run, and return it; None: it never did."""
         until = time.monotonic() + _RECORD_S
         while True:
             try:
@@ -150,13 +150,13 @@ class Retried(Watched):
     _done = False
 
     def ending(self) -> None:
-        """Submit it again before Slurm kills all of it, if its time is up."""
+        """Submit it again before Slurm kills all of it, if its time limit has come."""
         run = None if self._done else self.recorded()
         if run and ended_as(run, self._ranks(run))[0] is JobState.TIMEOUT:
             self._retry(run, TIMEOUT)
 
     def ended(self, status: int) -> None:
-        """Submit it again, if the kind of its failure has a rule."""
+        """Submit it again, if there is a rule for its kind of failure."""
         run = self.recorded() if status and not self._done else None
         if run and (kind := kind_of(*ended_as(run, self._ranks(run)))):
             self._retry(run, kind)
@@ -165,7 +165,7 @@ class Retried(Watched):
         self._done = True
         rules = run.record["request"].get("retry") or ()
         if kind in {text.partition(":")[0] for text in rules}:
-            # A process of its own: it works the request out as the command line does.
+            # In a process of its own, which works out the request as the command line does.
             argv = (*own_python(), "-m", "hpckit.api.retry", str(self.run_dir), kind)
             shell.spawn(argv, prepare=prepare_script).wait()
 
@@ -174,9 +174,10 @@ class Retried(Watched):
 
 
 class Link(Watched):
-    """One job of a chain: number `number`, in the folder of the run.
+    """Job `number` of a chain, in the folder of the run.
 
-    Without anything newer that `pattern` names (`--checkpoint`), the next one would do the same.
+    If nothing that `pattern` names (`--checkpoint`) is new at its end, the next job would only do
+    the same again.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class Link(Watched):
         self._checkpoints = Checkpoints(run_dir, pattern, Path.cwd()) if pattern else None
 
     def begins(self) -> bool:
-        """Look whether the jobs before this one have left something to do."""
+        """Say whether the jobs before this one have left something to do."""
         before = self._before()
         if before and before.over:
             self.say(f"is not needed: job {before.job_id} {_how(before)}. It ends at once")
@@ -198,11 +199,11 @@ class Link(Watched):
 
     @property
     def attempt(self) -> int:
-        """Its number in the chain."""
+        """Its number in the chain, from 0."""
         return self.number
 
     def variables(self) -> dict[str, str]:
-        """Let the number be the count of restarts."""
+        """Count the jobs before this one as restarts."""
         return {"HPCKIT_RESTART": str(self.number)}
 
     def ended(self, status: int) -> None:
@@ -210,7 +211,7 @@ class Link(Watched):
         self._settle(self._end(status))
 
     def _before(self) -> LinkEnd | None:
-        """Return how the job before this one ended; judge it where it could not say so itself."""
+        """Return how the job before this one ended, even if it could not say so itself."""
         if not self.number:
             return None
         said = read_end(self.run_dir)
@@ -221,7 +222,7 @@ class Link(Watched):
         return end
 
     def _end(self, status: int) -> LinkEnd:
-        """Say what this job leaves to the next one, by the status of what it was."""
+        """Return how this job ended, by the exit status of its command."""
         if status in (0, GOES_ON):
             outcome = Outcome.GOES_ON if status else Outcome.COMPLETE
             end = LinkEnd(link=self.number, job_id=self.job_id, outcome=outcome)
@@ -237,7 +238,7 @@ class Link(Watched):
         return replace(end, outcome=Outcome.FAILED, why=why)
 
     def _judged(self, number: int) -> LinkEnd:
-        """Judge how a job ended by its log and the records of its ranks."""
+        """Return how a job ended, by its log and the records of its ranks."""
         run, cause = self.recorded(), None
         if run is not None:
             ranks = [row for row in read_all_attempts(run.dir) if row.restart == number]
@@ -250,7 +251,7 @@ class Link(Watched):
         )
 
     def _settle(self, end: LinkEnd) -> None:
-        """Write down how this job ended, and take those after it out of the queue if it is over."""
+        """Write down how this job ended; if all work is over, cancel the jobs after it."""
         write_end(self.run_dir, end)
         rest = self._rest()
         if end.outcome is Outcome.FAILED:
@@ -270,7 +271,7 @@ class Link(Watched):
         return run.jobs[self.number + 1 :] if run else ()
 
     def _cancel(self, jobs: tuple[str, ...]) -> None:
-        """Take jobs out of the queue, the last one first: each would make room for the next."""
+        """Take jobs out of the queue, the last one first, so that none starts meanwhile."""
         try:
             if jobs:
                 control.cancel(jobs[::-1])
@@ -297,7 +298,7 @@ def watched(
 
 
 def main() -> None:
-    """Run a job that something may follow."""
+    """Run a job that another one may follow."""
     kind, folder, number, *rest = sys.argv[1:]
     at = rest.index("--")
     options, argv = rest[:at], tuple(rest[at + 1 :])

@@ -1,4 +1,4 @@
-"""From a plan to a submitted job: folder, script, submitit, record. All of it or nothing."""
+"""From a `Submission` to a job: folder, script, submitit, record. All of it or nothing."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -37,17 +37,17 @@ def submit(
     tell: Callable[[str], None] | None = None,
     ready: Callable[[], None] | None = None,
 ) -> list[Run]:
-    """Submit a plan; return one run per job, or per array task.
+    """Submit a job or an array; return one run per job, or per array task.
 
-    Ctrl-C, SIGTERM and SIGHUP take back what Slurm may have taken already; `tell` gets the word
-    that this is waited for. `ready` is called before the job is handed over, once all is checked
-    and written.
+    After Ctrl-C, SIGTERM or SIGHUP, a job that Slurm has taken already is cancelled; `tell` is
+    called to say that this takes time. `ready` is called just before the job is handed to the
+    scheduler, when all is checked and written.
 
     Raises:
-        SubmissionError: sbatch refused. OutsideError: the run's folder cannot be made or written,
-        or others could put their own in its place. StoppedError: by the user. Nothing is left
-        behind in any of these cases, unless the message says so. UnknownOutcomeError: Slurm does
-        not say whether it took the job; all that is needed to go on is kept.
+        SubmissionError: sbatch refused. OutsideError: the run's folder cannot be created or
+            written, or others could replace it. StoppedError: by the user. Nothing is left behind
+            in these cases, unless the message says so. UnknownOutcomeError: Slurm does not say
+            whether it took the job; all that is needed to find out later is kept.
     """
     job, base = submission.job, submission.place.dir
     parts = in_parts(submission)
@@ -114,7 +114,7 @@ def _handed_over(
     sent: Sent,
     calls: tuple[Callable[[str], None], Callable[[], None]],
 ) -> list[Run]:
-    """Hand all parts over, and write down what came of it."""
+    """Hand all parts to the scheduler, and write down what came of it."""
     submission, scheduler = parts[0], parts[0].job.scheduler
     run_id = submission.place.run_id
     tell, ready = calls
@@ -129,7 +129,7 @@ def _handed_over(
     with root.opened(run_id) as base:
         if scheduler.names_jobs:
             begin(base, handover)
-            remember(run_id, root.path)  # also what is killed can be found
+            remember(run_id, root.path)  # so that it is found even if this process is killed
         ready()
         with taken.held(), told_if_slow(tell):
             job_ids: list[str] = []
@@ -143,10 +143,10 @@ def _handed_over(
 
 
 def _sent(order: Order, sent: Sent) -> list[str]:
-    """Submit an order; say of an array in several which of these was refused."""
+    """Submit an order; in an error, say which of several arrays or jobs was refused."""
     try:
         job_ids = order.job.scheduler.submit(order, sent)
-        sent.begun = sent.answered = True  # also where a scheduler of others does not say so
+        sent.begun = sent.answered = True  # another package's scheduler may not have set it
         return job_ids
     except SubmissionError as error:
         if order.follows and order.job.chain:
@@ -164,10 +164,10 @@ def _sent(order: Order, sent: Sent) -> list[str]:
 
 
 def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseException) -> None:
-    """End what was handed over and remove its folders; keep them where that cannot be done.
+    """Cancel what was submitted and remove its folders; if it cannot be cancelled, keep them.
 
     Raises:
-        UnknownOutcomeError: nobody knows whether there is a job. OutsideError, StoppedError: there
+        UnknownOutcomeError: it is unknown whether there is a job. OutsideError, StoppedError: there
             is one, and it cannot be cancelled.
     """
     run_id = submission.place.run_id
@@ -189,7 +189,7 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
 
 
 def _drop_code(runs: Path) -> None:
-    """Remove what was kept for a submission that came to nothing; an error is on its way."""
+    """Remove the copy of the code of a submission that failed; its error is being raised."""
     with suppress(OSError):
         drop_unneeded(runs)
 
@@ -208,7 +208,7 @@ def _make_folders(
     for name in dict.fromkeys([own, *run_ids]):
         root.make(name)
     for name in run_ids if job.scheduler.names_jobs else ():
-        # Slurm would make it with the user's umask, which may let a group write.
+        # Slurm would create it with the user's umask, which may let a group write to it.
         with root.opened(name) as folder:
             open_to_write(folder / JOB_LOG).close()
     for part, script in zip(parts, scripts, strict=True):
@@ -222,14 +222,14 @@ def _make_folders(
 
 
 def _tasks_of(part: Submission) -> slice:
-    """Return which of all tasks are a part's."""
+    """Return which of all tasks belong to a part."""
     if part.place.part is None:
         return slice(None)
     return slice(part.place.part.first, part.place.part.first + part.place.part.count)
 
 
 def _tasks(submission: Submission) -> list[Task]:
-    """Return the parts of a job, which differ in their folders and in the program's words."""
+    """Return the tasks of a submission, which differ in their folders and arguments."""
     first = _task(submission, 0)
     rest = range(1, len(submission.job.tasks))
     return [first, *(_task(submission, index, like=first) for index in rest)]
@@ -268,7 +268,7 @@ def _task(submission: Submission, index: int, like: Task | None = None) -> Task:
         sources_only=_sources_only(job),
         cpus_per_task=job.cpus_per_task,
         ledgers=submission.ledgers,
-        # A session's host stays outside, and enters with what it starts.
+        # A session's own process stays outside; what it starts enters the container.
         container=job.environment.path if _enters(submission) else None,
     )
 
@@ -279,9 +279,9 @@ def _enters(submission: Submission) -> bool:
 
 
 def _sources_only(job: Job) -> str | None:
-    """Return the workloads of the workload's collection, unless it is hpckit's own.
+    """Return the folder `workloads` of the workload's collection, unless it is hpckit's own.
 
-    Not all of the collection: a project may have a virtual environment in it.
+    It is not the whole collection, since a project may have a virtual environment in it.
     """
     found = job.workload.found if job.workload else None
     if found is None or found.collection.origin == "built-in":
@@ -299,7 +299,7 @@ def _refuse_long(tasks: list[Task]) -> None:
 
 
 def _refuse_patterns(folder: Path, scheduler: Scheduler) -> None:
-    """Refuse a place whose name submitit or Slurm would rewrite.
+    """Refuse a folder whose name submitit or Slurm would change.
 
     See JobPaths in submitit/core/utils.py, and sbatch(1), "FILENAME PATTERN".
     """
@@ -313,10 +313,10 @@ def _refuse_patterns(folder: Path, scheduler: Scheduler) -> None:
 
 
 def _order(part: Submission, folder: Path, script: str, tasks: list[Task], sent: Sent) -> Order:
-    """Return what the scheduler gets of a part; a limit of tasks at once holds for all parts.
+    """Return what the scheduler gets of a part.
 
-    Slurm has such a limit for one array. So each array waits for the end of the one before, as a
-    chain's jobs do.
+    `--parallel` limits the tasks of all parts together, but Slurm has such a limit for one array
+    only. So each array waits for the end of the one before, as the jobs of a chain do.
     """
     job, place = part.job, part.place
     mine = tasks[_tasks_of(part)]

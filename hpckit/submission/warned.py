@@ -1,6 +1,6 @@
-"""Slurm's warning before a job's end: what its script says to it, and whether the job goes on.
+"""Slurm's warning before a job's end: how the script answers it, and whether the job goes on.
 
-Each supervisor passes the warning on to its scripts; that of rank 0 decides for the job.
+Each supervisor passes the warning on to its scripts; the supervisor of rank 0 decides for the job.
 """
 
 import os
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 Handler = Callable[[int, FrameType | None], object]
 _POLL_S = 0.1
-# Slurm may signal a script before this process, and the script end of it.
+# How long this process may get Slurm's signal after a script that ended because of it.
 _HEARD_S = 1.0
-# Between two attempts to have the job requeued, while the controller does not answer.
+# The pause between two attempts to requeue the job, while the controller does not answer.
 _AGAIN_S = 5.0
-# So much earlier than it was asked to may Slurm warn: sbatch(1), --signal.
+# Slurm may warn so much earlier than it was asked to: sbatch(1), --signal.
 _EARLIEST_S = 60.0
 _ANEW = (
     "The job is requeued, but nothing in the run's checkpoints/ is newer than the start of this "
@@ -55,9 +55,10 @@ _ANEW = (
 
 
 class Warned:
-    """A job that may start again, or may not any more, in one of its attempts.
+    """One attempt of a job that Slurm warns; there may be another attempt after it, or not.
 
-    `handle` is for SIGUSR2; `look` is called again and again while the script runs, and at its end.
+    `handle` handles SIGUSR2; `look` is called again and again while the script runs, and at its
+    end.
     """
 
     def __init__(self, task: Task, running: "Supervised", requeue: Handler | None) -> None:
@@ -87,7 +88,7 @@ class Warned:
         return Checkpoints(self.task.folder, self.task.checkpoint, Path.cwd())
 
     def handle(self, _signum: int, _frame: FrameType | None) -> None:
-        """Take the warning, as a signal handler."""
+        """Handle the warning's signal."""
         self._warn()
 
     def _warn(self) -> None:
@@ -96,7 +97,7 @@ class Warned:
         self._running.warn()
 
     def look(self, code: int | None) -> None:
-        """Requeue the job if it is time: this then ends the process.
+        """Requeue the job if it is time, which ends this process.
 
         Args:
             code: the script's exit status; None while it runs.
@@ -115,7 +116,7 @@ class Warned:
             self._meanwhile()
 
     def _meanwhile(self) -> None:
-        """Requeue a job whose script works on: it does not handle the signal, or has had time."""
+        """Requeue a job whose script goes on: it ignores the signal, or has had its time."""
         late = time.monotonic() >= self._deadline()
         said = self.ending.said()
         listens = self.task.handles_stop_signal or SENT in said or DEAF not in said
@@ -127,7 +128,7 @@ class Warned:
             self._refuse()
 
     def _at_end(self, code: int) -> None:
-        """Requeue a job whose script has stopped early; end one that is complete, or has failed."""
+        """Requeue a job whose script stopped early; let one end that is complete or has failed."""
         if not code:
             self._wait_for_warning()
         elif self.ending.came is None and self.may_go_on and self._misses_signals():
@@ -153,31 +154,31 @@ class Warned:
     def _misses_signals(self) -> bool:
         """Say whether a preemption's signal goes to processes of a launcher, and not to this one.
 
-        Of mpirun they are daemons on other nodes: Slurm signals steps, not the batch script, and
-        they end, and mpirun with them (seen with Open MPI 4.1.4 and Slurm 22.05.8).
+        For mpirun these are its daemons on other nodes. Slurm signals steps, but not the batch
+        script, so the daemons end, and mpirun with them (seen with Open MPI 4.1.4, Slurm 22.05.8).
         """
         one = self.task.one_machine
         return not one and find_launcher(self.task.launcher).in_batch_script
 
     def _wait_for_requeue(self) -> None:
-        """Let rank 0's supervisor have a preempted job requeued before this one's failure ends it.
+        """Wait until the supervisor of rank 0 has requeued a preempted job.
 
-        srun kills all that is left of a step when a part of it fails.
+        If this one failed before, srun would kill all that is left of the step.
         """
         if self.ending.settle():
             _wait(lambda: REQUEUED in self.ending.said() or not self.ending.taken, self._deadline())
 
     def _wait_for_warning(self) -> None:
-        """Let the warning come that the script may have ended of already."""
+        """Wait for the warning, which the script may have got first, and ended because of."""
         if self.task.warned and slurm_tells_all(self.task):
             _wait(lambda: self._told_at is not None, time.monotonic() + _HEARD_S)
 
     def _wait_for_ranks(self) -> None:
-        """Let the other ranks save what they have to."""
+        """Wait until the other ranks have saved their state and ended."""
         left = list(range(self.task.nodes * self.task.tasks_per_node))
 
         def ended() -> bool:
-            # Each record is read until its rank has ended, and none after one that has not.
+            # From the last rank on: after one that has not ended, no other record is read.
             while left and self._has_ended(left[-1]):
                 left.pop()
             return not left or self.ending.passed_on
@@ -192,7 +193,7 @@ class Warned:
         return any(row.ended is not None and row.restart == self._attempt for row in rows)
 
     def _deadline(self) -> float:
-        """Return until when the ranks may save; Slurm kills them a third of the delay later."""
+        """Return until when the ranks may save; a third of the delay later Slurm kills them."""
         if self._until is None:
             began = time.monotonic() if self._told_at is None else self._told_at
             third = self.task.signal_delay_s / 3
@@ -201,24 +202,24 @@ class Warned:
         return self._until
 
     def overdue(self) -> bool:
-        """Say whether Slurm's warning of the time limit has come before this could hear it.
+        """Say whether Slurm's warning of the time limit came before this process could get it.
 
-        It goes to a job's steps; there is none while the job script sets up.
+        The warning goes to a job's steps, and while the job script sets up, there is none.
         """
         return 0 < self._left() < self.task.signal_delay_s
 
     def _left(self) -> float:
-        """Return the seconds to the time limit that Slurm warns of; 0: it may be a preemption."""
+        """Return the seconds to the time limit; 0: too far away, so it may be a preemption."""
         end = os.environ.get("SLURM_JOB_END_TIME", "")
         left = float(end) - time.time() if end.isdecimal() else 0.0
         return left if left < self.task.signal_delay_s + _EARLIEST_S else 0.0
 
     def _failed(self) -> bool:
-        """Say whether a rank has failed by itself; else a user, or Slurm, ends the job."""
+        """Say whether a rank has failed by itself; if not, a user or Slurm ends the job."""
         return failed_with(self.task.folder, self._attempt) is not None
 
     def _may_requeue(self) -> bool:
-        """Say whether there is what `--checkpoint` asks for."""
+        """Say whether there is a checkpoint as `--checkpoint` asks for, if it does."""
         if self.task.checkpoint is None:
             return True
         return self._checkpoints is not None and self._checkpoints.newer()
@@ -230,7 +231,7 @@ class Warned:
         while self._requeue is not None:
             if not self._still_wanted():
                 return
-            # Where Slurm signals all processes of a step, it would end submitit's scontrol.
+            # If Slurm signals all processes of a step, the signal would end submitit's scontrol.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
             try:
                 self._requeue(signal.SIGUSR2, None)
@@ -249,10 +250,10 @@ class Warned:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
 
     def _still_wanted(self) -> bool:
-        """Say whether the job still has to be requeued: nothing may bring back a cancelled one.
+        """Say whether the job still has to be requeued: a cancelled job must not come back.
 
-        Where that has been done, by Slurm or by the script, this process ends: another `scontrol
-        requeue` would wait until the next attempt has begun, and end it (seen with 22.05.8).
+        If Slurm or the script has requeued it already, this process ends: a second `scontrol
+        requeue` would wait until the next attempt has begun, and end that (seen with 22.05.8).
         """
         if self.task.one_machine:
             return True

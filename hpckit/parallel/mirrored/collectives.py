@@ -1,6 +1,6 @@
 """Sums, means and joins over replicas: of trees, of tensors with gradients, of flat gradients.
 
-Its classes have TensorFlow's names for how gradients are added up over devices.
+The classes are named as TensorFlow's, and say how gradients are added up over devices.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,16 +11,16 @@ from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mirrored.per_replica import PerReplica, ReduceOp, Tree, leaves, map_tree
 from hpckit.parallel.scratch import allreduce, ring_allreduce
 
-# How a replica waits for all: a word for what it does, its values, what is made of all values.
+# How a replica waits for the others: a name of the call, its values, and how all are merged.
 Meet = Callable[[str, Tree, Callable[[list[Tree]], list[Tree]]], Tree]
 Gather = Callable[[list[Tree]], list[Tree]]
 
 
 def checked(op: str) -> ReduceOp:
-    """Return the reduction that a word means; letter case does not matter.
+    """Return the reduction that a word means, in any letter case.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it means none.
     """
     try:
         return ReduceOp(op.lower())
@@ -57,10 +57,10 @@ def total_along(
 
 
 def joined(values: Sequence[Tree], axis: int, device: torch.device) -> torch.Tensor:
-    """Return one tensor of each replica joined along an axis, on a device.
+    """Join one tensor of each replica along an axis, on a device.
 
     Raises:
-        ValueError: they have no such axis, or differ in another.
+        ValueError: they have no such axis, or their lengths differ along another one.
     """
     tensors = [_tensor(value, device) for value in values]
     if any(not -tensor.dim() <= axis < tensor.dim() for tensor in tensors):
@@ -79,7 +79,7 @@ def joined(values: Sequence[Tree], axis: int, device: torch.device) -> torch.Ten
 
 
 def gathering(axis: int) -> Gather:
-    """Return what makes of all replicas' trees the joined one of each."""
+    """Return a function that joins all replicas' trees, and makes a copy for each replica."""
 
     def gather(trees: list[Tree]) -> list[Tree]:
         devices = [_device(tree) for tree in trees]
@@ -102,9 +102,9 @@ def all_reduce(meet: Meet, op: ReduceOp, count: int, value: Tree, device: torch.
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over replicas; its gradient is the sum over replicas of theirs.
+    """The sum over replicas; its gradient is the sum of all replicas' gradients.
 
-    The backward pass meets as the forward pass does: every replica must run it.
+    In the backward pass replicas wait for each other, as in the forward pass: all must run it.
     """
 
     @staticmethod
@@ -134,8 +134,8 @@ def _summed(meet: Meet, what: str, tensors: Sequence[torch.Tensor]) -> tuple[tor
 
 
 def sum_in_place(tensors: Sequence[torch.Tensor]) -> None:
-    """Replace each replica's flat tensor by the sum: NCCL or a ring on GPUs, else one by one."""
-    if len(tensors) == 1:  # NCCL would be set up for nothing
+    """Replace each replica's flat tensor by the sum: NCCL or a ring on GPUs, else plain copies."""
+    if len(tensors) == 1:  # do not set up NCCL for nothing
         return
     devices = {tensor.device for tensor in tensors}
     gpus = all(device.type == "cuda" for device in devices) and len(devices) == len(tensors)
@@ -151,7 +151,7 @@ def reduce_leaf(op: ReduceOp, leaf: Tree, axis: int | None, device: torch.device
     """Return the sum or mean of one PerReplica.
 
     Raises:
-        ValueError: it is a plain value, whose sum over replicas could mean two things.
+        ValueError: it is a plain value, whose sum over replicas is ambiguous.
     """
     if not isinstance(leaf, PerReplica):
         if op == ReduceOp.SUM:
@@ -167,9 +167,9 @@ def reduce_leaf(op: ReduceOp, leaf: Tree, axis: int | None, device: torch.device
 
 @torch.no_grad()
 def one_buffer(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Return one value for those of all replicas: their mean, or the first of whole numbers.
+    """Return one value for all replicas: the mean of their values, or the first one of integers.
 
-    Elements that all replicas agree on stay as they are: the mean would round them, or overflow.
+    Elements that are equal on all replicas stay as they are: a mean would round or overflow them.
     """
     first = values[0]
     if len(values) == 1 or not (first.is_floating_point() or first.is_complex()):
@@ -203,7 +203,7 @@ class NcclAllReduce:
     """Adds up by NCCL, for which each replica must have a GPU of its own.
 
     Args:
-        num_packs: TensorFlow's; sums here are of buckets of 32 MiB.
+        num_packs: accepted as in TensorFlow, and not used: gradients come in buckets of 32 MiB.
     """
 
     def __init__(self, num_packs: int = 1) -> None:
@@ -227,10 +227,10 @@ class NcclAllReduce:
 
 
 class HierarchicalCopyAllReduce:
-    """Adds up by pairs, then pairs of pairs, and hands the sum out the same way back.
+    """Adds up by pairs, then pairs of pairs, and copies the sum back along the same tree.
 
     Args:
-        num_packs: TensorFlow's; sums here are of buckets of 32 MiB.
+        num_packs: accepted as in TensorFlow, and not used: gradients come in buckets of 32 MiB.
     """
 
     def __init__(self, num_packs: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Where code runs: outside of any strategy, in a strategy's scope, or in one of its replicas."""
+"""Which context code runs in: no strategy's, a strategy's scope, or one of its replicas."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterator
@@ -17,10 +17,10 @@ from hpckit.parallel.scratch import Reduce
 
 
 class Strategy(ABC):
-    """What the parts of a strategy know of it.
+    """What the modules beside `strategy` know of it.
 
     Attributes:
-        replicas: in their order; the first leads.
+        replicas: in order; the first one leads.
         cross_device_ops: replaces each of several flat tensors, one per replica, by their sum.
         built: the modules that were built in its scope.
     """
@@ -46,16 +46,16 @@ class Strategy(ABC):
 
 
 class OfOneStrategy:
-    """What a strategy makes: no other strategy can use it."""
+    """Base of what a strategy makes, which no other strategy can use."""
 
     strategy: Strategy
 
 
 def check_own(strategy: Strategy, value: object) -> None:
-    """Refuse what another strategy made.
+    """Refuse a value that another strategy made.
 
     Raises:
-        RuntimeError: it did.
+        RuntimeError: another strategy made it.
     """
     if isinstance(value, OfOneStrategy) and value.strategy is not strategy:
         raise RuntimeError(
@@ -66,15 +66,15 @@ def check_own(strategy: Strategy, value: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ReplicaContext:
-    """What one replica knows during a run, and how it talks to the others.
+    """What one replica knows during a run, and how it communicates with the others.
 
-    What replicas do together, all must call, in the same order, also those without samples.
+    All replicas must make the same collective calls in the same order, even without samples.
     """
 
     strategy: Strategy
     replica: Replica
     meeting: Meeting
-    # Of what was built in scope(), this replica's copies; who has stepped which optimizer.
+    # This replica's copies of what was built in scope(); which replica has stepped each optimizer.
     twins: Twins | None = None
     steppers: dict[torch.optim.Optimizer, int] = field(default_factory=dict)
 
@@ -90,21 +90,21 @@ class ReplicaContext:
 
     @property
     def device(self) -> torch.device:
-        """The device of this replica; the replica makes its tensors there."""
+        """The device of this replica, on which it creates its tensors."""
         return self.replica.device
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
-        """The devices of this replica: one, as TensorFlow has it."""
+        """The devices of this replica, as in TensorFlow; there is only one."""
         return (self.replica.device,)
 
     def all_reduce(self, op: str, value: Tree) -> Tree:
         """Return the sum or mean over replicas of each tensor or number in `value`.
 
-        Every replica gets the same, on its own device. Gradients go through it.
+        Every replica gets the same values, on its own device. Gradients go through it.
 
         Raises:
-            ValueError: `op` is neither, or the shapes or structures differ.
+            ValueError: `op` is not `sum` or `mean`, or the shapes or structures differ.
         """
         word = collectives.checked(op)
         if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves(value)):
@@ -114,7 +114,7 @@ class ReplicaContext:
         )
 
     def all_gather(self, value: Tree, axis: int = 0) -> Tree:
-        """Return each tensor of `value` with those of all replicas joined along an axis.
+        """Return each tensor of `value` joined with those of all other replicas along an axis.
 
         Lengths along that axis may differ. Gradients do not go through it.
 
@@ -128,8 +128,8 @@ class ReplicaContext:
     ) -> Tree:
         """Call `fn(strategy, ...)` once for all replicas, in cross-replica context.
 
-        It gets the arguments of all replicas as PerReplica; each replica gets its own of what it
-        returns.
+        `fn` gets the arguments of all replicas as PerReplica, and each replica gets its own part
+        of what `fn` returns.
         """
 
         def merge(values: list[Tree]) -> list[Tree]:
@@ -141,15 +141,15 @@ class ReplicaContext:
         return self.meet("merge_call", (args, dict(kwargs or {})), merge)
 
     def meet(self, what: str, value: Tree, merge: Callable[[list[Tree]], list[Tree]]) -> Tree:
-        """Wait for all replicas; return this replica's own of what `merge` makes of the values."""
+        """Wait for all replicas; return this replica's part of `merge(their values)`."""
         return self.meeting.meet(self.replica.number, what, value, merge)
 
 
 def _refuse_shared_gpu(context: ReplicaContext) -> None:
-    """Refuse gradients through a reduction where they would wait for ever.
+    """Refuse gradients through a reduction if replicas share a GPU: they would wait for ever.
 
-    Torch has one thread per GPU for all backward passes: of two on one GPU, the first would wait in
-    it for the second, which cannot begin.
+    Torch has one thread per GPU for all backward passes. There the first of two replicas would wait
+    for the second one, which cannot begin.
     """
     devices = [replica.device for replica in context.strategy.replicas]
     if context.device.type == "cuda" and devices.count(context.device) > 1:
@@ -161,7 +161,7 @@ def _refuse_shared_gpu(context: ReplicaContext) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """A strategy, and one of its replicas or, in cross-replica context, None."""
+    """A strategy, and one of its replicas; None in the cross-replica context."""
 
     strategy: Strategy
     replica: ReplicaContext | None = None
@@ -171,10 +171,10 @@ _context: ContextVar[_Context | None] = ContextVar("mirrored context", default=N
 
 
 def get_replica_context() -> ReplicaContext:
-    """Return the context of the replica that calls.
+    """Return the context of the replica that calls this.
 
     Raises:
-        RuntimeError: no replica calls.
+        RuntimeError: it is not called in a replica.
     """
     here = _context.get()
     if here is None or here.replica is None:
@@ -186,37 +186,37 @@ def get_replica_context() -> ReplicaContext:
 
 
 def in_cross_replica_context() -> bool:
-    """Return whether this is in a strategy's scope, and not in one of its replicas."""
+    """Return whether the caller is in a strategy's scope, and not in one of its replicas."""
     here = _context.get()
     return here is not None and here.replica is None
 
 
 def strategy_here() -> Strategy | None:
-    """Return the strategy whose scope or replica this is in; None outside of any."""
+    """Return the strategy whose scope or replica the caller is in; None: it is in none."""
     here = _context.get()
     return None if here is None else here.strategy
 
 
 def has_strategy() -> bool:
-    """Return whether this is in a strategy's scope or in one of its replicas."""
+    """Return whether the caller is in a strategy's scope or in one of its replicas."""
     return _context.get() is not None
 
 
 def replica_here() -> ReplicaContext | None:
-    """Return the context of the replica that calls; None where none does."""
+    """Return the context of the replica that calls this; None outside of replicas."""
     here = _context.get()
     return None if here is None else here.replica
 
 
 def in_scope_of(strategy: Strategy) -> bool:
-    """Return whether this is in a strategy's scope, and not in one of its replicas."""
+    """Return whether the caller is in this strategy's scope, and not in one of its replicas."""
     here = _context.get()
     return here is not None and here.strategy is strategy and here.replica is None
 
 
 @contextmanager
 def entered(strategy: Strategy, replica: ReplicaContext | None = None) -> Iterator[None]:
-    """Be in one of a strategy's replicas or, without one, in its cross-replica context."""
+    """Enter one of a strategy's replicas or, without one, its cross-replica context."""
     token = _context.set(_Context(strategy, replica))
     try:
         yield
@@ -225,10 +225,10 @@ def entered(strategy: Strategy, replica: ReplicaContext | None = None) -> Iterat
 
 
 def replica_of(strategy: Strategy, what: str) -> ReplicaContext | None:
-    """Return the replica of a strategy that calls, or None where none does.
+    """Return the replica of this strategy that calls, or None outside of its replicas.
 
     Raises:
-        RuntimeError: this is in another strategy's scope or replica.
+        RuntimeError: the caller is in another strategy's scope or replica.
     """
     here = _context.get()
     if here is None:
@@ -242,10 +242,10 @@ def replica_of(strategy: Strategy, what: str) -> ReplicaContext | None:
 
 
 def refuse_replica(strategy: Strategy, what: str) -> None:
-    """Refuse what only the caller of replicas can do.
+    """Refuse to be called in a replica, or in another strategy.
 
     Raises:
-        RuntimeError: a replica calls, or this is in another strategy's scope.
+        RuntimeError: the caller is in a replica, or in another strategy's scope.
     """
     if replica_of(strategy, what) is not None:
         raise RuntimeError(
