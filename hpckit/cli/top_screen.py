@@ -1,18 +1,15 @@
-"""The live screen, drawn by Textual: keys, and where the texts of `hpckit.api.top` stand.
+"""The live screen, drawn by Textual: its keys, and where the texts of `hpckit.api.top` stand.
 
-Slurm is asked in a thread, so that the screen answers while Slurm does not. Only what has changed
-is written to the terminal.
+Only what has changed is written to the terminal.
 """
 
 import signal
-from collections.abc import Callable
 from dataclasses import replace
-from threading import Thread
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
@@ -22,8 +19,7 @@ from hpckit.api import top as api
 from hpckit.api.top import HEADS, Cell, JobNow, Line, View, Watch
 from hpckit.cli.top_list import JobList, head_line
 from hpckit.cli.top_pages import LogPage, Question, TextPage, error_page
-from hpckit.errors import HpckitError
-from hpckit.text import in_line
+from hpckit.cli.top_work import WorkingApp
 
 # From so many columns on, what is free stands beside the list.
 _WIDE = 110
@@ -42,7 +38,7 @@ page covers the list, or while the terminal says that it has lost the focus (p c
 """
 
 
-class Top(App[None]):
+class Top(WorkingApp):
     """The list of jobs."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -79,8 +75,7 @@ class Top(App[None]):
     ]
 
     def __init__(self, watch: Watch, view: View, interval: float) -> None:
-        super().__init__(ansi_color=True)
-        self.animation_level = "none"
+        super().__init__()
         self.watch_of = watch
         self.view = view
         self.interval = interval
@@ -90,8 +85,6 @@ class Top(App[None]):
         self._in_focus = True
         self._stays = False
         self._side_wanted: bool | None = None
-        self._acting = 0
-        self._leaving = False
         self.bar = Static(id="bar", classes="bar", markup=False)
         self.heads = Static(id="heads", markup=False)
         self.table = JobList()
@@ -100,16 +93,16 @@ class Top(App[None]):
         self.entry = Input(placeholder="show only jobs with...", compact=True)
 
     def watch_jobs(self) -> None:
-        """Show the screen until the user leaves it; what was not answered is asked no more."""
+        """Show the screen until the user leaves it, then end the questions that are still open."""
         try:
             self.run()
         finally:
-            # What was to be done with jobs goes on; hpckit finds a submission that was cut short.
-            if not self._acting:
+            # Work on jobs goes on; hpckit finds a submission that was cut short.
+            if not self.acting:
                 api.stop_asking()
 
     def compose(self) -> ComposeResult:
-        """Return the screen's parts (Textual's own word for it)."""
+        """Return the parts of the screen, as Textual asks for them."""
         yield self.bar
         with Horizontal():
             with Vertical():
@@ -133,7 +126,7 @@ class Top(App[None]):
         self.set_interval(self.interval, self.tick)
 
     def _loop_signal(self, number: int) -> None:
-        """Leave the terminal as it was, also when a signal ends the screen."""
+        """Let a signal end the app properly, so that the terminal is restored."""
         import asyncio  # noqa: PLC0415  # Textual has it anyway
 
         asyncio.get_running_loop().add_signal_handler(number, self.exit)
@@ -142,12 +135,12 @@ class Top(App[None]):
 
     @property
     def hidden(self) -> bool:
-        """Whether nobody can see the list, as far as that can be known."""
+        """Whether nobody sees the list, as far as that can be known."""
         covered = any(not isinstance(row, ModalScreen) for row in self.screen_stack[1:])
         return covered or not (self._in_focus or self._stays)
 
     def tick(self) -> None:
-        """Ask again, if somebody looks and the last answer is there."""
+        """Ask again, if the list is seen and the last answer has come."""
         if not self.hidden and not self._asking:
             self.ask()
 
@@ -167,39 +160,13 @@ class Top(App[None]):
         if self.side.display:
             self.behind(self.watch_of.refresh_free, lambda _: self._show_side())
 
-    def behind(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Do something in a thread, then something here; an error of ours is said."""
-
-        def run() -> None:
-            try:
-                value = work()
-            except HpckitError as error:
-                self._hand(self._unanswered, str(error))
-            except Exception as error:  # noqa: BLE001  # a fault of ours ends the screen, and is seen
-                self._hand(self._fail, error)
-            else:
-                self._hand(then, value)
-
-        Thread(target=run, daemon=True).start()
-
-    def _hand(self, call: Callable[..., None], *values: Any) -> None:  # noqa: ANN401
-        if self.is_running:
-            self.call_from_thread(call, *values)
-
-    def _unanswered(self, why: str) -> None:
+    def unanswered(self, why: str) -> None:
+        """Show why Slurm did not answer; it may be asked again."""
         self._asking = False
-        self.tell(why, "error")
-
-    def _fail(self, error: Exception) -> None:
-        raise error
-
-    def tell(self, text: str, severity: str = "information") -> None:
-        """Say something for some seconds."""
-        kind: Any = severity
-        self.notify(in_line(text), severity=kind, markup=False, timeout=8)
+        super().unanswered(why)
 
     def on_app_blur(self, _event: events.AppBlur) -> None:
-        """Ask no more: the terminal says that another window has the focus."""
+        """Pause: the terminal says that another window has the focus."""
         self._in_focus = False
         self._show_bar()
 
@@ -252,11 +219,11 @@ class Top(App[None]):
             self.side.update(Text("\n".join(api.cut(row, _SIDE - 2) for row in rows)))
 
     def _lay_out(self) -> None:
-        """Give the columns their widths, and what is free its place."""
+        """Set the widths of the columns, and whether free GPUs stand beside the list."""
         wide = self.size.width >= _WIDE
         self.side.display = wide if self._side_wanted is None else self._side_wanted
         columns = self.size.width - (_SIDE if self.side.display else 0)
-        # Two letters of the list are its scroll bar.
+        # Two columns of the list are its scroll bar.
         self._widths = api.widths(columns - 2)
         self.heads.update(head_line([*map(api.cut, HEADS, self._widths)], self._widths))
 
@@ -267,7 +234,7 @@ class Top(App[None]):
             self.show()
 
     def on_job_list_chosen(self) -> None:
-        """Say more of the line that was chosen."""
+        """Show more about the line that was chosen."""
         self._show_about()
 
     def on_job_list_opened(self) -> None:
@@ -277,11 +244,11 @@ class Top(App[None]):
     # --- which line ---
 
     def chosen(self) -> Line | None:
-        """Return the chosen line; None: there is none."""
+        """Return the chosen line; None: the list is empty."""
         return next((line for line in self.found if line.key == self.table.key), None)
 
     def _in_sight(self) -> set[str]:
-        """Return the keys of the jobs on the screen, with some around it."""
+        """Return the keys of the jobs on the screen, and of some around it."""
         first = max(int(self.table.scroll_offset.y) - 10, 0)
         rows = self.found[first : first + self.size.height + 20]
         return {job.key for line in rows for job in line.jobs}
@@ -298,7 +265,7 @@ class Top(App[None]):
     # --- keys ---
 
     def action_open(self) -> None:
-        """Open or fold an array; of a job show its log."""
+        """Open or fold an array; show a job's log."""
         line = self.chosen()
         if line is None:
             return
@@ -328,11 +295,11 @@ class Top(App[None]):
         self._cover(TextPage("hpckit top", lambda: _HELP))
 
     def _cover(self, page: TextPage) -> None:
-        """Show a page over the list; when it is left, ask at once."""
+        """Show a page over the list, and ask Slurm at once when it is left."""
         self.push_screen(page, lambda _: self.tick())
 
     def action_cancel(self) -> None:
-        """Cancel a job, or all of an array that is not over, after two questions."""
+        """Cancel a job, or all tasks of an array that are not over, after two questions."""
         line = self.chosen()
         jobs = [job for job in line.jobs if not job.over] if line else []
         if line is None or not jobs:
@@ -344,7 +311,7 @@ class Top(App[None]):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._act(lambda: api.end(jobs))
+                self.act(lambda: api.end(jobs), self.tick)
 
         self.push_screen(Question(first, second), answered)
 
@@ -356,51 +323,24 @@ class Top(App[None]):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._act(lambda: api.again(job))
+                self.act(lambda: api.again(job), self.tick)
 
         self.push_screen(Question(f"Submit {job.job_id} {job.name} again?"), answered)
 
-    def _act(self, work: Callable[[], str]) -> None:
-        """Do something with jobs, in a thread; leaving waits for it."""
-        self._acting += 1
-
-        def acted() -> tuple[str, str]:
-            try:
-                return work(), "information"
-            except HpckitError as error:
-                return str(error), "error"
-
-        self.behind(acted, lambda said: self._done(*said))
-
-    def _done(self, said: str, severity: str) -> None:
-        self._acting -= 1
-        if self._leaving:
-            self.exit()
-        self.tell(said, severity)
-        self.tick()
-
-    async def action_quit(self) -> None:
-        """Leave; not while a job is being cancelled or submitted, unless asked twice."""
-        if self._acting and not self._leaving:
-            self._leaving = True
-            self.tell("Slurm is still being told what to do. q again leaves now.", "warning")
-        else:
-            self.exit()
-
     def action_filter(self) -> None:
-        """Ask what jobs are to be shown."""
+        """Ask for a text that jobs must have to be shown."""
         self.entry.display = True
         self.entry.value = self.view.text
         self.entry.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show only jobs that have it."""
+        """Show only jobs that have the text."""
         if event.input is self.entry and self.entry.display:
             self.view = replace(self.view, text=event.value)
             self.show()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep what was typed."""
+        """Go back to the list, and keep the filter."""
         if event.input is self.entry:
             self.entry.display = False
             self.table.focus()
@@ -413,7 +353,7 @@ class Top(App[None]):
         self.show()
 
     def action_sort(self) -> None:
-        """Sort by the next."""
+        """Sort by the next order."""
         self.view = replace(self.view, order=api.next_order(self.view.order))
         self.show()
 
@@ -423,7 +363,7 @@ class Top(App[None]):
         self.show()
 
     def action_free(self) -> None:
-        """Show what is free, or do not."""
+        """Show or hide free GPUs."""
         self._side_wanted = not self.side.display
         self._lay_out()
         self.show()
@@ -436,7 +376,7 @@ class Top(App[None]):
             self.ask()
 
     def action_stay(self) -> None:
-        """Go on while the terminal is out of focus, or do not."""
+        """Switch whether asking goes on while the terminal is out of focus."""
         self._stays = not self._stays
         self.tell("goes on while out of focus" if self._stays else "pauses while out of focus")
         self._show_bar()
