@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from enum import StrEnum
+from pathlib import Path
 
 from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.documents import Fields
@@ -181,6 +182,8 @@ def ad_hoc_environment(word: str) -> Environment | None:
 def why_none(word: str) -> str:
     """Say why a value of `--env` is no environment by itself; `ad_hoc_environment` said None."""
     path = typed_path(word)
+    if link := _leads_nowhere(path / "bin" / "python") or _leads_nowhere(path):
+        return f"has a python that cannot be reached: {link}"
     if is_folder(path):
         return "is a folder, but not of a virtual environment: it has no bin/python"
     if is_file(path) and "/" in word:
@@ -192,6 +195,16 @@ def why_none(word: str) -> str:
     if "/" in word:
         return "does not exist"
     return "is not a folder on this machine"
+
+
+def _leads_nowhere(path: Path) -> str:
+    """Say where a link ends, of a python that is gone or may not be seen; nothing: it leads there.
+
+    So it is in a virtual environment that was moved here, or whose Python was removed.
+    """
+    if not os.path.islink(path) or is_file(path) or is_folder(path):  # noqa: PTH114  # as is_file
+        return ""
+    return f"{path} is a link to {os.path.realpath(path)}, which is not there or not open to you"
 
 
 def typed_image(kind: EnvironmentKind, text: str) -> str:

@@ -138,9 +138,7 @@ def main(argv: list[str] | None = None) -> Any:  # noqa: ANN401
         except HpckitError as error:
             note(f"hpckit: error: {error}")
             sys.exit(error.exit_code)
-        except BrokenPipeError:
-            # The reader (head, less) has left; keep Python from complaining at its own exit.
-            sys.stderr.close()
+        except BrokenPipeError:  # the reader (head, less) has left
             sys.exit(1)
         except KeyboardInterrupt:
             sys.exit(130)

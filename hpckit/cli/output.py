@@ -53,7 +53,7 @@ class _Spelling:
 
     @contextlib.contextmanager
     def _taken(self) -> Iterator[None]:
-        """Turn a full disk, a quota or a closed stream into an error of ours.
+        """Turn a full disk, a quota or a closed stream into an error of ours; stderr is forgiven.
 
         It is raised again at each use, the last flush included: typer tries a stream, and keeps to
         itself what comes of that.
@@ -62,13 +62,13 @@ class _Spelling:
             raise self._lost
         try:
             yield
-        except BrokenPipeError:  # the reader has left, which is no error
-            raise
         except OSError as error:
             # What is left in the buffer would be tried again at Python's own exit.
             devnull = os.open(os.devnull, os.O_WRONLY)
             os.dup2(devnull, self.stream.fileno())
             os.close(devnull)
+            if self._must and isinstance(error, BrokenPipeError):
+                raise  # the reader (head, less) has left, which is no error
             if self._must:
                 self._lost = OutsideError(f"{self._must}: {error.strerror}.")
                 raise self._lost from error

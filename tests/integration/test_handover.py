@@ -479,6 +479,37 @@ def test_a_result_that_stdout_does_not_take_is_one_error(here, slurm, where) -> 
     assert "hpckit logs 77 -f" in done.stderr  # there is a job all the same
 
 
+def deserted() -> int:
+    """Return a pipe's end for writing whose reader has left, as `| head` does."""
+    theirs, ours = os.pipe()
+    os.close(theirs)
+    return ours
+
+
+@pytest.mark.long
+def test_a_reader_who_has_left_ends_a_command_without_a_word(here, slurm) -> None:
+    slurm("echo 77", KNOWS)
+    for argv in (("--version",), ("--help",), ("jobs", "-h"), ("jobs", "--json"), SUBMIT):
+        stdout = deserted()
+        done = subprocess.run(
+            [*HPCKIT, *argv], stdout=stdout, stderr=subprocess.PIPE, timeout=LONG_S
+        )
+        os.close(stdout)
+        assert done.returncode == 1, done.stderr
+        assert b"Traceback" not in done.stderr
+        assert b"Exception ignored" not in done.stderr
+
+
+def test_a_reader_of_errors_who_has_left_changes_no_exit_status(here) -> None:
+    for argv, status in ((("status", "none-such"), 2), (("jobs", "--json"), 0)):
+        stderr = deserted()
+        done = subprocess.run(
+            [*HPCKIT, *argv], stdout=subprocess.PIPE, stderr=stderr, timeout=LONG_S
+        )
+        os.close(stderr)
+        assert done.returncode == status
+
+
 @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
 def test_nobody_to_tell_changes_no_exit_status(here, where) -> None:
     for argv, status in ((("status", "none-such"), 2), (("jobs", "--json"), 0)):

@@ -3,7 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.environments import BARE, Environment, EnvironmentKind, ad_hoc_environment
+from hpckit.environments import (
+    BARE,
+    Environment,
+    EnvironmentKind,
+    ad_hoc_environment,
+    why_none,
+)
 from tests.conftest import write_files
 
 K = EnvironmentKind
@@ -65,3 +71,14 @@ def test_other_words_are_no_environment(word: str, here: Path) -> None:
 @pytest.mark.parametrize("kind", [K.MODULES, K.CONDA])
 def test_a_module_or_conda_environment_brings_the_python_of_its_path(kind: K) -> None:
     assert Environment(name="m", kind=kind, path="p").command("/hp/python") == ("python",)
+
+
+def test_a_link_to_a_python_that_is_gone_is_told_as_such(here: Path) -> None:
+    (here / "env/bin").mkdir(parents=True)
+    (here / "env/bin/python3").symlink_to(here / "gone/python3")
+    (here / "env/bin/python").symlink_to("python3")
+    for word in ("env", "./env/bin/python"):
+        assert f"env/bin/python is a link to {here}/gone/python3, which is not" in why_none(word)
+    (here / "gone").mkdir()
+    (here / "gone/python3").touch()
+    assert ad_hoc_environment("env") is not None
