@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
 from hpckit.errors import DamagedRunError
 from hpckit.run_record import is_function_call
@@ -322,9 +322,6 @@ class Run:
         from hpckit.api.run_status import run_table  # noqa: PLC0415  # as above
 
         return run_table([self.status()])
-
-
-AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 class RunList(list[Run]):

@@ -52,20 +52,18 @@ class NodeGroup:
 
 @frozen(kw_only=True)
 class Partition:
-    """One partition; None is no limit, or not known. `node_groups` come from sinfo alone.
+    """One partition; None is no limit, or not known. Only sinfo tells `node_groups`.
 
-    `accounts` are the only ones that may use it; None is all, or all but `denied_accounts`. So are
-    `groups`, of the system. `exclusive`: jobs are given whole nodes.
+    Only `accounts` may use it; None is all, or all but `denied_accounts`. The same holds for the
+    system's `groups`. `exclusive`: jobs get whole nodes.
     """
 
     name: str
     default: bool
     state: str
     max_time_min: int | None
-    default_time_min: int | None
     max_nodes: int | None
     nodes: tuple[str, ...]
-    total_cpus: int | None
     hidden: bool = False
     root_only: bool = False
     accounts: tuple[str, ...] | None = None
@@ -202,10 +200,8 @@ def _partition(fields: dict[str, str]) -> Partition:
         default=fields.get("Default") == "YES",
         state=fields.get("State", "UNKNOWN"),
         max_time_min=parse_limit_min(fields.get("MaxTime", "")),
-        default_time_min=parse_limit_min(fields.get("DefaultTime", "")),
         max_nodes=_count(fields.get("MaxNodes", "")),
         nodes=nodes_or_none(fields.get("Nodes", "")) or (),
-        total_cpus=_count(fields.get("TotalCPUs", "")),
         hidden=fields.get("Hidden") == "YES",
         root_only=fields.get("RootOnly") == "YES",
         accounts=_names(fields.get("AllowAccounts", "ALL")),

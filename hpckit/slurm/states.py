@@ -181,13 +181,13 @@ class SlurmSource(StrEnum):
 
 @frozen(kw_only=True)
 class JobRecord:
-    """What Slurm knows of one job or array task; None is what this source does not say.
+    """What Slurm knows of one job or array task; None is what the source does not say.
 
     `job_id` is as users type it: `123`, `123_4` for an array task, `123+1` for a component of a
-    heterogeneous job. `raw_id` is the number the job has inside (SLURM_JOB_ID), which differs for
-    array tasks. Moments are epoch seconds. `start_time` of a waiting job is the expected one.
-    `end_time` and `exit_code` are of a finished job; `exit_code` is 128 + signal when a signal
-    ended it, as a shell has it. `restarts` counts the attempts before this one.
+    heterogeneous job. `raw_id` is SLURM_JOB_ID in the job, another number for each array task.
+    Times are epoch seconds; the `start_time` of a waiting job is the expected one. A finished job
+    has `end_time` and `exit_code`, which is 128 + signal if a signal ended it, as in a shell.
+    `restarts` counts the attempts before this one.
     """
 
     job_id: str
@@ -195,7 +195,6 @@ class JobRecord:
     source: str
     raw_id: str | None = None
     array_job_id: str | None = None
-    array_task_id: int | None = None
     name: str | None = None
     user: str | None = None
     account: str | None = None
@@ -214,11 +213,11 @@ class JobRecord:
 
 
 def parse_exit(text: str, state: JobState) -> tuple[int | None, int | None]:
-    """Read Slurm's `status:signal` as (exit code as a shell has it, signal or None).
+    """Read Slurm's `status:signal` as (exit code as in a shell, signal or None).
 
-    `0:0` says nothing of a job that did not complete: Slurm shows it also for one that was
-    cancelled, lost its node or reached its time limit. Of a lost node slurmctld writes a number of
-    its own (`exit_code = 1` in job_mgr.c, shown as 0:1 or 1:0): nothing has ended with it.
+    `0:0` says nothing of a job that did not complete: Slurm also shows it for jobs that were
+    cancelled, lost their node or reached their time limit. For a lost node slurmctld makes up a
+    status (`exit_code = 1` in job_mgr.c, shown as 0:1 or 1:0), with which no process ended.
     """
     match = re.fullmatch(_EXIT, text.strip())
     if match is None or not is_finished(state) or state is JobState.NODE_FAIL:
@@ -232,9 +231,9 @@ def parse_exit(text: str, state: JobState) -> tuple[int | None, int | None]:
 def exit_words(code: int, *, by_accounting: bool) -> str:
     """Return an exit status in words.
 
-    sacct prints one of 128 and more less 128 (PRINT_EXITCODE in sacct/print.c; tried on 22.05.8):
-    15 is a script's own 15, or the 143 that a shell makes of a SIGTERM. scontrol prints it whole,
-    and both print a signal that ended the script itself as 0:15.
+    From a status of 128 or more, sacct subtracts 128 (PRINT_EXITCODE in sacct/print.c; tried with
+    22.05.8): its 15 may be the script's own 15, or the 143 that a shell makes of SIGTERM. scontrol
+    prints the whole status. Both print 0:15 if the signal ended the script itself.
     """
     if by_accounting and code < _SHELLS:
         return f"exit status {code} or {code + _SHELLS} (accounting does not tell which)"
@@ -242,18 +241,16 @@ def exit_words(code: int, *, by_accounting: bool) -> str:
 
 
 def each_task(record: JobRecord) -> Iterator[JobRecord]:
-    """Make a record for each task that a row stands for, which is one for any but a waiting array.
+    """Yield a record for each task that a row stands for; only rows of waiting arrays have several.
 
-    Waiting tasks have no number inside yet: Slurm shows the array's for all of them.
+    Waiting tasks have no `raw_id` yet: Slurm shows the array's for all of them.
     """
     tasks = expand_array(record.job_id)
     raw_id = record.raw_id if tasks == (record.job_id,) else None
     for job_id in tasks:
         array, _, task = job_id.partition("_")
         if task.isdecimal():
-            yield dataclasses.replace(
-                record, job_id=job_id, raw_id=raw_id, array_job_id=array, array_task_id=int(task)
-            )
+            yield dataclasses.replace(record, job_id=job_id, raw_id=raw_id, array_job_id=array)
         else:
             yield record
 

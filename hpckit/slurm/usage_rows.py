@@ -96,7 +96,6 @@ class JobUsage:
     memory_limit_bytes: int | None = None
     total_cpu_s: float | None = None
     work_dir: str | None = None
-    submit_line: str | None = None
     comment: str | None = None
     admin_comment: str | None = None
     interactive: bool | None = None
@@ -236,7 +235,6 @@ def _job_usage(row: Mapping[str, str], steps: tuple[StepUsage, ...]) -> JobUsage
         or _requested_memory(row["ReqMem"], nodes, cpus),
         total_cpu_s=parse_cpu_s(row["TotalCPU"]) or None,
         work_dir=_path(row.get("WorkDir", "")),
-        submit_line=text_or_none(row.get("SubmitLine", "")),
         comment=text_or_none(row.get("Comment", "")),
         admin_comment=text_or_none(row.get("AdminComment", "")),
         interactive=_interactive(row.get("SubmitLine", ""), steps),

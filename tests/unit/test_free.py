@@ -23,8 +23,8 @@ def recorded(version: str) -> str:
 
 def partition(name: str, **changes: object) -> Partition:
     values = {
-        "name": name, "default": False, "state": "UP", "max_time_min": None,
-        "default_time_min": None, "max_nodes": None, "nodes": (), "total_cpus": None,
+        "name": name, "default": False, "state": "UP", "max_time_min": None, "max_nodes": None,
+        "nodes": (),
     }  # fmt: skip
     return Partition(**{**values, **changes})
 

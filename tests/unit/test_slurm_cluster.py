@@ -16,9 +16,9 @@ def test_partitions_have_their_limits() -> None:
     found = parse_scontrol_partitions(slurm_said("scontrol-partition-22.05.8.txt"))
     assert [one.name for one in found] == ["gpu", "short", "urgent"]
     gpu, short, _ = found
-    assert (gpu.default, gpu.max_time_min, gpu.default_time_min) == (True, 1440, 60)
-    assert (short.default, short.max_time_min, short.default_time_min) == (False, 30, 5)
-    assert (gpu.state, gpu.nodes, gpu.total_cpus) == ("UP", ("c1", "c2"), 16)
+    assert (gpu.default, gpu.max_time_min) == (True, 1440)
+    assert (short.default, short.max_time_min) == (False, 30)
+    assert (gpu.state, gpu.nodes) == ("UP", ("c1", "c2"))
     assert (gpu.max_nodes, gpu.gpus_per_node) == (None, None)
 
 
@@ -26,7 +26,7 @@ def test_partitions_on_one_line_of_a_later_slurm_are_read() -> None:
     whole, empty = parse_scontrol_partitions(slurm_said("scontrol-partition-24.11-documented.txt"))
     assert (whole.max_nodes, whole.max_time_min, whole.state) == (16, None, "DRAIN")
     assert whole.nodes == ("g01", "g02", "g03", "g04", "g10", "login")
-    assert (empty.nodes, empty.max_time_min, empty.default_time_min) == ((), 151, None)
+    assert (empty.nodes, empty.max_time_min) == ((), 151)
 
 
 def test_nodes_have_their_gpus() -> None:

@@ -98,8 +98,8 @@ def test_a_completed_job_has_zero_and_a_cancelled_one_has_none() -> None:
 
 def test_waiting_tasks_of_an_array_are_a_record_each() -> None:
     for records in (squeue(), {name: rows[-1] for name, rows in sacct().items()}):
-        tasks = [record for record in records.values() if record.array_job_id == "3"]
-        assert sorted(task.array_task_id or 0 for task in tasks) == list(range(10))
+        tasks = [record.job_id for record in records.values() if record.array_job_id == "3"]
+        assert sorted(tasks) == [f"3_{task}" for task in range(10)]
         assert records["3_9"].state is JobState.PENDING
         assert (records["3_9"].raw_id, records["3_1"].raw_id) == (None, "16")
 
@@ -108,7 +108,7 @@ def test_scontrol_gives_tasks_of_an_array_too() -> None:
     records = scontrol("scontrol-job-array-22.05.8.txt", "arr")
     assert list(records) == [f"3_{task}" for task in (2, 3, 4, 5, 6, 7, 8, 9, 1, 0)]
     assert (records["3_0"].raw_id, records["3_0"].nodes) == ("15", ("c1",))
-    assert (records["3_7"].array_task_id, records["3_7"].start_time) == (7, None)
+    assert (records["3_7"].array_job_id, records["3_7"].start_time) == ("3", None)
 
 
 def test_a_heterogeneous_job_is_read_by_its_components() -> None:

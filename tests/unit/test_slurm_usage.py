@@ -337,7 +337,7 @@ def test_an_older_sacct_has_fewer_columns() -> None:
     columns = [name for name in COLUMNS if name not in {"SubmitLine", "AdminComment"}]
     text = MARK.join({"JobID": "7", "JobName": "a\nb"}.get(name, "") for name in columns)
     (usage,) = parse_usage(text + "\n", columns, MARK)
-    assert (usage.record.name, usage.submit_line, usage.admin_comment) == ("a\nb", None, None)
+    assert (usage.record.name, usage.admin_comment) == ("a\nb", None)
 
 
 def test_banners_and_errors_are_no_jobs() -> None:
