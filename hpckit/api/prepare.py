@@ -37,12 +37,12 @@ __all__ = ["Submission", "chosen_otherwise", "preflight", "prepare"]
 _ACCOUNT_OPTIONS = ("--account", "-A")
 
 
-@patience()
 def load_jinja() -> None:
     """Load what renders scripts, which `prepare` would do later."""
     load()
 
 
+@patience()
 def prepare(
     spec: JobSpec,
     runs: Path | None,

@@ -137,6 +137,19 @@ def test_a_silent_slurm_costs_no_command_ten_seconds(
         assert hanging.limits[-1][0] == "scancel"
 
 
+def test_the_questions_of_a_submission_share_their_time(
+    fake_slurm: Path, here: Path, clock: Clock, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(argv: list[str], **options: Any) -> shell.Completed:
+        return (patiently if argv[0] == "sbatch" else clock.hang)(argv, **options)
+
+    monkeypatch.setattr(client, "shell", SimpleNamespace(**vars(shell) | {"run": run}))
+    answer = cli("submit", "serial", "/bin/true", "--site=vera", "--gpus=0", "--dry-run")
+    assert answer.status == 0, answer
+    assert "Slurm does not answer which one is your default" in answer.err
+    assert clock.limits == [("sacctmgr", 6.0)]
+
+
 def test_a_short_patience_ends_with_the_last_answer(
     fake_slurm: Path, here: Path, clock: Clock, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
