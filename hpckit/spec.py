@@ -1,7 +1,8 @@
-"""What was asked: one `hpckit submit`. Each option is a field of `JobSpec`, declared only there.
+"""What one `hpckit submit` asks for. Each option is a field of `JobSpec`, declared only here.
 
-The options of `submit` and `resubmit`, the keywords in Python, `#SBATCH` lines, defaults that a
-site may give, `run.json`, what templates may use and docs/options.md all follow from the fields.
+The options of `submit` and `resubmit`, the keywords in Python, the `#SBATCH` lines, the defaults
+that a site may give, `run.json`, the variables of templates and docs/options.md all follow from
+the fields.
 """
 
 import math
@@ -28,7 +29,7 @@ from hpckit.option_words import (
 from hpckit.text import format_minutes, parse_minutes
 from hpckit.values import check, rebuild
 
-# A comma would end the option's value: `--gpus a100:1,shard:8:1` asks for two things.
+# Without commas: `--gpus a100:1,shard:8:1` would ask Slurm for two things.
 _TYPE = r"[A-Za-z0-9_.-]+"
 
 
@@ -37,15 +38,15 @@ class Option:
     """What a field of `JobSpec` says of itself.
 
     Attributes:
-        flags: as typed in a shell. In Python its word is the first, without dashes.
-        help: one line for people. metavar: what stands for its value.
-        shown_default: what holds when neither the user nor site nor workload says anything.
-        sbatch: the option of sbatch that it becomes; None: none.
-        written: makes the text of that option of the value.
-        worked_out: whether its value takes more than asking user and site: see `hpckit.job`.
+        flags: as typed in a shell. Its name in Python is the first flag, without dashes.
+        help: one line for people. metavar: the name of its value in the help.
+        shown_default: the value if neither the user nor the site nor the workload gives one.
+        sbatch: the option of sbatch that it becomes; None: it becomes none.
+        written: makes the text of that option from the value.
+        worked_out: whether the value is more than the user's or the site's: see `hpckit.job`.
         site: whether a site may give a default, under `defaults:` in its YAML.
-        is_word: whether the value must be a word that Slurm can take.
-        least: the smallest number. read: makes the field's value of what was typed.
+        is_word: whether the value must be a word that Slurm accepts.
+        least: the smallest number. read: makes the field's value from what was typed.
     """
 
     flags: tuple[str, ...]
@@ -74,7 +75,7 @@ def option(*flags: str, default: Any = None, **declared: Any) -> Any:  # noqa: A
 
 
 def _slurm_word(*flags: str, help: str, site: bool = False) -> Any:  # noqa: ANN401
-    """Declare an option that goes to Slurm as it is."""
+    """Declare an option that is passed to Slurm as it is."""
     sbatch = flags[0].lstrip("-")
     return option(*flags, help=help, sbatch=sbatch, site=site, is_word=True)
 
@@ -83,7 +84,8 @@ def _slurm_word(*flags: str, help: str, site: bool = False) -> Any:  # noqa: ANN
 class JobSpec:
     """One job, or one array of jobs, before any arithmetic.
 
-    None means: not asked, let site and workload say. `#SBATCH` lines are in the fields' order.
+    None means that it was not asked for: the site and the workload decide. The `#SBATCH` lines have
+    the fields' order.
 
     Attributes:
         target: a workload's name, or a strategy when `program` or `module` is given.
@@ -218,7 +220,7 @@ class JobSpec:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot stand in a script, once, at the door."""
+        """Refuse values that no script can have."""
         if self.program is not None and self.module is not None:
             raise RequestError(
                 f"Both a program, {self.program!r}, and -m {self.module} are given. Arguments go "
@@ -261,10 +263,10 @@ TYPES: Mapping[str, Any] = get_type_hints(JobSpec, include_extras=True)
 
 
 def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields' values of options by their words, as `{"time": "2h"}`; None is not given.
+    """Turn options as in Python, `{"time": "2h"}`, into values of fields; leave out those of None.
 
     Raises:
-        RequestError: there is no such option, or a value is none of its own.
+        RequestError: there is no such option, or a value does not fit.
     """
     values: dict[str, Any] = {}
     for word, given in words.items():
@@ -296,11 +298,11 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
     return values
 
 
-# Fields of KEY or KEY=VALUE texts: a change of one key leaves the others.
+# Fields of KEY or KEY=VALUE texts: to change one key leaves the others as they are.
 _BY_KEY = ("settings", "sbatch")
 
 
-# What goes with an option that is dropped.
+# The fields that are reset with an option that is dropped.
 _WITH: Mapping[str, Mapping[str, Any]] = {
     "gpus": {"gpu_type": None},
     "array": {"zip": False, "parallel": None},
@@ -309,7 +311,7 @@ _WITH: Mapping[str, Mapping[str, Any]] = {
 
 
 def with_changes(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
-    """Return what was asked with other values of some fields, by their names."""
+    """Return what was asked, with other values for some fields."""
     merged = {
         name: (*_other_keys(getattr(spec, name), map(_key, changes[name])), *changes[name])
         for name in _BY_KEY
@@ -319,10 +321,10 @@ def with_changes(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
 
 
 def without(spec: JobSpec, unset: Iterable[str]) -> JobSpec:
-    """Return what was asked less some options: `partition`, or `sbatch:mail-type` for one key.
+    """Return what was asked, without some options: `partition`, or `sbatch:mail-type` for one key.
 
     Raises:
-        RequestError: there is no such option, or nothing was asked by it.
+        RequestError: there is no such option, or it was not asked for.
     """
     for text in unset:
         option_word, _, key = text.lstrip("-").partition(":")
@@ -353,7 +355,7 @@ def spec_from_record(record: object) -> JobSpec:
     Raises:
         RequestError: the record has keys this version does not know, or values of other types.
     """
-    if isinstance(record, Mapping) and "script" in record:  # as it was called in 0.1
+    if isinstance(record, Mapping) and "script" in record:  # its name in 0.1
         record = {"program": record["script"], **record}
         del record["script"]
     try:

@@ -85,10 +85,10 @@ _CONVERT: Mapping[str, Callable[[str], Scalar]] = {
 
 @frozen(kw_only=True)
 class Workload:
-    """A program hpckit can submit: what it is, how its ranks share the work, its parameters.
+    """A program that hpckit can submit: what it is, how its ranks share the work, its parameters.
 
-    `script` is a file; `program` the path of one, or a bare word. One of the two is given.
-    `weak_scaling` names the parameters that say how much work there is, of all ranks together.
+    Either `script` is given, a file, or `program`, which is the path of a file or a bare word.
+    `weak_scaling` names the parameters that set the amount of work of all ranks together.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Workload:
 
     @property
     def started(self) -> str:
-        """What a job of it runs: the path of a file, or the name of a program."""
+        """What its job runs: the path of a file, or the name of a program."""
         return str(self.script) if self.script else self.program or ""
 
     @property
@@ -177,7 +177,7 @@ def known_workload(name: str, known: Mapping[str, Found]) -> Workload:
 
 
 def find_workload(name: str, known: Mapping[str, Found]) -> Found | None:
-    """Return which of the known workloads is meant, None: none of them."""
+    """Return the workload that is meant, or None if there is none of that name."""
     by_key = {folder.replace("-", "_"): found for folder, found in known.items()}
     return by_key.get(name.replace("-", "_"))
 
@@ -236,7 +236,7 @@ def read_workload(found: Found) -> Workload:
 
 
 def _script(fields: Fields, folder: Path) -> Path | None:
-    """Return the file that `script:` names; it may be left out where there is `program:`."""
+    """Return the file that `script:` names; None if there is `program:` in its place."""
     if fields.text("program") is not None and fields.text("script") is None:
         return None
     script = folder / fields.required_text("script")

@@ -1,4 +1,4 @@
-"""From command-line words to a submission: site, workload, executor, plan. It sends nothing."""
+"""From what was asked to a `Submission`: site, workload, scheduler, job. It submits nothing."""
 
 import os
 import shlex
@@ -38,7 +38,7 @@ _ACCOUNT_OPTIONS = ("--account", "-A")
 
 
 def load_jinja() -> None:
-    """Load what renders scripts, which `prepare` would do later."""
+    """Import now what renders scripts; `prepare` would do it later."""
     load()
 
 
@@ -52,14 +52,14 @@ def prepare(
     bad: "Sequence[NodeEvent]" = (),
     sources: "Sequence[Source]" = (),
 ) -> Submission:
-    """Work a request out to the point of submitting. `preview` needs no Slurm.
+    """Work out all that is to be submitted. `preview` needs no Slurm.
 
-    `tell` hears at once which collections are left out: what fails later may come of that. `bad`
-    are events of bad nodes that are not written down, `sources` the files of a function that the
-    job calls.
+    `tell` is called at once for collections that are left out, since later errors may follow from
+    that. `bad` are events of bad nodes that are not in the user's file yet; `sources` are the files
+    of a function that the job calls.
 
     Raises:
-        RequestError: the request is wrong. OutsideError: Slurm was asked for and is not here.
+        RequestError: the request is wrong. OutsideError: Slurm was asked for, and is not here.
     """
     around = survey()
     collections = around.collections
@@ -104,7 +104,7 @@ def prepare(
 
 
 def _asked_for(spec: JobSpec) -> frozenset[str]:
-    """Return the files that a request names, by their paths in a collection."""
+    """Return the files of a collection that a request names, by their paths in it."""
     names = {f"templates/{name}" for name in spellings(spec.template)}
     if spec.of_workload:
         others = (spec.target.replace("_", "-"), spec.target.replace("-", "_"))
@@ -117,7 +117,7 @@ def _asked_for(spec: JobSpec) -> frozenset[str]:
 def _with_mpi(
     spec: JobSpec, site: Site, workload: Workload | None, scheduler: Scheduler
 ) -> tuple[Site, tuple[str, ...]]:
-    """Find out how srun starts MPI ranks where the site does not say so."""
+    """Find out how srun starts MPI ranks, if the site does not say it."""
     strategy = find_strategy(workload.strategy if workload else spec.target)
     launcher = named_launcher(spec.launcher or (workload.launcher if workload else None))
     tells = strategy.mpi and launcher.takes_mpi_kind and not scheduler.one_machine
@@ -169,7 +169,7 @@ def _no_strategy(spec: JobSpec) -> str:
 def _bad_nodes(
     job: Job, spec: JobSpec, *, preview: bool, bad: "Sequence[NodeEvent]"
 ) -> "tuple[Job, LeftOut | None]":
-    """Leave bad nodes out of a job, or offer to, where some may be known."""
+    """Leave known bad nodes out of a job, or say that this can be asked for."""
     asked = spec.exclude_bad or job.site.defaults.get("exclude_bad")
     if not (asked or bad or job.site.bad_nodes or is_there(bad_nodes_path())):
         return job, None
@@ -179,7 +179,7 @@ def _bad_nodes(
 
 
 def _with_notify(job: Job) -> Job:
-    """Add who is told of the job: by a process in it, and by Slurm's mail.
+    """Add who is notified of the job, by a process in it or by Slurm's mail.
 
     Raises:
         ConfigError: the user's file is wrong, or others could read it.
@@ -207,10 +207,10 @@ def _with_notify(job: Job) -> Job:
 
 
 def choose_scheduler(word: str, *, preview: bool) -> Scheduler:
-    """Return the scheduler for a word. `auto` means Slurm where sbatch answers, else this machine.
+    """Return the scheduler `word`; `auto` is Slurm if sbatch answers, and this machine otherwise.
 
     Raises:
-        RequestError: unknown word. OutsideError: one was asked for that cannot be used here.
+        RequestError: there is none of that name. OutsideError: it cannot be used here.
     """
     if word == "auto":
         return find_scheduler(AUTO[0]) if preview else automatic()
@@ -224,7 +224,7 @@ def choose_scheduler(word: str, *, preview: bool) -> Scheduler:
 
 
 def chosen_otherwise(submission: Submission) -> bool:
-    """Say whether a submission would go to another scheduler than the one of this preview."""
+    """Say whether submitting would choose another scheduler than this preview shows."""
     named = submission.spec.executor in SCHEDULERS
     return not named and automatic() is not submission.job.scheduler
 
@@ -232,9 +232,9 @@ def chosen_otherwise(submission: Submission) -> bool:
 def _dependencies(
     spec: JobSpec, scheduler: Scheduler, root: Path, *, preview: bool
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what `--after` means, once what can never come is refused."""
+    """Return what `--after` means; refuse to wait for what cannot come any more."""
     if not spec.after:
-        return []  # and nothing is loaded that asks for runs
+        return []
     from hpckit.submission.after import dependency, refuse_hopeless  # noqa: PLC0415
 
     if not preview and "after" not in spec.skip_checks:
@@ -243,12 +243,12 @@ def _dependencies(
 
 
 def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:
-    """Return what to say of a job that names no account where one is needed.
+    """Return a note on the account of a job that names none, if the site needs one.
 
-    Slurm's own default account of the user is as good as one that was named.
+    The user's default account in Slurm is as good as one that was named.
 
     Raises:
-        PlanError: there is none, and Slurm has no default for this user.
+        PlanError: no account was named, and Slurm has no default for this user.
     """
     given = job.options["account"] or any(
         word.startswith(_ACCOUNT_OPTIONS) for word in job.site.sbatch_args

@@ -1,7 +1,7 @@
-"""What every rank of a job runs: a Python file or module, or any other program. None is run here.
+"""What every rank of a job runs: a Python file or module, or any other program.
 
-A file is known by its name and its beginning. A bare word that is no file here is a program that
-the environment or its modules provide; it is looked up on the node.
+A file's kind is told by its name and its first bytes. A bare word that is not a file here is a
+program that the environment or its modules provide; it is looked up on the node.
 """
 
 import os
@@ -18,7 +18,7 @@ from hpckit.frozen import frozen
 from hpckit.paths import here, is_file, is_folder, is_program, is_there, nearest_name, typed_path
 
 _PYTHON_NAMES = frozenset((".py", ".pyw", ".pyz", ".pyc"))
-# What starts a file of such a name that may not be started by itself.
+# What starts a file with such a name, if the file is not executable.
 _STARTERS = {
     **dict.fromkeys((".sh", ".bash", ".slurm", ".sbatch"), "bash"),
     **dict.fromkeys((".csh", ".tcsh"), "tcsh"),
@@ -32,9 +32,9 @@ _STARTERS = {
 }
 _SOURCES = frozenset((".c", ".cc", ".cpp", ".cxx", ".cu", ".f", ".f90", ".rs", ".go", ".java"))
 _PYTHON_LINE = rb"python|pypy|\buv\b|\btorchrun\b|\baccelerate\b|\bsage\b"
-# How pip starts a script whose Python has a long path: sh reads one word here, Python a string.
+# How pip starts a script whose Python has a long path: sh reads a command here, Python a string.
 _BOTH = rb"#![^\n]*\n(?:(?:#[^\n]*)?\n)*(?:'''|\"\"\"|\"(?:exec|true|:)\" )"
-# The Python that pip, or conda, wrote into a program that it installed.
+# The Python in a program that pip or conda installed.
 _ITS_PYTHON = rb"(?:\A#! *|'''exec' \"?)(/[^\s\"]*/)[^/\s\"]+"
 _SBATCH = rb"(?m)^#SBATCH\s"
 _SRUN = rb"(?m)^[ \t]*(?:exec[ \t]+)?srun[ \t](?!.*--overlap)"
@@ -48,10 +48,10 @@ _MOST = 4 << 20  # bytes of a text that Python may be asked about
 class ProgramKind(StrEnum):
     """How a program is started."""
 
-    PYTHON = "python"  # a file, by the environment's Python
-    MODULE = "module"  # by `python -m`
-    FILE = "file"  # by itself, or by what its name or first line says
-    WORD = "word"  # found on the node's PATH
+    PYTHON = "python"  # a file that the environment's Python runs
+    MODULE = "module"  # `python -m` runs it
+    FILE = "file"  # it starts by itself, or with what its name or first line says
+    WORD = "word"  # it is found on the node's PATH
 
 
 @frozen(kw_only=True)
@@ -59,12 +59,12 @@ class Program:
     """What every rank of a job runs.
 
     Attributes:
-        word: absolute path of a file; name of a module, or of a program on the node.
-        file: what is to be hashed: the file, or a module's where this folder or PYTHONPATH has it.
+        word: the absolute path of a file, or the name of a module or of a program on the node.
+        file: the file to hash; a module's, if it is in this folder or on PYTHONPATH.
         top: the folder that a module is imported from.
-        starter: argv in front of a file that may not be started by itself.
+        starter: argv in front of a file that cannot be started by itself.
         fault: why it cannot run, as far as that can be seen from here.
-        notes: what else there is to say of it.
+        notes: lines about it for people.
     """
 
     kind: ProgramKind
@@ -77,7 +77,7 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What a job of it is called."""
+        """The name of its job, by default."""
         path = Path(self.word)
         known = {*_PYTHON_NAMES, *_STARTERS}
         if self.kind is ProgramKind.PYTHON:
@@ -110,16 +110,16 @@ class Program:
 
 
 def typed_program(text: str) -> str:
-    """Return an absolute path for what is a path or a file here, and a bare word as it is."""
+    """Return the absolute path of a path, or of a file here; return any other word unchanged."""
     path = typed_path(text)
     bare = text and "/" not in text and not text.startswith("~")
     return text if bare and not is_file(path) else str(path)
 
 
 def find_module(name: str) -> Program:
-    """Return a module of Python's; whether there is one is seen on the node.
+    """Return a Python module as a program; whether it exists is found out on the node.
 
-    As `python -m` does, it is looked for in this folder, and then in those of PYTHONPATH.
+    Its file is looked for as `python -m` does: in this folder, then in those of PYTHONPATH.
 
     Raises:
         RequestError: no module can have such a name.

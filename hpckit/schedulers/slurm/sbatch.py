@@ -1,9 +1,9 @@
-"""Giving a script to sbatch, and finding out what became of it where sbatch does not say.
+"""Giving a script to sbatch, and finding out whether there is a job if sbatch does not say so.
 
-sbatch may die, or give up waiting, after Slurm has taken a job. The run's id is in the job's
-comment and in the name of its log: squeue shows both, accounting the command line of sbatch.
+sbatch may die, or give up waiting, after Slurm has taken the job. So the run's id is in the job's
+comment and in the name of its log. squeue shows both, and accounting shows sbatch's command line.
 
-And `--check`: what Slurm itself says of a job that is not submitted.
+`preflight` is for `--check`: what Slurm says of a job that is not submitted.
 """
 
 import contextlib
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from hpckit.job import Job
     from hpckit.job.script import ArrayPart
 
-# What Slurm says with an exit status of 1, which a site's wrapper may lose.
+# What sbatch says when it exits with status 1, which a site's wrapper around it may lose.
 _REFUSED = r"Batch job submission failed|allocation failure"
-# sbatch gave up on an answer, or lost it on the way: Slurm may have taken the job. Where it could
-# not even connect, it has not.
+# sbatch gave up waiting for the answer, or lost it: Slurm may have taken the job. If sbatch could
+# not even connect, Slurm has not.
 _UNCLEAR = (
     r"(?i)timed out|send failure|receive failure|Zero Bytes|Unexpected message|shutdown failure|"
     r"Connection reset|Broken pipe|Communication"
@@ -47,12 +47,12 @@ _UNREACHED_S, _LONGEST_PAUSE_S = 60.0, 8.0
 _COMPLAINT = r"(?i)\b(?:error|fatal)\b"
 _SHOWN = 300  # characters
 _SBATCH_S, _SILENT_S = 120.0, 8.0
-# The controller may still be at it when it answers squeue.
+# The controller may still be working on the job when it answers squeue.
 _ASKS, _PAUSE_S = 3, 1.0
 _ASK_S = 20.0
 # Slurm forgets finished jobs after MinJobAge, 300 s unless a site says otherwise.
 _REMEMBERED_S = 240.0
-# By so much a login node's clock may be ahead of the controller's, or of another login node's.
+# A login node's clock may be so far ahead of the controller's, or of another login node's.
 _SKEW_S = 60.0
 _LONG_BEFORE_S = 86400.0
 _COMMENT = r"(?m)^#SBATCH\s(?:.*\s)?--comment\b"
@@ -60,15 +60,16 @@ _JOB = r"\d+"
 
 
 def send(order: Order, sent: Sent) -> str:
-    """Submit an order's script; return its job's id. `sent` says how far it came in any case.
+    """Submit an order's script, and return the job's id; `sent` says how far it came.
 
     Raises:
         SubmissionError: there is no job: Slurm refused. CommandError: sbatch cannot be started.
         UnknownOutcomeError: Slurm does not say whether there is one.
     """
-    # By its standard input: a file could be another one by the time sbatch reads it. The job
-    # inherits sbatch's environment: the user's own locale, not the one for parsing. The terminal's
-    # Ctrl-C is for us: sbatch would die of it without a word on what it has done.
+    # The script goes to sbatch's standard input, since a file could be replaced before sbatch reads
+    # it. The job inherits sbatch's environment, so that has the user's own locale, and not the one
+    # for parsing. sbatch does not get the terminal's Ctrl-C: it would die without saying what it
+    # has done.
     run_id, arguments = order.run_id, order.job.site.sbatch_args
     if order.token:  # the jobs of a chain share their log, so nothing else tells them apart
         argv = ["sbatch", "--parsable", *arguments, f"--comment=hpckit:{order.token}"]
@@ -76,7 +77,7 @@ def send(order: Order, sent: Sent) -> str:
         token = token_options(run_id, order.script, arguments, order.part)
         argv = ["sbatch", "--parsable", *token, *arguments]
     if order.follows:
-        # In place of the header's.
+        # It replaces the dependency in the header.
         argv.append(f"--dependency={','.join([*order.after, f'afterany:{order.follows}'])}")
     since = time.time()
     sent.begun, sent.answered = True, False
@@ -101,9 +102,9 @@ def send(order: Order, sent: Sent) -> str:
 
 
 def _run(argv: list[str], order: Order, sent: Sent) -> shell.Completed:
-    """Run sbatch; again, for a while, as long as it cannot even connect: then there is no job.
+    """Run sbatch; if it cannot even connect, so that there is no job, try again for a while.
 
-    A restart of slurmctld takes longer than sbatch's own patience (MessageTimeout, 10 s).
+    slurmctld takes longer to restart than sbatch waits (MessageTimeout, 10 s).
 
     Raises:
         CommandError: sbatch cannot be started, or is too slow. KeyboardInterrupt: the user asked to
@@ -135,14 +136,14 @@ def _run(argv: list[str], order: Order, sent: Sent) -> shell.Completed:
 
 
 def _never_arrived(said: shell.Completed) -> bool:
-    """Say whether sbatch found no controller, and said nothing else that may mean a job."""
+    """Say whether sbatch reached no controller, and printed nothing that may mean a job."""
     words = said.stderr + said.stdout
     unclear = re.search(_UNCLEAR, words) or _printed_id(said.stdout)
     return said.returncode > 0 and _UNREACHED in words and not unclear
 
 
 def told_if_slow(tell: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-    """Say that the answer takes long, once, while the block goes on."""
+    """Say once, while the block runs, that the answer takes long."""
     text = (
         f"Slurm has not answered sbatch for {_SILENT_S:g} s; hpckit waits up to "
         f"{_SBATCH_S:g} s. Press Ctrl-C twice to stop waiting."
@@ -155,7 +156,7 @@ class _UnclearError(SubmissionError):
 
 
 class _UnconfirmedError(_UnclearError):
-    """sbatch ended well, and what it printed is a number and more."""
+    """sbatch printed a number that may be a job's id, and something else is wrong."""
 
 
 def _job_id(said: shell.Completed) -> str:
@@ -178,7 +179,7 @@ def _job_id(said: shell.Completed) -> str:
 
 
 def _printed_id(stdout: str) -> bool:
-    """Say whether a line may be a job's id: an epilogue of sbatch, or a wrapper, failed after."""
+    """Say whether the output may have a job's id, after which sbatch or a wrapper failed."""
     for line in stdout.splitlines():
         with contextlib.suppress(SubmissionError):
             return bool(parse_job_id(line))
@@ -240,29 +241,29 @@ _HINTS = {
 def token_options(
     run_id: str, script: str, arguments: tuple[str, ...], part: "ArrayPart | None" = None
 ) -> tuple[str, ...]:
-    """Return the option of sbatch that writes a run's id into its job.
+    """Return the option of sbatch that puts a run's id into its job's comment.
 
-    A comment of the user's own stays; the log's name then has to do.
+    If the user gives a comment, that stays, and the run's id is only in the name of the log.
     """
     own = re.search(_COMMENT, script) or any(word.startswith("--comment") for word in arguments)
     return () if own else (f"--comment=hpckit:{_token(run_id, part)}",)
 
 
 def _token(run_id: str, part: "ArrayPart | None") -> str:
-    """Return what a job carries: a run's id; of a later array, the id of its first task's run."""
+    """Return what a job carries: the run's id; for a later array, that of its first task."""
     return f"{run_id}_{part.first}" if part and part.first else run_id
 
 
 def job_of(run_id: str, since: float, part: "ArrayPart | None" = None) -> str | None:
-    """Return the id (an array's own) of this user's job that carries a run's id, None without one.
+    """Return the id of this user's job (for an array, its own) that carries a run's id, or None.
 
-    `since` is when it was handed over, in epoch seconds; `part` which array of several it is.
+    `since` is when it was submitted, in epoch seconds; `part` says which array of several it is.
 
     Raises:
-        CommandError: Slurm does not answer, or may have forgotten it.
+        CommandError: Slurm does not answer, or may have forgotten the job.
     """
     argv = ["squeue", "--noheader", "--states=all", f"--user={os.getuid()}"]
-    # Fields of a width of their own: a column that is cut would lose the id.
+    # With explicit widths: a column that is cut off would lose the id.
     argv.append("--Format=ArrayJobID:32,Comment:600,StdOut:4096")
     if found := _carrier(argv, run_id, part):
         return found
@@ -275,14 +276,14 @@ def job_of(run_id: str, since: float, part: "ArrayPart | None" = None) -> str | 
 
 
 def _accounting(since: float) -> list[str]:
-    # Seldom asked, so it may be much: this clock may have been wrong by hours.
+    # A day more than needed, since this clock may be wrong by hours; it is seldom asked.
     start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - _LONG_BEFORE_S))
     argv = ["sacct", "--allocations", "--noheader", "--parsable2", f"--user={os.getuid()}"]
     return [*argv, f"--starttime={start}", "--format=JobID,Comment,SubmitLine"]
 
 
 def _carrier(argv: list[str], run_id: str, part: "ArrayPart | None") -> str | None:
-    """Return the first job in whose line our comment or our log stands."""
+    """Return the first job whose line has the run's comment or log."""
     result = ask(argv, timeout_s=_ASK_S)
     jobs = [(re.match(_JOB, line.strip()), line) for line in result.stdout.splitlines()]
     for job, line in jobs:
@@ -294,7 +295,7 @@ def _carrier(argv: list[str], run_id: str, part: "ArrayPart | None") -> str | No
 
 
 def _carries(line: str, run_id: str, part: "ArrayPart | None") -> bool:
-    """Say whether our comment, or the log of one of our tasks, stands in a line."""
+    """Say whether a line has the run's comment, or the log of one of its tasks."""
     if re.search(rf"\bhpckit:{re.escape(_token(run_id, part))}(?![\w.-])", line):
         return True
     pattern = re.escape(part.log if part else "%a")
@@ -333,9 +334,9 @@ def preflight(job: "Job", script: str) -> str:
 
 
 def _refuse_endless_wait(job: "Job") -> None:
-    """Refuse a time over the partition's limit.
+    """Refuse a time limit over the partition's.
 
-    Slurm itself takes such a job, unless EnforcePartLimits is set, and lets it wait for ever.
+    Slurm itself accepts such a job, unless EnforcePartLimits is set, and lets it wait for ever.
     """
     from hpckit.slurm import cluster  # only `--check` asks
 

@@ -1,8 +1,8 @@
 """What one GPU says at each sample, each minute, and when asked for its state.
 
-A field that the board, the driver or the user's rights do not allow is None for good, said once.
-One that was read before is asked again each time, whatever the error. A GPU of which nothing at all
-can be read is lost: whatever the library's error, it would look idle else.
+A field that the board, the driver or the user's rights do not allow stays None, with one note. A
+field that was read before is tried again each time, whatever the error. A GPU of which nothing at
+all can be read counts as lost, whatever the library's error; otherwise it would look idle.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ from hpckit.stats.samples.records import (
 
 Answer = TypeVar("Answer")
 
-# The counter moves in steps of some 20 to 100 ms: a shorter difference is not a power.
+# The energy counter moves every 20 to 100 ms, so over a shorter time it gives no power.
 _SHORTEST_POWER_US = 500_000
 _BUFFERED, _SPOT = "buffered utilization", "utilization"
 
@@ -36,7 +36,7 @@ class Tell(Protocol):
     """Makes a `Note`: its code, text, the GPU's UUID and the library's error."""
 
     def __call__(self, code: str, text: str, gpu: str | None, error: int | None = None, /) -> None:
-        """Make it; from any thread."""
+        """Make the note; any thread may call this."""
 
 
 class GpuReader:
@@ -60,7 +60,7 @@ class GpuReader:
         self._source: str | None = None
 
     def sample(self, now_us: int) -> GpuSample:
-        """Take the cheap readings: some microseconds each, energy and GPM some hundred.
+        """Take the cheap readings: microseconds each, and some hundred for energy and GPM.
 
         Raises:
             GpuLibraryError: nothing could be read.
@@ -86,7 +86,7 @@ class GpuReader:
             GpuLibraryError: it cannot.
         """
         self.unit = self._library.again(self.unit)
-        # What was seen before tells nothing of the time since, and GPM's samples are the old ones'.
+        # Earlier readings say nothing of the time since, and GPM's samples are of the old handle.
         self._gpm = self._energy = self._seen_us = None
         self._gathered.take()
         self.sample(now_us)
@@ -106,7 +106,7 @@ class GpuReader:
         }
 
     def state(self) -> GpuState:
-        """Take what seldom changes; whose the processes are is for others to say."""
+        """Read what seldom changes; who owns the processes is found out elsewhere."""
         library, board = self._library, self.unit.board
         errors = self._ask("ECC errors", lambda: library.ecc_errors(board))
         return GpuState(
@@ -117,7 +117,7 @@ class GpuReader:
         )
 
     def _activity(self) -> Mapping[int, int | None]:
-        """Return what GPM measured since the last sample, by its numbers; nothing if it cannot."""
+        """Return what GPM measured since the last sample, by metric number; empty without GPM."""
         if not self.unit.info.gpm:
             return {}
         if self._gpm is None and "GPM" not in self._never:
