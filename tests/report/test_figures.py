@@ -254,3 +254,13 @@ def test_the_error_of_spot_readings_is_said(
     mean = read_columns(write_samples(tmp_path / "mean", [[50.0] * 361]), 0)
     assert mean is not None
     assert summarise([mean]).per_gpu[0].utilization_error_percent is None
+
+
+@pytest.mark.parametrize(("read_us", "percent"), [(10_000_000, 0.3), (30_000, 100), (2_700, None)])
+def test_the_samplers_start_is_no_share_of_the_moment_that_it_read(
+    tmp_path: Path, read_us: int, percent: float | None
+) -> None:
+    gpus = (GpuSample(),)
+    read = [Sample(mono_us=BEGAN_US + at, own_cpu_us=30_000, gpus=gpus) for at in (0, read_us)]
+    node = summarise([columns_of(tmp_path, read)]).per_node[0]
+    assert node.sampler_cpu_percent == (percent and pytest.approx(percent))

@@ -145,7 +145,8 @@ class NodeUse(NodeOfTable):
         gpus: GPUs of the job.
         gpu_utilization_percent: utilization of its GPUs, mean over GPUs and time.
         covered_percent: time covered by samples, of the time the job had the node.
-        sampler_cpu_percent: CPU time of the sampler itself, of one core.
+        sampler_cpu_percent: CPU time of the sampler itself, its start too, of one core;
+            unknown where that is more than the time of its samples.
     """
 
     host: str

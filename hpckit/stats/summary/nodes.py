@@ -146,7 +146,10 @@ def node_use(tallies: Sequence[NodeTally], gpus: Sequence[GpuUse]) -> NodeUse:
         if hours and enough_of(hours * 3.6e9, len(gpus) * due_us)
         else None,
         covered_percent=percent_of(sum(t.covered_us for t in tallies), due_us),
-        sampler_cpu_percent=own_us / span_us * 100 if own_us is not None and span_us else None,
+        # Its start is before the first sample, and longer than a job of a moment.
+        sampler_cpu_percent=own_us / span_us * 100
+        if own_us is not None and own_us <= span_us and span_us
+        else None,
         **figures,
     )
 
