@@ -57,7 +57,7 @@ class Fields:
         """Take a string that must be there and not empty."""
         value = self.text(key)
         if not value:
-            raise MissingKeyError(f"{self.what} needs '{key}:'.", at=self.mark)
+            raise MissingKeyError(f"{self.what} needs '{key}:'.{self._meant(key)}", at=self.mark)
         return value
 
     def integer(self, key: str, *, minimum: int = 0) -> int | None:
@@ -147,6 +147,14 @@ class Fields:
                 raise ConfigError(
                     f"unknown key {key!r} in {self.what}. {nearest(key, self.asked)}", at=mark
                 )
+
+    def _meant(self, key: str) -> str:
+        """Name the key that may be a misspelling of one that is missing."""
+        import difflib  # noqa: PLC0415  # only errors need it
+
+        others = {name.casefold(): name for name in self.values if name not in self.asked}
+        near = difflib.get_close_matches(key, others, n=1, cutoff=0.75)
+        return f" It has {others[near[0]]!r}: is that meant?" if near else ""
 
     def _take(self, key: str, types: tuple[type, ...], wanted: str) -> Any:  # noqa: ANN401
         self.asked.add(key)

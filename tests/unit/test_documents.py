@@ -176,3 +176,21 @@ def test_an_error_says_its_file_and_line_as_values(tmp_path: Path) -> None:
         read_site(tmp_path / "none.yaml")
     assert caught.value.at is not None
     assert (caught.value.at.path, caught.value.at.line) == (tmp_path / "none.yaml", 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("strategie: ddp", "needs 'strategy:'. It has 'strategie': is that meant?"),
+        ("Strategy: ddp", "It has 'Strategy': is that meant?"),
+        ("description: x\n1: y", "needs 'strategy:'."),
+    ],
+)
+def test_a_missing_key_names_the_one_that_looks_like_it(
+    tmp_path: Path, written: str, says: str
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(written + "\n")
+    with pytest.raises(ConfigError) as error:
+        read_document(path, "a thing").required_text("strategy")
+    assert str(error.value).endswith(says)
