@@ -29,7 +29,7 @@ from hpckit.job.resolve import resolve
 from hpckit.job.script import VARIABLES, RunPlace, make_script
 from hpckit.launchers import LAUNCHERS, find_launcher
 from hpckit.render import Rendered, list_templates
-from hpckit.render.faults import template_faults
+from hpckit.render.template_faults import template_faults
 from hpckit.schedulers.base import Machine
 from hpckit.sinks import EVENTS, Command, Notify
 from hpckit.sites import PartitionLimits, Site, list_sites, read_site
