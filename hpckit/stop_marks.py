@@ -1,56 +1,56 @@
-"""What ranks, and a rank's script and its supervisor, tell each other: the files of `signals/`.
+"""The files of `signals/`, by which ranks, scripts and supervisors tell each other things.
 
-Of Slurm's warning: `signals/<rank>`. A line of the file is the attempt's number and a word. Both
-sides read and write it, whichever Python they run under: a signal is lost where no handler is there
-yet, a line is not.
+`signals/<rank>` is about Slurm's warning. Each line is an attempt's number and a word. The script
+and its supervisor both read and write it, under whatever Python: a signal is lost if there is no
+handler yet, but a line stays.
 
-That a record found no room on the disk: `signals/full-<attempt>`.
+`signals/full-<attempt>`: the disk had no room for a rank's record.
 
-That a rank has failed: `signals/failed-<attempt>`. A rank that is told to end looks there, and not
-into the records of all others: these would be a million files for a thousand ranks.
+`signals/failed-<attempt>`: a rank has failed. A rank that is told to end looks there, and not into
+the records of all others, which would be a million reads for a thousand ranks.
 """
 
 import contextlib
 import os
 from pathlib import Path
 
-# In the script's environment: the path of its rank's file.
+# The variable of the script's environment with the path of its rank's file.
 VARIABLE = "HPCKIT_SIGNALS"
 FOLDER = "signals"
 
-# By the supervisor: the warning has come; the script had no handler of SIGUSR2 then; it has been
-# sent the signal; the job is not requeued, because no checkpoint is what --checkpoint asks for.
+# Written by the supervisor: the warning has come; the script had no handler for SIGUSR2 then; the
+# script was sent the signal; the job is not requeued, for want of what --checkpoint asks for.
 WARNED, DEAF, SENT, NO_CHECKPOINT = "warned", "no-handler", "sent", "no-checkpoint"
-# By rank 0's supervisor, in that rank's file, of Slurm's SIGTERM: a preemption's grace time has
-# begun; the job is in the queue again; it ends. The last one also by any rank's supervisor, before
-# it ends the script.
+# Written by rank 0's supervisor, in that rank's file, about Slurm's SIGTERM: a preemption's grace
+# time has begun; the job is in the queue again; the job ends. Any rank's supervisor also writes the
+# last one, before it ends the script.
 PREEMPTED, REQUEUED, OVER = "preempted", "requeued", "over"
-# By rank 0's supervisor: it has requeued the job because of the warning, and not for a preemption.
+# Written by rank 0's supervisor: it requeued the job for the time limit, not for a preemption.
 LIMIT = "limit"
-# By a supervisor, before the script begins: Slurm's SIGTERM goes to the script, too.
+# Written by a supervisor before the script begins: Slurm's SIGTERM goes to the script, too.
 ALL_SIGNALLED = "all-signalled"
-# By `hpckit.parallel` in the script: it has heard, and will say if it stops; it stops.
+# Written by `hpckit.parallel` in the script: it got the warning, and will say if it stops; it has.
 HEARD, STOPPED = "heard", "stopped"
 
 _MOST = 1 << 16  # bytes
-# Of a rank whose only error is that another one is gone, which says less.
+# The end of the file's name for a rank whose only error is that another rank is gone.
 _BY_PEER = "-peer"
-# How often all ranks of a job together look at a file, at most.
+# How often all ranks of a job together look at a file at most.
 _LOOKS_PER_S = 100
 
 
 def marks_of(run_dir: Path, rank: int) -> Path:
-    """Return a rank's file."""
+    """Return the path of a rank's file."""
     return run_dir / FOLDER / str(rank)
 
 
 def make_file(path: Path) -> None:
-    """Make the file before anything is written: an NFS client remembers that one is not there."""
+    """Create the file early, since an NFS client remembers for a while that a file is missing."""
     _append(path, "")
 
 
 def add_mark(path: Path, attempt: int, word: str) -> None:
-    """Write a word of an attempt down, unless the disk is full: then the signal alone must do."""
+    """Write down a word of an attempt. On a full disk it is left out, and only signals remain."""
     _append(path, f"{attempt} {word}\n")
 
 
@@ -59,7 +59,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _write(path: Path, text: str, how: int) -> None:
-    """Write to a file, unless the disk is full, or `how` says that it must not be there."""
+    """Write to a file; give up on errors, as of a full disk, or of O_EXCL in `how`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | how
     with contextlib.suppress(OSError):
         try:
@@ -83,7 +83,7 @@ def marks(path: Path, attempt: int) -> set[str]:
 def _read(path: Path) -> str | None:
     """Return a file's text; None: it is not there, or cannot be read."""
     try:
-        # Not through `hpckit.files`, which scripts do not load; but no link, and never waiting.
+        # Not by `hpckit.files`, which scripts do not load; but without following links or waiting.
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             return os.read(number, _MOST).decode(errors="replace")
@@ -94,17 +94,17 @@ def _read(path: Path) -> str | None:
 
 
 def look_every(least_s: float, processes: int) -> float:
-    """Return the seconds between two looks of one of so many processes at what another may write.
+    """Return how many seconds one of so many processes waits between two looks at a file.
 
-    A file system that they share bears so many looks a second, however many they are.
+    All processes together make no more looks than their file system can bear.
     """
     return max(least_s, processes / _LOOKS_PER_S)
 
 
 def mark_failed(run_dir: Path, attempt: int, code: int, *, by_peer: bool) -> None:
-    """Write down that a rank has failed by itself, with an exit status, unless another one has.
+    """Write down the exit status of a rank that failed by itself, unless another one did before.
 
-    `by_peer`: its error is only that another rank is gone.
+    `by_peer`: its only error is that another rank is gone.
     """
     _write(_failed_file(run_dir, attempt, by_peer=by_peer), f"{code}\n", os.O_EXCL)
 
@@ -112,7 +112,7 @@ def mark_failed(run_dir: Path, attempt: int, code: int, *, by_peer: bool) -> Non
 def failed_with(run_dir: Path, attempt: int) -> int | None:
     """Return the exit status of the first rank that failed by itself; None: none has.
 
-    Of ranks whose only error is that another one is gone only where no other one failed.
+    Ranks whose only error is that another rank is gone count only if no other rank failed.
     """
     for by_peer in (False, True):
         text = _read(_failed_file(run_dir, attempt, by_peer=by_peer))
@@ -123,15 +123,15 @@ def failed_with(run_dir: Path, attempt: int) -> int | None:
 
 
 def mark_full(run_dir: Path, attempt: int) -> None:
-    """Leave an empty file: a record of this attempt found no room, which an empty one mostly does.
+    """Create an empty file: the disk had no room for a record, but it mostly has for that.
 
-    Later nothing else tells it: there may be room again, and none of a user's quota is seen.
+    Nothing else tells it later: there may be room again, and a user's quota cannot be seen.
     """
     _write(_full_file(run_dir, attempt), "", 0)
 
 
 def was_full(run_dir: Path, attempt: int) -> bool:
-    """Say whether a record of an attempt's ranks found no room."""
+    """Say whether the disk had no room for a record of an attempt's ranks."""
     return _read(_full_file(run_dir, attempt)) is not None
 
 

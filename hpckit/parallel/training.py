@@ -1,7 +1,7 @@
-"""Training in one process, whatever it does with a batch: the loop of dp, mirrored, from_scratch.
+"""The training loop of dp, mirrored and from_scratch, which train in one process.
 
-A `Learner` says how one step is taken and how predictions are made; this loop gives it batches,
-in the order that the ddp workload has them too, and keeps the run's record.
+A `Learner` takes the steps and makes the predictions. This loop gives it batches, in the same order
+as the ddp workload, and keeps the run's record.
 """
 
 import os
@@ -31,16 +31,16 @@ _TEST_BATCH = 1000
 
 
 class Learner(Protocol):
-    """What a workload does with batches."""
+    """How a workload learns from batches."""
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, float]:
         """Take one step of training; return the sums of losses and hits over the batch."""
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the scores of inputs, on the device they are on."""
+        """Return the scores of inputs, on the inputs' device."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return tensors and numbers that a checkpoint needs."""
+        """Return the tensors and numbers that a checkpoint needs."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from such a state."""
@@ -49,13 +49,13 @@ class Learner(Protocol):
 def devices_of(words: Sequence[str]) -> list[str] | None:
     """Return what `--devices` says, as `find_replicas` takes it; None means all.
 
-    Words stand alone, or several with commas between them.
+    A word is one device, or several with commas between them.
     """
     return None if list(words) == ["all"] else [one.strip() for one in ",".join(words).split(",")]
 
 
 def task_of(args: Namespace) -> Task:
-    """Return what the common arguments ask to learn, with a model that tells where it runs."""
+    """Return the task that the common arguments ask for."""
     return find_task(
         args.model,
         args.data,
@@ -66,7 +66,7 @@ def task_of(args: Namespace) -> Task:
 
 
 def run_script(parser: Parser, train: Callable[[Namespace], None]) -> None:
-    """Run a workload's script; what a user can mend is said in one line."""
+    """Run a workload's script; an error that its user can fix is one line."""
     args = parser.parse_args()
     keep_freed_memory()
     try:
@@ -76,21 +76,21 @@ def run_script(parser: Parser, train: Callable[[Namespace], None]) -> None:
 
 
 def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequence[Replica]) -> None:
-    """Train until the last epoch, or until SIGUSR2 asks to stop, some time before the job's end.
+    """Train until the last epoch, or until SIGUSR2 says that the job is about to end.
 
     Args:
         args: of `hpckit.parallel.arguments.training_parser`.
-        task: what is learned.
-        learner: how.
-        replicas: what it uses, for the record.
+        task: what to learn.
+        learner: how to learn it.
+        replicas: the devices in use, for the record.
 
     Raises:
-        SetupError: the run folder cannot be used, or the loss is no number any more.
+        SetupError: the run folder cannot be used, or the loss is no longer a number.
     """
     out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
     journal = make_journal(args, task, devices=device_label([row.device for row in replicas]))
     kind = replicas[0].device.type
-    # Bytes are moved once, and made numbers on the device: a step on a GPU copies no batch to it.
+    # Images are moved to the device once, as bytes, so that a step copies no batch to the GPU.
     task = task.to(replicas[0].device)
     setting = f"{counted(len(replicas), 'replica')} in one process ({kind})"
     journal.tell(task.description)

@@ -1,9 +1,9 @@
-"""SIGTERM on its way to a script: does the job end, or does a preemption let the script save first?
+"""What a SIGTERM means: the end of the job, or a preemption before which the script can save.
 
 Slurm sends the same signal at the beginning of a preemption's GraceTime, at its end, after scancel
-and at the time limit. So of a job that may go on, the supervisor of rank 0 asks Slurm, and writes
-the answer into the run's folder (`hpckit.stop_marks`), where the other supervisors look. Until then
-no script gets the signal.
+and at the time limit. So if a job may go on later, the supervisor of rank 0 asks Slurm, and writes
+the answer into the run's folder (`hpckit.stop_marks`), where the other supervisors read it. Until
+then no script gets the signal.
 """
 
 import signal
@@ -28,19 +28,19 @@ from hpckit.stop_marks import (
     marks_of,
 )
 
-# How long the answer may take; then the script gets the signal, as if the job ended.
+# How long the answer may take; after that the script gets the signal, as if the job ended.
 _ANSWER_S = 10.0
-# Between two looks at the answer, and between two questions to a controller that does not answer.
+# Pauses between two looks for the answer, and before a silent controller is asked again.
 _LOOK_S = 0.2
 _AGAIN_S = 1.0
 _TAKEN = {PREEMPTED, REQUEUED}
 
 
 class Running(Protocol):
-    """What this asks of a rank, or of a launcher of several."""
+    """What `Ending` needs of a rank, or of a launcher of several ranks."""
 
     def noted(self, signum: int) -> None:
-        """Keep in mind that the job has got a signal to end, whatever becomes of it."""
+        """Remember that the job was sent a signal to end, whatever becomes of it."""
 
     def stop(self, signum: int, _frame: FrameType | None = None) -> None:
         """End it."""
@@ -49,7 +49,7 @@ class Running(Protocol):
         """Pass Slurm's warning on to scripts that handle it, once."""
 
     def heeds(self) -> bool | None:
-        """Say whether a script has been given the warning; None: that is not known yet."""
+        """Say whether a script was given the warning; None: that is not known yet."""
 
 
 class Ending:
@@ -57,7 +57,7 @@ class Ending:
 
     Attributes:
         passed_on: whether the script has been told to end.
-        came: when the signal did first, by `time.monotonic`.
+        came: when the first such signal came, by `time.monotonic`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Ending:
         asks: bool,
         warn: Callable[[], None] | None = None,
     ) -> None:
-        """Begin; `asks`: Slurm is asked here. `warn` passes the warning on, else `running` does."""
+        """Begin. `asks`: this process asks Slurm. `warn`, else `running`, passes a warning on."""
         self.task = task
         self.passed_on = False
         self.came: float | None = None
@@ -84,7 +84,7 @@ class Ending:
         self._until: float | None = None
 
     def handle(self, signum: int, _frame: FrameType | None = None) -> None:
-        """Take SIGTERM or SIGINT, as a signal handler."""
+        """Handle SIGTERM or SIGINT."""
         self._running.noted(signum)
         if signum == signal.SIGTERM and self._may_be_preemption():
             self.suspect()
@@ -112,11 +112,11 @@ class Ending:
         return bool(said & _TAKEN) and OVER not in said
 
     def said(self) -> set[str]:
-        """Return what is written down of the job's end."""
+        """Return the words that were written down about this attempt's end."""
         return marks(self._file, self._attempt)
 
     def look(self) -> None:
-        """See what Slurm says of the signal, and act on it; call this often."""
+        """Act on Slurm's answer, once there is one; call this often."""
         if self.came is None or self.passed_on:
             return
         now = time.monotonic()
@@ -132,22 +132,22 @@ class Ending:
             self._let_save(REQUEUED in said)
 
     def _let_save(self, requeued: bool) -> None:
-        """Warn the script; end one that does not listen, or that Slurm is about to kill."""
+        """Warn the script; end it if it does not listen, or if Slurm is about to kill it."""
         if not self._warned:
             self._warned = True
             self._warn()
         if requeued and self._until is None:
             self._until = time.monotonic() + kill_wait_s() * 2 / 3
         late = self._until is not None and time.monotonic() > self._until
-        # Else rank 0's supervisor has it requeued, which makes Slurm end it.
+        # Otherwise rank 0's supervisor requeues the job, and then Slurm ends it.
         alone = requeued or self._attempt >= self.task.max_requeues
         if late or (alone and self._running.heeds() is False):
             self._pass_on(signal.SIGTERM)
 
     def ask(self) -> str | None:
-        """Ask Slurm and write the answer down; None: it gave none, and will be asked again.
+        """Ask Slurm, and write down the answer; None: there was none, and it will be asked again.
 
-        LIMIT: the job runs, and nothing takes its place; that is not written down.
+        LIMIT is not written down: the job runs, and nothing takes its place.
         """
         from hpckit.schedulers.base import find_scheduler  # noqa: PLC0415  # seldom
 
@@ -155,7 +155,7 @@ class Ending:
         try:
             word = find_scheduler(self.task.executor).fate()
         except CommandError:
-            # The signal may have ended squeue; a controller may be busy, or restart.
+            # The signal may have ended squeue, or the controller may be busy or restarting.
             self._ask_at = time.monotonic() + _AGAIN_S
             return None
         if word == OVER and self.came is None:
@@ -164,7 +164,7 @@ class Ending:
         return word
 
     def settle(self) -> bool:
-        """Wait for Slurm's answer to a signal that has come; say whether the job goes on later."""
+        """If a signal has come, wait for Slurm's answer; say whether the job goes on later."""
         while self.came is not None and not self.passed_on and not self.taken:
             self.look()
             time.sleep(_LOOK_S)

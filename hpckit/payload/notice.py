@@ -1,8 +1,8 @@
-"""Slurm's warning on its way to a script: SIGUSR2, once, and only to what handles it.
+"""Passing Slurm's warning on to a script: SIGUSR2, once, and only if the script handles it.
 
-The default of SIGUSR2 is death. A process that handles the signal says so in /proc/PID/status
-(proc(5), SigCgt), so a script that never heard of the signal, or still imports what will handle it,
-is not sent any; the latter gets it as soon as it can have it.
+By default SIGUSR2 ends a process. Whether a process handles it is in /proc/PID/status (proc(5),
+SigCgt). So a script without a handler never gets the signal, and a script that is still importing
+what will handle it gets the signal as soon as its handler is there.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from hpckit.processes import PARENT, stat_fields
 from hpckit.stop_marks import DEAF, SENT, WARNED, add_mark
 
 _WARNING = signal.SIGUSR2
-# Slurm's own, where no slurm.conf can be read.
+# Slurm's default, for when slurm.conf cannot be read.
 _KILL_WAIT_S = 30.0
 
 
@@ -26,7 +26,7 @@ class Notice:
 
     Attributes:
         told: whether Slurm has sent it.
-        by_slurm: Slurm sends it to every process of the step by itself.
+        by_slurm: whether Slurm itself sends it to every process of the step.
     """
 
     def __init__(self, marks: Path, attempt: int, *, by_slurm: bool) -> None:
@@ -41,19 +41,19 @@ class Notice:
         self._deaf = False
 
     def tell(self, pid: int | None, *, by_term: bool = False) -> None:
-        """Take the warning for a script, process `pid`, or one that has not begun.
+        """Note that Slurm has sent the warning; `deliver` passes it on.
 
-        It may come in a signal handler, at any moment of `deliver`, which sends it.
+        A signal handler may call this, at any moment of `deliver`.
 
         Args:
-            pid: the script's process.
-            by_term: Slurm has sent SIGTERM instead, which a script that handles no other signal
-                then gets.
+            pid: the script's process; None: it has not begun.
+            by_term: Slurm has sent SIGTERM instead, so a script that handles only SIGTERM gets
+                that.
         """
         if self.told:
             return
         self.told = True
-        # Before any signal: a handler that comes too late for the signal looks here.
+        # Before any signal: a script whose handler is set too late for the signal looks here.
         add_mark(self._marks, self._attempt, WARNED)
         self._by_term = by_term
         if by_term:
@@ -65,9 +65,9 @@ class Notice:
             add_mark(self._marks, self._attempt, SENT)
 
     def deliver(self, pid: int) -> None:
-        """Send what has been told and not sent, if the script can have it; call this often."""
+        """Send the script a warning that it has not got, once it handles it; call this often."""
         if not self.told:
-            # Where Slurm sends it itself, the script may have ended of it when we hear.
+            # If Slurm sends it itself, the script may end because of it before `tell` is called.
             if self.by_slurm and not self._caught:
                 self._caught = bool(handlers_of(pid))
                 self._saves_on_term = bool(handlers_of(pid, signal.SIGTERM))
@@ -92,8 +92,8 @@ class Notice:
 def handlers_of(pid: int, signum: int = _WARNING) -> list[int]:
     """Return a script's process if it handles a signal, else those of its children that do.
 
-    A shell script may have started the Python that does. What a process that handles it has
-    started is its own business, such as the workers of its data loader.
+    A shell script may have started a Python that handles it. The children of a process that
+    handles it, such as the workers of its data loader, are that process's own business.
     """
     if handles(pid, signum):
         return [pid]
@@ -101,7 +101,7 @@ def handlers_of(pid: int, signum: int = _WARNING) -> list[int]:
 
 
 def handles(pid: int, signum: int) -> bool:
-    """Say whether a process has a handler of a signal."""
+    """Say whether a process has a handler for a signal."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -116,7 +116,7 @@ def handles(pid: int, signum: int) -> bool:
 def _children(pid: int) -> Iterator[int]:
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  # names are enough
-    except OSError:  # it is gone; glob() would raise, if it went while that looked
+    except OSError:  # the process is gone
         return
     for thread in threads:
         with contextlib.suppress(OSError):
@@ -131,12 +131,12 @@ def parent_of(pid: int) -> int | None:
 
 
 def slurm_tells_all(task: Task) -> bool:
-    """Say whether Slurm sends a step's signals to the scripts, too, not only to supervisors.
+    """Say whether Slurm sends a step's signals to scripts, too, and not only to supervisors.
 
-    `proctrack/linuxproc` does; `proctrack/cgroup`, the usual one, signals tasks alone (both in
-    Slurm's src/plugins/proctrack). A batch script's signal goes to that process alone.
+    `proctrack/linuxproc` does. `proctrack/cgroup`, the usual one, signals only tasks (both in
+    Slurm's src/plugins/proctrack). A batch script's signal goes to its own process only.
     """
-    from hpckit.launchers import find_launcher  # noqa: PLC0415  # which need this room's task
+    from hpckit.launchers import find_launcher  # noqa: PLC0415  # launchers import this package
 
     if task.one_machine or find_launcher(task.launcher).in_batch_script:
         return False

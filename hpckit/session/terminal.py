@@ -1,7 +1,8 @@
-"""A shell with a terminal of its own, which goes on whether or not somebody looks at it.
+"""A shell with a terminal of its own, which goes on whether or not a client is connected.
 
-It is reached through a socket in a folder that only its user may open, on the node's own disk: no
-port, and network file systems have no sockets. One client sees it at a time; the next takes over.
+Clients reach it through a socket in a folder that only its user may open, on the node's own disk:
+a port would be open to everybody, and network file systems have no sockets. One client is connected
+at a time; the next one takes over.
 """
 
 import contextlib
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
 
 PLACE = "place"
 _CHUNK = 1 << 16
-# Keys that wait for a program that does not read: more are not taken from the client.
+# How many bytes of keys wait for a program that does not read; no more are taken from the client.
 _KEYS = 1 << 16
-# What a shell gets to end by itself, and what its last words get to reach the client.
+# How long a shell may take to end by itself, and its last output to reach the client.
 _GRACE_S, _LAST_WORDS_S = 3.0, 2.0
-# Full-screen programs draw anew when the size changes: it is one row less for so long.
+# Full-screen programs redraw when the size changes, so the terminal is a row smaller for so long.
 _NUDGE_S = 0.1
-# Where the kernel does not tell of a child's end.
+# For kernels that do not report a child's end.
 _POLL_S = 0.5
 _SIZE = (24, 80)
 _MOST_SIZE = 1000
@@ -50,7 +51,7 @@ _SHOWN_START = 4096  # bytes
 
 
 def job_word() -> str:
-    """Return what the job is called in which this process runs."""
+    """Return the id of the job that this process is part of."""
     names = ("SLURM_JOB_ID", "SUBMITIT_LOCAL_JOB_ID", "HPCKIT_RUN_ID")
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
@@ -100,11 +101,11 @@ class Terminal:
         _say(f"a {self._command[-1]} on {host} waits for you: hpckit shell {job_word()}")
 
     def last_use(self) -> float | None:
-        """Return when a key was typed last, or somebody came."""
+        """Return when a key was last typed, or a client last connected."""
         return self._used
 
     def warn(self, text: str) -> None:
-        """Show a line to who is there, or to who comes next."""
+        """Show a line to the client, or to the next one that comes."""
         bar = f"\x1b[7m[hpckit: {text}]\x1b[0m".encode()
         if self._screen.alternate:
             shown = b"\x1b7\x1b[1;1H" + bar + b"\x1b8\a"
@@ -119,7 +120,7 @@ class Terminal:
         _say(text)
 
     def stop(self, why: str) -> None:
-        """Hang up, as a terminal does that is closed; what does not end is killed."""
+        """Hang up, as when a terminal is closed; kill what does not end."""
         self._why = self._why or why
         self._kill_at = self._kill_at or time.monotonic() + _GRACE_S
         if self._child and self._child.poll() is None:
@@ -131,7 +132,7 @@ class Terminal:
             os.write(self._wake, b"!")
 
     def close(self) -> None:
-        """Remove the socket, and what says where it is."""
+        """Remove the socket, and the file that says where it is."""
         for connection in (*(link.socket for link in self._links), self._listener):
             if connection:
                 connection.close()
@@ -143,7 +144,7 @@ class Terminal:
                 os.close(descriptor)
 
     def serve(self, seconds: float) -> int | None:
-        """Carry keys and output for so long; return the exit status once the shell is over."""
+        """Pass on keys and output for so long; return the shell's exit status once it has ended."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._turn(min([left, *self._due()]))
@@ -152,7 +153,7 @@ class Terminal:
         return None
 
     def _due(self) -> list[float]:
-        """Return in how many seconds there is something to do, whatever comes."""
+        """Return after how many seconds there is something to do, even if nothing comes."""
         now = time.monotonic()
         moments = (self._nudge_at, self._kill_at)
         due = [max(0.0, moment - now) for moment in moments if moment is not None]
