@@ -25,6 +25,7 @@ _USED_LATER = {
     *("difflib", "gettext", "jinja2.compiler", "jinja2.lexer", "jinja2.parser"),
     *("linecache", "random", "tempfile", "tokenize", "traceback", "uuid"),
     *("submitit.auto.auto", "submitit.helpers", "submitit.local.debug", "submitit.local.local"),
+    "urllib.parse",
 }
 # Another module has nearly all that is asked for.
 _ELSEWHERE = {"typing_extensions": typing}

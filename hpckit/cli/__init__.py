@@ -100,7 +100,8 @@ def _not_loaded() -> None:
 
 def _show_stats(jobs: list[str]) -> NoReturn:
     """Show jobs of whose page nothing else was asked: the most usual command, without typer."""
-    with stand_ins("inspect"):  # for dataclasses, which ask it for what ours have
+    # For dataclasses, which ask for what ours have; for `Path.as_uri()`; for encodings.
+    with stand_ins("inspect", "urllib.parse", "locale"):
         from hpckit.cli.show_stats import show  # noqa: PLC0415
 
     show(jobs)

@@ -6,8 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpckit.errors import ConfigError, Location
-from hpckit.stats.advice.expressions import Expression, fill_in, read_expression
+from hpckit.stats.advice.expressions import Expression
 from hpckit.stats.advice.functions import FUNCTIONS, Kind, percent, shown, size, visible
+from hpckit.stats.advice.parsing import fill_in, read_expression
 from tests.conftest import examples
 
 PLACE = Location(Path("rule.yaml"), 7)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import ConfigError
-from hpckit.stats.advice import keeping
+from hpckit.stats.advice import keeping, reading
 from hpckit.stats.advice.engine import advise
 from hpckit.stats.advice.loading import list_rules
-from hpckit.stats.advice.rules import Rule, read_rule
+from hpckit.stats.advice.reading import read_rule
+from hpckit.stats.advice.rules import Rule
 from tests.advice.made import BUILTIN
 from tests.advice.test_loading import RULE, lab
 
@@ -21,14 +22,14 @@ def read(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keep things in an empty home; name the rules whose files were read."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     names: list[str] = []
-    parse = keeping.parse_rule
+    parse = reading.parse_rule
 
     def parsed(text: str, found: object) -> Rule:
         rule = parse(text, found)  # type: ignore[arg-type]
         names.append(rule.id)
         return rule
 
-    monkeypatch.setattr(keeping, "parse_rule", parsed)
+    monkeypatch.setattr(reading, "parse_rule", parsed)
     return names
 
 

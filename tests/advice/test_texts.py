@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from hpckit.errors import ConfigError, Location
-from hpckit.stats.advice.expressions import Text, read_text
+from hpckit.stats.advice.expressions import Text
 from hpckit.stats.advice.functions import Kind
+from hpckit.stats.advice.parsing import read_text
 
 PLACE = Location(Path("rule.yaml"), 9)
 NAMES = {"host": Kind.TEXT, "hosts": Kind.LIST, "n": Kind.NUMBER, "s": Kind.NUMBER}

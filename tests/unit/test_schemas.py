@@ -21,7 +21,7 @@ from hpckit.node_rules import read_rules
 from hpckit.schemas import KINDS, schema, schema_text
 from hpckit.sinks import read_config
 from hpckit.sites import read_site
-from hpckit.stats.advice.rules import read_rule
+from hpckit.stats.advice.reading import read_rule
 from hpckit.workloads import read_workload
 from tests.conftest import Answer
 from tests.pages import blocks

@@ -3,8 +3,8 @@
 import textwrap
 from collections.abc import Iterator
 
-from hpckit.stats.advice.expressions import fill_in
 from hpckit.stats.advice.functions import shown
+from hpckit.stats.advice.parsing import fill_in
 from hpckit.stats.advice.rules import SAMPLES, Rule
 from hpckit.stats.summary.coverage import ENOUGH_PERCENT
 

@@ -5,15 +5,18 @@ long texts are cut, before they reach a terminal.
 """
 
 import math
-from collections.abc import Callable
-from datetime import datetime
+import time
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from typing import Any
 
 from hpckit.documents import Scalar
 from hpckit.frozen import frozen
 from hpckit.text import format_minutes, format_seconds, in_line
 
 Value = Scalar | tuple[Scalar, ...]
+# What names there are: a kind, or the names behind a dot.
+Names = Mapping[str, Any]
 # Beyond this no figure of a job can be; it also keeps texts of numbers short.
 LARGEST = 1e30
 _LONGEST_TEXT = 100
@@ -104,9 +107,10 @@ def size(value: float) -> str:
 def clock(value: float) -> str | None:
     """Return a moment (epoch seconds) in local time as `2026-11-03 14:32`."""
     try:
-        return datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M")
+        moment = time.localtime(value)
     except (OverflowError, OSError, ValueError):
         return None
+    return time.strftime("%Y-%m-%d %H:%M", moment) if 1 <= moment.tm_year <= 9999 else None
 
 
 def _slurm_time(value: float) -> str:

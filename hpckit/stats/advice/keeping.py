@@ -11,14 +11,14 @@ from hpckit.documents import text_of
 from hpckit.kept import kept, stamp
 from hpckit.stats.advice.expressions import Expression, Field, Text
 from hpckit.stats.advice.functions import Kind
-from hpckit.stats.advice.rules import Marks, Rule, Severity, parse_rule, switched_off
+from hpckit.stats.advice.rules import Marks, Rule, Severity, switched_off
 
 # What reads rules, and what says which names there are.
 _MADE_BY = (
     *("documents", "sites", "stats.metric", "stats.metric_table", "stats.summary.figures"),
     *("stats.advice.evaluation", "stats.advice.expressions", "stats.advice.functions"),
-    *("stats.advice.keeping", "stats.advice.namespace", "stats.advice.parts"),
-    *("stats.advice.rules",),
+    *("stats.advice.keeping", "stats.advice.namespace", "stats.advice.parsing"),
+    *("stats.advice.parts", "stats.advice.reading", "stats.advice.rules"),
 )
 _NOT_KEPT = ("found", "off", "changed")
 
@@ -31,11 +31,13 @@ def read_rules(files: Iterable[Found]) -> list[Rule]:
     """
     found = [(place, text_of(place.path)) for place in files]
     texts = (f"{place.name}\n{text}" for place, text in found)
-    rows = kept(
-        lambda: [_plain_rule(parse_rule(text, place)) for place, text in found],
-        *texts,
-        *_makers(),
-    )
+
+    def read() -> list[dict[str, Any]]:
+        from hpckit.stats.advice.reading import parse_rule  # noqa: PLC0415  # seldom: Python's parser
+
+        return [_plain_rule(parse_rule(text, place)) for place, text in found]
+
+    rows = kept(read, *texts, *_makers())
     return [_rule(row, place) for row, (place, _) in zip(rows, found, strict=True)]
 
 

@@ -15,7 +15,7 @@ from hpckit.sites import AdviceOverride, Site, detect_site, list_sites, load_sit
 from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.advice.functions import kind_of
 from hpckit.stats.advice.keeping import read_rules
-from hpckit.stats.advice.rules import Rule, in_order, read_rule
+from hpckit.stats.advice.rules import Rule, in_order
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, SourceNote
 from hpckit.stats.summary.timeline import Timeline
 
@@ -135,6 +135,8 @@ def check_rules(collections: tuple[Collection, ...]) -> tuple[str, ...]:
 
 
 def _problems(collections: tuple[Collection, ...]) -> Iterator[str]:
+    from hpckit.stats.advice.reading import read_rule  # noqa: PLC0415  # as in `keeping`
+
     rules: list[Rule] = []
     wrong = 0
     for found in list_rules(collections).values():

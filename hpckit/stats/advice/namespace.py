@@ -14,8 +14,7 @@ from typing import Any
 from hpckit.frozen import frozen
 from hpckit.sites import PartitionLimits, Site
 from hpckit.stats.advice.evaluation import Values
-from hpckit.stats.advice.functions import Kind, visible
-from hpckit.stats.advice.parts import Names
+from hpckit.stats.advice.functions import Kind, Names, visible
 from hpckit.stats.summary.clock import median
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse

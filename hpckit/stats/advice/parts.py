@@ -10,11 +10,8 @@ from typing import Any
 from hpckit.documents import nearest
 from hpckit.frozen import frozen
 from hpckit.stats.advice.evaluation import NEGATION, NEGATIVE, Program
-from hpckit.stats.advice.functions import FUNCTIONS, Function, Kind, kind_of
+from hpckit.stats.advice.functions import FUNCTIONS, Function, Kind, Names, kind_of
 from hpckit.text import counted
-
-# What names there are: a kind, or the names behind a dot.
-Names = Mapping[str, Any]
 
 
 class RefusedError(Exception):
