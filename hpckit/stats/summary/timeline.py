@@ -58,12 +58,7 @@ def make_timeline(attempt: AttemptSums) -> Timeline:
     reach = reach // (attempt.width_s * 1_000_000)
     gpus = []
     for tally in attempt.gpus:
-        bins = {
-            number: sum(row[2] for row in rows) / known / 10
-            for number, rows in _by_number(tally).items()
-            if (known := sum(row[1] for row in rows))
-        }
-        info, row = tally.info, row_of(bins, count, reach)
+        info, row = tally.info, row_of(_utilization(tally), count, reach)
         gpus.append(Line(host=tally.host, gpu=info.uuid, index=info.index, values=row))
     files = grouped(attempt.clocks, lambda pair: pair[0].header.host)
     return Timeline(
@@ -78,12 +73,14 @@ def make_timeline(attempt: AttemptSums) -> Timeline:
     )
 
 
-def _by_number(tally: GpuTally) -> dict[int, list[tuple[int, int, float]]]:
-    """Put the bins of several files together."""
-    found: dict[int, list[tuple[int, int, float]]] = {}
-    for row in tally.bins:
-        found.setdefault(row[0], []).append(row)
-    return found
+def _utilization(tally: GpuTally) -> dict[int, float]:
+    """Return the mean in percent of each bin; several files may have parts of one."""
+    known: dict[int, int] = {}
+    amounts: dict[int, float] = {}
+    for number, time, amount in tally.bins:
+        known[number] = known.get(number, 0) + time
+        amounts[number] = amounts.get(number, 0.0) + amount
+    return {number: amounts[number] / time / 10 for number, time in known.items() if time}
 
 
 def _line(
@@ -167,6 +164,8 @@ def _last(column: Column | None, clock: Clock) -> dict[int, float]:
 
 def row_of(bins: Mapping[int, Value], count: int, reach: int) -> tuple[Value | None, ...]:
     """Return all bins; one without a sample has the value of the sample that reaches back to it."""
+    if [*bins] == [*range(len(bins))]:  # each has its own, as of nearly every job
+        return (*bins.values(), *[None] * count)[:count]
     row: list[Value | None] = [None] * count
     before = -1
     for number in sorted(number for number in bins if number >= 0):
