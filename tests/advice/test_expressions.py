@@ -73,7 +73,8 @@ def test_expressions_mean_what_they_mean_in_python(text: str, expected: object) 
         "job.summary.cpu_efficiency_percent", "a + job.summary.cpu_efficiency_percent",
         "a if u else b", "min(a, job.summary.cpu_efficiency_percent)",
         "1e29 * 1e29", "percent(a / 0)", "None", "None + 1", "a == None", "u in [True]",
-        "a < job.summary.cpu_efficiency_percent < b", "clock(1e29)", "clock(1e12)", "first(None, a / 0)",
+        "a < job.summary.cpu_efficiency_percent < b", "clock(1e29)", "clock(1e12)",
+        "first(None, a / 0)",
     ],
 )  # fmt: skip
 def test_what_cannot_be_known_is_unknown(text: str) -> None:
