@@ -141,17 +141,21 @@ def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
 
     slurmdbd 22.05 at times writes over a start with that of a job which waits, none: it says then
     that the attempt took no time. A job that was cancelled while it waited has taken none. And
-    what is over for the queue goes on for accounting until that hears of it.
+    what is over for the queue goes on for accounting until that hears of it. A new job's row is its
+    first step's: it has the nodes of that alone, and its start, which may be a second later.
     """
     status = known.status
     if status is None or not status.start_time or (status.restarts or 0) != number:
         return record
+    new = record.name is None
     late = status.finished and not is_finished(record.state) and status.elapsed_s is not None
-    lost = record.start_time is None and not is_waiting(record.state) and status.elapsed_s
+    lost = (new or record.start_time is None) and not is_waiting(record.state)
     if late:
-        nodes = record.nodes or status.nodes or None
-        record = replace(record, state=status.state, nodes=nodes)
-    if not late and not lost:
+        record = replace(record, state=status.state)
+    if late or new:
+        nodes = (status.nodes if new else ()) or record.nodes or status.nodes or None
+        record = replace(record, nodes=nodes)
+    if not late and not (lost and status.elapsed_s):
         return record
     return replace(record, start_time=status.start_time, elapsed_s=status.elapsed_s)
 
@@ -244,6 +248,7 @@ def _planned_gpus(run: Run | None) -> int | None:
 def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
     """Return the job without any figure of use."""
     record, run, state = known.last, known.run, known.state
+    said = (record, known.record)
     written: Mapping[str, Any] = run.record if run else {}
     usage = known.attempts[-1] if known.attempts else None
     hosts = attempts[-1].hosts if attempts else ()
@@ -256,7 +261,7 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         run_id=run.run_id if run else None,
         run_dir=str(run.dir) if run else None,
         # sacct writes a quotation mark in a name as a backtick.
-        name=written.get("name") or (record.name if record else None),
+        name=written.get("name") or next((row.name for row in said if row and row.name), None),
         user=(record and record.user) or written.get("user"),
         account=(record and record.account) or _plan(run, "account"),
         partition=(record and record.partition) or _plan(run, "partition"),

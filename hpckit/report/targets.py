@@ -113,7 +113,7 @@ def _of_run(
     # A job that was requeued and renamed has neither name nor time of its run's in its last row.
     if not any(is_its(run, row.record) for row in attempts):
         attempts = ()
-    known = KnownJob(run=run, status=status, attempts=attempts)
+    known = KnownJob(run=run, status=status, attempts=_with_plan(run, attempts))
     notes = _trouble(trouble) if run.scheduler.accounting else ()
     return Target(job_id=run.job_id, known=known, step=step, notes=notes)
 
@@ -127,6 +127,18 @@ def _attempts(run: Run, usage: dict[str, tuple[JobUsage, ...]]) -> tuple[JobUsag
         replace(row, record=replace(row.record, restarts=link))
         for link, row in rows
         if row.record.state is not JobState.CANCELLED or row.record.nodes
+    )
+
+
+def _with_plan(run: Run, attempts: tuple[JobUsage, ...]) -> tuple[JobUsage, ...]:
+    """Give new rows, which do not list what the job holds, the nodes and GPUs it asked for."""
+    plan = run.record["plan"]
+    nodes, gpus = int(plan["nodes"]), int(plan["total_gpus"])
+    return tuple(
+        replace(row, alloc_nodes=nodes, alloc_gpus=gpus)
+        if row.record.name is None and row.alloc_gpus is None
+        else row
+        for row in attempts
     )
 
 
@@ -166,11 +178,21 @@ def _foreign(
 
 
 def _newer(attempts: tuple[JobUsage, ...], queued: JobRecord | None) -> KnownJob:
-    """Return what accounting and the queue know: of a new job, the queue alone has all nodes."""
+    """Return what accounting and the queue know: what a new job's row lacks is the queue's.
+
+    The name stays unknown: by that, a new row is told from others.
+    """
     *earlier, last = attempts
-    if queued and queued.nodes and last.record.name is None:
-        record = replace(last.record, nodes=queued.nodes)
-        last = replace(last, record=record, alloc_nodes=len(queued.nodes))
+    if queued and last.record.name is None:
+        nodes = queued.nodes or last.record.nodes
+        record = replace(
+            last.record,
+            nodes=nodes,
+            partition=queued.partition,
+            qos=last.record.qos or queued.qos,
+            time_limit_min=queued.time_limit_min,
+        )
+        last = replace(last, record=record, alloc_nodes=len(nodes or ()) or last.alloc_nodes)
     return KnownJob(attempts=(*earlier, last), record=queued)
 
 

@@ -131,6 +131,38 @@ def test_a_new_jobs_nodes_are_those_of_all_its_steps_or_the_queues(
     assert (found["nodes"], found["attempts"][0]["hosts"]) == (2, ["n1", "n2"])
 
 
+def test_a_new_job_of_ours_has_what_it_asked_for_and_the_queues_times(
+    fake_slurm: Path, here: Path, cli: Cli
+) -> None:
+    """Seen while slurmdbd was away for a moment: its first step's row says none of it."""
+    run = make_run(here / "runs", job_id="77", plan={**PLAN, "nodes": 2, "total_gpus": 4})
+    end_ranks(run, 0, 0, 0, 0)
+    first = {"JobName": "allocation", "Partition": "", "Start": "111", "End": "170"}
+    nothing = {"AllocTRES": "", "NNodes": "0", "AllocCPUS": "0", "ElapsedRaw": "59"}
+    keep_accounts(here.parent / "bin", [row("77", Submit="100", **first, **nothing)])
+    found = document(cli, "77")
+    assert (found["gpus"], found["nodes"], found["start"]) == (4, 2, 111)
+    assert found["summary"]["gpu_hours"] == pytest.approx(4 * 59 / 3600, abs=1e-6)
+    (here.parent / "bin" / "squeue").unlink()
+    answers(fake_slurm, squeue_out=squeue_row("77", "COMPLETED", elapsed="1:00", end="170"))
+    found = document(cli, "77")
+    assert (found["start"], found["end"], found["elapsed_s"]) == (110, 170, 60)
+    assert found["attempts"][0]["hosts"] == ["n1", "n2"]
+
+
+def test_what_a_new_jobs_row_lacks_is_the_queues(fake_slurm: Path, here: Path, cli: Cli) -> None:
+    """Of a job that hpckit did not submit."""
+    begun = {"State": "PENDING", "JobName": "allocation", "Partition": "", "End": "Unknown"}
+    nothing = {"AllocTRES": "", "NNodes": "0", "AllocCPUS": "0", "ElapsedRaw": "2"}
+    keep_accounts(here.parent / "bin", [row("88", **begun, **nothing)])
+    (here.parent / "bin" / "squeue").unlink()
+    answers(fake_slurm, squeue_out=squeue_row("88", "RUNNING"))
+    found = document(cli, "88")
+    assert (found["name"], found["partition"], found["qos"]) == ("x", "p", "q")
+    assert found["requested"]["time_limit_s"] == 3600
+    assert "does not know yet in which folder this job works" in note(found, "no_samples")
+
+
 def test_a_state_that_may_be_old_is_said_to_be_that(fake_slurm: Path, here: Path, cli: Cli) -> None:
     make_run(here / "runs", job_id="77")
     down(fake_slurm)
