@@ -18,8 +18,8 @@ from hpckit.sites import (
     Site,
     detect_among,
     detect_site,
+    find_site,
     list_sites,
-    load_site,
     read_site,
 )
 
@@ -54,7 +54,7 @@ def site(name: str | None = None, *, tell: Tell = log) -> Site:
         RequestError: there is no such site. ConfigError: its file is wrong.
     """
     collections = searched(tell)
-    return load_site(name or detect_site(collections), collections)
+    return find_site(name, collections)
 
 
 def detect_cluster(*, timeout: float = 10.0) -> Detected:

@@ -17,7 +17,7 @@ from hpckit.sites.site import AdviceOverride, Costs, PartitionLimits, Site
 
 __all__ = [
     "GENERIC", "AdviceOverride", "Costs", "PartitionLimits", "Site", "detect_among", "detect_site",
-    "find_site", "full_hostname", "list_sites", "load_site", "read_site",
+    "find_site", "full_hostname", "list_sites", "read_site",
 ]  # fmt: skip
 GENERIC = "generic"
 
@@ -26,23 +26,6 @@ def list_sites(collections: tuple[Collection, ...]) -> dict[str, Found]:
     """Return the site files on the search path by site name."""
     found = find_all("sites/*.yaml", "templates", collections)
     return {Path(name).stem: place for name, place in found.items()}
-
-
-def load_site(name: str, collections: tuple[Collection, ...]) -> Site:
-    """Read the site `name`, the first on the search path.
-
-    Raises:
-        RequestError: no such site. ConfigError: its file is wrong.
-    """
-    return _load(name, list_sites(collections), collections)
-
-
-def _load(name: str, known: Mapping[str, Found], collections: tuple[Collection, ...]) -> Site:
-    if name not in known:
-        raise RequestError(
-            f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
-        )
-    return replace(read_site(known[name].path, collections), found=known[name])
 
 
 def detect_site(
@@ -106,9 +89,18 @@ def full_hostname() -> str:
 
 
 def find_site(name: str | None, collections: tuple[Collection, ...]) -> Site:
-    """Return the site asked for, else the one detected here."""
+    """Read the site asked for, else the one detected here: the first on the search path.
+
+    Raises:
+        RequestError: no such site. ConfigError: its file is wrong.
+    """
     known = list_sites(collections)
-    return _load(name or _detected(known, os.environ), known, collections)
+    name = name or _detected(known, os.environ)
+    if name not in known:
+        raise RequestError(
+            f"Unknown site {name!r}. {nearest(name, known)} See `hpckit sites list`."
+        )
+    return replace(read_site(known[name].path, collections), found=known[name])
 
 
 def _identifies(

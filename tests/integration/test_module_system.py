@@ -9,7 +9,7 @@ from hpckit.collections import search_path
 from hpckit.detect.login_node import describe_machine
 from hpckit.detect.page import site_page
 from hpckit.doctor.environments import environment_checks
-from hpckit.sites import load_site
+from hpckit.sites import find_site
 from tests.conftest import Answer, write_files
 from tests.integration.test_local import ENVIRONMENT, seen, submit
 from tests.unit.detected import cluster
@@ -78,5 +78,5 @@ def test_init_and_doctor_know_it(here: Path, lab: Path, monkeypatch: pytest.Monk
     assert "\nmodules: ours  # $OURS_HOME" in page
     monkeypatch.delenv("OURS_HOME")
     assert describe_machine().module_names == ("lmod", "ours", "tmod", "spack")
-    (check,) = environment_checks(load_site("lab-box", search_path()), 20)
+    (check,) = environment_checks(find_site("lab-box", search_path()), 20)
     assert check.todo == "only the job itself can ask ours"

@@ -18,7 +18,7 @@ from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script
 from hpckit.lint import bash_errors, late_options, shellcheck
 from hpckit.schedulers.base import Machine
-from hpckit.sites import Site, load_site
+from hpckit.sites import Site, find_site
 from hpckit.spec import JobSpec
 from hpckit.workloads import load_workload
 from tests.unit.made import BUILTIN
@@ -56,8 +56,8 @@ BOX = Site(
     env={"OMP_NUM_THREADS": "4", "NOTE": "two words"},
     setup=("umask 027",),
 )
-ALVIS = load_site("alvis", (BUILTIN,))
-GENERIC = load_site("generic", (BUILTIN,))
+ALVIS = find_site("alvis", (BUILTIN,))
+GENERIC = find_site("generic", (BUILTIN,))
 CASES: dict[str, tuple[Site, dict[str, Any]]] = {
     "ddp": (GENERIC, {"nodes": 2, "gpus": 4}),
     "alvis": (ALVIS, {"nodes": 2, "gpus": 4, "gpu_type": "A100", "account": "NAISS2026-1-1"}),

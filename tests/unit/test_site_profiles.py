@@ -16,7 +16,7 @@ from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, make_script
 from hpckit.lint import bash_errors, late_options, shellcheck
 from hpckit.site_sources import Source, sources_of
-from hpckit.sites import GENERIC, Site, list_sites, load_site, read_site
+from hpckit.sites import GENERIC, Site, find_site, list_sites, read_site
 from hpckit.spec import JobSpec
 from hpckit.workloads import load_workload
 from tests.conftest import Answer
@@ -141,7 +141,7 @@ JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = {
 
 
 def fit(name: str, **changes: Any) -> Job:
-    site = load_site(name, (BUILTIN,))
+    site = find_site(name, (BUILTIN,))
     asked = JOBS[name][0] | changes
     spec = JobSpec(**{"target": "ddp", **asked})
     return resolve(spec, site, load_workload("ddp", (BUILTIN,)), python=sys.executable)
@@ -178,7 +178,7 @@ def test_the_script_of_a_job_that_fits_is_what_the_cluster_asks_for(name: str) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_value_of_a_profile_says_where_and_when_it_was_read(name: str) -> None:
-    site = load_site(name, (BUILTIN,))
+    site = find_site(name, (BUILTIN,))
     keys = list(leaves(read_document(site.path, "a site").values))
     own = ("description", "url", *OWN_CHOICE)
     unsaid = [key for key in keys if not key.startswith("sources.") and key not in own]
@@ -190,7 +190,7 @@ def test_each_value_of_a_profile_says_where_and_when_it_was_read(name: str) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_a_site_is_shown_with_its_sources_and_their_dates(cli: Cli, name: str) -> None:
     shown = cli("sites", "show", name).out
-    site = load_site(name, (BUILTIN,))
+    site = find_site(name, (BUILTIN,))
     for number, row in enumerate(site.sources, start=1):
         assert f"\n  [{number}] {row.url} (" in shown
         assert f"read {row.read})" in shown
@@ -310,4 +310,4 @@ def test_a_site_of_no_whole_file_is_not_looked_for_elsewhere(here: Path) -> None
     # Only what tells sites apart is read of the others.
     (here / "templates" / "sites").mkdir(parents=True)
     (here / "templates" / "sites" / "aaa.yaml").write_text("description: d\ngpus: {per_node: x}\n")
-    assert load_site("lumi-g", search_path()).name == "lumi-g"
+    assert find_site("lumi-g", search_path()).name == "lumi-g"

@@ -12,9 +12,9 @@ from hpckit.errors import ConfigError, RequestError
 from hpckit.sites import (
     PartitionLimits,
     detect_site,
+    find_site,
     full_hostname,
     list_sites,
-    load_site,
     read_site,
 )
 from tests.conftest import write_files
@@ -82,13 +82,13 @@ def test_a_site_needs_only_a_description(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["alvis", "generic"])
 def test_the_sites_that_are_shipped_can_be_read(name: str, here: Path) -> None:
-    found = load_site(name, search_path())
+    found = find_site(name, search_path())
     assert found.name == name
     assert found.description
 
 
 def test_alvis_knows_its_gpus_and_bundles(here: Path) -> None:
-    alvis = load_site("alvis", search_path())
+    alvis = find_site("alvis", search_path())
     assert alvis.gpu_type_required
     assert alvis.gpu_types["A100"] == 4
     assert alvis.partitions["alvis"].max_time_min == 7 * 24 * 60
@@ -184,7 +184,7 @@ def test_the_environment_names_the_site_over_detection(here: Path, monkeypatch) 
 
 def test_a_site_of_the_project_shadows_the_built_in_one(here: Path) -> None:
     write_files(here, {"templates/sites/alvis.yaml": "description: mine\n"})
-    assert load_site("alvis", search_path()).description == "mine"
+    assert find_site("alvis", search_path()).description == "mine"
     assert list_sites(search_path())["alvis"].shadows[0].name == "built-in"
 
 

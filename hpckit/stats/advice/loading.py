@@ -11,7 +11,7 @@ from pathlib import Path
 from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, RequestError
-from hpckit.sites import AdviceOverride, Site, detect_site, list_sites, load_site, read_site
+from hpckit.sites import AdviceOverride, Site, find_site, list_sites, read_site
 from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.advice.functions import kind_of
 from hpckit.stats.advice.keeping import read_rules
@@ -77,8 +77,10 @@ def _changed(rule: Rule, changes: AdviceOverride, origin: str) -> Rule:
 
 def advised(job: JobUse, timelines: Sequence[Timeline] = ()) -> tuple[JobUse, tuple[Advice, ...]]:
     """Return the job and what the rules find; a wrong rule costs the advice, and a note tells."""
+    collections = search_path()
     try:
-        return job, advise(job, rules_for(job.site), site_called(job.site), timelines)
+        rules, site = _rules(collections, job.site), _site(collections, job.site)
+        return job, advise(job, rules, site, timelines)
     except ConfigError as error:
         note = SourceNote(code="advice", text=f"No advice: {error}")
         return replace(job, notes=(note, *job.notes)), ()
@@ -117,7 +119,7 @@ def _rules(collections: tuple[Collection, ...], site_name: str | None) -> tuple[
 @functools.cache
 def _site(collections: tuple[Collection, ...], name: str | None) -> Site | None:
     try:
-        return load_site(name or detect_site(collections), collections)
+        return find_site(name, collections)
     except ConfigError:
         raise
     except RequestError:  # a run from elsewhere, or its collection is gone
