@@ -170,6 +170,22 @@ def read_all_attempts(run_dir: Path, damaged: list[str] | None = None) -> list[R
     return records
 
 
+def attempt_times(run_dir: Path) -> tuple[tuple[int, float, float | None], ...]:
+    """Return each attempt's number, its first rank's start, and its last rank's end if known."""
+    times: dict[int, list[tuple[float, float | None]]] = {}
+    for row in read_all_attempts(run_dir):
+        times.setdefault(row.restart, []).append((row.started, row.ended))
+    return tuple(
+        (restart, min(start for start, _ in rows), _last_end([end for _, end in rows]))
+        for restart, rows in sorted(times.items())
+    )
+
+
+def _last_end(ends: list[float | None]) -> float | None:
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
+
+
 def read_ranks(run_dir: Path, damaged: list[str] | None = None) -> list[RankRecord]:
     """Return the newest attempt of every rank that has begun, by rank; `damaged` as above."""
     records = read_all_attempts(run_dir, damaged)

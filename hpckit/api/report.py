@@ -13,7 +13,8 @@ from hpckit.errors import RequestError
 from hpckit.group_report.allocations import SOURCES, Allocation
 from hpckit.group_report.cache import allocations
 from hpckit.group_report.ledgers import Asked, from_ledgers
-from hpckit.group_report.measured import Measured, figures_of
+from hpckit.group_report.lost import by_ranks, lost_notes
+from hpckit.group_report.measured import Figures, Measured, own_runs
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.group_report.writing import Report, wasteful_job
@@ -124,11 +125,17 @@ def _uses(
         with patience(own_patience_s()):  # accounting may answer while the controller does not
             cluster = cluster_name()
         rows, kept = allocations(asked, cluster, time.time())
+    lost = [row for row in rows if row.start_lost]
+    if lost:
+        rows = by_ranks(rows, own_runs(lost, runs))
     more = from_ledgers(ledgers, asked, rows, cluster, hide_names=hide_names)
-    rows += more.rows
-    figures = figures_of(rows, runs, more.measured)
+    rows = [*(more.told.get(row, row) for row in rows), *more.rows]
+    left = [row for row in rows if row.start_lost]
+    rows = [row for row in rows if not row.start_lost and row.overlaps(asked.since, asked.until)]
+    figures = Figures(own_runs(rows, runs), more.measured)
     uses = [_use(row, figures.of(row), asked.since, asked.until) for row in rows]
-    return uses, [*_notes(rows), *kept, *more.notes]
+    missing = lost_notes(len(lost) - len(left), left, hide_names=hide_names)
+    return uses, [*_notes(rows), *missing, *kept, *more.notes]
 
 
 def _ledgers(site: Site) -> list[Path]:

@@ -95,6 +95,8 @@ def report(
         print_json(found.document())
     elif csv:
         show_text(found.csv())
+        for text in found.notes:  # there is no place for them in the table
+            note(text)
     elif markdown:
         show_text(found.markdown())
     elif html:

@@ -6,7 +6,7 @@ sacct shows other users' jobs only where the site allows it (PrivateData in slur
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from hpckit.errors import RequestError
@@ -19,7 +19,7 @@ from hpckit.slurm.rows import (
     parse_count,
     parse_tres,
 )
-from hpckit.slurm.states import JobState, parse_state
+from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
 from hpckit.slurm.usage_rows import cut_rows
 from hpckit.text import parse_moment
 
@@ -46,6 +46,8 @@ class Allocation:
         wait_s: from when it could start (its dependencies were met) until it did.
         gpus: None where its list of resources does not say.
         limit_s: its time limit; None: none, or not known.
+        start_lost: accounting has lost the start, and `start` stands for it: the end, or the
+            moment of submission of what goes on. `lost` finds the true one or leaves it out.
         comment: AdminComment, where sites keep the record of Princeton's jobstats.
         known_by: `accounting`, or `ledger` where Slurm does not show it.
     """
@@ -64,11 +66,15 @@ class Allocation:
     gpus: int | None
     gpu_type: str | None
     limit_s: int | None
+    start_lost: bool = False
     comment: str = ""
     known_by: str = "accounting"
 
     def overlaps(self, since: float, until: float) -> bool:
-        """Say whether it held nodes in a time."""
+        """Say whether it held nodes in a time; or may have, where its start is lost."""
+        if self.start_lost:
+            begun = self.start if self.submit is None else self.submit
+            return begun < until and (self.end is None or self.end > since)
         begin, end = self.held(since, until)
         return end > begin or (begin == end == self.start and since <= self.start < until)
 
@@ -76,6 +82,17 @@ class Allocation:
         """Return the part of a time in which it held its nodes; empty where there is none."""
         begin, end = max(self.start, since), min(until if self.end is None else self.end, until)
         return begin, max(begin, end)
+
+    def begun(self, start: float, end: float | None) -> "Allocation | None":
+        """Return it with the start and the end that it wrote itself; None: it is no wiser.
+
+        What Slurm says of its end counts.
+        """
+        end = end if self.end is None and is_finished(self.state) else self.end
+        if end is None and is_finished(self.state):
+            return None
+        start = start if end is None else min(start, end)
+        return replace(self, start=start, end=end, start_lost=False)
 
 
 def ask_allocations(
@@ -126,12 +143,16 @@ def _ask(words: Sequence[str], users: Sequence[str], accounts: Sequence[str]) ->
 def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
     """Read what sacct printed; jobs that held no node are left out."""
     for row in cut_rows(text, _COLUMNS, mark):
-        start = parse_moment(row["Start"])
+        start, end = parse_moment(row["Start"]), parse_moment(row["End"])
+        submit, state = parse_moment(row["Submit"]), _state(row["State"])
         given = _given(row["AllocTRES"])
-        # A job that was cancelled in the queue has a start, but got nothing.
+        # slurmdbd 22.05 at times writes over a start: what was given nodes has had one.
+        lost = start is None and (end is not None or not is_waiting(state))
+        start = (end or submit) if lost else start
+        # A job that was cancelled in the queue may have a start, but got nothing.
         if start is None or not row["AllocTRES"]:
             continue
-        possible = parse_moment(row["Eligible"]) or parse_moment(row["Submit"])
+        possible = None if lost else parse_moment(row["Eligible"]) or submit
         limit_min = parse_count(row["TimelimitRaw"])
         yield Allocation(
             job_id=row["JobID"],
@@ -139,10 +160,11 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
             account=row["Account"],
             partition=row["Partition"],
             name=row["JobName"],
-            state=_state(row["State"]),
-            submit=parse_moment(row["Submit"]),
+            state=state,
+            submit=submit,
             start=start,
-            end=parse_moment(row["End"]),
+            start_lost=lost,
+            end=end,
             wait_s=None if possible is None else max(start - possible, 0.0),
             nodes=parse_count(row["NNodes"]),
             gpus=given[0],

@@ -42,11 +42,13 @@ class FromLedgers:
     Attributes:
         rows: attempts that accounting does not show.
         measured: figures of these and of others, by job and start.
+        told: attempts whose start accounting has lost, with that of their lines.
         notes: what a reader should know of them.
     """
 
     rows: list[Allocation] = field(default_factory=list)
     measured: dict[tuple[str, float], Measured] = field(default_factory=dict)
+    told: dict[Allocation, Allocation] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -84,6 +86,8 @@ def from_ledgers(
         if any(row.user != entry.user for row in same):
             wrong += 1
         elif row := _same_attempt(entry, same):
+            if row.start_lost and (begun := row.begun(entry.start, entry.end)):
+                found.told[row] = row = begun
             found.measured[row.job_id, row.start] = _measured(entry)
         else:
             found.rows.append(made := _row(entry))
@@ -104,10 +108,14 @@ def _same_attempt(entry: Entry, rows: Iterable[Allocation]) -> Allocation | None
     near = (
         row
         for row in rows
-        if row.start - _APART_S <= entry.start
+        if _earliest(row) - _APART_S <= entry.start
         and (row.end is None or entry.start <= row.end + _APART_S)
     )
     return min(near, key=lambda row: abs(entry.start - row.start), default=None)
+
+
+def _earliest(row: Allocation) -> float:
+    return row.submit if row.start_lost and row.submit is not None else row.start
 
 
 def _measured(entry: Entry) -> Measured:

@@ -60,17 +60,12 @@ class Figures:
 
     def of(self, row: Allocation) -> Measured:
         """Return what is known of an attempt."""
-        run = self._run(row)
+        run = run_of(row, self.runs)
         mine = self._from_run(run, row) if run else NOTHING
         if mine.utilization_percent is None and row.comment:
             mine = _from_record(row, mine)
         theirs = self.ledger.get((row.job_id, row.start))
         return mine if theirs is None else _both(mine, theirs)
-
-    def _run(self, row: Allocation) -> Run | None:
-        begun = row.submit if row.submit is not None else row.start
-        known = self.runs.get(row.job_id, ())
-        return next((run for run in known if run.submitted_at - _BEFORE_S <= begun), None)
 
     def _from_run(self, run: Run, row: Allocation) -> Measured:
         document = self._summary(run)
@@ -95,19 +90,22 @@ class Figures:
         return self._summaries[run.dir]
 
 
-def figures_of(
-    rows: Iterable[Allocation],
-    root: Path,
-    ledger: Mapping[tuple[str, float], Measured] | None = None,
-) -> Figures:
-    """Return the figures of what is in the user's own runs, below `root` and in the index."""
+def run_of(row: Allocation, runs: Mapping[str, Sequence[Run]]) -> Run | None:
+    """Return the run that an attempt is of; `runs`: by the ids of their jobs, newest first."""
+    begun = row.submit if row.submit is not None else row.start
+    known = runs.get(row.job_id, ())
+    return next((run for run in known if run.submitted_at - _BEFORE_S <= begun), None)
+
+
+def own_runs(rows: Iterable[Allocation], root: Path) -> Mapping[str, Sequence[Run]]:
+    """Return the user's own runs of some jobs, below `root` and in the index, newest first."""
     wanted = {row.job_id for row in rows}
     found: dict[str, list[Run]] = {}
     for run in newest_runs(root, None):
         for job in wanted.intersection(run.jobs):
             if run.mine and run.scheduler.accounting:
                 found.setdefault(job, []).append(run)
-    return Figures(found, ledger or {})
+    return found
 
 
 def _both(mine: Measured, theirs: Measured) -> Measured:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit.frozen import frozen
-from hpckit.ranks import read_all_attempts
+from hpckit.ranks import attempt_times
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
 from hpckit.report.identity import KnownJob, filled, identify, is_running, lost_rows, spans
 from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
@@ -249,22 +249,12 @@ def _rank_times(run: Run | None) -> tuple[tuple[int, float, float | None], ...]:
     """
     if run is None:
         return ()
-    times: dict[int, list[tuple[float, float | None]]] = {}
-    for row in read_all_attempts(run.dir):
-        times.setdefault(row.restart, []).append((row.started, row.ended))
+    times = attempt_times(run.dir)
     if not times and run.scheduler.one_machine:
         record = run.scheduler.query([run]).records.get(run.job_id)
         if record and record.start_time is not None:
             return ((record.restarts or 0, record.start_time, record.end_time),)
-    return tuple(
-        (restart, min(start for start, _ in rows), _last_end([end for _, end in rows]))
-        for restart, rows in sorted(times.items())
-    )
-
-
-def _last_end(ends: Sequence[float | None]) -> float | None:
-    known = [end for end in ends if end is not None]
-    return max(known) if len(known) == len(ends) else None
+    return times
 
 
 def _of_step(known: KnownJob, step: str | None) -> KnownJob:

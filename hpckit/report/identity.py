@@ -196,7 +196,8 @@ def _lost(known: KnownJob) -> list[tuple[int, JobRecord, JobUsage | None]]:
     return [
         (record.restarts or number, record, usage)
         for number, (record, usage, over) in enumerate(_rows(known))
-        if _end(record, 0.0, over=over) is None and not is_waiting(record.state)
+        if _end(record, 0.0, over=over) is None
+        and (record.end_time is not None or not is_waiting(record.state))
     ]
 
 

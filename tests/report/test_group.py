@@ -17,10 +17,11 @@ import hpckit
 from hpckit.group_report.allocations import Allocation, parse_allocations
 from hpckit.group_report.measured import Measured
 from hpckit.group_report.totals import Use, grouped, most_wasteful, total
+from hpckit.ranks import write_rank
 from hpckit.slurm.states import JobState
 from hpckit.stats.js1 import encode
 from tests.conftest import Answer, add_program
-from tests.unit.made import make_run
+from tests.unit.made import make_run, rank
 
 pytestmark = pytest.mark.long
 Cli = Callable[..., Answer]
@@ -317,6 +318,60 @@ def test_gpus_that_slurm_does_not_count_are_said(accounts, cli: Cli) -> None:
     accounts(row("1", NOW - HOUR, 0.5, AllocTRES="cpu=1,gres/shard=3,node=1"))
     said = cli("report").out
     assert "of 1 attempts Slurm does not say how many GPUs they had: they count as none" in said
+
+
+LOST = {"Start": "None", "ElapsedRaw": "0"}
+
+
+def test_a_start_that_accounting_lost_is_that_of_the_ranks(accounts, cli: Cli, here: Path) -> None:
+    start = NOW - 5 * HOUR
+    again = start + 3 * HOUR
+    accounts(
+        row("11", start, 2, State="REQUEUED", **LOST),
+        row("11", again, 1, **LOST, Submit=f"{start + 2 * HOUR}"),
+        row("12", NOW - HOUR, 0, State="RUNNING", End="Unknown", **LOST),
+        row("13", start - 20 * HOUR, 1, **LOST),  # over before, and its run is gone
+    )
+    run = make_run(here / "runs", "a", job_id="11", submitted_at=start - 61)
+    for restart, begun in enumerate((start, again)):
+        write_rank(run.dir, rank(0, restart=restart, started=begun + 0.5, ended=None))
+    runs = make_run(here / "runs", "b", job_id="12", submitted_at=NOW - HOUR - 61)
+    write_rank(runs.dir, rank(0, started=NOW - HOUR, ended=None))
+    said = json.loads(cli("report", "--since", "10h", "--json").out)
+    whole = said["total"]
+    assert whole["gpu_hours"] == pytest.approx(2 * (2 + 1 + 1), abs=1e-3)
+    assert (whole["jobs"], whole["wait_median_s"]) == (2, None)
+    (note,) = said["notes"]
+    assert note.startswith("of 3 attempts accounting has lost the start: the hours count from ")
+
+
+def test_what_nobody_knows_the_hours_of_is_left_out_and_said_in_every_form(
+    accounts, cli: Cli, here: Path
+) -> None:
+    start = NOW - 5 * HOUR
+    accounts(
+        row("1", start, 2),
+        row("2", start, 2, State="FAILED", **LOST),
+        row("3", start, 2, State="CANCELLED by 7", AllocTRES="", **LOST),  # in the queue
+        row("4", start, 2, State="COMPLETED", End="Unknown", **LOST),
+    )
+    said = json.loads(cli("report", "--json").out)
+    assert (said["total"]["gpu_hours"], said["total"]["jobs"]) == (4, 1)
+    assert (said["total"]["failed_jobs"], said["total"]["gpu_hours_asked"]) == (0, 8)
+    (note,) = said["notes"]
+    assert note == (
+        "2 attempts left out of all figures: accounting has lost the start, so the GPU-hours are "
+        "unknown (2 of alice, 4 of alice)"
+    )
+    assert note in " ".join(cli("report").out.split())
+    table = cli("report", "--csv")
+    assert (note in table.err, "left out" in table.out) == (True, False)
+    assert "2 attempts left out" in cli("report", "--markdown").out
+    cli("report", "--html", "page.html")
+    assert note in (here / "page.html").read_text()
+    hidden = cli("report", "--hide-names", "--json").out
+    assert "2 attempts left out" in hidden
+    assert "alice" not in hidden
 
 
 def test_odd_rows_do_no_harm() -> None:

@@ -119,6 +119,29 @@ def test_a_line_is_of_the_attempt_that_began_nearest(accounts, cli: Cli, ledger:
 
 
 @as_root
+def test_a_start_that_accounting_lost_is_that_of_the_line(accounts, cli: Cli, ledger: Path) -> None:
+    start = NOW - 20 * HOUR
+    lost = {"User": OTHER, "Start": "Unknown"}
+    ended = str(start + HOUR)
+    accounts(
+        row("1", start, 1, **lost),
+        row("2", start, 1, State="FAILED", End="Unknown", **{**lost, "Submit": str(start - 60)}),
+        row("3", start, 0, **{**lost, "End": ended}),  # another's line tells nothing of it
+    )
+    lines = [line(OTHER, job_id, start + 5, 1) for job_id in ("1", "2")]
+    put(ledger, OTHER, *lines)
+    put(ledger, ME, line(ME, "3", start, 1))
+    said = report(cli, "--all", "--by", "user")
+    (theirs,) = said["groups"]
+    assert (theirs["jobs"], theirs["failed_jobs"]) == (2, 1)
+    held = 2 * (HOUR - 5 + HOUR - 2) / HOUR  # until Slurm's end, and the line's
+    assert theirs["gpu_hours"] == pytest.approx(held, abs=1e-4)
+    assert theirs["gpu_hours_measured"] == theirs["gpu_hours"]
+    assert said["sources"] == {"accounting": 2, "ledger": 0}
+    assert any(f"(3 of {OTHER})" in note for note in said["notes"])
+
+
+@as_root
 def test_what_colleagues_run_is_known_from_the_ledger(accounts, cli: Cli, ledger: Path) -> None:
     start = NOW - 20 * HOUR
     accounts(row("4", start, 2, User=OTHER))
