@@ -14,6 +14,9 @@ from hypothesis import settings
 
 from hpckit.cli import main
 
+# What these compare for tests is said when it differs, as of a test itself.
+pytest.register_assert_rewrite("tests.slurm.playing", "tests.slurm.users", "tests.stats.exact")
+
 # What CI says of one commit must not change from run to run: there the examples are always the
 # same. On a developer's own runs of pytest Hypothesis looks for new ones.
 # How long an example takes is the machine's matter. `make fast` looks at a tenth of the examples.

@@ -2,7 +2,8 @@
 
     played.py SECONDS [CPU_SECONDS]
 
-SECONDS count from the script's start. The first rank writes that moment beside the run.
+SECONDS count from the script's start. The first rank writes that moment beside the run. All end
+sooner once the run's folder has a file `enough`.
 """
 
 import os
@@ -11,12 +12,14 @@ import time
 from pathlib import Path
 
 began = os.environ["NVML_STUB_T0"]
+folder, restart = os.environ.get("HPCKIT_RUN_DIR", "."), os.environ.get("HPCKIT_RESTART", "0")
 if os.environ.get("RANK", "0") == "0":
-    folder, restart = os.environ.get("HPCKIT_RUN_DIR", "."), os.environ.get("HPCKIT_RESTART", "0")
     beside = Path(folder, f"began-{os.getpid()}.part")
     beside.write_text(began)
     beside.replace(Path(folder, f"began-{restart}"))
 if len(sys.argv) > 2:
     while time.process_time() < float(sys.argv[2]):
         pass
-time.sleep(max(float(began) + float(sys.argv[1]) - time.monotonic(), 0))
+end = float(began) + float(sys.argv[1])
+while (left := end - time.monotonic()) > 0 and not Path(folder, "enough").exists():
+    time.sleep(min(left, 0.2))

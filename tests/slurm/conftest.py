@@ -157,7 +157,7 @@ def desk_in(folder: Path, slurm: Slurm) -> Iterator[Desk]:
         slurm.run("scancel", *one.submitted, check=False)
 
 
-def eventually(check: Callable[[], bool], within_s: float = 120, pause_s: float = 0.1) -> bool:
+def eventually(check: Callable[[], bool], within_s: float = LONG_S, pause_s: float = 0.1) -> bool:
     """Say whether something comes true in time; no limit is one that a loaded machine can meet."""
     deadline = time.monotonic() + within_s
     while not (true := check()) and time.monotonic() < deadline:

@@ -88,7 +88,7 @@ def running(folder: Path, hosts: Path, variables: Mapping[str, str]) -> Iterator
         argv = ["unshare", "--mount", "sh", "-c", _START, "-", hosts, folder / "sshd_config"]
         server = subprocess.Popen(argv, stderr=log, stdin=subprocess.DEVNULL)
     try:
-        assert eventually(lambda: _listens(port), 60), (folder / "log").read_text()
+        assert eventually(lambda: _listens(port)), (folder / "log").read_text()
         yield Sshd(folder=folder, bin=folder / "bin", port=port)
     finally:
         server.terminate()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_S
 from tests.slurmbox import box, daemons, files
 from tests.slurmbox.fixture import MODULES, Slurm
 from tests.slurmbox.layout import BoxError, Layout, node_address, ports_of
@@ -52,7 +53,7 @@ def batch(slurm: Slurm, folder: Path, command: str, *options: str) -> str:
     return output.read_text()
 
 
-def eventually(check: Callable[[], bool], within_s: float = 120) -> bool:
+def eventually(check: Callable[[], bool], within_s: float = LONG_S) -> bool:
     """Wait until something is true, for accounting lags behind the jobs."""
     deadline = time.monotonic() + within_s
     while not check() and time.monotonic() < deadline:

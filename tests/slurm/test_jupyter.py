@@ -61,12 +61,12 @@ def beside(
             argv, env=env, cwd=desk.work, stdout=out, stderr=out, stdin=subprocess.DEVNULL
         )
     try:
-        eventually(lambda: wait_for in said.read_text() or child.poll() is not None, 120)
+        eventually(lambda: wait_for in said.read_text() or child.poll() is not None)
         assert wait_for in said.read_text()
         yield said.read_text
     finally:
         child.terminate()
-        child.wait(60)
+        child.wait(LONG_S)
 
 
 def everything_written(run_dir: Path) -> dict[str, bytes]:

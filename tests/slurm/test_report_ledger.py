@@ -193,5 +193,5 @@ def test_a_ledger_that_is_gone_is_said_once_and_the_job_ends_well(group: Group) 
     assert bob.over(job["job_id"])["state"] == "COMPLETED"
     log = lambda: bob.call("logs", job["job_id"], "--all", expect=None).out  # noqa: E731
     line = f"The ledger {group.ledger}-gone has no line of this job: No such file or directory."
-    assert eventually(lambda: line in log(), 60, pause_s=0.5), log()
+    assert eventually(lambda: line in log(), pause_s=0.5), log()
     assert log().count("has no line of this job") == 1

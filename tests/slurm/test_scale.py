@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import needs
+from tests.patience import LONG_S
 from tests.slurm.conftest import HPCKIT, Desk, Record, eventually
 
 needs("torch", "sklearn")
@@ -106,7 +107,7 @@ def test_who_stops_waiting_gathers_it_later(desk: Desk) -> None:
         one_of_each = "2 runs: 1 PENDING, 1 RUNNING"
         assert eventually(lambda: one_of_each in (desk.work / "said").read_text())
         os.kill(waiting.pid, signal.SIGINT)
-        assert waiting.wait(60) == 130
+        assert waiting.wait(LONG_S) == 130
     words = (desk.work / "said").read_text()
     assert "the runs go on. Gather them: hpckit scale --from steps-scale-" in words
     (desk.work / "gate").touch()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_S
 from tests.slurm.conftest import HPCKIT, Desk, processes_of
 
 pytestmark = pytest.mark.slurm
@@ -35,7 +36,7 @@ class Terminal:
     def type(self, text: bytes) -> None:
         os.write(self.master, text)
 
-    def until(self, pattern: bytes, within_s: float = 60) -> "re.Match[bytes]":
+    def until(self, pattern: bytes, within_s: float = LONG_S) -> "re.Match[bytes]":
         """Wait until something was shown, and forget what is before its end."""
         limit = time.monotonic() + within_s
         while not (found := re.search(pattern, self.seen)):

@@ -85,6 +85,12 @@ def now_s(show: Show) -> float:
     return time.monotonic() - show.attempt(0)["c1"].stub.start
 
 
+def ended_s(show: Show) -> float:
+    """When Slurm ended the job, in whole seconds of its clock, in the same seconds."""
+    clock = time.time() - time.monotonic()
+    return float(show.document["end"]) - clock - show.attempt(0)["c1"].stub.start
+
+
 def last_s(show: Show, host: str) -> float:
     """When a node's last sample was taken, in the same seconds."""
     return show.attempt(0)[host].span()[1] / SCALE
@@ -148,11 +154,14 @@ def test_the_script_is_killed(theatre: Theatre) -> None:
 
 
 def test_a_sampler_is_killed(theatre: Theatre) -> None:
-    show = submitted(theatre, "sampler", work="18")
+    show = submitted(theatre, "sampler")
     pid = sampled(show)["c1"].header.pid
     killed = now_s(show)
     os.kill(pid, signal.SIGKILL)
     gone = now_s(show)
+    # The other node's goes on for as long again, and more.
+    assert eventually(lambda: last_s(show, "c2") > 2 * gone + 5, pause_s=0.3)
+    (show.run_dir / "enough").touch()
     assert show.over() == "COMPLETED"
     assert_account(show, "COMPLETED")
     assert codes(show, "sampler_stopped") == ["c1"]
@@ -271,7 +280,7 @@ def test_it_is_at_its_time_limit(timed_out: Show) -> None:
     assert why(timed_out) == "the job reached its time limit; no rank is the cause"
     assert_account(timed_out, "TIMEOUT")
     assert ends(timed_out) == {"c1": "signal", "c2": "signal"}
-    assert all(last_s(timed_out, host) > 55 for host in NODES)
+    assert all(last_s(timed_out, host) > ended_s(timed_out) - LAST_S for host in NODES)
 
 
 def test_a_node_is_lost(theatre: Theatre, slurm: Slurm, timed_out: Show) -> None:

@@ -59,7 +59,7 @@ def test_a_job_of_sbatch(desk: Desk) -> None:
 
 
 def test_a_running_job_is_asked_for_on_its_nodes(desk: Desk) -> None:
-    job_id = sbatch(desk, BURN.format(sleep=60), "--gpus=1", "--mem=500M")
+    job_id = sbatch(desk, BURN.format(sleep=600), "--gpus=1", "--mem=500M")
 
     def seen() -> bool:
         # sstat says whole seconds.
@@ -140,9 +140,12 @@ def test_a_jobstats_record_goes_through_accounting(theatre: Theatre) -> None:
     record: Record = json.loads(said)
     assert set(record["nodes"]) == set(NODES)
     desk = theatre.desk
-    job_id = sbatch(desk, "sleep 5", "--nodes=2", "--gpus-per-node=2", "--mem=50M")
+    enough = desk.work / "enough"
+    wait = f"sleep 2; until [ -e {enough} ]; do sleep 0.2; done"
+    job_id = sbatch(desk, wait, "--nodes=2", "--gpus-per-node=2", "--mem=50M")
     # An epilog does it so too. `sacctmgr modify job` of Slurm 22.05 makes small letters of it.
     desk.slurm.run("scontrol", "update", f"JobId={job_id}", f"AdminComment={encode(record)}")
+    enough.touch()
     accounted(desk.slurm, job_id)
     theirs = stats(desk, job_id)
     assert theirs["sources"] == ["JS1", "sacct"]

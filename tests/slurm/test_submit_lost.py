@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.runs import read_run
+from tests.patience import LONG_S
 from tests.slurm.conftest import (
     OVER,
     SCRIPTS,
@@ -120,7 +121,7 @@ def forked(job_id: str, is_there: Callable[[int], bool]) -> tuple[int, list[int]
     with contextlib.suppress(PermissionError):  # root of a container may not
         os.setpriority(os.PRIO_PROCESS, 0, -20)
     try:
-        return _forked(job_id, is_there, time.monotonic() + 60)
+        return _forked(job_id, is_there, time.monotonic() + LONG_S)
     finally:
         os.setpriority(os.PRIO_PROCESS, 0, before)
 

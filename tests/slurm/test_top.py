@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import add_program, needs
+from tests.patience import LONG_S
 from tests.slurm.conftest import Desk, eventually
 
 needs("textual")
@@ -53,7 +54,7 @@ class Driver:
         await self.pilot.pause()
 
     async def until(self, check: Callable[[], object]) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + LONG_S
         while not check():
             assert time.monotonic() < end, self.words()
             await self.pilot.pause(0.05)
