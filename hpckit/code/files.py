@@ -17,7 +17,7 @@ from hpckit.collections.collection import CodeRules
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import changeable
-from hpckit.gitfiles.index import MAX_FILES, read_index
+from hpckit.gitfiles.index import FOLDER, MAX_FILES, read_index
 from hpckit.gitfiles.repository import repository_at
 
 # A folder outside git may be anything: it is looked through for no longer than a moment.
@@ -176,7 +176,9 @@ class _Look:
                 f"Which files of {str(folder)!r} git knows cannot be read: {reason(error)}. "
                 "--no-code submits without a copy of the code."
             ) from error
-        tracked = frozenset(place.path + os.fsdecode(row.path).rstrip("/") for row in entries)
+        # Of a folder that a sparse checkout leaves out the index names no file.
+        named = (row.path for row in entries if row.mode != FOLDER)
+        tracked = frozenset(place.path + os.fsdecode(path).rstrip("/") for path in named)
         return place._replace(
             base=place.path, ignores=ignores, tracked=tracked, above=_folders_over(tracked)
         )

@@ -99,9 +99,12 @@ class _Look:
         return False
 
     def _changed(self, entry: IndexEntry) -> bool:
-        if entry.mode == FOLDER:  # all of it left out of a sparse checkout
-            return False
         path = self._root + entry.path  # bytes: a Path for each of many files takes longer
+        if entry.mode == FOLDER:  # all of it left out of a sparse checkout
+            if _holds_files(path):  # put there since; the index does not say what they should be
+                name = os.fsdecode(entry.path)
+                raise DamagedFileError(f"its sparse checkout leaves out {name!r}, which has files")
+            return False
         try:
             status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -201,6 +204,14 @@ class _Conversions:
             for rule in self._rules(place)
             if _may_mean(rule, path)
         )
+
+
+def _holds_files(folder: bytes) -> bool:
+    """Say whether anything but folders lies at a path."""
+    place = Path(os.fsdecode(folder))
+    if place.is_symlink() or not place.is_dir():
+        return os.path.lexists(place)
+    return any(files for _, _, files in os.walk(place))
 
 
 def _folders_over(path: bytes) -> list[bytes]:

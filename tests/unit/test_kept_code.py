@@ -165,6 +165,22 @@ def test_tracked_files_are_kept_as_they_are_in_the_work_tree(root: Path) -> None
     }  # fmt: skip
 
 
+def test_what_a_sparse_checkout_leaves_out_is_not_kept_and_marks_hide_nothing(root: Path) -> None:
+    write(root, "train.py", "in/a.py", "out/kept.py", "marked.py", "skipped.py")
+    (root / ".gitignore").write_text("/out/\n")
+    git(root, "add", "-f", ".")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")
+    git(root, "sparse-checkout", "set", "--cone", "--sparse-index", "in")
+    git(root, "update-index", "--assume-unchanged", "marked.py")
+    git(root, "update-index", "--skip-worktree", "skipped.py")
+    (root / "skipped.py").write_text("now another\n")
+    write(root, "out/huge.txt")  # ignored: that git knows files of its folder changes nothing
+    found = found_in(root)
+    assert names(found) == {".gitignore", "train.py", "in/a.py", "marked.py", "skipped.py"}
+    (skipped,) = (row for row in found.files if row.path == "skipped.py")
+    assert skipped.size == len("now another\n")
+
+
 def test_a_submodules_files_are_kept_by_its_own_rules(root: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

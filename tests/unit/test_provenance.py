@@ -136,7 +136,14 @@ def _pipe(name: str):
     return make
 
 
+def _sparse_with_files(root: Path) -> None:
+    git(root, "sparse-checkout", "set", "--cone", "--sparse-index", "elsewhere")
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "b" / "mine.txt").write_text("not as in the commit\n")
+
+
 UNKNOWN = {
+    "files in what is left out": (_sparse_with_files, "its sparse checkout leaves out 'a/'"),
     "a filter": (_filtered, "git converts 'train.py' by attributes or filters"),
     "line ends": (_line_ends_of_another, "git converts 'a/b/c.txt'"),
     "a split index": (_split, "extension b'link'"),
@@ -164,6 +171,22 @@ def test_what_cannot_be_known_is_none_and_says_why(root: Path, state: str) -> No
     found = read(root)
     assert found["dirty"] is None
     assert why in found["unknown"]
+
+
+def test_marks_that_hide_a_file_from_git_do_not_hide_its_content(root: Path) -> None:
+    for mark in ("--assume-unchanged", "--skip-worktree"):
+        git(root, "update-index", mark, "train.py")
+        assert read(root)["dirty"] is False
+        was = (root / "train.py").read_text()
+        edit(root)
+        assert git(root, "status", "--porcelain", "-uno") == ""
+        assert read(root)["dirty"] is True
+        (root / "train.py").unlink()
+        # What a sparse checkout leaves out is not removed.
+        assert read(root)["dirty"] is (mark == "--assume-unchanged")
+        git(root, "update-index", mark.replace("--", "--no-"), "train.py")
+        (root / "train.py").write_text(was)
+        git(root, "status")
 
 
 def test_a_file_changed_for_certain_counts_beside_one_that_is_unknown(root: Path) -> None:
