@@ -3,10 +3,12 @@
 import os
 import shlex
 import shutil
+import sysconfig
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -18,12 +20,25 @@ _TRACES = 8  # torch's own limit
 def check_compiler(devices: Iterable[torch.device]) -> None:
     """Refuse to compile where torch would fail in the midst of the first step.
 
-    For the CPU torch calls $CXX or g++, and for GPUs Triton calls $CC, gcc or clang.
+    Raises:
+        SetupError: as `check_programs` says.
+    """
+    check_programs({device.type for device in devices})
+    load_compiler()
+
+
+def check_programs(kinds: Collection[str]) -> None:
+    """Check what lies beside torch: compilers, Triton, Python's headers; load nothing.
+
+    For the CPU torch calls $CXX or g++, and for GPUs Triton calls $CC, gcc or clang. Both make
+    modules for Python, of which `python3-dev` or the like may be missing.
+
+    Args:
+        kinds: of devices, `cpu` and `cuda`.
 
     Raises:
-        SetupError: there is no compiler, or no Triton.
+        SetupError: there is no compiler, no Triton, or no Python.h.
     """
-    kinds = {device.type for device in devices}
     if "cpu" in kinds:
         _check_program("C++", "CXX", ["g++"])
     if "cuda" in kinds:
@@ -33,7 +48,7 @@ def check_compiler(devices: Iterable[torch.device]) -> None:
                 "--compile out"
             )
         _check_program("C", "CC", ["gcc", "clang"])
-    load_compiler()
+    _check_headers()
 
 
 def load_compiler() -> None:
@@ -63,4 +78,16 @@ def _check_program(language: str, variable: str, names: list[str]) -> None:
         raise SetupError(
             f"--compile needs a {language} compiler, and {found}: load a module that has one, set "
             f"${variable}, or leave --compile out"
+        )
+
+
+def _check_headers() -> None:
+    # Debian's own scheme names a folder that nothing is installed to; INCLUDEPY is the right one.
+    places = [sysconfig.get_path("include"), sysconfig.get_config_var("INCLUDEPY")]
+    for name in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"):
+        places += os.environ.get(name, "").split(os.pathsep)
+    if not any((Path(place) / "Python.h").is_file() for place in places if place):
+        raise SetupError(
+            f"--compile needs Python's headers, and {places[0]} has no Python.h: install them "
+            "(python3-dev, python3-devel), name their folder in $CPATH, or leave --compile out"
         )

@@ -109,6 +109,10 @@ def meet(place: Rank) -> None:
     _await_rank_zero()
     # Bound to a device, NCCL connects at once, so its errors come here; gloo takes no device.
     device = place.device if place.backend == "nccl" else None
+    if device:
+        # But torch 2.6 to 2.7.0 would do that in the background, and may wait for ever
+        # (pytorch/pytorch#153960); others do not by themselves.
+        os.environ.setdefault("TORCH_NCCL_USE_COMM_NONBLOCKING", "0")
     try:
         dist.init_process_group(place.backend, device_id=device)
     except dist.DistBackendError as error:

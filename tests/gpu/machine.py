@@ -186,7 +186,7 @@ class Machine:
             "shared GPU": self._lacks_sharing,
             "bf16": self._lacks_bf16,
             "fp8": self._lacks_fp8,
-            "compiler": lambda: "" if any(map(shutil.which, ("cc", "gcc"))) else "no C compiler",
+            "compiler": _lacks_compiler,
             "torch": lambda: self.lacks("package:torch"),
         }
         return ask[kind]()
@@ -202,6 +202,17 @@ class Machine:
         if not hasattr(self.torch, "float8_e4m3fn") or not hasattr(self.torch, "_scaled_mm"):
             return f"torch {self.torch.__version__} has no product in fp8"
         return "" if self.capability >= (8, 9) else "fp8 needs compute capability 8.9"
+
+
+def _lacks_compiler() -> str:
+    from hpckit.parallel.compiling import check_programs
+    from hpckit.parallel.errors import SetupError
+
+    try:
+        check_programs({"cuda"})
+    except SetupError as error:
+        return str(error)
+    return ""
 
 
 def first_unit(nvml: Nvml, environ: Mapping[str, str]) -> Unit:

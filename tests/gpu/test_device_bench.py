@@ -40,10 +40,11 @@ def test_device_bench(report: Recorder, machine: Machine) -> None:
         return
     (copies,) = found["copies"].values()
     for name, speed in copies.items():
-        pinned = name.endswith(", pinned")
+        # Of memory that is not pinned a core copies everything once more, and a virtual machine's
+        # may be slow at that: no part of the other speed is right everywhere.
         report.figure(
             f"copy {name}", speed, unit="GB/s", source="device_bench",
-            at_least=copies[name.replace("not pinned", "pinned")] * 0.1 if not pinned else 1.0,
+            at_least=1.0 if name.endswith(", pinned") else 0.2,
         )  # fmt: skip
     report.figure(
         "overlap of copies and work", found["overlap"], at_least=0.95, source="device_bench",

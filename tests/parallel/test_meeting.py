@@ -1,9 +1,11 @@
 """How ranks find rank zero: without torch's long pause after a look that came too early."""
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 from hpckit.parallel import ranks
 
@@ -85,3 +87,36 @@ def test_rank_zero_and_who_knows_no_address_look_nowhere(
         monkeypatch.delenv(missing)
     ranks._await_rank_zero()
     assert not looks
+
+
+NONBLOCKING = "TORCH_NCCL_USE_COMM_NONBLOCKING"
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "own", "told"),
+    [
+        ("nccl", torch.device("cuda", 0), None, "0"),
+        ("nccl", torch.device("cuda", 0), "1", "1"),
+        ("gloo", torch.device("cuda", 0), None, None),
+        ("gloo", torch.device("cpu"), None, None),
+    ],
+)
+def test_nccl_connects_at_once_so_that_its_errors_come_from_the_meeting(
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
+    device: torch.device,
+    own: str | None,
+    told: str | None,
+) -> None:
+    """Torch 2.6 would do that later, and two ranks of one GPU would end with a traceback."""
+    seen: list[object] = []
+
+    def meet(name: str, *, device_id: torch.device | None) -> None:
+        seen.append((name, device_id, os.environ.get(NONBLOCKING)))
+
+    monkeypatch.setattr(ranks.dist, "init_process_group", meet)
+    monkeypatch.setenv(NONBLOCKING, own or "")
+    if own is None:
+        monkeypatch.delenv(NONBLOCKING)
+    ranks.meet(ranks.Rank(rank=0, world_size=2, device=device, host="a", asked_backend=backend))
+    assert seen == [(backend, device if backend == "nccl" else None, told)]
