@@ -89,6 +89,7 @@ def _new(submission: "Submission", project: Project, store: "Store", runs: Path)
     left = {key: getattr(found, key) for key in ("secrets", "outward", "odd")}
     notes = [*([note] if note else ()), *_notes(found)]
     notes += read_later(job, found, submission.place.cwd)
+    notes += _edited_elsewhere(job, found)
     if job.program.file and not (script or source) and job.program.kind is not _MODULE:
         notes.append(f"{job.program.word} is ignored by git, so that it is not kept itself")
     if tree.copied:
@@ -206,6 +207,20 @@ def read_later(job: Job, found: "Found", cwd: str) -> list[str]:
     return [
         f"{_first([*named])} will be read as it is when the job runs, not as it is now. "
         "The copy is below $HPCKIT_CODE_DIR."
+    ]
+
+
+def _edited_elsewhere(job: Job, found: "Found") -> list[str]:
+    """Say which packages the job imports from folders outside the project that may be edited."""
+    from hpckit.submission.editable import editable_imports  # noqa: PLC0415  # as above
+
+    places = editable_imports(found, job.environment, own_python()[0])
+    if not places:
+        return []
+    named = _first([f"{name} ({place})" for name, place in places.items()])
+    return [
+        f"imported as it is when the job runs, not as it is now: {named}. An editable install "
+        "outside the project is not kept with the code."
     ]
 
 

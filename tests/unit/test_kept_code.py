@@ -22,9 +22,11 @@ from hpckit.code.secrets import looks_secret
 from hpckit.code.store import Store
 from hpckit.code.tree import Tree, read_tree, verify
 from hpckit.collections.collection import CodeRules
+from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError
 from hpckit.spec import JobSpec
+from hpckit.submission.editable import editable_imports
 from hpckit.submission.kept_code import keeping, read_later
 from tests.unit.checkouts import git
 
@@ -69,6 +71,58 @@ def names(found: Found) -> set[str]:
 def store(tmp_path: Path) -> Store:
     (tmp_path / "runs").mkdir()
     return Store(tmp_path / "runs")
+
+
+FINDER = "MAPPING: dict[str, str] = {{'mylib': '{0}/lib/mylib', 'inside': '{0}/project/inside'}}\n"
+
+
+def test_imports_of_editable_installs_outside_the_project_are_named(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    site = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    write(tmp_path, "lib/mylib/__init__.py", "flat/one.py", "flat/two/__init__.py", "flat/util.py")
+    write(root, "inside/__init__.py", "util.py")
+    site.mkdir(parents=True)
+    (site / "__editable___mylib_1_finder.py").write_text(FINDER.format(tmp_path))
+    line = "import __editable___mylib_1_finder; __editable___mylib_1_finder.install()"
+    (site / "__editable__.mylib-1.pth").write_text(line)
+    (site / "flat.pth").write_text(f"# a folder\n{tmp_path}/flat\n{tmp_path}/gone\n")
+    (site / "broken.pth").write_bytes(b"\xff\xfe\n")
+    (root / "train.py").write_text(
+        "import os, one.deep as o, util\n"
+        "if True:\n    from mylib.part import thing\nfrom . import x\nimport inside, hpckit\n"
+        "# import two\n"
+    )
+    environment = Environment(name="mine", kind=EnvironmentKind.VENV, path=str(tmp_path / "venv"))
+    found = found_in(root)
+    assert editable_imports(found, environment, "python") == {
+        "mylib": f"{tmp_path}/lib/mylib", "one": f"{tmp_path}/flat/one.py"
+    }  # fmt: skip
+    # What the user has installed at home is every environment's but a venv's.
+    home = tmp_path / "home" / ".local" / "lib"
+    home.mkdir(parents=True)
+    (tmp_path / "venv" / "lib" / "python3.11").rename(home / "python3.11")
+    assert editable_imports(found, environment, "python") == {}
+    module = Environment(name="m", kind=EnvironmentKind.MODULES, load=("python",))
+    assert [*editable_imports(found, module, "python")] == ["mylib", "one"]
+
+
+def test_a_submission_says_what_is_edited_elsewhere(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "flat/one.py", "venv/bin/python", "venv/lib/python3.11/site-packages/x.txt")
+    (tmp_path / "venv/lib/python3.11/site-packages/a.pth").write_text(f"{tmp_path}/flat\n")
+    (root / "train.py").write_text("import one\n")
+    monkeypatch.chdir(root)
+    spec = JobSpec(
+        target="serial", program="train.py", gpus=0, executor="local", env=str(tmp_path / "venv")
+    )
+    (root / "runs").mkdir()
+    with keeping(prepare(spec, root / "runs"), root / "runs") as kept:
+        assert kept is not None
+        (said,) = kept.notes
+    assert said.startswith("imported as it is when the job runs, not as it is now: one (")
 
 
 @pytest.mark.parametrize(

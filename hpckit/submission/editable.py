@@ -1,0 +1,119 @@
+"""Packages that a project imports, installed as links to folders outside of it (`pip install -e`).
+
+What is installed so is read from the environment's `.pth` files, as Python's `site` reads them, and
+from the finders that setuptools writes; no Python of the environment runs.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hpckit.code.files import Found
+from hpckit.environments import Environment, EnvironmentKind
+from hpckit.files import DamagedFileError, read_bytes
+
+_MOST_BYTES = 2**20
+_MOST_FILES = 2000  # of a project, in which imports are looked for
+_FINDER = r"import (__editable___\w+_finder)\b"
+_MAPPING = r"(?m)^MAPPING\b[^=\n]*=\s*(\{.*\})\s*$"
+_IMPORTS = r"(?m)^[ \t]*(?:from[ \t]+(\w+)[\w.]*[ \t]+import\b|import[ \t]+([\w., \t]+))"
+# The package that runs the job is not the user's code.
+_OWN = "hpckit"
+
+
+def editable_imports(found: Found, environment: Environment, python: str) -> dict[str, str]:
+    """Return packages that the files of a project import and that are edited elsewhere.
+
+    Args:
+        found: the project's files.
+        environment: the job's. Of a container, and of one that has only a name, nothing is known
+            but what the user has installed at home.
+        python: hpckit's interpreter.
+
+    Returns:
+        the packages' names, and their places.
+    """
+    links: dict[str, Path] = {}
+    folders: list[Path] = []
+    for site in _site_packages(environment, python):
+        for name, place in _links(site):
+            if name:
+                links.setdefault(name, place)
+            else:
+                folders.append(place)
+    folders = [place for place in folders if not (place / _OWN / "__init__.py").is_file()]
+    links.pop(_OWN, None)
+    if not links and not folders:
+        return {}
+    places: dict[str, str] = {}
+    for name in sorted(_imported(found) - {_OWN}):
+        linked = links.get(name) or _in_folders(name, folders)
+        if linked and not linked.resolve().is_relative_to(found.project.root):
+            places[name] = str(linked)
+    return places
+
+
+def _site_packages(environment: Environment, python: str) -> list[Path]:
+    prefixes = []
+    if environment.kind in (EnvironmentKind.NONE, EnvironmentKind.VENV):
+        prefixes.append(Path(environment.command(python)[0]).parent.parent)
+    elif environment.kind is EnvironmentKind.CONDA and "/" in (environment.path or ""):
+        prefixes.append(Path(environment.path or ""))
+    if environment.kind is not EnvironmentKind.VENV:
+        prefixes.append(Path.home() / ".local")
+    return [
+        place
+        for prefix in prefixes
+        for kind in ("site", "dist")
+        for place in sorted(prefix.glob(f"lib/python3*/{kind}-packages"))
+    ]
+
+
+def _links(site: Path) -> Iterator[tuple[str, Path]]:
+    """Yield what the files of a folder of packages link to: a package's name, "" for a folder."""
+    for file in sorted(site.glob("*.pth")):
+        for line in _text(file).splitlines():
+            if line.startswith(("import ", "import\t")):
+                if finder := re.match(_FINDER, line):
+                    yield from _mapped(_text(site / f"{finder[1]}.py"))
+            elif line.strip() and not line.startswith("#"):
+                place = site / line.strip()
+                if place.is_dir() and not {"site-packages", "dist-packages"} & {*place.parts[-2:]}:
+                    yield "", place
+
+
+def _mapped(text: str) -> Iterator[tuple[str, Path]]:
+    """Yield the packages that a finder of setuptools knows."""
+    said = re.search(_MAPPING, text)
+    try:
+        rows = ast.literal_eval(said[1]) if said else {}
+    except (ValueError, SyntaxError):
+        return  # of a setuptools to come
+    for name, path in rows.items():
+        yield str(name).partition(".")[0], Path(str(path))
+
+
+def _in_folders(name: str, folders: Iterable[Path]) -> Path | None:
+    places = (place for folder in folders for place in (folder / name, folder / f"{name}.py"))
+    return next((place for place in places if place.exists()), None)
+
+
+def _imported(found: Found) -> set[str]:
+    """Return the packages that a project's files import, but for those that lie in it."""
+    paths = [row.path for row in found.files if row.path.endswith(".py")][:_MOST_FILES]
+    names: set[str] = set()
+    for path in paths:
+        for one, several in re.findall(_IMPORTS, _text(found.project.root / path)):
+            names |= {words[0] for part in (one or several).split(",") if (words := part.split())}
+    tops = {name.partition(".")[0] for name in names}
+    file = found.project.file
+    beside = [found.project.root, *([file.parent] if file else ())]
+    return {name for name in tops if _in_folders(name, beside) is None}
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bytes(path, most=_MOST_BYTES).decode(errors="replace")
+    except (OSError, DamagedFileError):
+        return ""  # it is not there, or not text; Python passes over it, too
