@@ -187,12 +187,12 @@ def spin(machine: Machine) -> Callable[[], object]:
     return lambda: machine.torch.cuda._sleep(_SPIN_CYCLES)
 
 
-def product(machine: Machine, size: int, kind: str) -> Callable[[], object]:
-    """Return a product of two square matrices of random numbers, into a third."""
+def product(machine: Machine, size: int, kind: str, *, scale: float = 1.0) -> Callable[[], object]:
+    """Return a product of two square matrices of random numbers times `scale`, into a third."""
     torch = machine.torch
     dtype = getattr(torch, kind)
     left, right = (
-        torch.randn(size, size, device=machine.device, dtype=torch.float32).to(dtype)
+        (scale * torch.randn(size, size, device=machine.device, dtype=torch.float32)).to(dtype)
         for _ in range(2)
     )
     out = torch.empty(size, size, device=machine.device, dtype=dtype)
