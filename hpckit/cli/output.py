@@ -181,23 +181,23 @@ def table(
     """
     cells = [[("-" if cell in (None, "") else in_line(str(cell))) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [heads, *cells]) for column in range(len(heads))]
-    room = _room()
-    if room is None or sum(widths) + 2 * (len(widths) - 1) <= room:
+    most = room()
+    if most is None or sum(widths) + 2 * (len(widths) - 1) <= most:
         padded = [_aligned(row, widths, heads if paint else (), paint) for row in cells]
         return "\n".join([_aligned(heads, widths), *padded])
-    left = room - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    left = most - sum(widths[:-1]) - 2 * (len(widths) - 1)
     longest = max((len(word) for row in cells for word in row[-1].split()), default=0)
     if left < max(_LEAST_COLUMN, longest):
-        return "\n".join(_block(heads, row, room) for row in cells)
+        return "\n".join(_block(heads, row, most) for row in cells)
     lines = [_aligned(heads, widths)]
     for row in cells:
         first, *more = _wrapped(row[-1], left)
         lines.append(_aligned([*row[:-1], first], widths))
-        lines += [" " * (room - left) + words for words in more]
+        lines += [" " * (most - left) + words for words in more]
     return "\n".join(lines)
 
 
-def _room() -> int | None:
+def room() -> int | None:
     """Return the columns there are; None: as many as it takes, for files and programs."""
     if os.environ.get("COLUMNS", "").isdecimal() or sys.stdout.isatty():
         import shutil  # noqa: PLC0415  # likewise
@@ -223,12 +223,12 @@ def _painted(text: str, colour: str | None) -> str:
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if colour else text
 
 
-def _block(heads: Sequence[str], row: Sequence[str], room: int) -> str:
+def _block(heads: Sequence[str], row: Sequence[str], most: int) -> str:
     """Return a row as lines of its own: its first cell, then the others with their heads."""
     width = max(len(head) for head in heads)
     lines = [row[0]]
     for head, cell in zip(heads[1:], row[1:], strict=True):
-        first, *more = _wrapped(cell, max(room - width - 4, 1))
+        first, *more = _wrapped(cell, max(most - width - 4, 1))
         lines.append(f"  {head.lower():<{width}}  {first}")
         lines += [" " * (width + 4) + words for words in more]
     return "\n".join(lines)

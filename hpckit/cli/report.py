@@ -7,7 +7,7 @@ import typer
 
 from hpckit.api import slow_answers_told
 from hpckit.cli.arguments import JsonOption, RunsOption
-from hpckit.cli.output import note, print_json, say, say_note, show_text
+from hpckit.cli.output import note, print_json, room, say, say_note, show_text, table
 from hpckit.errors import RequestError
 
 UsersOption = Annotated[
@@ -103,4 +103,4 @@ def report(
         page = found.html(html)
         note(f"The page is in {page} ({page.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
     else:
-        say(found.text())
+        say(found.text(table, room()))

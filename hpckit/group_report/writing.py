@@ -2,8 +2,9 @@
 
 import csv
 import io
+import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hpckit.stats.document import rounded
 from hpckit.text import format_seconds, in_line
 
 SCHEMA = 1
+# Lays out a table of heads and rows.
+Table = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 # Several numbers each: not for a table.
 _CLASSED = ("utilization_hours", "wait_attempts")
 _HEADS = ("JOBS", "FAILED", "GPU-H", "MEASURED", "UTIL", "UNUSED", "LOST", "ASKED", "WAIT")
@@ -123,9 +126,14 @@ class Report:
         """Return the report as Markdown."""
         return "\n".join(_markdown(self)) + "\n"
 
-    def text(self) -> str:
-        """Return the report as a page of plain text."""
-        return "\n".join(_text(self))
+    def text(self, table: Table | None = None, width: int | None = None) -> str:
+        """Return the report as a page of plain text.
+
+        Args:
+            table: lays out a table of heads and rows; by default in columns, as wide as it takes.
+            width: at most so many letters in a line of words; None: no limit.
+        """
+        return "\n".join(_text(self, table or _aligned, width))
 
     def html(self, path: Path | str) -> Path:
         """Write what `hpckit report --html` writes: one page for a browser; return its path.
@@ -212,11 +220,11 @@ def _cost_lines(report: Report) -> Iterator[str]:
         yield f"cost {report.money:,.2f} {in_line(report.costs.currency)}"
 
 
-def _distribution(totals: Totals) -> Iterator[str]:
+def _distribution(totals: Totals, width: int) -> Iterator[str]:
     """Yield one bar per class of utilization."""
     most = max(totals.utilization_hours)
     for low, high, hours in zip((0, *CLASSES), CLASSES, totals.utilization_hours, strict=False):
-        bar = "#" * round(30 * hours / most) if most else ""
+        bar = "#" * round(width * hours / most) if most else ""
         yield f"  {low:>3}-{high:<3} %  {_hours(hours):>9}  {bar}".rstrip()
 
 
@@ -255,28 +263,40 @@ def _wasteful_row(job: WastefulJob) -> tuple[str, ...]:
 _WASTEFUL = ("JOBID", "USER", "NAME", "STATE", "GPUS", "GPU-H", "WASTED", "UTIL", "ADVICE")
 
 
-def _text(report: Report) -> Iterator[str]:
-    yield _title(report)
-    yield from (f"  {line}" for line in _lines(report))
+def _text(report: Report, table: Table, width: int | None) -> Iterator[str]:
+    yield from _folded(_title(report), width)
+    for line in _lines(report):
+        yield from _folded(line, width, "  ")
     if report.groups:
         yield ""
         rows = [_row(name, one) for name, one in report.groups.items()]
-        yield from _aligned((report.by.upper(), *_HEADS), rows)
+        yield table((report.by.upper(), *_HEADS), rows)
         yield ""
-        yield from _MEANINGS
+        for line in _MEANINGS:
+            yield from _folded(line, width)
     if report.total.gpu_hours_measured:
-        yield "\nGPU-hours by the utilization of their jobs"
-        yield from _distribution(report.total)
+        yield ""
+        yield from _folded("GPU-hours by the utilization of their jobs", width)
+        yield from _distribution(report.total, 30 if width is None else min(30, max(width - 24, 1)))
     if report.wasteful:
         yield "\nThe jobs that wasted most GPU-hours"
-        yield from _aligned(_WASTEFUL, [_wasteful_row(job) for job in report.wasteful])
+        yield table(_WASTEFUL, [_wasteful_row(job) for job in report.wasteful])
 
 
-def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _folded(line: str, width: int | None, indent: str = "") -> list[str]:
+    if width is None or len(indent + line) <= width:
+        return [indent + line]
+    inner = f"{indent}  " if indent else ""
+    words = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent=inner)
+    words.break_long_words = words.break_on_hyphens = False
+    return words.wrap(line)
+
+
+def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
-    for row in (heads, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+             for row in (heads, *rows))  # fmt: skip
+    return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
 def _markdown(report: Report) -> Iterator[str]:

@@ -374,6 +374,27 @@ def test_what_nobody_knows_the_hours_of_is_left_out_and_said_in_every_form(
     assert "alice" not in hidden
 
 
+def test_a_narrow_terminal_gets_every_figure(
+    accounts, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = NOW - 5 * HOUR
+    accounts(
+        row("1", start, 2, AdminComment=js1(25, 25, hours=2)),
+        row("2", start, 2, State="FAILED", JobName="long" * 20),
+        row("3", start, 2, **LOST),
+    )
+    wide = cli("report").out
+    for columns in (60, 40):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        narrow = cli("report").out
+        lines = narrow.splitlines()
+        assert max(len(line) for line in lines if "longlong" not in line) <= columns
+        assert "long" * 20 in narrow
+        assert "  gpu-h     8.0" in lines
+        told = " ".join(wide.partition("\n\n")[0].split())
+        assert " ".join(narrow.partition("\n\n")[0].split()) == told
+
+
 def test_odd_rows_do_no_harm() -> None:
     mark = "\x1fm"
     odd = [
