@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from hpckit.frozen import frozen
@@ -49,10 +50,19 @@ class KnownJob:
 
 def spans(known: KnownJob, now: float) -> tuple[Span, ...]:
     """Return the attempts that held nodes, in order."""
-    by_slurm = [*_slurm_spans(known, now), *_filled_spans(known)]
-    by_slurm = sorted(by_slurm, key=lambda span: span.restart) or list(_queue_spans(known, now))
+    by_slurm = [*_slurm_spans(known, now), *_filled_spans(known), *_queue_spans(known, now)]
+    by_slurm = list(_in_turn(sorted(by_slurm, key=lambda span: span.restart)))
     found = by_slurm or list(_rank_spans(known, now))
     return tuple(span for span in found if span.end >= span.start)
+
+
+def _in_turn(spans: "Sequence[Span]") -> Iterator[Span]:
+    """Yield attempts; one that goes on for accounting was over when the next one began."""
+    for span, later in zip_longest(spans, spans[1:]):
+        if later and span.start <= later.start < span.end:
+            yield replace(span, end=later.start, held_s=None, over=True)
+        else:
+            yield span
 
 
 def _slurm_spans(known: KnownJob, now: float) -> "Sequence[Span]":
@@ -96,20 +106,22 @@ def _filled_spans(known: KnownJob) -> Iterator[Span]:
 
 
 def _queue_spans(known: KnownJob, now: float) -> "Sequence[Span]":
-    """Return the one attempt of a run, by the queue, where accounting has none of it.
+    """Return the newest attempt of a run, by the queue, where accounting does not have it yet.
 
-    The queue knows the newest only, so of a job that started again the rank files say more.
+    The queue knows no other, so where accounting lacks an earlier one, too, the rank files say
+    more.
     """
     run, status = known.run, known.status
-    if run is None or status is None or run.scheduler.one_machine or known.attempts:
+    if run is None or status is None or run.scheduler.one_machine or is_waiting(status.state):
         return []
-    start, elapsed_s = status.start_time, status.elapsed_s
-    again = status.restarts or any(restart for restart, _, _ in known.ranks)
-    if start is None or elapsed_s is None or again:
+    start, elapsed_s, newest = status.start_time, status.elapsed_s, status.restarts or 0
+    told = [row.record.restarts or number for number, row in enumerate(known.attempts)]
+    begun = max((restart for restart, _, _ in known.ranks), default=0)
+    if start is None or elapsed_s is None or told != [*range(newest)] or begun > newest:
         return []
     return [
         Span(
-            restart=0,
+            restart=newest,
             start=start,
             end=start + elapsed_s if status.finished else max(now, start),
             state=str(known.state),

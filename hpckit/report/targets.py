@@ -109,7 +109,7 @@ def _of_run(
     trouble: str | None,
 ) -> Target:
     run = status.run
-    attempts = _attempts(run, usage)
+    attempts = _attempts(status, usage)
     # A job that was requeued and renamed has neither name nor time of its run's in its last row.
     if not any(is_its(run, row.record) for row in attempts):
         attempts = ()
@@ -118,15 +118,20 @@ def _of_run(
     return Target(job_id=run.job_id, known=known, step=step, notes=notes)
 
 
-def _attempts(run: Run, usage: dict[str, tuple[JobUsage, ...]]) -> tuple[JobUsage, ...]:
-    """Return accounting's rows of a run's attempts; those of a chain are its jobs that began."""
+def _attempts(status: RunStatus, usage: dict[str, tuple[JobUsage, ...]]) -> tuple[JobUsage, ...]:
+    """Return accounting's rows of a run's attempts; those of a chain are its jobs that began.
+
+    For accounting a job may wait that for the queue has begun, and is the newest of its chain.
+    """
+    run, newest = status.run, status.restarts
     if len(run.jobs) == 1:
         return usage.get(run.job_id, ())
     rows = [(link, row) for link, job in enumerate(run.jobs) for row in usage.get(job, ())]
     return tuple(
         replace(row, record=replace(row.record, restarts=link))
         for link, row in rows
-        if row.record.state is not JobState.CANCELLED or row.record.nodes
+        if row.record.nodes
+        or (row.record.state is not JobState.CANCELLED and (newest is None or link <= newest))
     )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from hpckit.ranks import write_rank
 from tests.conftest import Answer, add_program
 from tests.report.accounting import keep_accounts, row
-from tests.unit.made import PLAN, make_run
+from tests.unit.made import PLAN, make_run, rank
 from tests.unit.test_status import OFF, answers, down, end_ranks, squeue_row
 
 Cli = Callable[..., Answer]
@@ -178,3 +179,31 @@ def test_a_state_that_may_be_old_is_said_to_be_that(fake_slurm: Path, here: Path
     (fake_slurm / "squeue.err").unlink()
     answers(fake_slurm, squeue_out=squeue_row("77", "RUNNING"))
     assert "no_queue" not in codes(document(cli, "77"))
+
+
+@pytest.mark.parametrize("waiting", [[], ["78", "79"]])
+def test_an_attempt_that_accounting_has_not_heard_of_is_the_queues(
+    fake_slurm: Path, here: Path, cli: Cli, waiting: list[str]
+) -> None:
+    """Seen of a chain whose last job is over before slurmdbd knows that it began."""
+    run = make_run(here / "runs", job_id="77", chain=["77", "78", "79"])
+    for restart in (0, 1):
+        ended = {"started": 111.0 + 90 * restart, "ended": 160.0 + 90 * restart}
+        for number in range(4):
+            write_rank(run.dir, rank(number, restart=restart, exit_code=1 - restart, **ended))
+    goes_on = row("77", Submit="100", Start="110", End="Unknown", ElapsedRaw="7200")
+    never = {"State": "PENDING", "Start": "Unknown", "End": "Unknown", "NodeList": "None assigned"}
+    rows = [row(job, Submit="100", ElapsedRaw="0", AllocTRES="", **never) for job in waiting]
+    keep_accounts(here.parent / "bin", [goes_on | {"State": "RUNNING"}, *rows])
+    (here.parent / "bin" / "squeue").unlink()
+    queue = [
+        squeue_row("77", "FAILED", start="110"),
+        squeue_row("78", "COMPLETED", start="200"),
+        squeue_row("79", "CANCELLED", start="N/A", elapsed="0:00"),
+    ]
+    answers(fake_slurm, squeue_out="".join(queue))
+    found = document(cli, "77")
+    assert found["state"] == "COMPLETED"
+    attempts = [(one["restart"], one["start"], one["end"]) for one in found["attempts"]]
+    assert attempts == [(0, 110, 200), (1, 200, 260)]
+    assert found["elapsed_s"] == 150
