@@ -202,12 +202,28 @@ def frame(
         *([cell.text for cell in cells(line, sizes, unicode=unicode)] for line in found),
     ]
     rows = [
-        " ".join(
-            cut(text, size, unicode=unicode).ljust(size)
-            for text, size in zip(row, sizes, strict=True)
-        ).rstrip()
+        line
         for row in table
+        for line in _lines(
+            [
+                cut(text, size, unicode=unicode).ljust(size)
+                for text, size in zip(row, sizes, strict=True)
+            ],
+            columns,
+        )
     ]
     side = [f"free now: {'; '.join(free)}"] if free else []
     head = [cut(text, columns, unicode=unicode) for text in (top_line(jobs, said), *side)]
     return "\n".join([*head, "", *rows])
+
+
+def _lines(cells: Sequence[str], columns: int) -> list[str]:
+    """Return a row; on a screen too narrow for its columns those that are left follow below."""
+    lines = [cells[0]]
+    for cell in cells[1:]:
+        longer = f"{lines[-1]} {cell}"
+        if len(longer.rstrip()) <= columns:
+            lines[-1] = longer
+        else:
+            lines.append(f"  {cell}")
+    return [line.rstrip() for line in lines if line.strip()]

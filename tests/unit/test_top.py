@@ -317,6 +317,11 @@ def test_once_prints_a_frame_and_needs_no_textual(
     assert "x\\x1b[2Jy" in said.out
     assert max(map(len, said.out.splitlines())) <= 80
     assert cli("top", "--once", "--filter", "nothing").out.count("\n") == 3
+    for columns in (60, 40):  # what has no room stands below
+        monkeypatch.setenv("COLUMNS", str(columns))
+        narrow = cli("top", "--once").out
+        assert max(map(len, narrow.splitlines())) <= columns
+        assert "\n  PROGRESS" in narrow if columns == 60 else "\n  GPU " in narrow
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     refused = cli("top")
     assert refused.status == 2
