@@ -31,6 +31,8 @@ _ELSEWHERE = {
     "--dependency": "--after",
     "-w": "--exclude, which names nodes not to use",
 }
+# A word of a line to type that is longer, as an array's values may be, is cut.
+_LONGEST_WORD = 80
 _PLAINER = {"a valid int": "a whole number", "a valid float": "a number"}
 
 
@@ -144,9 +146,13 @@ def _where_own_words_go(option: str, typed: tuple[str, ...]) -> str:
         own = [option, *([value] if value else [])]
         at = next((at for at, word in enumerate(typed) if word == option), None)
         rest = words if at is None else [*typed[1:at], *typed[at + len(own) :]]
-        line = shlex.join([*rest, "--", *own])
+        line = shlex.join(map(_cut, [*rest, "--", *own]))
         return f"Your program's own arguments go last, after `--`: hpckit submit {line}"
     return f"{_by_set(option, typed)} Your own program's arguments go last, after `--`."
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD - 3]}..."
 
 
 def _by_set(option: str, typed: tuple[str, ...]) -> str:
