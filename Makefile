@@ -5,7 +5,9 @@ VENV := .venv
 CLIENTS := .venv-clients
 MPICH := .venv-mpich
 BIN := $(VENV)/bin
-SETUP := pyproject.toml constraints-ci.txt
+SETUP := pyproject.toml constraints-dev.txt
+# Versions of all that the environments of tests have: a new release breaks no test by itself.
+PINS ?= -c constraints-dev.txt
 ALL_CAN_RUN := $(shell test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo 1)
 
 .PHONY: help demo fast fast-tests test pytest lint house format slurm-up slurm-down bench clean
@@ -63,7 +65,7 @@ lint: $(VENV)/.fast
 	$(MYPY)
 	$(BIN)/lint-imports
 	$(BIN)/hpckit templates lint
-	$(BIN)/shellcheck tests/run.sh tests/matrix.sh tests/setup_system.sh tests/clients/setup.sh .ci/run
+	$(BIN)/shellcheck tests/run.sh tests/matrix.sh tests/setup_system.sh .ci/run
 
 # How large everything is.
 house:
@@ -131,6 +133,15 @@ constraints: $(VENV)/.pip
 		> constraints.new
 	mv constraints.new constraints.txt
 
+# The newest of everything, with which the whole suite must then pass.
+.PHONY: upgrade
+upgrade:
+	rm -rf $(VENV) $(CLIENTS) $(MPICH)
+	$(MAKE) PINS='-c constraints-ci.txt' $(VENV)/.dev $(CLIENTS)/.done $(MPICH)/.done
+	{ sed '/^[^#]/,$$d' constraints-dev.txt; for venv in $(VENV) $(CLIENTS) $(MPICH); do \
+		PYTHONPATH= $$venv/bin/pip freeze --local --exclude-editable; done | sed 's,+cpu,,' | LC_ALL=C sort -u; } > constraints-dev.new
+	mv constraints-dev.new constraints-dev.txt
+
 .venv-nvitop/.done:
 	$(PYTHON) -m venv .venv-nvitop
 	.venv-nvitop/bin/pip install --quiet nvitop==1.7.2
@@ -150,32 +161,34 @@ $(VENV)/.pip:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet -c constraints-ci.txt -e '.[torch]'
+	$(BIN)/pip install --quiet $(PINS) -e '.[torch]'
 	touch $@
 
 # What `make fast` needs: no torch.
 $(VENV)/.fast: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet -c constraints-ci.txt -e . --group fast
+	$(BIN)/pip install --quiet $(PINS) -e . --group fast
 	touch $@
 
 # What the site needs: no torch either.
 $(VENV)/.docs: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet -c constraints-ci.txt -e . --group docs
+	$(BIN)/pip install --quiet $(PINS) -e . --group docs
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.pip $(SETUP)
-	$(BIN)/pip install --quiet -c constraints-ci.txt -e '.[all]' --group dev
+	$(BIN)/pip install --quiet $(PINS) -e '.[all]' --group dev
 	touch $@
 
 # Lightning and accelerate live apart: hpckit's own python and a script's need not be the same.
-$(CLIENTS)/.done: tests/clients/requirements.txt tests/clients/setup.sh constraints-ci.txt
-	PYTHON=$(PYTHON) tests/clients/setup.sh $(CURDIR)/$(CLIENTS)
+$(CLIENTS)/.done: tests/clients/requirements.txt constraints-dev.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet $(PINS) -r tests/clients/requirements.txt
+	touch $@
 
 # mpi4py loads the MPI of its own environment: PyPI's MPICH here, the system's Open MPI elsewhere.
 # All other packages are those of the first environment.
 $(MPICH)/.done: $(VENV)/.dev
 	$(PYTHON) -m venv $(MPICH)
-	$(MPICH)/bin/pip install --quiet -c constraints-ci.txt mpi4py mpich
+	$(MPICH)/bin/pip install --quiet $(PINS) mpi4py mpich
 	{ echo $(CURDIR); $(BIN)/python -c 'import site; print(site.getsitepackages()[0])'; } \
 		> "$$($(MPICH)/bin/python -c 'import site; print(site.getsitepackages()[0])')/others.pth"
 	touch $@

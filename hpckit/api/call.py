@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import re
 import sys
 import sysconfig
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, cast
 
 from hpckit.api import log
@@ -30,6 +32,8 @@ from hpckit.payload import function as in_job
 from hpckit.submission.model import Submission
 
 _SCRIPT = str(Path(in_job.__file__).resolve())
+# What cloudpickle calls the file of all code.
+_NO_FILE = "<dynamic-code>"
 _OPTIONS = frozenset(Options.__annotations__) - {"args", "settings", "parallel"}
 
 
@@ -206,14 +210,29 @@ def _pickled(value: object) -> bytes:
     # such module: its functions travel themselves, as those of `__main__` do.
     if program := sys.modules.get("__mp_main__"):
         cloudpickle.register_pickle_by_value(program)
+    content = io.BytesIO()
+    pickler = cloudpickle.Pickler(content, protocol=4)
+    pickler.dispatch_table = ChainMap({CodeType: _code_with_file}, pickler.dispatch_table)
     try:
-        return cast("bytes", cloudpickle.dumps(value, protocol=4))
+        pickler.dump(value)
     except Exception as error:
         raise RequestError(
             f"The function or its arguments cannot be pickled, which is how they travel into the "
             f"job: {type(error).__name__}: {error}. Open files, locks and connections are made in "
             "the function instead."
         ) from error
+    return content.getvalue()
+
+
+def _code_with_file(code: CodeType) -> tuple[object, ...]:
+    """Pickle code as cloudpickle does, but with its file, of which a traceback has its lines.
+
+    From 3.1.3 on, cloudpickle gives all code one name instead.
+    """
+    import cloudpickle  # noqa: PLC0415  # as above
+
+    make, words = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return make, tuple(code.co_filename if word == _NO_FILE else word for word in words)
 
 
 def _name_of(function: Callable[..., object]) -> str:

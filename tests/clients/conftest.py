@@ -19,7 +19,7 @@ def client_venv() -> Path:
     if not python.exists():
         pytest.skip(
             f"NO CLIENTS: Lightning and accelerate do not run under hpckit, there is no {python}. "
-            "Make it with tests/clients/setup.sh, or name another with HPCKIT_CLIENTS_VENV."
+            "Make it with `make .venv-clients/.done`, or name another with HPCKIT_CLIENTS_VENV."
         )
     found = subprocess.run([python, "-I", "-c", "import hpckit"], capture_output=True, check=False)
     assert found.returncode == 1, f"{venv} must hold no hpckit: a user's environment has none"

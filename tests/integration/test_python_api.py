@@ -1,6 +1,7 @@
 """The Python API on this machine: docs/python.md as it stands, and what it does not show."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -183,6 +184,24 @@ def test_an_environment_without_cloudpickle_gets_ours(here: Path, runs: Path) ->
         [sys.executable, "-m", "venv", "--without-pip", bare], check=True, capture_output=True
     )
     assert hpckit.call(lambda x: x + 1, 3, env=bare, gpus=0).result() == 4
+
+
+def test_a_traceback_has_the_lines_of_the_functions_file(here: Path, runs: Path) -> None:
+    """Of functions that travel themselves; cloudpickle 3.1.3 gives all of them one file's name."""
+    (here / "program.py").write_text(
+        "import hpckit\n"
+        "def apart(b):\n"
+        "    half = lambda a: a / b  # of two\n"
+        "    return [half(one) for one in (1, 2)]\n"
+        "if __name__ == '__main__':\n"
+        "    job = hpckit.call(apart, 0, gpus=0)\n"
+        "    print(job.exception().__cause__)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "program.py"], cwd=here, check=True, capture_output=True, text=True
+    ).stdout
+    for line, text in ((3, "half = lambda a: a / b  # of two"), (4, "return [half(one) for")):
+        assert re.search(rf'File ".*program.py", line {line}, in .*\n +{re.escape(text)}', said)
 
 
 def test_nothing_is_loaded_in_a_job_from_a_folder_of_others(

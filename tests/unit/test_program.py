@@ -202,7 +202,7 @@ def test_a_module_is_found_as_python_finds_it_here_and_then_by_its_path(
         (("fsdp", "-m", "pkg.train"), "hpckit submit ddp -m pkg.train"),
         (("serial", "."), "is a folder"),
         (("serial", "accelerate", "launch"), "program's own arguments go last, after `--`"),
-        (("serial", "train.py", "--array", f"x={'1,' * 999}1", "--hold"), ",1... --dry-run -- --hold"),
+        (("serial", "train.py", "--array", f"x={'1,' * 999}1", "--hold"), ",1... --dry-run -- --h"),
     ],
 )
 def test_what_is_typed_wrongly_is_told(
