@@ -7,7 +7,6 @@ what it returned or raised beside it. For Slurm, and for all commands, it is a r
 
 from __future__ import annotations
 
-import functools
 import inspect
 import io
 import re
@@ -16,6 +15,7 @@ import sysconfig
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, cast
@@ -173,7 +173,7 @@ def _source(module: ModuleType | None) -> Source:
 
 def _inner(function: Callable[..., object]) -> Callable[..., object]:
     """Return what a functools.partial, or one of one, calls."""
-    while isinstance(function, functools.partial):
+    while isinstance(function, partial):
         function = function.func
     return function
 
@@ -210,11 +210,14 @@ def _pickled(value: object) -> bytes:
     # such module: its functions travel themselves, as those of `__main__` do.
     if program := sys.modules.get("__mp_main__"):
         cloudpickle.register_pickle_by_value(program)
+    known = cloudpickle.Pickler.dispatch_table
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table = ChainMap({CodeType: partial(_with_file, known[CodeType])}, known)  # noqa: RUF012
+
     content = io.BytesIO()
-    pickler = cloudpickle.Pickler(content, protocol=4)
-    pickler.dispatch_table = ChainMap({CodeType: _code_with_file}, pickler.dispatch_table)
     try:
-        pickler.dump(value)
+        Pickler(content, protocol=4).dump(value)
     except Exception as error:
         raise RequestError(
             f"The function or its arguments cannot be pickled, which is how they travel into the "
@@ -224,14 +227,12 @@ def _pickled(value: object) -> bytes:
     return content.getvalue()
 
 
-def _code_with_file(code: CodeType) -> tuple[object, ...]:
+def _with_file(reduce: Callable[[CodeType], Any], code: CodeType) -> tuple[object, ...]:
     """Pickle code as cloudpickle does, but with its file, of which a traceback has its lines.
 
     From 3.1.3 on, cloudpickle gives all code one name instead.
     """
-    import cloudpickle  # noqa: PLC0415  # as above
-
-    make, words = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    make, words = reduce(code)
     return make, tuple(code.co_filename if word == _NO_FILE else word for word in words)
 
 
