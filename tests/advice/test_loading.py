@@ -8,7 +8,14 @@ from hpckit.errors import ConfigError, RequestError
 from hpckit.sites import Site
 from hpckit.stats.advice.engine import advise
 from hpckit.stats.advice.explaining import explain
-from hpckit.stats.advice.loading import check_rules, find_rule, in_order, list_rules, load_rules
+from hpckit.stats.advice.loading import (
+    advised,
+    check_rules,
+    find_rule,
+    in_order,
+    list_rules,
+    load_rules,
+)
 from hpckit.stats.advice.rules import Rule
 from tests.advice.made import BUILTIN, RULES, SITE, gpu, job, one_rule
 from tests.conftest import write_files
@@ -244,3 +251,12 @@ To change this rule
   in the site's file, under advice:   throttling: {{min_elapsed_s: …}}, or throttling: off
   in your own collection: a file templates/advice/throttling.yaml replaces it"""
     )
+
+
+def test_a_collection_that_is_gone_costs_the_advice_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCKIT_COLLECTIONS", str(tmp_path / "gone"))
+    told, found = advised(job())
+    assert found == ()
+    assert told.notes[0].text.startswith("No advice: ")

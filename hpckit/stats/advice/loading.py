@@ -77,8 +77,8 @@ def _changed(rule: Rule, changes: AdviceOverride, origin: str) -> Rule:
 
 def advised(job: JobUse, timelines: Sequence[Timeline] = ()) -> tuple[JobUse, tuple[Advice, ...]]:
     """Return the job and what the rules find; a wrong rule costs the advice, and a note tells."""
-    collections = search_path()
     try:
+        collections = search_path()
         rules, site = _rules(collections, job.site), _site(collections, job.site)
         return job, advise(job, rules, site, timelines)
     except ConfigError as error:
