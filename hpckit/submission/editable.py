@@ -4,7 +4,6 @@ What is installed so is read from the environment's `.pth` files, as Python's `s
 from the finders that setuptools writes; no Python of the environment runs.
 """
 
-import ast
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -85,12 +84,14 @@ def _links(site: Path) -> Iterator[tuple[str, Path]]:
 
 def _mapped(text: str) -> Iterator[tuple[str, Path]]:
     """Yield the packages that a finder of setuptools knows."""
+    import ast  # noqa: PLC0415  # few environments have such a finder
+
     said = re.search(_MAPPING, text)
     try:
-        rows = ast.literal_eval(said[1]) if said else {}
-    except (ValueError, SyntaxError):
+        rows = ast.literal_eval(said[1]) if said else None
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return  # of a setuptools to come
-    for name, path in rows.items():
+    for name, path in rows.items() if isinstance(rows, dict) else ():
         yield str(name).partition(".")[0], Path(str(path))
 
 

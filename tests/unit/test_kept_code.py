@@ -86,6 +86,8 @@ def test_imports_of_editable_installs_outside_the_project_are_named(
     site.mkdir(parents=True)
     (site / "__editable___mylib_1_finder.py").write_text(FINDER.format(tmp_path))
     line = "import __editable___mylib_1_finder; __editable___mylib_1_finder.install()"
+    (site / "__editable___odd_1_finder.py").write_text("MAPPING = {'a set', 'and no mapping'}\n")
+    (site / "__editable__.odd-1.pth").write_text("import __editable___odd_1_finder")
     (site / "__editable__.mylib-1.pth").write_text(line)
     (site / "flat.pth").write_text(f"# a folder\n{tmp_path}/flat\n{tmp_path}/gone\n")
     (site / "broken.pth").write_bytes(b"\xff\xfe\n")
