@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from hpckit.api import log
 from hpckit.api.call_result import Call, Calls, Result
@@ -213,7 +213,7 @@ def _pickled(value: object) -> bytes:
     known = cloudpickle.Pickler.dispatch_table
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        dispatch_table = ChainMap({CodeType: partial(_with_file, known[CodeType])}, known)  # noqa: RUF012
+        dispatch_table: ClassVar = ChainMap({CodeType: partial(_with_file, known[CodeType])}, known)
 
     content = io.BytesIO()
     try:

@@ -23,6 +23,8 @@ from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
 from hpckit.slurm.usage_rows import cut_rows
 from hpckit.text import parse_moment
 
+# By so much a node's clock may differ from Slurm's, whose moments are whole seconds.
+APART_S = 60.0
 # AdminComment and the job's name are free text: they come last, as `cut_rows` needs it.
 _COLUMNS = (
     *("JobID", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End"),

@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpckit.errors import OutsideError
-from hpckit.group_report.allocations import Allocation
+from hpckit.group_report.allocations import APART_S, Allocation
 from hpckit.group_report.measured import Measured
 from hpckit.ledger import Entry, of_cluster, read_ledger
 from hpckit.slurm.states import parse_state
 from hpckit.text import counted
-
-# By so much a node's clock may differ from Slurm's, whose moments are whole seconds.
-_APART_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,8 +105,8 @@ def _same_attempt(entry: Entry, rows: Iterable[Allocation]) -> Allocation | None
     near = (
         row
         for row in rows
-        if _earliest(row) - _APART_S <= entry.start
-        and (row.end is None or entry.start <= row.end + _APART_S)
+        if _earliest(row) - APART_S <= entry.start
+        and (row.end is None or entry.start <= row.end + APART_S)
     )
     return min(near, key=lambda row: abs(entry.start - row.start), default=None)
 

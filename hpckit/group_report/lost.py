@@ -6,14 +6,12 @@ that the attempt took no time.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpckit.group_report.allocations import Allocation
+from hpckit.group_report.allocations import APART_S, Allocation
 from hpckit.group_report.measured import run_of
 from hpckit.ranks import attempt_times
 from hpckit.runs import Run
 from hpckit.text import counted
 
-# By so much a node's clock may differ from Slurm's, whose moments are whole seconds.
-_APART_S = 60.0
 _MOST_NAMED = 5
 
 
@@ -29,8 +27,8 @@ def by_ranks(rows: Sequence[Allocation], runs: Mapping[str, Sequence[Run]]) -> l
 
 def _found(row: Allocation, runs: Mapping[str, Sequence[Run]]) -> Allocation | None:
     run = run_of(row, runs)
-    first = float("-inf") if row.submit is None else row.submit - _APART_S
-    last = float("inf") if row.end is None else row.end + _APART_S
+    first = float("-inf") if row.submit is None else row.submit - APART_S
+    last = float("inf") if row.end is None else row.end + APART_S
     times = [
         (start, end)
         for _, start, end in (attempt_times(run.dir) if run else ())
