@@ -1,8 +1,8 @@
 """What Slurm's own programs wrote into a job's log, as facts. Pure.
 
 Their words are those of Slurm's sources from 20.11 to 25.05 (slurmd/slurmstepd/req.c and mgr.c,
-api/step_launch.c, srun/libsrun/launch.c, the cgroup plugins); those tried on a real 22.05.8 are in
-the tests.
+api/step_launch.c, srun/libsrun/launch.c, the cgroup plugins); those tried on a real 22.05.8 and
+26.05.5 are in the tests.
 """
 
 import re
@@ -19,8 +19,10 @@ _WHY = re.compile(r"DUE TO ([A-Z ]+)", re.IGNORECASE)
 # Who says so, and of which ranks: `srun: error: c1: tasks 0-1: Exited with exit code 3`.
 _TASKS = re.compile(r"srun: (?:error|launch/slurm): ([\w.-]+): tasks? ([\d,\[\]-]+): (.+)")
 _NODE = re.compile(r"srun: error: Node failure on ([\w.,\[\]-]+)")
+# slurmstepd begins its lines with its name, since 26.05 with the time.
 _OUT_OF_MEMORY = re.compile(
-    r"slurmstepd(?:-\S+)?: error: .*(?:\boom[-_ ]kill|\bexceeded (?:job |step )?memory limit)"
+    r"(?:slurmstepd(?:-\S+)?:|\[[\d-]+T[\d:.]+\]) error: "
+    r".*(?:\boom[-_ ]kill|\bexceeded (?:job |step )?memory limit)"
     r"|Out Of Memory",
     re.IGNORECASE,
 )
@@ -88,6 +90,8 @@ def job_facts(text: str) -> JobFacts:
     lines = text.splitlines()
     said = [_WHY.search(line) for line in lines if _SLURMSTEPD.search(line)]
     reasons = [match[1].strip().upper() for match in said if match]
+    # 26.05 says so of what scancel ends, and before some other reason.
+    reasons = [words for words in reasons if not words.startswith("SIGNAL ")]
     given_up = [match for match in map(_GIVEN_UP.search, lines) if match]
     return JobFacts(
         written=bool(text.strip()),

@@ -127,10 +127,11 @@ def _with_mpi(
     from hpckit.detect.answers import choose_mpi, own_default  # noqa: PLC0415
     from hpckit.slurm.cluster import config, mpi_types  # noqa: PLC0415
 
-    if default := own_default(config().get("MpiDefault", "")):
+    configured = config()
+    if default := own_default(configured.get("MpiDefault", "")):
         return site, (f"MPI: srun's own default, {default}",)
     kinds = mpi_types()
-    chosen = choose_mpi(kinds)
+    chosen = choose_mpi(kinds, configured)
     if chosen is None:
         raise RequestError(
             f"srun can start no MPI ranks that hpckit knows (it lists {', '.join(kinds)}): "

@@ -316,12 +316,13 @@ def _mpi(answer: Reply, config: Mapping[str, str]) -> Mpi:
     return Mpi(
         kinds=kinds or None,
         default=own_default(config.get("MpiDefault", "")),
-        chosen=choose_mpi(kinds or ()),
+        chosen=choose_mpi(kinds or (), config),
     )
 
 
-# Best known first.
-KINDS = ("pmix", "cray_shasta", "pmi2")
+# Best known first. Any Slurm may list `cray_shasta`, as Debian's do, but only HPE Cray EX has what
+# it needs.
+KINDS, CRAY, CRAY_SWITCH = ("pmix", "pmi2"), "cray_shasta", "switch/hpe_slingshot"
 _NONE = ("", "none", "(null)")
 
 
@@ -330,9 +331,11 @@ def own_default(text: str) -> str | None:
     return None if text in _NONE else text
 
 
-def choose_mpi(kinds: Sequence[str]) -> str | None:
+def choose_mpi(kinds: Sequence[str], config: Mapping[str, str]) -> str | None:
     """Return the kind hpckit takes of those that `srun --mpi=list` names; None: it knows none.
 
-    Without `--mpi` many a Slurm starts each rank as a world of its own.
+    Without `--mpi` many a Slurm starts each rank as a world of its own. `config` is what
+    `scontrol show config` says.
     """
-    return next((kind for kind in KINDS if kind in kinds), None)
+    known = (CRAY, *KINDS) if config.get("SwitchType") == CRAY_SWITCH else KINDS
+    return next((kind for kind in known if kind in kinds), None)

@@ -11,9 +11,9 @@ from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.text import parse_moment
 
 _ANSWER = r"(?:(?:sbatch: )?Submitted batch job )?(?P<id>\d+)(?:;[\w.-]+| on cluster [\w.-]+)?"
-# 22.05 says `on nodes c1 in partition gpu`, older ones only `on c1`.
+# 22.05 says `on nodes c1 in partition gpu`, older ones only `on c1`; 26.05 says `a using`.
 _WOULD_START = (
-    r"Job \d+ to start at (?P<start>\S+) using (?P<processors>\d+) processors on "
+    r"Job \d+ to start at (?P<start>\S+) (?:a )?using (?P<processors>\d+) processors on "
     r"(?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
 )
 # So much of an answer is shown, in characters.

@@ -39,7 +39,8 @@ def test_slurm_records_names_and_comments_as_they_are_and_nothing_else(desk: Des
     for value in NASTY:
         job = desk.submit("serial", SCRIPTS / "seen.py", "--gpus=0", f"--name={value}", "--time=5")
         job_id = job["job_id"]
-        assert shown(desk, job_id, "Comment") == f"{value} "  # scontrol's own space
+        # A space of scontrol's own follows it, until 26.05.
+        assert shown(desk, job_id, "Comment").removesuffix(" ") == value.removesuffix(" ")
         text = desk.slurm.run("scontrol", "show", "job", job_id).stdout
         assert f"JobName={value}\n" in text
         fields = dict(re.findall(r"^\s+(Account|UserId|Requeue|TimeLimit|WorkDir)=(\S*)",

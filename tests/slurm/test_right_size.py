@@ -74,7 +74,7 @@ def test_a_job_that_asked_too_much_is_sent_again_with_what_it_used(theatre: Thea
     given = desk.scontrol(said.json["job_id"])
     assert (given["TimeLimit"], given["MinMemoryNode"]) == ("00:05:00", "1G")
     assert (given["NumTasks"], given["CPUs/Task"]) == ("1", str(cores))
-    assert given["TresPerNode"] == "gres:gpu:1"
+    assert given["TresPerNode"] in ("gres:gpu:1", "gres/gpu:1")  # as before and since 23.11
 
 
 def test_a_job_that_was_killed_for_its_memory_gets_more(desk: Desk, killing: None) -> None:

@@ -68,6 +68,11 @@ def test_a_log_is_read_as_facts() -> None:
         ("slurmstepd: error: *** JOB 4 ON c1 CANCELLED AT T DUE TO JOB REQUEUE ***", "JOB REQUEUE"),
         ("slurmstepd: error: *** JOB 4 ON c1 CANCELLED AT T DUE TO NODE FAILURE, SEE SLURMCTLD LOG "
          "FOR DETAILS ***", "NODE FAILURE"),
+        # The next two were recorded on Slurm 26.05.5.
+        ("[2026-11-24T15:23:38.369] error: *** STEP 6.0 ON c1 CANCELLED AT 2026-11-24T15:23:38 "
+         "DUE to SIGNAL Killed ***", ""),
+        ("[2026-11-24T15:22:25.014] error: *** JOB 6 ON c1 CANCELLED AT 2026-11-24T15:22:25 "
+         "DUE TO TIME LIMIT ***", "TIME LIMIT"),
     ],
 )  # fmt: skip
 def test_slurms_own_reason_is_found(line: str, reason: str) -> None:
@@ -82,6 +87,9 @@ def test_slurms_own_reason_is_found(line: str, reason: str) -> None:
         "slurmstepd-c1: error: Detected 1 oom_kill event in StepId=5.batch. Some of the step tasks "
         "have been OOM Killed.",
         "srun: error: c1: task 0: Out Of Memory",
+        # Slurm 26.05.5.
+        "[2026-11-24T15:23:38.365] error: StepId=6.0 exceeded memory limit "
+        "(1297465344 > 1073741824), being killed",
     ],
 )
 def test_a_kill_for_want_of_memory_is_found_in_the_log(line: str) -> None:

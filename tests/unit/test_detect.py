@@ -54,7 +54,7 @@ def test_partitions_of_each_release_reach_the_site(
 @pytest.mark.parametrize(
     ("version", "name", "default", "account", "mpi", "request_by", "per_node", "types"),
     [
-        ("20.11", "oldone", "batch", None, "cray_shasta", "gres", 4, {}),
+        ("20.11", "oldone", "batch", None, "pmi2", "gres", 4, {}),
         ("21.08", "mixed", "gpu", None, "pmix", "gpus-per-node", None, {"a100": 4, "t4": 8}),
         ("23.11", "cpuonly", None, "onlyone", None, "gpus-per-node", None, {}),
         ("24.05", "slices", "debug", "lab", None, "gpus-per-node", 7, {"a100_1g.5gb": 7}),
@@ -289,5 +289,13 @@ def test_places_for_runs_are_the_sites_own_variables() -> None:
 
 
 def test_the_best_known_kind_of_mpi_is_taken() -> None:
-    assert choose_mpi(("none", "pmi2", "pmix", "pmix_v4")) == "pmix"
-    assert choose_mpi(("none", "openmpi")) is None
+    assert choose_mpi(("none", "pmi2", "pmix", "pmix_v4"), {}) == "pmix"
+    assert choose_mpi(("none", "openmpi"), {}) is None
+
+
+def test_crays_own_kind_of_mpi_is_taken_on_a_cray_alone() -> None:
+    listed, cray = ("none", "cray_shasta", "pmi2", "pmix"), {"SwitchType": "switch/hpe_slingshot"}
+    assert choose_mpi(listed, cray) == "cray_shasta"
+    assert choose_mpi(listed, {"SwitchType": "(null)"}) == "pmix"
+    assert choose_mpi(listed[:-1], {}) == "pmi2"
+    assert choose_mpi(listed[:2], {}) is None

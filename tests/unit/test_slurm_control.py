@@ -41,11 +41,11 @@ def test_an_answer_that_is_not_the_job_id_alone_is_not_believed(stdout: str, sho
     assert shown in str(said.value)
 
 
-# The next three were recorded on Slurm 22.05.8.
-def test_a_job_that_would_start_says_when_and_where() -> None:
-    line = (
-        "sbatch: Job 13 to start at 1795236456 using 2 processors on nodes c[1-2] in partition gpu"
-    )
+# The next three were recorded on Slurm 22.05.8; "a using" is 26.05.5's.
+@pytest.mark.parametrize("using", ["using", "a using"])
+def test_a_job_that_would_start_says_when_and_where(using: str) -> None:
+    start = f"Job 13 to start at 1795236456 {using} 2 processors"
+    line = f"sbatch: {start} on nodes c[1-2] in partition gpu"
     verdict = parse_test_only(line + "\n", returncode=0)
     assert verdict.accepted
     assert (verdict.start_time, verdict.nodes) == (1795236456.0, ("c1", "c2"))
