@@ -19,7 +19,7 @@ from hpckit.job import Job, filled
 from hpckit.option_words import read_sbatch
 from hpckit.run_record import is_function_call
 from hpckit.runs import Run as RunFolder
-from hpckit.slurm.cluster import Partition, partitions
+from hpckit.slurm.cluster import Partition, longest_min, meant, partitions
 from hpckit.spec import JobSpec
 from hpckit.stats.right_size import Asked, Evidence, Sizing, right_size
 from hpckit.submission.model import Submission
@@ -158,20 +158,19 @@ def limits(job: Job) -> tuple[str | None, int | None, int | None]:
     time_min, mem_gb = (own.max_time_min, own.mem_gb_per_node) if own else (None, None)
     if time_min is None or mem_gb is None:
         found = _of_slurm(name)
-        name = found.name if found else name
-        time_min = time_min or (found.max_time_min if found else None)
-        mem_gb = mem_gb or (_node_gb(found) if found else None)
+        name = ",".join(row.name for row in found) or name
+        time_min = time_min or longest_min(found)
+        mem_gb = mem_gb or _node_gb(found)
     return name, time_min, mem_gb
 
 
-def _of_slurm(name: str | None) -> Partition | None:
+def _of_slurm(name: str | None) -> list[Partition]:
     try:
-        rows = partitions()
+        return meant(partitions(), name)
     except CommandError:
-        return None
-    return next((row for row in rows if (row.name == name if name else row.default)), None)
+        return []
 
 
-def _node_gb(partition: Partition) -> int | None:
-    sizes = [row.memory_mb for row in partition.node_groups if row.memory_mb]
+def _node_gb(rows: Sequence[Partition]) -> int | None:
+    sizes = [one.memory_mb for row in rows for one in row.node_groups if one.memory_mb]
     return max(sizes) // 1024 or None if sizes else None

@@ -1,7 +1,7 @@
 """What the cluster has, and lets a user charge: partitions, nodes, GPUs, versions, accounts."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hpckit.errors import CommandError
@@ -95,6 +95,18 @@ def with_nodes(found: Iterable[Partition], groups: Iterable[NodeGroup]) -> tuple
         replace(one, node_groups=tuple(group for group in known if group.partition == one.name))
         for one in found
     )
+
+
+def meant(found: Iterable[Partition], names: str | None) -> list[Partition]:
+    """Return the partitions that a job may start in: a name, several with commas, or none."""
+    asked = names.split(",") if names else ()
+    return [row for row in found if (row.name in asked if asked else row.default)]
+
+
+def longest_min(rows: Sequence[Partition]) -> int | None:
+    """Return the longest time limit of some partitions; None: one has none, or there are none."""
+    limits = [row.max_time_min for row in rows if row.max_time_min]
+    return max(limits, default=None) if len(limits) == len(rows) else None
 
 
 def config() -> dict[str, str]:

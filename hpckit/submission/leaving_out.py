@@ -16,7 +16,7 @@ from hpckit.node_rules import NodeRules, find_rules
 from hpckit.option_words import read_sbatch
 from hpckit.run_record import LeftOut
 from hpckit.slurm.client import sbatch_answers
-from hpckit.slurm.cluster import Partition, cluster_name, partitions
+from hpckit.slurm.cluster import Partition, cluster_name, meant, partitions
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.spec import JobSpec
 from hpckit.text import format_seconds, in_line
@@ -188,8 +188,7 @@ def _refuse_too_few(job: Job, known: Sequence[Partition], rows: Sequence[BadNode
     Raises:
         PlanError: so it is.
     """
-    asked = job.options["partition"]
-    chosen = [row for row in known if (row.name in asked.split(",") if asked else row.default)]
+    chosen = meant(known, job.options["partition"])
     able = {node for row in chosen for node in _able(row, job)} - {*_names(job.options["exclude"])}
     left = able - {row.host for row in rows}
     if len(left) >= job.nodes or len(able) < job.nodes:  # without ours it would wait, too

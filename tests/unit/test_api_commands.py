@@ -10,6 +10,7 @@ import pytest
 import hpckit
 from tests.conftest import Answer, write_files
 from tests.unit.detected import Cluster
+from tests.unit.recorded import slurm_said
 
 Cli = Callable[..., Answer]
 
@@ -91,6 +92,21 @@ def test_what_slurm_says_of_a_job_before_it_is_submitted(
     answer = json.loads(cli(*words, "--json").out)
     assert answer["accepted"] is True
     assert answer["answer"].startswith("Slurm would accept this job: ")
+
+
+def test_a_time_limit_over_that_of_each_partition_named_is_refused(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    (fake_slurm / "scontrol.out").write_text(slurm_said("scontrol-partition-22.05.8.txt"))
+    words = ("submit", "ddp", "--check", "--time", "2h", "--partition")
+    for named, why in (
+        ("short", "limit 00:30:00 of partition 'short'"),
+        ("urgent,short", "limit 01:00:00 of partitions 'short', 'urgent'"),
+    ):
+        said = cli(*words, named)
+        assert said.status == 3
+        assert f"it would never start: --time 02:00:00 is over the {why}" in said.err
+    assert cli(*words, "short,gpu").out.startswith("Slurm would accept this job: ")
 
 
 @pytest.mark.long

@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hpckit.api.evidence import limits
 from hpckit.api.retry import _had
 from hpckit.causes import Cause, Kind
 from hpckit.cli.view import status_page
@@ -25,6 +27,7 @@ from hpckit.submission.states import statuses
 from hpckit.submission.waiting import wait
 from hpckit.tracebacks import OUT_OF_MEMORY
 from tests.unit.made import PLAN, make_run, rank
+from tests.unit.recorded import slurm_said
 from tests.unit.test_chain import CANCELLED, TIME_LIMIT
 from tests.unit.test_status import answers, squeue_row
 
@@ -140,6 +143,29 @@ def test_memory_that_nobody_asked_for_is_told_by_slurm() -> None:
     assert gb(SLURM_MEM_PER_NODE="1500") == 2
     assert gb(SLURM_MEM_PER_CPU="2000", SLURM_CPUS_ON_NODE="4") == 8
     assert gb() is None
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        (None, ("gpu", 1440, 19)),
+        ("short", ("short", 30, 19)),
+        ("short,gpu", ("gpu,short", 1440, 19)),
+        ("gone", ("gone", None, None)),
+    ],
+)
+def test_the_most_that_can_be_asked_for_is_that_of_all_partitions_named(
+    fake_slurm: Path, named: str | None, found: tuple[str, int | None, int | None]
+) -> None:
+    (fake_slurm / "scontrol.out").write_text(slurm_said("scontrol-partition-22.05.8.txt"))
+    (fake_slurm / "sinfo.out").write_text(slurm_said("sinfo-22.05.8.txt"))
+
+    asked = SimpleNamespace(
+        options={"partition": named},
+        scheduler=SimpleNamespace(one_machine=False),
+        site=SimpleNamespace(partitions={}),
+    )
+    assert limits(asked) == found  # type: ignore[arg-type]
 
 
 # --- inside the job ---

@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from hpckit.slurm.cluster import (
     Gres,
+    longest_min,
+    meant,
     parse_gres,
     parse_scontrol_config,
     parse_scontrol_partitions,
@@ -20,6 +24,16 @@ def test_partitions_have_their_limits() -> None:
     assert (short.default, short.max_time_min) == (False, 30)
     assert (gpu.state, gpu.nodes) == ("UP", ("c1", "c2"))
     assert (gpu.max_nodes, gpu.gpus_per_node) == (None, None)
+
+
+def test_a_job_may_name_several_partitions_and_the_longest_limit_counts() -> None:
+    found = parse_scontrol_partitions(slurm_said("scontrol-partition-22.05.8.txt"))
+    assert [row.name for row in meant(found, None)] == ["gpu"]
+    assert [row.name for row in meant(found, "short,gpu")] == ["gpu", "short"]
+    assert longest_min(meant(found, "short")) == 30
+    assert longest_min(meant(found, "short,gpu")) == 1440
+    assert longest_min([replace(row, max_time_min=None) for row in found[:1]] + [*found]) is None
+    assert longest_min(meant(found, "gone")) is None
 
 
 def test_partitions_on_one_line_of_a_later_slurm_are_read() -> None:

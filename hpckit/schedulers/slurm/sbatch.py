@@ -28,7 +28,7 @@ from hpckit.schedulers.base import Order, Sent
 from hpckit.slurm import control
 from hpckit.slurm.client import ask, is_answer, patience, refusal, told_after
 from hpckit.slurm.control import parse_job_id
-from hpckit.text import format_minutes
+from hpckit.text import format_minutes, plural
 
 if TYPE_CHECKING:
     from hpckit.job import Job
@@ -334,18 +334,18 @@ def preflight(job: "Job", script: str) -> str:
 
 
 def _refuse_endless_wait(job: "Job") -> None:
-    """Refuse a time limit over the partition's.
+    """Refuse a time limit over the partition's; of several partitions, over that of each.
 
     Slurm itself accepts such a job, unless EnforcePartLimits is set, and lets it wait for ever.
     """
     from hpckit.slurm import cluster  # only `--check` asks
 
-    known, partition = cluster.partitions(), job.options["partition"]
-    for row in known:
-        chosen = row.name == partition if partition else row.default
-        if chosen and row.max_time_min and job.time_min > row.max_time_min:
-            raise SubmissionError(
-                f"Slurm would accept this job, but it would never start: --time "
-                f"{format_minutes(job.time_min)} is over the limit "
-                f"{format_minutes(row.max_time_min)} of partition {row.name!r}."
-            )
+    rows = cluster.meant(cluster.partitions(), job.options["partition"])
+    most = cluster.longest_min(rows)
+    if most is not None and job.time_min > most:
+        names = ", ".join(repr(row.name) for row in rows)
+        raise SubmissionError(
+            f"Slurm would accept this job, but it would never start: --time "
+            f"{format_minutes(job.time_min)} is over the limit {format_minutes(most)} of "
+            f"{plural('partition', len(rows))} {names}."
+        )
