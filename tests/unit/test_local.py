@@ -1,12 +1,14 @@
 import json
 import os
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpckit.schedulers.base import this_machine
+import hpckit.schedulers.local as controllers
+from hpckit.schedulers.base import Sent, this_machine
 from hpckit.schedulers.local.state import (
     LocalState,
     ask_cancel,
@@ -113,3 +115,19 @@ def test_what_a_later_version_adds_is_passed_over(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "local.json").read_text())
     (tmp_path / "local.json").write_text(json.dumps({**record, "colour": "red"}))
     assert read_local_state(tmp_path) == local()
+
+
+def test_a_controller_that_does_not_end_is_named_in_place_of_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = subprocess.Popen(["sleep", "60"])
+    monkeypatch.setattr(controllers, "_CONTROLLERS", [deaf])
+    monkeypatch.setattr(controllers, "_ENDS_WITHIN_S", 0.1)
+    try:
+        said = controllers.LOCAL.take_back([tmp_path], Sent())
+        assert said is not None
+        assert f"process {deaf.pid}, its controller, still runs after 0 s" in said
+    finally:
+        deaf.kill()
+        deaf.wait()
+    assert controllers.LOCAL.take_back([tmp_path], Sent()) is None

@@ -21,6 +21,7 @@ from hpckit.schedulers.local.state import (
     controller_name,
     controller_runs,
     read_local_state,
+    states_of_runs,
 )
 
 if TYPE_CHECKING:
@@ -51,16 +52,12 @@ class Local(Scheduler):
 
     def submit(self, order: Order, sent: Sent) -> list[str]:
         """Start a controller for all tasks."""
-        from hpckit.schedulers.local import start
-
         job_ids = start(order)
         sent.begun = sent.answered = True
         return job_ids
 
     def query(self, runs: Sequence["Run"]) -> Answers:
         """Read what the controllers wrote, and look for them where they wrote nothing."""
-        from hpckit.schedulers.local.state import states_of_runs
-
         return states_of_runs(runs)
 
     def cancel(self, runs: Sequence["Run"]) -> None:
@@ -79,11 +76,21 @@ class Local(Scheduler):
 
     def take_back(self, run_dirs: Sequence[Path], sent: Sent) -> str | None:
         """End what was started, and wait until its controller is gone."""
-        from hpckit.schedulers.local import end_local
+        from hpckit.payload.children import wait_for
 
         del sent
-        end_local(run_dirs)
-        return None
+        for run_dir in run_dirs:
+            state = read_local_state(run_dir)
+            if state is not None and state.ended is None:
+                ask_cancel(run_dir)
+        controller = _CONTROLLERS[-1] if _CONTROLLERS else None
+        wait_for(controller, _ENDS_WITHIN_S)
+        if controller is None or controller.poll() is not None:
+            return None
+        return (
+            f"The run was told to end, and process {controller.pid}, its controller, still runs "
+            f"after {_ENDS_WITHIN_S:.0f} s. Run `kill -KILL {controller.pid}`."
+        )
 
     def explain(self, run: "Run", record: "JobRecord") -> str | None:
         """Say why a task waits, or what its controller wrote."""
@@ -98,6 +105,8 @@ class Local(Scheduler):
 
 
 LOCAL = Local()
+# What a controller gets to end its keepers, which need 14 s at most.
+_ENDS_WITHIN_S = 30.0
 # What makes a run's id its own: `hpckit.runs.new_run_id`.
 _MARK = r"(?a)[0-9a-f]{6}"
 
@@ -182,13 +191,3 @@ def _leave_controllers() -> None:
     """Let Python not warn, at the end of this process, of controllers that it leaves running."""
     for row in _CONTROLLERS:
         row.returncode = row.returncode or 0  # to Popen it is a child that was waited for
-
-
-def end_local(run_dirs: Sequence[Path]) -> None:
-    """End runs that were started, and wait until their controller is gone."""
-    for run_dir in run_dirs:
-        state = read_local_state(run_dir)
-        if state is not None and state.ended is None:
-            ask_cancel(run_dir)
-    if _CONTROLLERS:
-        _CONTROLLERS.pop().wait(timeout=30)
