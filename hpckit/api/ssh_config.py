@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
 
@@ -94,7 +95,9 @@ def write_entry(found: Entry) -> tuple[Path, bool]:
         OutsideError: it cannot be written, or somebody else's file is there.
     """
     home = Path.home() / ".ssh"
-    path = home / "config.d" / found.alias
+    # Every name is one that `Include config.d/hpckit*` finds.
+    name = found.alias if found.alias.startswith(LASTING) else f"{LASTING}-{found.alias}"
+    path = home / "config.d" / name
     if is_there(path) and not _read(path).startswith(_MADE):
         raise OutsideError(f"{path} is there, and not of hpckit's making: it was left as it is.")
     try:
@@ -103,9 +106,19 @@ def write_entry(found: Entry) -> tuple[Path, bool]:
         replace_file(path, found.text, mode=0o600)
     except OSError as error:
         raise OutsideError(f"{path} cannot be written: {reason(error)}.") from error
-    main = home / "config"
-    lines = _read(main).lower().splitlines() if is_there(main) else []
-    return path, any(line.split()[:1] == ["include"] and "config.d" in line for line in lines)
+    return path, _includes(home / "config", path)
+
+
+def _includes(main: Path, path: Path) -> bool:
+    """Say whether ssh's own file includes another; a relative pattern starts beside it."""
+    rows = [line.replace("=", " ", 1).split() for line in _lines(main)]
+    patterns = [word for row in rows if row and row[0].lower() == "include" for word in row[1:]]
+    wholes = [main.parent / os.path.expanduser(word.strip('"')) for word in patterns]  # noqa: PTH111
+    return any(fnmatchcase(str(path), str(whole)) for whole in wholes)
+
+
+def _lines(path: Path) -> list[str]:
+    return _read(path).splitlines() if is_there(path) else []
 
 
 def _read(path: Path) -> str:

@@ -163,7 +163,7 @@ def _stay(found: Notebook, via: str, port: int | None) -> None:
     """Bring the server's port here, say so, and stay until it ends."""
 
     def ready(here: int, way: str) -> None:
-        if here != found.connection.port:
+        if port is None and here != found.connection.port:
             note(f"note: port {found.connection.port} of this machine is taken: {here} instead")
         say(f"Jupyter is at\n  {found.url(here)}")
         _say_secret(found)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hpckit.doctor import Check, bad, good, unknown
 from hpckit.errors import CommandError, OutsideError
+from hpckit.find import newest_runs
 from hpckit.group_report.allocations import ask_allocations
 from hpckit.prometheus import Prometheus
 from hpckit.runs import DamagedRun, list_runs
@@ -22,14 +23,16 @@ _DOCS = "see docs/sources.md"
 
 
 def samples_checks(root: Path) -> Iterator[Check]:
-    """Look for samples in the newest runs of a folder."""
+    """Look for samples in the newest runs of a folder; if it has none, in the user's own."""
     damaged: list[DamagedRun] = []
     runs = list(islice(list_runs(root, damaged), _RUNS)) if root.is_dir() else []
+    where = f"runs in {root}" if runs else "runs of yours"
+    runs = runs or newest_runs(root, _RUNS, damaged)
     if not runs:
         yield unknown("hpckit's samples", f"there is no run in {root}: hpckit submit makes one")
         return
     sampled = [run for run in runs if samples_files(run.dir / "samples")]
-    what = f"hpckit's samples: {len(sampled)} of the newest {len(runs)} runs in {root} have some"
+    what = f"hpckit's samples: {len(sampled)} of the newest {len(runs)} {where} have some"
     if sampled:
         yield good(what)
     else:

@@ -70,6 +70,13 @@ def test_none_of_them(here: Path, cli: Cli) -> None:
     assert "write 'prometheus:' into a site file of your own, which hpckit init makes" in said
 
 
+def test_runs_elsewhere_are_looked_at_where_this_folder_has_none(here: Path, cli: Cli) -> None:
+    make_run(here / "study" / "runs")
+    assert cli("jobs", "--rebuild", "--runs", "study/runs").status == 0
+    said = cli("doctor", "stats").out
+    assert "hpckit's samples: 0 of the newest 1 runs of yours have some" in said
+
+
 def test_samples_that_are_off_and_a_server_that_is_down(
     here: Path, cli: Cli, site: Site, accounts: Accounts
 ) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -195,6 +196,36 @@ def test_a_browser_is_given_a_file_and_no_token(here: Path, monkeypatch) -> None
     assert page.stat().st_mode & 0o777 == 0o600
     assert "http://127.0.0.1:8888/lab?token=s3cr3t%26" in page.read_text()
     assert found.through_login[:4] == ("ssh", "-t", "-L", "21000:127.0.0.1:21000")
+
+
+@pytest.mark.parametrize(
+    ("words", "here_at", "expected"),
+    [
+        ((), 8888, "port 21000 of this machine is taken: 8888 instead"),
+        (("--port", "8888"), 8888, ""),
+        ((), 21_000, ""),
+    ],
+)
+def test_another_port_is_explained_unless_it_was_asked_for(
+    here: Path,
+    cli: Callable[..., Answer],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    here_at: int,
+    expected: str,
+) -> None:
+    import hpckit.cli.jupyter as command  # it takes the names when it is imported
+
+    run = SimpleNamespace(dir=here, job_id="12")
+    found = Found(run=run, connection=PLACE, login=Login(user="a", host="l"), here=False)
+    monkeypatch.setattr(command, "find_notebook", lambda *_a, **_k: run)
+    monkeypatch.setattr(command, "notebook_when_up", lambda *_a, **_k: found)
+    monkeypatch.setattr(command, "open_browser", lambda *_a: True)
+    monkeypatch.setattr(command, "carry", lambda *_a, ready, **_k: ready(here_at, "srun"))
+    said = cli("jupyter", "12", "--open", *words).err
+    assert [row for row in said.splitlines() if "taken" in row] == (
+        [f"note: {expected}"] if expected else []
+    )
 
 
 def test_a_port_that_is_taken_is_another_or_an_error() -> None:

@@ -106,6 +106,26 @@ def test_an_entry_is_written_beside_what_is_the_users_own(here: Path) -> None:
     assert path.read_text() == "Host hpckit\n"
 
 
+def test_an_entry_of_another_name_is_written_where_the_include_line_finds_it(here: Path) -> None:
+    home = here.parent / "home" / ".ssh"
+    found = Entry(alias="two", text="# Made by hpckit ssh-config. x\nHost two\n")
+    assert write_entry(found) == (home / "config.d" / "hpckit-two", False)
+    for line in (
+        "Include config.d/hpckit*",
+        'include = "~/.ssh/config.d/*"',
+        f"Include x {home}/*",
+    ):
+        (home / "config").write_text(f"\n{line}\n")
+        assert write_entry(found)[1], line
+    for line in (
+        "Include config.d/work",
+        "# Include config.d/hpckit*",
+        "Include /config.d/hpckit*",
+    ):
+        (home / "config").write_text(f"{line}\n")
+        assert not write_entry(found)[1], line
+
+
 def test_an_own_sshd_lets_in_this_user_by_keys_alone(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
