@@ -133,10 +133,14 @@ READ_AS = [kind for kind in KINDS if kind != "lock"]
 
 def read(kind: str, document: Any, folder: Path) -> object:
     """Let the strict reader of a kind read a document, from a file."""
+    return read_text(kind, json.dumps(document), folder)
+
+
+def read_text(kind: str, text: str, folder: Path) -> object:
     name = {"collection": "hpckit.yaml", "workload": "workload.yaml"}.get(kind, "box.yaml")
     path = folder / name
     path.unlink(missing_ok=True)
-    path.write_text(json.dumps(document))
+    path.write_text(text)
     path.chmod(0o600)
     found = Found(name="box.yaml", path=path, collection=BUILTIN)
     match kind:
