@@ -165,7 +165,11 @@ def _run(words: list[str], rest: tuple[str, ...]) -> None:
         say(front_page(COMMANDS))
         sys.exit(0)
     _show_version(words == ["--version"])
-    if words in (["--install-completion"], ["--show-completion"]):
+    if words[:1] in (["--install-completion"], ["--show-completion"]):
+        if words[1:]:
+            raise RequestError(
+                f"{words[0]} is for the shell that you type it in: leave {words[1]!r} out."
+            )
         from hpckit.cli import completion  # noqa: PLC0415
 
         (completion.install if words[0].startswith("--install") else completion.show)()

@@ -27,7 +27,9 @@ CheckOption = Annotated[
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Return when the job is over.")]
 TasksOption = Annotated[bool, typer.Option("--tasks", help="A line for each array task.")]
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Watch it until it is over.")]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Show its state and progress until it is over.")
+]
 
 
 JobArgument = Annotated[

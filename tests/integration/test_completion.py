@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Answer
+
 BIN = Path(sys.executable).parent
 SHELLS = ("bash", "zsh", "fish")
 _STARTS = {
@@ -134,3 +136,10 @@ def test_it_is_installed_once(tmp_path: Path, shell: str) -> None:
     if shell == "bash":
         lines = (tmp_path / ".bashrc").read_text().splitlines()
         assert lines == ["alias x=y", ". ~/.bash_completions/hpckit.sh"]
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_it_is_for_the_shell_at_hand(cli: Callable[..., Answer], option: str) -> None:
+    said = cli(option, "bash")
+    assert (said.status, said.out) == (2, "")
+    assert f"{option} is for the shell that you type it in: leave 'bash' out" in said.err
