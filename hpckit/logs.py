@@ -59,7 +59,7 @@ def _present(path: Path, *, or_empty: bool = True) -> list[Path]:
 def read_all(files: Sequence[Path], damaged: list[str]) -> Iterator[tuple[Path, str]]:
     """Yield every file's text, in pieces; `damaged` is told of what is none."""
     for path in files:
-        decode = _decoder()
+        decode = decoder()
         try:
             for chunk in chunks(path, _CHUNK, _hole):
                 yield path, decode(chunk)
@@ -67,7 +67,16 @@ def read_all(files: Sequence[Path], damaged: list[str]) -> Iterator[tuple[Path, 
             damaged.append(f"{path.name}: {reason(error)}")
 
 
-def _decoder() -> Callable[[bytes], str]:
+def part_of(path: Path, begin: int, end: int) -> bytes:
+    """Return the bytes of a file from one place up to another.
+
+    Raises:
+        OSError: it cannot be read. DamagedFileError: it is not a regular file.
+    """
+    return b"".join(chunks(path, _CHUNK, _hole, (begin, end)))
+
+
+def decoder() -> Callable[[bytes], str]:
     """Return what makes text of the pieces of one file: a piece may end within a character."""
     return codecs.getincrementaldecoder("utf-8")("replace").decode
 
@@ -84,7 +93,7 @@ def follow(
     `damaged` is told of what is no file.
     """
     places: dict[Path, int] = {}
-    decoders: defaultdict[Path, Callable[[bytes], str]] = defaultdict(_decoder)
+    decoders: defaultdict[Path, Callable[[bytes], str]] = defaultdict(decoder)
     bad: set[Path] = set()
     while True:
         last_round = over()

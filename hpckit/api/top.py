@@ -9,7 +9,8 @@ Jobs that are over are asked for no more. Files are read from where the last loo
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from hpckit.api.cancel import cancel
@@ -17,7 +18,7 @@ from hpckit.api.free import Free, free
 from hpckit.api.run import Run, handle
 from hpckit.api.run_status import status_of
 from hpckit.errors import DamagedRunError, HpckitError, RequestError
-from hpckit.files import DamagedFileError, read_tail
+from hpckit.files import DamagedFileError
 from hpckit.find import index_path, newest_runs
 from hpckit.frozen import frozen
 from hpckit.live.model import JobNow, Line, Order, View, lines, next_order, toggled
@@ -33,7 +34,7 @@ from hpckit.live.texts import (
     top_line,
     widths,
 )
-from hpckit.logs import log_files
+from hpckit.logs import decoder, log_files, part_of
 from hpckit.metrics import METRICS, Progress
 from hpckit.shell import stop_all
 from hpckit.slurm.states import JobState
@@ -324,9 +325,10 @@ class LogTail:
         self.stopped = threading.Event()
         self._run: Run = job.handle
         self._at: dict[Path, int] = {}
+        self._decoders: defaultdict[Path, Callable[[bytes], str]] = defaultdict(decoder)
 
     def new(self) -> Iterator[str]:
-        """Yield what was written since the last time, in whole lines where there are some.
+        """Yield what was written since the last time; of more than a MB the last, from a line on.
 
         Raises:
             DamagedRunError: a log is no regular file.
@@ -338,7 +340,8 @@ class LogTail:
                 start = 0 if size < before else before  # it was written anew
                 if size == start:
                     continue
-                content = read_tail(path, _LOG_BYTES, start=start)
+                # What is written from now on is for the next time.
+                content = part_of(path, max(start, size - _LOG_BYTES), size)
             except OSError:
                 continue
             except DamagedFileError as error:
@@ -346,4 +349,4 @@ class LogTail:
             self._at[path] = size
             if size - start > _LOG_BYTES:
                 content = content.partition(b"\n")[2]
-            yield content.decode(errors="replace")
+            yield self._decoders[path](content)

@@ -13,9 +13,11 @@ import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpckit import files
 from hpckit.api import top as api
 from hpckit.api.top import LogTail, Watch
 from hpckit.live.model import JobNow, Order, View, counts, lines, next_order, toggled
@@ -302,6 +304,27 @@ def test_a_log_is_followed_from_its_last_mb(tmp_path: Path) -> None:
     assert list(tail.new()) == ["new\n"]
     log.write_text("anew\n")
     assert list(tail.new()) == ["anew\n"]
+
+
+def test_a_log_that_grows_while_it_is_read_is_shown_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: Run = make_run(tmp_path)
+    log = run.dir / "logs" / "0.out"
+    parts = [b"one\n", b"two \xe2\x96", b"\x88\n", b""]  # the second ends within a character
+    log.write_bytes(parts.pop(0))
+    opened = files.open_regular
+
+    def growing(*words: Any) -> Any:
+        with log.open("ab") as stream:
+            stream.write(parts.pop(0))
+        return opened(*words)
+
+    monkeypatch.setattr(files, "open_regular", growing)
+    from hpckit.api.run import handle
+
+    tail = LogTail(job(1, handle=handle(run)))
+    assert [*tail.new(), *tail.new(), *tail.new(), *tail.new()] == ["one\n", "two ", "\u2588\n"]
 
 
 def test_once_prints_a_frame_and_needs_no_textual(
