@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from hpckit.errors import DamagedRunError, NotFoundError, RequestError
@@ -44,21 +45,13 @@ def add_to_index(runs: list[Run]) -> None:
     """Remember where runs are. A home directory that cannot be written costs only the shortcut."""
     from hpckit.file_locks import append_lines, held_to_append  # noqa: PLC0415  # most only read
 
-    lines = "".join(map(index_line, runs))
+    lines = "".join(index_line(entry_of(run)) for run in runs)
     path = index_path()
     with contextlib.suppress(OSError, DamagedFileError):
         # Its owner's alone: a line in it says which folder a job id means.
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with held_to_append(path) as (descriptor, _):
             append_lines(descriptor, lines.encode())
-
-
-def index_line(run: Run) -> str:
-    """Return a run's line of the index."""
-    row = {"job_id": run.job_id, "run_id": run.run_id, "dir": str(run.dir)}
-    whole = {"whole": run.whole} if run.whole and run.whole != run.array_job_id else {}
-    chain = {"chain": run.jobs} if len(run.jobs) > 1 else {}
-    return json.dumps(row | whole | chain) + "\n"
 
 
 def handed_over() -> Path:
@@ -91,6 +84,22 @@ class IndexEntry:
         task = f"{self.whole}_{self.run_id.rpartition('_')[2]}"
         parents = (_parent(self.job_id), _parent(self.run_id))
         return (self.job_id, self.run_id, *parents, self.whole, task, *self.chain)
+
+
+def entry_of(run: Run) -> IndexEntry:
+    """Return what the index says of a run."""
+    return IndexEntry(
+        job_id=run.job_id,
+        run_id=run.run_id,
+        dir=str(run.dir),
+        whole=run.whole if run.whole != run.array_job_id else None,
+        chain=run.jobs if len(run.jobs) > 1 else (),
+    )
+
+
+def index_line(row: IndexEntry) -> str:
+    """Return a line of the index."""
+    return json.dumps({name: value for name, value in asdict(row).items() if value}) + "\n"
 
 
 def read_index(word: str | None = None) -> tuple[list[IndexEntry], list[str], str]:

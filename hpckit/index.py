@@ -5,7 +5,6 @@ folder is certainly not there any more.
 """
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from hpckit.errors import OutsideError
 from hpckit.file_locks import held_alone
 from hpckit.files import DamagedFileError, parse_json, read_text, replace_file
-from hpckit.find import IndexEntry, handed_over, index_line, index_path, read_index
+from hpckit.find import IndexEntry, entry_of, handed_over, index_line, index_path, read_index
 from hpckit.frozen import frozen
 from hpckit.paths import is_folder
 from hpckit.runs import DamagedRun, Run, list_runs
@@ -92,7 +91,7 @@ def rebuild(roots: Sequence[Path]) -> Rebuilt:
         there = {os.path.realpath(run.dir) for run in runs}
         others = {row.dir: row for row in entries if os.path.realpath(row.dir) not in there}
         kept = [row for row in others.values() if not is_gone(Path(row.dir))]
-        _write([*map(_line, reversed(kept)), *map(index_line, runs)])
+        _write(map(index_line, [*reversed(kept), *map(entry_of, runs)]))
     known = {os.path.realpath(row.dir) for row in entries}
     return Rebuilt(
         path=index_path(),
@@ -147,7 +146,7 @@ def forget_gone(removed: Collection[str] = ()) -> int:
         entries, torn, _ = read_index()
         kept = [row for row in reversed(entries) if not stale(row)]
         # What is damaged stays for `rebuild`, which still can read the folder in it.
-        _write([*(f"{line}\n" for line in torn), *map(_line, kept)])
+        _write([*(f"{line}\n" for line in torn), *map(index_line, kept)])
     return len(entries) - len(kept)
 
 
@@ -166,10 +165,5 @@ def is_gone(folder: Path) -> bool:
     return False
 
 
-def _write(lines: Sequence[str]) -> None:
+def _write(lines: Iterable[str]) -> None:
     replace_file(index_path(), "".join(lines), mode=0o600)
-
-
-def _line(row: IndexEntry) -> str:
-    whole = {"whole": row.whole} if row.whole else {}
-    return json.dumps({"job_id": row.job_id, "run_id": row.run_id, "dir": row.dir} | whole) + "\n"

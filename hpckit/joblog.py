@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from hpckit.frozen import frozen
-from hpckit.slurm.hostlist import expand
+from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.text import number_ranges
 
 _SLURMSTEPD = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)")
@@ -119,4 +119,4 @@ def _task_ends(lines: list[str]) -> Iterator[TaskEnd]:
 
 def _lost_nodes(lines: list[str]) -> Iterator[str]:
     for match in filter(None, map(_NODE.search, lines)):
-        yield from expand(match[1])
+        yield from nodes_or_none(match[1].rstrip(",.")) or ()

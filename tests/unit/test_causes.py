@@ -255,6 +255,14 @@ def test_a_lost_node_comes_first() -> None:
     assert said.text == "node c2, c3 was lost"
 
 
+@pytest.mark.parametrize(
+    ("words", "nodes"),
+    [("c1, giving up", ("c1",)), ("c[1-2].", ("c1", "c2")), ("c[2-1]", ()), ("[", ())],
+)
+def test_what_a_script_writes_like_srun_is_no_error(words: str, nodes: tuple[str, ...]) -> None:
+    assert job_facts(f"srun: error: Node failure on {words}\n").lost_nodes == nodes
+
+
 def test_lost_ranks_come_before_those_that_miss_them() -> None:
     found = cause(JobState.FAILED, PEER, GONE, TERM)
     assert (found.kind, found.rank) == (Kind.LOST, None)

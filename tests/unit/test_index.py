@@ -14,7 +14,15 @@ import hpckit
 from hpckit.errors import OutsideError
 from hpckit.file_locks import append_lines, held_to_append
 from hpckit.files import replace_file
-from hpckit.find import add_to_index, index_line, index_path, newest_runs, read_index
+from hpckit.find import (
+    add_to_index,
+    entry_of,
+    find_runs,
+    index_line,
+    index_path,
+    newest_runs,
+    read_index,
+)
 from hpckit.index import forget_gone, rebuild
 from tests.conftest import Answer, write_files
 from tests.unit.made import make_run
@@ -37,7 +45,7 @@ def test_a_mistyped_latest_is_told_so(cli: Callable[..., Answer], here: Path) ->
 def test_a_line_that_was_cut_off_costs_no_other(here: Path, cli: Cli) -> None:
     first, second = make_run(here / "a", "one"), make_run(here / "a", "two", job_id="12")
     add_to_index([first])
-    torn = index_path().read_bytes() + index_line(first).encode()[:-20]
+    torn = index_path().read_bytes() + index_line(entry_of(first)).encode()[:-20]
     index_path().write_bytes(torn)
     add_to_index([second])
     assert indexed() == ["two", "one"]
@@ -142,6 +150,22 @@ def test_only_lines_of_runs_that_are_certainly_gone_are_taken_out(here: Path, cl
     assert forget_gone() == 0
     (here / "unmounted").mkdir()  # an empty place where a file system goes
     assert forget_gone() == 0
+
+
+def test_a_chain_keeps_the_ids_of_all_its_jobs_when_lines_are_taken_out(here: Path) -> None:
+    add_to_index([make_run(here / "a", "chain", job_id="11", chain=["11", "12", "13"])])
+    add_to_index([make_run(here / "b", name, job_id=name) for name in ("21", "22", "23")])
+
+    def found() -> list[str]:
+        return [run.run_id for run in find_runs("12", here / "runs")]
+
+    assert found() == ["chain"]
+    (here / "b" / "21").rename(here / "moved")
+    assert forget_gone() == 1
+    assert found() == ["chain"]
+    (here / "b" / "22").rename(here / "moved-too")
+    assert rebuild([here / "b"]).dropped == 1
+    assert found() == ["chain"]
 
 
 def test_an_index_that_is_no_file_is_said_and_never_waited_for(here: Path, cli: Cli) -> None:
