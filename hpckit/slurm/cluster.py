@@ -20,7 +20,7 @@ _GRES = (
 _GRES_UNITS = ["", "k", "m", "g", "t", "p"]
 _VERSION = r"\b(\d\d)\.(\d{1,2})\.(\d+)"
 STATE_MARKS = "*~#!%$@^-+"  # not responding, powered down, ...: sinfo(1), "NODE STATE CODES"
-_ASSOCIATION_COLUMNS = ("Cluster", "Account", "Partition", "QOS", "DefaultQOS")
+_ASSOCIATION_COLUMNS = ("Cluster", "Account", "Partition", "QOS")
 
 
 @frozen(kw_only=True)
@@ -253,7 +253,6 @@ class Association:
     account: str
     partition: str | None
     qos: tuple[str, ...]
-    default_qos: str | None
 
 
 def associations_argv(user: str) -> tuple[str, ...]:
@@ -268,7 +267,7 @@ def default_account_argv(user: str) -> tuple[str, ...]:
 
 
 def parse_associations(text: str) -> tuple[Association, ...]:
-    """Read `cluster|account|partition|qos,qos|default qos`; other lines are left out."""
+    """Read `cluster|account|partition|qos,qos`; other lines are left out."""
     rows = (line.split("|") for line in text.splitlines())
     return tuple(
         Association(
@@ -276,7 +275,6 @@ def parse_associations(text: str) -> tuple[Association, ...]:
             account=row[1],
             partition=row[2] or None,
             qos=tuple(word for word in row[3].split(",") if word),
-            default_qos=row[4] or None,
         )
         for row in rows
         if len(row) == len(_ASSOCIATION_COLUMNS) and row[1]

@@ -169,7 +169,7 @@ def test_names_of_others_can_write_nothing_into_the_yaml(
         "25.05",
         partitions=odd,
         nodes=f"{name}|up|idle|8|8000|gpu:{name}:2|n1\n",
-        associations=f"newest|{name}|||\n",
+        associations=f"newest|{name}||\n",
         config=f"ClusterName = {name}\n",
     )
     page = site_page(found)

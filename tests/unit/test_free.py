@@ -115,8 +115,8 @@ def test_odd_answers_are_unknown_and_no_error(text: str) -> None:
 
 def test_who_may_use_a_partition_is_known_only_where_slurm_says_it() -> None:
     mine = [
-        Association(cluster="c", account="lab", partition=None, qos=(), default_qos=None),
-        Association(cluster="c", account="other", partition="long", qos=(), default_qos=None),
+        Association(cluster="c", account="lab", partition=None, qos=()),
+        Association(cluster="c", account="other", partition="long", qos=()),
     ]
     assert may_use(partition("gpu"), None, None) is True
     assert may_use(partition("gpu", accounts=("lab",)), None, []) is None

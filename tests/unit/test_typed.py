@@ -87,7 +87,7 @@ def test_hpckits_options_after_the_dashes_are_noticed(
 
 
 WANTS = {"templates/sites/payer.yaml": "description: d\naccount_required: true\n"}
-ASSOC = "box|phys|||\nbox|chem|||\n"
+ASSOC = "box|phys||\nbox|chem||\n"
 
 
 def accounting(here: Path, default: str, code: int = 0) -> None:
