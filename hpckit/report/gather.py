@@ -199,14 +199,14 @@ def _suspended(held: Sequence[Span]) -> Iterator[SourceNote]:
 def live_steps(targets: Sequence[Target]) -> dict[str, tuple[StepUsage, ...]]:
     """Ask sstat about running jobs of which nothing else will tell what they use."""
     ids = [
-        record.raw_id
-        for target in targets
-        if target.known.attempts
-        and (record := target.known.attempts[-1].record).raw_id
-        and str(target.known.state) == "RUNNING"
-        and not (target.known.run and samples_files(target.known.run.dir / "samples"))
+        raw_id
+        for known in (target.known for target in targets)
+        if known.attempts
+        and (raw_id := known.attempts[-1].record.raw_id)
+        and known.state is JobState.RUNNING
+        and not (known.run and samples_files(known.run.dir / "samples"))
     ]
-    return running_steps([job_id for job_id in ids if job_id]) if ids else {}
+    return running_steps(ids) if ids else {}
 
 
 def _completed(job: JobUse, account: Account | None, held: Sequence[Span], now: float) -> JobUse:

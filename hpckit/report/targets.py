@@ -166,7 +166,7 @@ def _foreign(
     rows = [
         (job_id, _newer(attempts, queued.get(job_id)))
         for job_id, attempts in usage.items()
-        if _means(word.job_id, job_id, attempts[-1].record)
+        if is_asked(attempts[-1].record, mine)
         # For some seconds accounting may not know that a job is a task of an array.
         and tasks.get(attempts[-1].record.raw_id, job_id) == job_id
     ]
@@ -199,10 +199,6 @@ def _newer(attempts: tuple[JobUsage, ...], queued: JobRecord | None) -> KnownJob
         )
         last = replace(last, record=record, alloc_nodes=len(nodes or ()) or last.alloc_nodes)
     return KnownJob(attempts=(*earlier, last), record=queued)
-
-
-def _means(word: str, job_id: str, record: JobRecord) -> bool:
-    return word in (job_id, record.raw_id, re.split(r"[_+]", job_id)[0])
 
 
 def _squeue(job_ids: list[str]) -> dict[str, JobRecord]:

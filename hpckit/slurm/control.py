@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hpckit.errors import CommandError, SubmissionError
 from hpckit.frozen import frozen
-from hpckit.slurm.client import ask, checked_id, id_lists, refusal
+from hpckit.slurm.client import UNKNOWN_JOB, ask, checked_id, id_lists, refusal
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.text import parse_moment
 
@@ -59,7 +59,7 @@ def cancel(job_ids: Sequence[str]) -> None:
         except CommandError as error:
             raise _not_known(words, error) from error
         said = [line for line in result.stderr.splitlines() if line.strip()]
-        if result.returncode != 0 and not (said and all("Invalid job id" in line for line in said)):
+        if result.returncode != 0 and not (said and all(UNKNOWN_JOB in line for line in said)):
             raise _not_known(words, refusal(result))
 
 

@@ -34,7 +34,6 @@ from hpckit.slurm.states import (
 from hpckit.text import parse_duration_s, parse_limit_min, parse_moment
 
 _REQUEUE_S = 2
-_ID = re.compile(r"\d", re.ASCII)
 _PAIR = r"(?:^|\s)([A-Za-z][\w/:]*)=(\S*)"
 
 
@@ -181,7 +180,7 @@ def scontrol_job(job_id: str, name: str) -> dict[str, JobRecord]:
         CommandError: The controller does not answer, or there is no scontrol.
     """
     result = ask(["scontrol", "show", "job", checked_id(job_id)], check=False)
-    if result.returncode != 0 and "Invalid job id" not in result.stderr:
+    if result.returncode != 0 and UNKNOWN_JOB not in result.stderr:
         raise refusal(result)
     found: dict[str, JobRecord] = {}
     for record in parse_scontrol_jobs(result.stdout, name):

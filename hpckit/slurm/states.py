@@ -143,8 +143,7 @@ def is_finished(state: JobState) -> bool:
 
 def unstarted(state: str | None) -> str:
     """Say in words that a job in such a state had no start, and whether one may still come."""
-    over = next((row for row in JobState if row == state and is_finished(row)), None)
-    return "never started" if over else "has not started"
+    return "never started" if state in _FINISHED else "has not started"
 
 
 def is_good(state: JobState) -> bool:

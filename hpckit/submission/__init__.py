@@ -1,1 +1,1 @@
-"""The only place that knows submitit: executors, local backend, states, cancel."""
+"""From a worked-out job to a run; what became of runs; and what the processes of a job do."""

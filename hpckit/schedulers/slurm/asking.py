@@ -109,7 +109,7 @@ def _removed(job_ids: list[str], records: dict[str, JobRecord]) -> dict[str, Job
 
 def _is_stale(record: JobRecord) -> bool:
     """Say whether accounting calls a task waiting of which squeue no longer knows."""
-    return record.source == "sacct" and is_waiting(record.state) and record.raw_id is None
+    return record.source == SlurmSource.SACCT and is_waiting(record.state) and record.raw_id is None
 
 
 def _array(job_id: str) -> str:
