@@ -1,4 +1,4 @@
-"""Which rank a process is: the variables in which launchers say so. Only this module knows them.
+"""Which rank a process is, and in which attempt: the variables in which launchers say so.
 
 Users' scripts import it too, under their own Python (`hpckit.parallel`): the standard library is
 all there is.
@@ -133,3 +133,8 @@ def mpirun_variables(environ: Mapping[str, str]) -> RankVariables:
 def task_number(environ: Mapping[str, str]) -> int:
     """Return the number of this task of the job: the node's, where each node has one."""
     return int(environ.get(SRUN.rank) or environ.get(LOCAL.rank) or 0)
+
+
+def restart_count(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how often the job was started again: Slurm's count, or the local controller's."""
+    return int(environ.get("SLURM_RESTART_COUNT") or environ.get("HPCKIT_RESTART") or 0)

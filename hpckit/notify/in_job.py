@@ -29,6 +29,7 @@ from hpckit.notify.event import COMPLETED, FAILED, Event
 from hpckit.notify.idling import IdleGpus
 from hpckit.notify.outbox import Outbox, say
 from hpckit.notify.watching import Errors, ending
+from hpckit.rank_variables import restart_count
 from hpckit.sinks import (
     ALL,
     END,
@@ -249,7 +250,7 @@ def attempt_number(claims: Claims, environ: Mapping[str, str], task: str) -> int
     Slurm's count, or the local controller's. Jobs of a chain begin at 0 each: what was written
     down before counts.
     """
-    number = int(environ.get("SLURM_RESTART_COUNT") or environ.get("HPCKIT_RESTART") or 0)
+    number = restart_count(environ)
     while not claims.take(f"attempt-{number}{task}"):
         number += 1
     return number

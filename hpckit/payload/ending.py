@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Protocol
 
 from hpckit.errors import CommandError
-from hpckit.payload.environment import restart_count
 from hpckit.payload.notice import kill_wait_s
 from hpckit.payload.task import Task
+from hpckit.rank_variables import restart_count
 from hpckit.stop_marks import (
     LIMIT,
     OVER,

@@ -14,7 +14,7 @@ from hpckit.files import DamagedFileError, open_regular
 from hpckit.launchers import find_launcher
 from hpckit.payload.bundle import VARIABLE as BUNDLE
 from hpckit.payload.task import TASK_VARIABLE, Task
-from hpckit.rank_variables import RankPlacement
+from hpckit.rank_variables import RankPlacement, restart_count
 from hpckit.stop_marks import VARIABLE, marks_of
 
 # Where a script finds `hpckit.parallel`, also under a Python that lacks hpckit; and where Python
@@ -78,11 +78,6 @@ def rank_environment(task: Task, place: RankPlacement, device: str) -> dict[str,
 
 def _python_path() -> list[str]:
     return [word for word in os.environ.get("PYTHONPATH", "").split(os.pathsep) if word]
-
-
-def restart_count() -> int:
-    """Return how often the job was started again: Slurm's count, or the local controller's."""
-    return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("HPCKIT_RESTART") or 0)
 
 
 def choose_device(planned: str | None, drivers: tuple[str, ...] = _DRIVERS) -> tuple[str, str]:

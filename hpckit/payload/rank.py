@@ -45,14 +45,13 @@ from hpckit.payload.environment import (
     choose_device,
     located,
     rank_environment,
-    restart_count,
     script_command,
     why_not,
 )
 from hpckit.payload.notice import Notice, slurm_tells_all
 from hpckit.payload.recorder import Recorder
 from hpckit.payload.task import JOB_ROOT, TASK_VARIABLE, Task, task_from_json
-from hpckit.rank_variables import RankPlacement
+from hpckit.rank_variables import RankPlacement, restart_count
 from hpckit.stats.sampler.start import start_sampler, stop_sampler, write_summary
 from hpckit.stop_marks import (
     ALL_SIGNALLED,

@@ -12,9 +12,8 @@ from typing import IO
 from hpckit.errors import JobError
 from hpckit.files import DamagedFileError, read_tail
 from hpckit.launchers import find_launcher
-from hpckit.payload.environment import restart_count
 from hpckit.payload.task import Task
-from hpckit.rank_variables import RankPlacement
+from hpckit.rank_variables import RankPlacement, restart_count
 from hpckit.ranks import Fault, RankRecord, write_rank
 from hpckit.run_files import FOLDER_MODE, JOB_LOG, open_to_write
 from hpckit.stats.sampler.cgroup import find_cgroup

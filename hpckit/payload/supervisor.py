@@ -19,11 +19,11 @@ from hpckit.payload.children import (
     signal_group,
     stop_all,
 )
-from hpckit.payload.environment import restart_count, threads
+from hpckit.payload.environment import threads
 from hpckit.payload.notice import parent_of, slurm_tells_all
 from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
-from hpckit.rank_variables import task_number
+from hpckit.rank_variables import restart_count, task_number
 from hpckit.ranks import RankRecord, rank_file, read_attempts
 from hpckit.stop_marks import DEAF, SENT, WARNED, failed_with, look_every, marks, marks_of
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.paths import is_mine_alone
+from hpckit.rank_variables import restart_count
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.report.gather import Gathered, gather_one
 from hpckit.report.identity import KnownJob
@@ -108,7 +109,7 @@ def entry_of(
     from hpckit.ledger import Entry  # noqa: PLC0415  # as above
 
     now = time.time()
-    restart = int(environ.get("SLURM_RESTART_COUNT") or environ.get("HPCKIT_RESTART") or 0)
+    restart = restart_count(environ)
     ranks = [row for row in read_all_attempts(run.dir) if row.restart == restart]
     begun = min((row.started for row in ranks), default=now)
     start = parse_moment(environ.get("SLURM_JOB_START_TIME", "")) or begun

@@ -31,9 +31,9 @@ from hpckit.payload.children import (
     shell_status,
     until_ended,
 )
-from hpckit.payload.environment import restart_count
 from hpckit.payload.notice import handles
 from hpckit.payload.task import GOES_ON
+from hpckit.rank_variables import restart_count
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.retry_rules import TIMEOUT
 from hpckit.runs import Run, read_run

@@ -92,7 +92,7 @@ class Payload:
 
 def last_attempt(task: Task) -> bool:
     """Say whether no requeue of hpckit's is left."""
-    from hpckit.payload.environment import restart_count  # noqa: PLC0415
+    from hpckit.rank_variables import restart_count  # noqa: PLC0415
 
     return restart_count() >= max(task.max_requeues, task.chain)
 

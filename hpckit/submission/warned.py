@@ -16,10 +16,9 @@ from hpckit.errors import JobError
 from hpckit.files import DamagedFileError
 from hpckit.launchers import find_launcher
 from hpckit.payload.ending import Ending
-from hpckit.payload.environment import restart_count
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
-from hpckit.rank_variables import task_number
+from hpckit.rank_variables import restart_count, task_number
 from hpckit.ranks import rank_file, read_attempts
 from hpckit.stop_marks import (
     DEAF,
