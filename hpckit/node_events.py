@@ -56,7 +56,7 @@ def by_fault(run: Run, ranks: Sequence[RankRecord]) -> Iterator[NodeEvent]:
     faults: dict[str, list[Fault]] = {row.host: [] for row in ranks}
     told: dict[tuple[str, str], RankRecord] = {}
     for row in ranks:
-        asked = row.fault and (row.fault.sure or run.record["plan"]["total_gpus"])
+        asked = row.fault and (row.fault.sure or run.gpus)
         if row.fault and asked:
             faults[row.host].append(row.fault)
             told.setdefault((row.host, row.fault.what), row)

@@ -116,6 +116,11 @@ class Run:
         return int(self.record["plan"]["ranks"])
 
     @property
+    def gpus(self) -> int:
+        """GPUs in all, as planned."""
+        return int(self.record["plan"]["total_gpus"])
+
+    @property
     def workload(self) -> str | None:
         """The name of its workload; None for a user's own program."""
         workload = self.record.get("workload")

@@ -229,7 +229,7 @@ class Watch:
             expected_start=status.expected_start,
             submitted_at=folder.submitted_at,
             hosts=status.nodes,
-            gpus=int(folder.record["plan"]["total_gpus"]),
+            gpus=folder.gpus,
             restarts=status.restarts,
             exit_code=status.exit_code,
             progress=self._progress(folder.dir, reads=reads),

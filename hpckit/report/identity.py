@@ -82,7 +82,7 @@ def _span(known: KnownJob, row: _Row, restart: int, start: float, end: float) ->
         state=str(record.state),
         hosts=record.nodes or (),
         nodes=len(record.nodes or ()) or (usage.alloc_nodes if usage else None),
-        gpus=usage.alloc_gpus if usage else _planned_gpus(known.run),
+        gpus=usage.alloc_gpus if usage else (known.run.gpus if known.run else None),
         memory_limit_bytes=usage.memory_limit_bytes_per_node if usage else None,
         held_s=record.elapsed_s,
         over=over,
@@ -127,7 +127,7 @@ def _queue_spans(known: KnownJob, now: float) -> "Sequence[Span]":
             state=str(known.state),
             hosts=status.nodes,
             nodes=len(status.nodes) or None,
-            gpus=_planned_gpus(run),
+            gpus=run.gpus,
             held_s=elapsed_s,
             over=status.finished,
         )
@@ -229,10 +229,8 @@ def _began(known: KnownJob, attempts: Sequence[Span]) -> float | None:
 
 def _rank_spans(known: KnownJob, now: float) -> "Sequence[Span]":
     """Return the attempts by the rank files: of local runs, and where Slurm has forgotten."""
-    status = known.status
-    gpus = (
-        None if known.run is None or known.run.scheduler.one_machine else _planned_gpus(known.run)
-    )
+    run, status = known.run, known.status
+    gpus = None if run is None or run.scheduler.one_machine else run.gpus
     found = []
     for number, (restart, start, end) in enumerate(known.ranks):
         newest = number == len(known.ranks) - 1
@@ -252,10 +250,6 @@ def _rank_spans(known: KnownJob, now: float) -> "Sequence[Span]":
             )
         )
     return found
-
-
-def _planned_gpus(run: Run | None) -> int | None:
-    return int(run.record["plan"]["total_gpus"]) if run else None
 
 
 def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:

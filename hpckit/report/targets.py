@@ -137,10 +137,9 @@ def _attempts(status: RunStatus, usage: dict[str, tuple[JobUsage, ...]]) -> tupl
 
 def _with_plan(run: Run, attempts: tuple[JobUsage, ...]) -> tuple[JobUsage, ...]:
     """Give new rows, which do not list what the job holds, the nodes and GPUs it asked for."""
-    plan = run.record["plan"]
-    nodes, gpus = int(plan["nodes"]), int(plan["total_gpus"])
+    nodes = int(run.record["plan"]["nodes"])
     return tuple(
-        replace(row, alloc_nodes=nodes, alloc_gpus=gpus)
+        replace(row, alloc_nodes=nodes, alloc_gpus=run.gpus)
         if row.record.name is None and row.alloc_gpus is None
         else row
         for row in attempts
