@@ -95,13 +95,13 @@ def gather_one(
             *target.notes,
             *node_notes(known),
             *_old_state(known),
-            *_by_ranks(known, held),
+            *_by_ranks(known, held, sampled=bool(files)),
             *notes,
             *matched.notes,
             *_suspended(held),
             *_lost(known, held),
             *slurm_notes(known.attempts),
-            *_missing_notes(known, files, started=job.elapsed_s is not None),
+            *_missing_notes(known, files, started=(job.start, job.elapsed_s) != (None, None)),
         ),
     )
     answers = list(slurm_answers(known.attempts))
@@ -174,10 +174,15 @@ def _old_state(known: KnownJob) -> Iterator[SourceNote]:
         yield SourceNote(code="no_queue", text=text)
 
 
-def _by_ranks(known: KnownJob, held: Sequence[Span]) -> Iterator[SourceNote]:
+def _by_ranks(known: KnownJob, held: Sequence[Span], *, sampled: bool) -> Iterator[SourceNote]:
     """Say that Slurm gave none of a job's times; the set-up before its ranks is not in theirs."""
-    status = known.status
-    told = known.attempts or known.record or (status and status.start_time)
+    status, by_slurm = known.status, known.attempts or known.record
+    told = by_slurm or (status and status.start_time)
+    newest = known.ranks[-1][0] if known.ranks and not by_slurm else None
+    if newest is not None and newest not in {span.restart for span in held}:
+        what = "its time is that of its samples" if sampled else "how long it was is unknown"
+        text = f"Nobody has recorded the end of attempt {newest}: {what}."
+        yield SourceNote(code="attempt_lost", text=text)
     if held and status and not told and not status.run.scheduler.one_machine:
         text = (
             "Slurm does not say when the job ran: its time is from the first rank's start to the "

@@ -224,12 +224,17 @@ def _began(known: KnownJob, attempts: Sequence[Span]) -> float | None:
     """Return when the first attempt began; None if one may have been earlier."""
     starts = [row.start_time for row in lost_rows(known, attempts)]
     known_starts = [*(span.start for span in attempts), *(start for start in starts if start)]
-    return None if None in starts else min(known_starts, default=None)
+    by_ranks = min((start for _, start, _ in known.ranks), default=None)
+    return None if None in starts else min(known_starts, default=by_ranks)
 
 
 def _rank_spans(known: KnownJob, now: float) -> "Sequence[Span]":
-    """Return the attempts by the rank files: of local runs, and where Slurm has forgotten."""
+    """Return the attempts by the rank files: of local runs, and where Slurm has forgotten.
+
+    Without the newest one, where it is over and nobody knows its end.
+    """
     run, status = known.run, known.status
+    gone = bool(status and (status.finished or status.left_queue or status.waiting))
     gpus = None if run is None or run.scheduler.one_machine else run.gpus
     found = []
     for number, (restart, start, end) in enumerate(known.ranks):
@@ -239,6 +244,8 @@ def _rank_spans(known: KnownJob, now: float) -> "Sequence[Span]":
             end = start + status.elapsed_s
         if end is None and not newest:
             end = known.ranks[number + 1][1]  # it was killed, at the latest when the next began
+        if end is None and gone:
+            break
         found.append(
             Span(
                 restart=restart,

@@ -1,6 +1,7 @@
 """`hpckit stats` of a run while accounting or the queue does not answer: no wrong figure."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hpckit.ranks import write_rank
 from tests.conftest import Answer, add_program
 from tests.report.accounting import keep_accounts, row
+from tests.report.made import START, write_samples
 from tests.unit.made import PLAN, make_run, rank
 from tests.unit.test_status import OFF, answers, down, end_ranks, squeue_row
 
@@ -56,6 +58,30 @@ def test_times_by_the_ranks_alone_are_said_to_be_that(
     found = document(cli, "11")
     assert found["elapsed_s"] == pytest.approx(13)
     assert "from the first rank's start to the last rank's end" in note(found, "rank_times")
+
+
+@pytest.mark.parametrize("executor", ["local", "slurm"])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_job_whose_end_nobody_recorded_does_not_go_on_until_now(
+    fake_slurm: Path, here: Path, cli: Cli, executor: str, sampled: bool
+) -> None:
+    """A local run's machine was restarted; or Slurm has forgotten a job whose ranks were killed."""
+    job_id = "local-11" if executor == "local" else "11"
+    run = make_run(here / "runs", job_id=job_id, executor=executor, submitted_at=START - 5)
+    write_rank(run.dir, rank(0, started=START, ended=None))
+    if executor == "local":
+        state = {"job_id": job_id, "state": "RUNNING", "host": os.uname().nodename}
+        state |= {"pid": 2**22 + 1, "pid_started": 1, "started": START - 1}
+        (run.dir / "local.json").write_text(json.dumps(state))
+    if sampled:
+        write_samples(run.dir / "samples", [[None, *[50.0] * 60]], host="n0")
+    found = document(cli, job_id)
+    assert found["start"] == pytest.approx(START)
+    assert found["end"] is None
+    assert found["elapsed_s"] == (pytest.approx(600) if sampled else None)
+    assert [row["elapsed_s"] for row in found["attempts"]] == [600] * sampled
+    assert ("of its samples" if sampled else "is unknown") in note(found, "attempt_lost")
+    assert "not_started" not in codes(found)
 
 
 def test_a_start_that_accounting_lost_is_the_queues_or_the_ranks(
