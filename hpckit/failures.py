@@ -30,14 +30,6 @@ _LAST_BYTES = 1 << 16
 _TAIL_LINES = 20
 _SCRIPT, _SUPERVISOR = "job.sh", b"hpckit.submission.in_job"
 _TOLD = "its script ended after the signal that the time limit or a preemption was near"
-# What Slurm writes in the job's log as the reason, as a state: sacct's state comes too late for a
-# process of the job itself.
-_STATES = {
-    "TIME LIMIT": JobState.TIMEOUT,
-    "DEADLINE": JobState.DEADLINE,
-    "PREEMPTION": JobState.PREEMPTED,
-    "NODE FAILURE": JobState.NODE_FAIL,
-}
 
 
 def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
@@ -48,7 +40,7 @@ def why(run: Run, ranks: Sequence[RankRecord], state: JobState) -> Cause | None:
 def ended_as(run: Run, ranks: Sequence[RankRecord]) -> tuple[JobState, Cause | None]:
     """Return how an attempt ended, at its end and inside its job, by its log and its ranks."""
     log = _attempt_log(run, ranks)
-    state = _STATES.get(job_facts(log).why or "", JobState.FAILED)
+    state = job_facts(log).state or JobState.FAILED
     return state, _cause(run, ranks, state, log)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from hpckit.frozen import frozen
 from hpckit.slurm.hostlist import nodes_or_none
+from hpckit.slurm.states import JobState
 from hpckit.text import number_ranges
 
 _SLURMSTEPD = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)")
@@ -43,6 +44,13 @@ _GIVEN_UP = re.compile(
     r")"
 )
 _MOST_TASKS = 100_000
+# Slurm's reasons as the states that accounting has later: too late for a process of the job itself.
+_STATES = {
+    "TIME LIMIT": JobState.TIMEOUT,
+    "DEADLINE": JobState.DEADLINE,
+    "PREEMPTION": JobState.PREEMPTED,
+    "NODE FAILURE": JobState.NODE_FAIL,
+}
 
 
 @frozen(kw_only=True)
@@ -76,6 +84,11 @@ class JobFacts:
     out_of_memory: bool = False
     given_up: str | None = None
     not_launched: str | None = None
+
+    @property
+    def state(self) -> JobState | None:
+        """The state of a job that Slurm ended for its reason; None: it has not said a reason."""
+        return _STATES.get(self.why or "")
 
     def never_begun(self, *, again: bool) -> str | None:
         """Return why an attempt has no rank, in srun's words; None: srun does not say so.

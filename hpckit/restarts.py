@@ -14,12 +14,6 @@ from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.stop_marks import LIMIT, PREEMPTED, marks, marks_of
 
-# What slurmstepd writes of a job that it is told to end, and the state that accounting then has.
-_STATES = {
-    "PREEMPTION": JobState.PREEMPTED,
-    "TIME LIMIT": JobState.TIMEOUT,
-    "NODE FAILURE": JobState.NODE_FAIL,
-}
 _NO_CAUSE = "; no rank is the cause"
 _NEAR_LIMIT = "requeued before its time limit"
 _WARNED = "requeued after the signal that its time limit was near"
@@ -101,7 +95,6 @@ def _requeued(run: Run, attempt: int) -> str | None:
 
 def _known(run: Run, ranks: Sequence[RankRecord], log: str) -> Evidence:
     facts = job_facts(log)
-    said = next((state for words, state in _STATES.items() if words in (facts.why or "")), None)
     # Slurm starts a job again by itself, without a word in its log, where the log's node is gone.
     # The next job of a chain starts however this one ended.
     again = len(run.jobs) == 1
@@ -110,7 +103,7 @@ def _known(run: Run, ranks: Sequence[RankRecord], log: str) -> Evidence:
     return Evidence(
         ranks=tuple(sorted(ranks, key=lambda row: row.rank)),
         planned=run.ranks,
-        state=said or (JobState.NODE_FAIL if lost else JobState.FAILED),
+        state=facts.state or (JobState.NODE_FAIL if lost else JobState.FAILED),
         facts=facts,
         srun=ranks_are_tasks(run),
     )
