@@ -12,7 +12,7 @@ from hpckit.frozen import frozen
 from hpckit.joblog import JobFacts
 from hpckit.ranks import RankRecord, is_about_a_peer, own_failures
 from hpckit.slurm.states import JobState, is_finished
-from hpckit.text import plural
+from hpckit.text import listed, plural
 from hpckit.tracebacks import (
     HANGS_AT_END,
     OUT_OF_MEMORY,
@@ -22,7 +22,6 @@ from hpckit.tracebacks import (
 )
 
 _KILLED = 137  # by SIGKILL
-_NAMED = 16
 NEVER_BEGUN = "no rank had started: srun gave up ({})"
 _NO_LOG = (
     "the job wrote no log; under Slurm its node then most often does not see the folder of runs "
@@ -287,9 +286,3 @@ def places(rows: Sequence[RankRecord]) -> str:
 def named(noun: str, items: Sequence[object]) -> str:
     """Return 'rank 3' or 'ranks 1, 2'."""
     return f"{plural(noun, len(items))} {listed([str(item) for item in items])}"
-
-
-def listed(words: Sequence[str]) -> str:
-    """Join words; of very many only the first ones, and how many more there are."""
-    more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
-    return ", ".join(words[:_NAMED]) + more

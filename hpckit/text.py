@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from hpckit.errors import RequestError
@@ -72,6 +72,12 @@ def counted(number: int, noun: str) -> str:
 def plural(noun: str, number: int) -> str:
     """Return 'rank' for one and 'ranks' for any other number."""
     return noun if number == 1 else f"{noun}s"
+
+
+def listed(words: Sequence[str], most: int = 16) -> str:
+    """Join words; of very many only the first ones, and how many more there are."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
 
 
 def simulated(gpus: int, device: str | None, words: str = "simulated on CPUs") -> str:

@@ -9,6 +9,7 @@ from hpckit.code.making import mode_of
 from hpckit.code.tree import KeptFile, Tree, content_digest
 from hpckit.files import DamagedFileError, read_bytes
 from hpckit.frozen import frozen
+from hpckit.text import listed
 
 _MOST_BYTES = 2**20  # of a file of which a difference is shown, line by line
 _MOST_LINES = 20_000
@@ -29,12 +30,7 @@ class Difference:
     def lines(self, most: int = 10) -> list[str]:
         """Return a line for each kind, with the first names."""
         rows = (("changed", self.changed), ("added", self.added), ("removed", self.removed))
-        return [f"{what}: {_first(paths, most)}" for what, paths in rows if paths]
-
-
-def _first(paths: tuple[str, ...], most: int) -> str:
-    more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return ", ".join(paths[:most]) + more
+        return [f"{what}: {listed(paths, most)}" for what, paths in rows if paths]
 
 
 def compare(tree: Tree, name: str, found: Found) -> Difference:

@@ -10,7 +10,7 @@ from hpckit.group_report.allocations import APART_S, Allocation
 from hpckit.group_report.measured import run_of
 from hpckit.ranks import attempt_times
 from hpckit.runs import Run
-from hpckit.text import counted
+from hpckit.text import counted, listed
 
 _MOST_NAMED = 5
 
@@ -54,9 +54,8 @@ def lost_notes(
             "from the start that the job itself wrote down"
         )
     if left:
-        theirs = [f"{row.job_id} of {row.user}" for row in left[:_MOST_NAMED]]
-        more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-        named = "" if hide_names else f" ({', '.join(theirs)}{more})"
+        theirs = [f"{row.job_id} of {row.user}" for row in left]
+        named = "" if hide_names else f" ({listed(theirs, _MOST_NAMED)})"
         yield (
             f"{counted(len(left), 'attempt')} left out of all figures: accounting has lost the "
             f"start, so the GPU-hours are unknown{named}"

@@ -27,7 +27,7 @@ from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import SACCT, JobUse
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.text import counted, in_line, state_colour
+from hpckit.text import counted, in_line, listed, state_colour
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}
@@ -308,8 +308,7 @@ def notes_of(job: JobUse) -> Iterator[str]:
         places.setdefault(note.text, []).append(place)
     for text, where in places.items():
         named = list(dict.fromkeys(place for place in where if place))
-        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-        yield in_line(f"{', '.join(named[:3])}{more}: {text}" if named else text)
+        yield in_line(f"{listed(named, 3)}: {text}" if named else text)
 
 
 def provenance(job: JobUse) -> str:

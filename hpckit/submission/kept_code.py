@@ -21,7 +21,7 @@ from hpckit.paths import is_there
 from hpckit.payload.task import Task
 from hpckit.runs import Run
 from hpckit.submission.handover import ARRAY_RECORD
-from hpckit.text import in_line, plural
+from hpckit.text import in_line, listed, plural
 
 if TYPE_CHECKING:  # only a submission looks through the files
     from hpckit.code.files import Found
@@ -241,8 +241,7 @@ def _shell_words(job: Job) -> list[str]:
 
 
 def _first(paths: list[str]) -> str:
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return in_line(", ".join(paths[:_SHOWN]) + more)
+    return in_line(listed(paths, _SHOWN))
 
 
 def _same(run: Run, store: "Store") -> KeptCode:

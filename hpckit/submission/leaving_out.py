@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hpckit.causes import listed
 from hpckit.errors import CommandError, ConfigError, OutsideError, PlanError
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
@@ -19,7 +18,7 @@ from hpckit.slurm.client import sbatch_answers
 from hpckit.slurm.cluster import Partition, cluster_name, meant, partitions
 from hpckit.slurm.hostlist import nodes_or_none
 from hpckit.spec import JobSpec
-from hpckit.text import format_seconds, in_line
+from hpckit.text import format_seconds, in_line, listed
 
 CHECK = "bad-nodes"
 _NAMED = 5
@@ -108,8 +107,7 @@ def named_by_site(rules: NodeRules, known: Iterable[str] = ()) -> list[BadNode]:
 
 def described(rows: Sequence[BadNode], now: float) -> str:
     """Name nodes, each with what happened and how long ago."""
-    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-    return ", ".join(_described(row, now) for row in rows[:_NAMED]) + more
+    return listed([_described(row, now) for row in rows], _NAMED)
 
 
 def _described(row: BadNode, now: float) -> str:

@@ -10,7 +10,7 @@ from hpckit.ranks import RankRecord, first_failure, never_met
 from hpckit.runs import Run
 from hpckit.slurm.reasons import NEVER, code_of
 from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
-from hpckit.text import in_line
+from hpckit.text import in_line, listed
 
 if TYPE_CHECKING:
     from hpckit.metrics import Progress
@@ -164,8 +164,6 @@ class RunStatus:
         jobs = self.run.jobs
         if len(jobs) == 1:
             return None
-        from hpckit.causes import listed  # noqa: PLC0415  # few runs are chains
-
         link = min(self.restarts or 0, len(jobs) - 1)
         return f"job {jobs[link]} is attempt {link + 1} of {len(jobs)} ({listed(jobs)})"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hpckit.ranks import RankRecord, current, first_failure, not_ended
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
-from hpckit.text import format_minutes
+from hpckit.text import format_minutes, listed
 
 # How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for
 # acdirmax, 60 s unless mounted otherwise (nfs(5)).
@@ -35,8 +35,7 @@ def contradiction(
     if not ranks:
         return never_begun()
     wrong = [*_failed(ranks), *_lost(ranks, planned)]
-    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
-    return ", ".join(wrong[:_NAMED]) + more if wrong else None
+    return listed(wrong, _NAMED) or None
 
 
 def may_be_late(ranks: Sequence[RankRecord], end: float | None, now: float) -> bool:
