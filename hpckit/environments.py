@@ -14,7 +14,7 @@ from hpckit.documents import Fields
 from hpckit.errors import ConfigError, MissingKeyError
 from hpckit.files import DamagedFileError, read_text
 from hpckit.frozen import frozen
-from hpckit.paths import is_file, is_folder, is_program, typed_path
+from hpckit.paths import is_file, is_folder, is_program, typed_path, users_path
 
 # What a site says for `modules:` where there are none; it is no module system.
 NO_MODULES = "none"
@@ -117,7 +117,7 @@ BARE = Environment(name="none", kind=EnvironmentKind.NONE)
 
 
 def read_environment(name: str, fields: Fields) -> Environment:
-    """Read one entry of a site's `environments:`.
+    """Read one entry of a site's `environments:`; paths are those of the user who reads it.
 
     Raises:
         ConfigError: unknown key or kind, or a kind without the path it needs.
@@ -135,15 +135,20 @@ def read_environment(name: str, fields: Fields) -> Environment:
         name=name,
         kind=kind,
         load=fields.texts("load"),
-        use=fields.texts("use"),
-        path=path,
-        conda_init=fields.text("conda_init"),
-        binds=fields.texts("binds"),
+        use=tuple(map(users_path, fields.texts("use"))),
+        path=path and users_path(path),
+        conda_init=_path(fields, "conda_init"),
+        binds=tuple(map(users_path, fields.texts("binds"))),
         options=fields.texts("options"),
-        python=fields.text("python"),
+        python=_path(fields, "python"),
     )
     fields.refuse_unknown()
     return environment
+
+
+def _path(fields: Fields, key: str) -> str | None:
+    text = fields.text(key)
+    return text and users_path(text)
 
 
 def ad_hoc_environment(word: str) -> Environment | None:

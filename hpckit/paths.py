@@ -48,9 +48,14 @@ def typed_path(text: str | Path) -> Path:
     return path if path.is_absolute() else here() / path
 
 
-def whole_path(text: str) -> str:
+def users_path(text: str) -> str:
     """Return a path of a site's file, with the `~` and `$VARIABLES` of this user."""
-    return str(typed_path(os.path.expandvars(text)))
+    return os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111  # as typed_path
+
+
+def whole_path(text: str) -> str:
+    """Return the same as an absolute path."""
+    return str(typed_path(users_path(text)))
 
 
 def is_file(path: Path) -> bool:

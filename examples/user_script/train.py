@@ -25,8 +25,8 @@ def train(lr: float, steps: int) -> None:
         loss.backward()
         optimizer.step()
 
-    weights = [round(float(w), 3) for w in model.module.weight.flatten()]
-    print(f"rank {dist.get_rank()} of {dist.get_world_size()}: loss {float(loss):.2e} {weights}")
+    weights = [round(w, 3) for w in model.module.weight.flatten().tolist()]
+    print(f"rank {dist.get_rank()} of {dist.get_world_size()}: loss {loss.item():.2e} {weights}")
 
 
 def main() -> None:

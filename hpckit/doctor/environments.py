@@ -117,7 +117,7 @@ def _lists(text: str, name: str) -> bool:
 
 def _files(row: Environment) -> Iterator[Check]:
     what = f"environment {row.name!r}"
-    path = Path(row.path or "").expanduser()
+    path = Path(row.path or "")
     match row.kind:
         case EnvironmentKind.VENV:
             yield _there(what, path / "bin" / "python", "create it, or correct path:")

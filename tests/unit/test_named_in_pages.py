@@ -7,13 +7,14 @@ from functools import cache
 import pytest
 
 import hpckit
-from tests.pages import PAGES, ROOT, blocks
+from tests.pages import PAGES, ROOT, blocks, indented
 from tests.unit.test_made_pages import commands
 
 OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 # A command ends where the program's own arguments, a remark or another command begin.
 END = re.compile(r" -- |\s+#|\s{3,}|[|;&>]")
 FOLDERS = r"(?:benchmarks|docs|examples|hpckit|tests)/[\w./-]+"
+EXAMPLES = [str(path.relative_to(ROOT)) for path in ROOT.glob("examples/**/*.md")]
 HELP = {"--help", "-h"}
 # The lines of hpckit in its blocks are rows of figures.
 FIGURES = "docs/benchmarks.md"
@@ -34,6 +35,7 @@ def said(page: str) -> Iterator[str]:
     languages = ("sh", "bash") if page == FIGURES else ("sh", "bash", "text")
     shown = [block.text for block in blocks(page) if block.language in languages]
     lines = "".join(shown).replace("\\\n", "").splitlines()
+    lines += [line for _, line in indented(page)]
     yield from (line for line in lines if re.match(r"hpckit [a-z]+( |$)", line))
 
 
@@ -46,7 +48,7 @@ def wrong(line: str) -> list[str]:
     return [word for word in OPTION.findall(" ".join(words)) if word not in known()[name] | HELP]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES])
 def test_commands_and_options_are_there(page: str) -> None:
     assert [(line, wrong(line)) for line in said(page) if wrong(line)] == []
 
@@ -57,7 +59,7 @@ def test_a_command_or_an_option_that_is_not_there_is_seen() -> None:
     assert sum(len([*said(page)]) for page in PAGES) > 300
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES])
 def test_names_in_python_and_files_of_this_repository_are_there(page: str) -> None:
     text = (ROOT / page).read_text()
     assert {*re.findall(r"\bhpckit\.(\w+)\(", text)} <= {*hpckit.__all__}

@@ -65,6 +65,43 @@ def test_a_site_file_is_read_whole(tmp_path: Path) -> None:
     assert box.runs == "$SCRATCH/runs"
 
 
+PATHS = """\
+description: d
+environments:
+  mine: {kind: venv, path: ~/venvs/torch, use: [$LAB/modules], python: ~/bin/python}
+  box: {kind: apptainer, image: "$LAB/a.sif", binds: ["~/data:/data"]}
+  far: {kind: apptainer, image: "docker://python:3.12"}
+  conda: {kind: conda, path: torch, conda_init: $LAB/conda.sh}
+  gone: {kind: venv, path: $NOT_SET/venv}
+"""
+
+
+def test_paths_of_environments_are_those_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/alice")
+    monkeypatch.setenv("LAB", "/proj/lab")
+    monkeypatch.delenv("NOT_SET", raising=False)
+    mine, box, far, conda, gone = site(tmp_path, PATHS).environments.values()
+    assert (mine.path, mine.use, mine.python) == (
+        "/home/alice/venvs/torch",
+        ("/proj/lab/modules",),
+        "/home/alice/bin/python",
+    )
+    assert (box.path, box.binds) == ("/proj/lab/a.sif", ("/home/alice/data:/data",))
+    assert far.path == "docker://python:3.12"
+    assert (conda.path, conda.conda_init) == ("torch", "/proj/lab/conda.sh")
+    assert gone.path == "$NOT_SET/venv"
+
+
+def test_what_a_variable_holds_is_no_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB", "-rf")
+    with pytest.raises(ConfigError, match="begins with a dash"):
+        site(tmp_path, PATHS)
+
+
 def test_a_time_without_quotes_is_not_read_in_base_60(tmp_path: Path) -> None:
     assert site(tmp_path, FULL).time_min == 720
 

@@ -247,6 +247,7 @@ def test_the_examples_process_group_ends_when_it_is_told_to() -> None:
         capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "left: []", done.stdout + done.stderr
+    assert "Warning" not in done.stderr
 
 
 def test_a_finished_run_has_nothing_left_to_do(short: list[object], alone: Path) -> None:
