@@ -32,56 +32,23 @@ _DAMAGED = (
 )  # fmt: skip
 
 
-class Metrics:
-    """The file metrics.jsonl: one JSON object per line, readable as soon as it is written.
+class Lines:
+    """One JSON object per line, readable as soon as it is written; and events for TensorBoard.
 
-    While it cannot be written, as on a full disk, training goes on and the lines wait.
+    While the file cannot be written, as on a full disk, training goes on and the lines wait.
+    Without a path, as in all ranks but the first, nothing is written.
     """
 
-    def __init__(
-        self,
-        folder: Path | None,
-        step: int,
-        constants: Mapping[str, float],
-        *,
-        tensorboard: bool = False,
-    ) -> None:
-        """Begin the file, or continue it after `step`, from which training goes on.
-
-        What an earlier attempt logged stays, even of steps that are taken again: a line says after
-        which step this attempt goes on (see `hpckit.metrics`). Without a folder, as in all ranks
-        but the first, nothing is written.
-
-        Raises:
-            SetupError: events for TensorBoard are asked for, and it is not installed.
-        """
-        self._events = (
-            event_writer(folder / "tensorboard", step + 1) if folder and tensorboard else None
-        )
-        self._path = folder / "metrics.jsonl" if folder else None
-        self._constants = {**constants, "restart": restart_number()}
-        self._after: int | None = None
+    def __init__(self, path: Path | None, events: "SummaryWriter | None" = None) -> None:
+        self._path, self._events = path, events
         self._waiting: deque[str] = deque(maxlen=_MOST_WAITING)
         self._failed = 0
-        if self._path and not step and not restart_number():
-            self._path.unlink(missing_ok=True)  # a new training in an old folder
-        elif self._path and whole_lines(self._path):
-            self._after = step
 
-    def write(self, step: int, epoch: int, **figures: float | str) -> None:
-        """Append one line, and an event for each number."""
-        if self._events:
-            self._write_events(self._events, step, figures)
-        if self._after is not None:
-            self._append({"step": self._after, "resumed": True})
-            self._after = None
-        self._append({"step": step, "epoch": epoch, **figures})
-
-    def _append(self, record: Mapping[str, Any]) -> None:
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append a line, with the time."""
         if self._path is None:
             return
-        line = json.dumps({**record, **self._constants, "time": time.time()})
-        self._waiting.append(line + "\n")
+        self._waiting.append(json.dumps({**record, "time": time.time()}) + "\n")
         try:
             append_whole(self._path, "".join(self._waiting).encode())
         except OSError as error:
@@ -105,12 +72,66 @@ class Metrics:
         except OSError as error:
             say(f"hpckit: {self._path}: {self._failed} lines are lost: {error.strerror}")
 
-    def _write_events(self, events: "SummaryWriter", step: int, figures: _Figures) -> None:
+    def show(self, step: int, figures: _Figures) -> None:
+        """Write an event for each number, after the devices' name if `figures` have it."""
+        if self._events is None:
+            return
+        where = f"{figures['devices']}/" if "devices" in figures else ""
         try:
-            _write_events(events, step, figures)
+            for name, value in figures.items():
+                if not isinstance(value, str):
+                    self._events.add_scalar(where + name, value, step)
+            self._events.flush()
         except OSError as error:
             self._events = None
             say(f"hpckit: no more events for TensorBoard are written: {error.strerror}")
+
+    def close(self) -> None:
+        """Write no more events."""
+        if self._events:
+            self._events.close()
+            self._events = None
+
+
+class Metrics:
+    """The file metrics.jsonl of a training, which may go on from a checkpoint."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        step: int,
+        constants: Mapping[str, float],
+        *,
+        tensorboard: bool = False,
+    ) -> None:
+        """Begin the file, or continue it after `step`, from which training goes on.
+
+        What an earlier attempt logged stays, even of steps that are taken again: a line says after
+        which step this attempt goes on (see `hpckit.metrics`). Without a folder nothing is written.
+
+        Raises:
+            SetupError: events for TensorBoard are asked for, and it is not installed.
+        """
+        events = event_writer(folder / "tensorboard", step + 1) if folder and tensorboard else None
+        path = folder / "metrics.jsonl" if folder else None
+        self._lines = Lines(path, events)
+        self._constants = {**constants, "restart": restart_number()}
+        self._after: int | None = None
+        if path and not step and not restart_number():
+            path.unlink(missing_ok=True)  # a new training in an old folder
+        elif path and whole_lines(path):
+            self._after = step
+
+    def write(self, step: int, epoch: int, **figures: float | str) -> None:
+        """Append one line, and an event for each number."""
+        self._lines.show(step, figures)
+        if self._after is not None:
+            self._append({"step": self._after, "resumed": True})
+            self._after = None
+        self._append({"step": step, "epoch": epoch, **figures})
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        self._lines.append({**record, **self._constants})
 
 
 def append_whole(path: Path, content: bytes) -> None:
@@ -160,15 +181,6 @@ def event_writer(folder: Path | str | None, purge_step: int) -> "SummaryWriter":
             "TensorBoard is not installed: install it with 'pip install tensorboard'"
         ) from error
     return SummaryWriter(folder, purge_step=purge_step)
-
-
-def _write_events(events: "SummaryWriter", step: int, figures: Mapping[str, float | str]) -> None:
-    """Write each number under its name, after the devices' name if `figures` have it."""
-    where = f"{figures['devices']}/" if "devices" in figures else ""
-    for name, value in figures.items():
-        if not isinstance(value, str):
-            events.add_scalar(where + name, value, step)
-    events.flush()
 
 
 def make_folder(folder: Path) -> Path:

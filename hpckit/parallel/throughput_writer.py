@@ -3,7 +3,6 @@
 The workloads of hpckit have this in their journal; this is for scripts that have none.
 """
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from hpckit.parallel.benchmark import synchronize
 from hpckit.parallel.devices import Replica, Spec, replicas_of
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
-from hpckit.parallel.run_folder import event_writer, restart_number, whole_lines
+from hpckit.parallel.run_folder import Lines, event_writer, restart_number, whole_lines
 from hpckit.parallel.throughput import WARMUP_STEPS, Speed, device_label
 
 if TYPE_CHECKING:
@@ -63,10 +62,10 @@ class ThroughputWriter:
         """
         self._devices = [replica.device for replica in replicas_of(devices)]
         self.label = label or device_label(self._devices)
-        self._path, self._events = None, None
+        self._lines = Lines(None)
         if _leads():
-            self._path = _opened(Path(folder) / "metrics.jsonl")
-            self._events = _event_writer(Path(folder), first_step)
+            path = _opened(Path(folder) / "metrics.jsonl")
+            self._lines = Lines(path, _event_writer(Path(folder), first_step))
         self._step, self._warming, self._every = first_step, warmup_steps, every
         self._clock = clock
         self._steps, self._samples, self._seconds = 0, 0, 0.0
@@ -113,9 +112,7 @@ class ThroughputWriter:
     def close(self) -> None:
         """Write what is left."""
         self._end_window()
-        if self._events:
-            self._events.close()
-            self._events = None
+        self._lines.close()
 
     def _now(self) -> float:
         synchronize(self._devices)
@@ -148,15 +145,9 @@ class ThroughputWriter:
         return Speed(devices=self.label, steps=steps, samples=samples, seconds=seconds)
 
     def _write(self, figures: dict[str, float]) -> None:
-        if self._path:
-            record = {"step": self._step, **figures, "devices": self.label}
-            record |= {"restart": restart_number(), "time": time.time()}
-            with self._path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-        if self._events:
-            for name, value in figures.items():
-                self._events.add_scalar(f"{self.label}/{name}", value, self._step)
-            self._events.flush()
+        named: dict[str, float | str] = {**figures, "devices": self.label}
+        self._lines.append({"step": self._step, **named, "restart": restart_number()})
+        self._lines.show(self._step, named)
 
 
 def _leads() -> bool:

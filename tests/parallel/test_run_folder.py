@@ -1,5 +1,6 @@
 """Checkpoints and metrics that a job left behind when it was ended at a bad moment."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from hpckit.parallel.run_folder import (  # noqa: E402
     make_folder,
     save_checkpoint,
 )
+from hpckit.parallel.throughput_writer import ThroughputWriter  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -182,6 +184,24 @@ def test_on_a_full_disk_the_lines_wait_and_none_is_torn(
     metrics.write(121, 1, loss=1 / 121)
     assert [row["step"] for row in all_rows(path)] == list(range(1, 122))
     assert "is written again, with " in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+def test_a_full_disk_ends_no_script_that_measures_its_speed(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    moments, filler = itertools.count(), disk / "filler"
+    writer = ThroughputWriter(
+        disk, "cpu", warmup_steps=0, every=1, clock=lambda: float(next(moments))
+    )
+    filler.write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize))
+    for _ in range(100):  # more than a page has room for
+        writer.step(8)
+    filler.unlink()
+    writer.step(8)
+    assert [row["step"] for row in all_rows(disk / METRICS)] == list(range(1, 102))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
