@@ -138,4 +138,4 @@ def test_a_second_report_asks_for_what_is_new(
 
 def test_a_user_without_jobs_has_none(theatre: Theatre) -> None:
     said = theatre.desk.call("report", "--user", "daemon", "--json").json
-    assert (said["who"], said["total"]["jobs"], said["groups"]) == ("nobody", 0, [])
+    assert (said["who"], said["total"]["jobs"], said["groups"]) == ("daemon", 0, [])

@@ -51,7 +51,8 @@ LIKE_PYTHON = {
     "pickles": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)",
     "processes": "import multiprocessing as m\ndef f(x): return x + 1\n"
     "if __name__ == '__main__':\n    m.set_start_method('spawn')\n"
-    "    with m.Pool(1) as p: print(p.map(f, [1, 2]))",
+    # Not `with`, which kills the process, perhaps before it has written what it printed.
+    "    p = m.Pool(1); print(p.map(f, [1, 2])); p.close(); p.join()",
 }
 
 
