@@ -113,6 +113,12 @@ system:
 slurm-up:
 	@$(PYTHON) -m tests.slurmbox up
 
+# The tests on real Slurm with another Debian's: make other-slurm SUITE=trixie (24.11) or forky (26.05).
+SUITE ?= trixie
+.PHONY: other-slurm
+other-slurm: $(VENV)/.dev $(CLIENTS)/.done $(MPICH)/.done
+	tests/other_slurm.sh $(SUITE) $(ARGS)
+
 slurm-down:
 	@$(PYTHON) -m tests.slurmbox down
 

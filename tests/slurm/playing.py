@@ -199,9 +199,9 @@ def assert_coverage(show: Show, restart: int = 0) -> None:
     attempt = next(row for row in show.document["attempts"] if row["restart"] == restart)
     held, seconds, longest = attempt["elapsed_s"], {}, show.interval_s
     for host, played in show.attempt(restart).items():
+        begin, end = played.span()
         # Accounting's times are whole seconds: a job's last part may be after its end.
-        wall = [played.header.epoch_at(played.samples[at].mono_us) / 1e6 for at in (0, -1)]
-        seconds[host] = min(wall[1], attempt["end"] or wall[1]) - max(wall[0], attempt["start"])
+        seconds[host] = min((end - begin) / SCALE, held)
         moments = [sample.mono_us / 1e6 for sample in played.samples]
         longest = max([longest, *(after - before for before, after in pairwise(moments))])
     share = sum(seconds.values()) / (held * len(attempt["hosts"])) * 100

@@ -105,7 +105,7 @@ def start(layout: Layout, daemon: str) -> None:
 def running(layout: Layout, daemon: str) -> bool:
     """Say whether the daemon itself runs; what it left behind does not count."""
     program = "slurmd" if daemon in NODES else daemon
-    return any(_program(pid) == program for pid in processes(layout, daemon))
+    return any(_file(pid) == program for pid in processes(layout, daemon))
 
 
 def kill(layout: Layout, daemon: str | None = None, *, within_s: float = 120) -> None:
@@ -187,6 +187,17 @@ def _mark(layout: Layout, daemon: str) -> str:
 
 def _program(pid: int) -> str:
     return _read(pid, "comm").strip()
+
+
+def _file(pid: int) -> str:
+    """Give a process's program, whatever it calls itself: a reconfigured slurmctld starts anew.
+
+    Debian's files are slurmctld-wlm and slurmd-wlm.
+    """
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name.removesuffix("-wlm")
+    except OSError:
+        return ""
 
 
 def _read(pid: int, name: str) -> str:
