@@ -54,10 +54,14 @@ _DROPPED = frozenset(
 # What hpckit set for a rank; where it is this still, nobody else has set it.
 THREADS, OWN_THREADS = "OMP_NUM_THREADS", "HPCKIT_THREADS"
 _KEPT_PREFIXES = ("OMPI_MCA_",)  # how this user tunes Open MPI, except:
-# What Open MPI 4's mpirun itself writes there for its ranks (seen with 4.1.4).
+# What Open MPI's mpirun itself writes there for its ranks (seen with 4.1.4, 5.0.7 and 6.0.0rc2).
 _MPIRUN_OWN = (
+    "OMPI_MCA_PREFIXES",
+    "OMPI_MCA_cpu_type",
     "OMPI_MCA_ess",
     "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_num_procs",
+    "OMPI_MCA_num_restarts",
     "OMPI_MCA_orte_app_num",
     "OMPI_MCA_orte_bound_at_launch",
     "OMPI_MCA_orte_ess_",
@@ -71,7 +75,8 @@ _MPIRUN_OWN = (
     "OMPI_MCA_orte_top_session_dir",
     "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
 )
-# What a launcher writes for its ranks beside its own words (seen with Open MPI 4.1.4, torch 2.13).
+# What a launcher writes for its ranks beside its own words (seen with Open MPI 4.1.4 and 5.0.7, and
+# torch 2.13).
 # A user may set these too, so they go only where such a launcher is known by its mark.
 _LAUNCHER_SETS = {
     "OMPI_COMM_WORLD_RANK": (
@@ -80,6 +85,8 @@ _LAUNCHER_SETS = {
         "OMPI_MCA_rmaps_base_oversubscribe",
         "OMPI_MCA_mpi_oversubscribe",
         "OMPI_MCA_hwloc_base_binding_policy",
+        "OMPI_MCA_mca_base_component_path",
+        "OPAL_USER_PARAMS_GIVEN",
         "IPATH_NO_BACKTRACE",
         "HFI_NO_BACKTRACE",
     ),

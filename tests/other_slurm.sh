@@ -23,7 +23,7 @@ if [[ ! -e $root/.hpckit-made ]]; then
   touch "$root/.hpckit-made"
 fi
 cp /etc/resolv.conf "$root/etc/"
-cp -rL /etc/ssl/certs/. "$root/etc/ssl/certs/" # this machine may be behind a proxy with its own
+mkdir -p "$root/etc/ssl/certs" && cp -rL /etc/ssl/certs/. "$root/etc/ssl/certs/" # a proxy may have its own
 mkdir -p "$root$PWD" "$root$python" "$root/opt"
 # slurmdbd does not start with libmariadb3 11.8.9, which says "Number of columns in result (=1) set
 # execeeds maxmimum allowed number of columns (=0)"; Debian 12's is older.

@@ -19,6 +19,8 @@ from hpckit.environ import scrubbed_environment
         "OMPI_COMM_WORLD_RANK",
         "OMPI_MCA_orte_hnp_uri",
         "OMPI_MCA_ess_base_jobid",
+        "OMPI_MCA_cpu_type",  # this and the next: Open MPI 5
+        "OMPI_MCA_PREFIXES",
         "PRTE_MCA_prte_base_jobid",
         "MPI_LOCALRANKID",
         "MPI_LOCALNRANKS",
@@ -65,6 +67,12 @@ def test_an_allow_list_passes_what_it_names_and_what_every_job_needs() -> None:
     environ = dict.fromkeys(("HF_TOKEN", "WANDB_API_KEY", "PATH", "LMOD_CMD", "RANK"), "1")
     assert set(scrubbed_environment(environ, ["WANDB_*"])) == {"WANDB_API_KEY", "PATH", "LMOD_CMD"}
     assert set(scrubbed_environment(environ, [])) == {"PATH", "LMOD_CMD"}
+
+
+def test_what_mpirun_and_perhaps_the_user_set_goes_where_mpirun_was() -> None:
+    both = {"OMPI_MCA_mca_base_component_path": "/usr/lib/pmix", "OPAL_USER_PARAMS_GIVEN": "1"}
+    assert scrubbed_environment(both) == both
+    assert scrubbed_environment(both | {"OMPI_COMM_WORLD_RANK": "0"}) == {}
 
 
 def test_threads_that_hpckit_set_do_not_go_into_a_nested_job() -> None:
