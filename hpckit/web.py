@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from hpckit.errors import OutsideError
 from hpckit.files import DamagedFileError, read_text, reason
+from hpckit.paths import users_path
 from hpckit.text import in_line
 
 Value = TypeVar("Value")
@@ -61,7 +62,7 @@ def connect(
     if address.scheme == "http":
         return HTTPConnection(host, port, timeout=timeout_s)
     try:
-        trusted = ssl.create_default_context(cafile=ca_file and str(Path(ca_file).expanduser()))
+        trusted = ssl.create_default_context(cafile=ca_file and users_path(ca_file))
     except OSError as error:
         raise OutsideError(f"ca_file {ca_file!r} cannot be used ({error})") from error
     if proxy is None:
@@ -102,7 +103,7 @@ def secret_of_file(name: str, what: str, todo: str = _TODO) -> str:
     Raises:
         OutsideError: it cannot be read, or has none.
     """
-    path = Path(os.path.expandvars(name)).expanduser()
+    path = Path(users_path(name))
     try:
         return usable(read_text(path, most=_LONGEST_SECRET), f"{what} {path}", todo)
     except (OSError, DamagedFileError) as error:

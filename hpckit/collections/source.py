@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from hpckit.collections.collection import sha256
 from hpckit.errors import RequestError
 from hpckit.frozen import frozen
+from hpckit.paths import typed_path
 
 _SCHEMES = ("https", "ssh", "file")
 _AUTHORITY = r"(?:[A-Za-z0-9][\w.~+-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[\da-fA-F:]+\])(?::\d+)?"
@@ -59,7 +60,7 @@ def parse_source(word: str) -> Source:
     if not word:
         raise RequestError(f"The source is empty. It must be {_KNOWN}.")
     # absolute(), not resolve(): a group may publish by turning a link to the next version.
-    folder = Path(word).expanduser().absolute()
+    folder = typed_path(word)
     return Source(is_git=False, location=str(folder.resolve() if ".." in folder.parts else folder))
 
 

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from hpckit import shell
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.notify.event import Event, body, plain, variables
+from hpckit.paths import users_path
 from hpckit.sinks import Command, Mail, Sink, Webhook, wrong_url
 from hpckit.web import connect, secret_of_file, secret_of_variable, talking, within
 
@@ -125,7 +126,7 @@ def _secret(text: str | None, variable: str | None, file: str | None, what: str)
     if variable is not None:
         return secret_of_variable(variable, _TODO)
     if file is not None:
-        path = Path(os.path.expandvars(file)).expanduser()
+        path = Path(users_path(file))
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
         except OSError as error:
@@ -137,8 +138,7 @@ def _secret(text: str | None, variable: str | None, file: str | None, what: str)
 
 
 def _argv(sink: Command) -> tuple[str, ...]:
-    program = os.path.expandvars(sink.argv[0])
-    return (str(Path(program).expanduser()) if "/" in program else program, *sink.argv[1:])
+    return (users_path(sink.argv[0]), *sink.argv[1:])
 
 
 def _mail(sink: Mail, event: Event, seconds: float) -> None:

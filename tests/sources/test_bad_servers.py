@@ -241,6 +241,7 @@ def test_tokens_and_headers_come_from_variables_and_files(
     for words, said in (
         ({"token_env": "NOWHERE"}, "the variable NOWHERE has no value"),
         ({"token_file": "/nowhere"}, "token_file '/nowhere' cannot be read"),
+        ({"token_file": "~nobody-here/t"}, "token_file '~nobody-here/t' cannot be read"),
         ({"token_file": str(here)}, "cannot be read"),
         ({"headers_env": {"X-Org": "EMPTY"}}, "the variable EMPTY has no value"),
     ):

@@ -34,6 +34,7 @@ def test_a_folder_is_absolute_and_keeps_its_link(here: Path) -> None:
     assert str(parse_source("current")) == str(here / "current")
     assert str(parse_source("../work/v2")) == str(here / "v2")
     assert not parse_source("current").is_git
+    assert str(parse_source("~nobody-here/lab")) == str(here / "~nobody-here" / "lab")
 
 
 @pytest.mark.parametrize(

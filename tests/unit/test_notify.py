@@ -256,6 +256,13 @@ def test_a_secret_of_a_file_or_variable(tmp_path: Path, monkeypatch: pytest.Monk
     assert SECRET not in str(error.value)
 
 
+def test_the_home_of_nobody_is_a_reason_and_no_traceback() -> None:
+    with pytest.raises(OutsideError, match="nobody-here"):
+        send(Command(name="x", events=EVENTS, argv=("~nobody-here/tell",)), EVENT, 5)
+    with pytest.raises(OutsideError, match="url_file ~nobody-here/url cannot be read"):
+        send(Webhook(name="x", events=EVENTS, url_file="~nobody-here/url"), EVENT, 5)
+
+
 def outbox(
     claims: Claims, deliver: Callable[[Sink, Event, float], None], lines: list[str]
 ) -> Outbox:
