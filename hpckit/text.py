@@ -57,6 +57,23 @@ def in_line(text: str) -> str:
     return spelt(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def cells(text: str) -> int:
+    """Return how many columns of a terminal a text takes: of wide letters two, of accents none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width  # noqa: PLC0415  # few names need it
+
+    return sum(
+        0 if category(letter) in ("Mn", "Me", "Cf") else 1 + (east_asian_width(letter) in "WF")
+        for letter in text
+    )
+
+
+def padded(text: str, width: int) -> str:
+    """Return a text with blanks up to so many columns of a terminal."""
+    return text + " " * (width - cells(text))
+
+
 def _spell(match: re.Match[str]) -> str:
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()

@@ -31,6 +31,7 @@ from hpckit.live.texts import (
     cut,
     frame,
     free_lines,
+    short_name,
     top_line,
     widths,
 )
@@ -43,7 +44,8 @@ from hpckit.submission.status import RunStatus
 
 __all__ = [
     "HEADS", "Cell", "JobNow", "Line", "LogTail", "Order", "View", "Watch", "about", "cells",
-    "clock", "cut", "frame", "free_lines", "lines", "next_order", "toggled", "top_line", "widths",
+    "clock", "cut", "frame", "free_lines", "lines", "next_order", "short_name", "toggled",
+    "top_line", "widths",
 ]  # fmt: skip
 
 # Of jobs that are over so many of the newest are kept in sight, and so many are looked at.

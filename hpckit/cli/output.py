@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from hpckit.errors import OutsideError
-from hpckit.text import COLOURS, in_line, shows_colours, spelt
+from hpckit.text import COLOURS, cells, in_line, padded, shows_colours, spelt
 
 if TYPE_CHECKING:
     from hpckit import Run
@@ -179,18 +179,18 @@ def table(
     that leaves it too little room, each row is a block of lines. Words are never cut: people copy
     ids and paths.
     """
-    cells = [[("-" if cell in (None, "") else in_line(str(cell))) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in [heads, *cells]) for column in range(len(heads))]
+    said = [[("-" if cell in (None, "") else in_line(str(cell))) for cell in row] for row in rows]
+    widths = [max(cells(row[column]) for row in [heads, *said]) for column in range(len(heads))]
     most = room()
     if most is None or sum(widths) + 2 * (len(widths) - 1) <= most:
-        padded = [_aligned(row, widths, heads if paint else (), paint) for row in cells]
-        return "\n".join([_aligned(heads, widths), *padded])
+        lines = [_aligned(row, widths, heads if paint else (), paint) for row in said]
+        return "\n".join([_aligned(heads, widths), *lines])
     left = most - sum(widths[:-1]) - 2 * (len(widths) - 1)
-    longest = max((len(word) for row in cells for word in row[-1].split()), default=0)
+    longest = max((cells(word) for row in said for word in row[-1].split()), default=0)
     if left < max(_LEAST_COLUMN, longest):
-        return "\n".join(_block(heads, row, most) for row in cells)
+        return "\n".join(_block(heads, row, most) for row in said)
     lines = [_aligned(heads, widths)]
-    for row in cells:
+    for row in said:
         first, *more = _wrapped(row[-1], left)
         lines.append(_aligned([*row[:-1], first], widths))
         lines += [" " * (most - left) + words for words in more]
@@ -212,11 +212,11 @@ def _aligned(
     heads: Sequence[str] = (),
     paint: Callable[[str, str], str | None] | None = None,
 ) -> str:
-    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    texts = [padded(cell, width) for cell, width in zip(row, widths, strict=True)]
     if paint:
         colours = map(paint, heads, row)
-        cells = [_painted(cell, colour) for cell, colour in zip(cells, colours, strict=True)]
-    return "  ".join(cells).rstrip()
+        texts = [_painted(text, colour) for text, colour in zip(texts, colours, strict=True)]
+    return "  ".join(texts).rstrip()
 
 
 def _painted(text: str, colour: str | None) -> str:

@@ -24,6 +24,7 @@ from hpckit.cli.top_work import WorkingApp
 # From so many columns on, what is free stands beside the list.
 _WIDE = 110
 _SIDE = 34
+_OF_THE_LIST = frozenset({"open", "filter", "sort", "fold", "free", "clear"})
 _HELP = """\
 up, down, j, k   choose a line               / text, Enter   show only jobs with it
 Enter, space     open an array, or the log   o               sort: newest, state, name, time
@@ -52,7 +53,7 @@ class Top(WorkingApp):
     JobList, Lines { height: 1fr; background: ansi_default; }
     Input { height: 1; }
     Question { align: center middle; }
-    .question { width: 60; height: auto; border: round ansi_yellow; padding: 0 1; }
+    .question { width: 60; max-width: 100%; height: auto; border: round ansi_yellow; padding: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l", "log", "Log"),
@@ -211,7 +212,8 @@ class Top(WorkingApp):
         rows = api.about(line) if line else ["No job is shown. Submit one: hpckit submit ddp"]
         if line is None and self.watch_of.asked is None:
             rows = []
-        self.about.update(Text("\n".join(rows), no_wrap=True))
+        fitted = [api.cut(row, self.size.width) for row in rows]
+        self.about.update(Text("\n".join(fitted), no_wrap=True))
 
     def _show_side(self) -> None:
         if self.side.display:
@@ -264,6 +266,12 @@ class Top(WorkingApp):
 
     # --- keys ---
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keep keys that change the list from doing so unseen, under a page (Textual's word)."""
+        if action in _OF_THE_LIST and len(self.screen_stack) > 1:
+            return False
+        return super().check_action(action, parameters)
+
     def action_open(self) -> None:
         """Open or fold an array; show a job's log."""
         line = self.chosen()
@@ -306,7 +314,8 @@ class Top(WorkingApp):
             self.tell("This job is over.", "warning")
             return
         name = line.first.whole if line.is_array else line.first.job_id
-        what = f"{len(jobs)} tasks of {name}" if line.is_array else f"{name} {line.first.name}"
+        one = f"{name} {api.short_name(line.first)}"
+        what = f"{len(jobs)} tasks of {name}" if line.is_array else one
         first, second = f"Cancel {what}?", f"Once more: end {what}, without a way back?"
 
         def answered(yes: bool | None) -> None:
@@ -325,7 +334,7 @@ class Top(WorkingApp):
             if yes:
                 self.act(lambda: api.again(job), self.tick)
 
-        self.push_screen(Question(f"Submit {job.job_id} {job.name} again?"), answered)
+        self.push_screen(Question(f"Submit {job.job_id} {api.short_name(job)} again?"), answered)
 
     def action_filter(self) -> None:
         """Ask for a text that jobs must have to be shown."""

@@ -10,13 +10,16 @@ from hpckit.frozen import frozen
 from hpckit.live.model import JobNow, Line, counts
 from hpckit.slurm.free import FreePart
 from hpckit.slurm.states import JobState, is_waiting
-from hpckit.text import BLOCKS, in_line, state_colour
+from hpckit.text import BLOCKS, in_line, padded, state_colour
+from hpckit.text import cells as columns_of
 
 HEADS = ("JOBID", "NAME", "STATE", "TIME", "GPU", "PROGRESS, OR WHY IT WAITS")
 _PLAIN_BLOCKS = "._-=+*%#"
 # Letters of each column but the last, which has the rest; and at least so many of that.
 _WIDTHS, _LEAST = (12, 16, 13, 10, 14), 15
 _GPU = HEADS.index("GPU")
+# Of a name in a sentence.
+_NAME = 24
 # Slurm's own codes, where several states stand in a column.
 _CODES = {
     JobState.PENDING: "PD",
@@ -64,11 +67,14 @@ def cells(line: Line, sizes: Sequence[int] = _WIDTHS, *, unicode: bool = True) -
 
 
 def cut(text: str, width: int, *, unicode: bool = True) -> str:
-    """Return a text in so many letters, and say that it was longer."""
-    if len(text) <= width:
+    """Return a text in so many columns of a terminal, and say that it was longer."""
+    # No letter takes more than two columns, so most of a long text need not be looked at.
+    if len(text) <= 2 * width and columns_of(text) <= width:
         return text
-    mark = "…" if unicode else "~"
-    return text[: max(width - 1, 0)] + mark
+    kept = text[: max(width - 1, 0)]
+    while columns_of(kept) > max(width - 1, 0):
+        kept = kept[:-1]
+    return kept + ("…" if unicode else "~")
 
 
 def _state(line: Line) -> Cell:
@@ -159,15 +165,20 @@ def about(line: Line) -> list[str]:
     job = line.first
     if line.is_array:
         states = ", ".join(f"{count} {state}" for state, count in counts(line.jobs))
-        text = [f"array {job.whole} {job.name}: {states}", "Enter shows its tasks one by one"]
-        return [in_line(row) for row in text]
-    head = f"{job.job_id} {job.name} {job.state}"
+        head = f"array {job.whole} {short_name(job)}: {states}"
+        return [in_line(row) for row in (head, "Enter shows its tasks one by one")]
+    head = f"{job.job_id} {short_name(job)} {job.state}"
     if job.hosts:
         head += f" on {', '.join(job.hosts)}"
     if is_waiting(job.state) and job.expected_start:
         head += f", expected start {clock(job.expected_start)}"
     why = job.why or (job.progress.text(over=job.over) if job.progress else "")
     return [in_line(row) for row in (head, why, job.folder)]
+
+
+def short_name(job: JobNow) -> str:
+    """Return a job's name, of a long one the beginning: what follows it is to be seen."""
+    return cut(in_line(job.name), _NAME)
 
 
 def free_lines(parts: Sequence[FreePart]) -> list[str]:
@@ -206,7 +217,7 @@ def frame(
         for row in table
         for line in _lines(
             [
-                cut(text, size, unicode=unicode).ljust(size)
+                padded(cut(text, size, unicode=unicode), size)
                 for text, size in zip(row, sizes, strict=True)
             ],
             columns,
@@ -222,7 +233,7 @@ def _lines(cells: Sequence[str], columns: int) -> list[str]:
     lines = [cells[0]]
     for cell in cells[1:]:
         longer = f"{lines[-1]} {cell}"
-        if len(longer.rstrip()) <= columns:
+        if columns_of(longer.rstrip()) <= columns:
             lines[-1] = longer
         else:
             lines.append(f"  {cell}")

@@ -455,3 +455,49 @@ def test_a_mouse_chooses_and_opens_and_colours_are_not_needed(
             assert page.content.texts[2:] == ["half done", "\\x1b[2Jnext"]  # type: ignore[attr-defined]
 
     asyncio.run(use())
+
+
+def test_wide_letters_take_two_columns_and_a_long_name_leaves_room() -> None:
+    named = job(1, name="模型训练-超长的名字", state=JobState.FAILED)
+    plain = job(2, name="x" * 150, state=JobState.FAILED)
+    assert cut(named.name, 12) == "模型训练-超…"
+    shown = frame(lines([named, plain], View()), [named], "", [], 80).splitlines()
+    places = {row[0]: row.index("FAILED") for row in shown[-2:]}
+    assert places["1"] + 5 == places["2"]  # five letters of the first name take two columns
+    (line,) = lines([plain], View())
+    assert "FAILED" in about(line)[0][:40]
+
+
+@pytest.mark.long
+def test_on_a_small_screen_a_question_is_whole_and_no_key_acts_unseen(
+    fake_slurm: Path, here: Path
+) -> None:
+    needs("textual")
+    from hpckit.cli.top_screen import Top
+
+    run = make_run(here / "runs", "ddp-1", job_id="100", name="x" * 150)
+    up(fake_slurm, squeue_row(run.job_id, "RUNNING"))
+
+    async def use() -> None:
+        app = Top(Watch(here / "runs"), View(), interval=3600)
+        async with app.run_test(size=(40, 10)) as pilot:
+            while not app.table.keys:
+                await pilot.pause(0.05)
+            await pilot.press("c")
+            await pilot.pause()
+            box = app.screen.box  # type: ignore[attr-defined]
+            assert box.region.right <= 40
+            assert box.region.height <= 10
+            said = " ".join(
+                "".join(part.text for part in box.render_line(row)).strip("│ ")
+                for row in range(box.size.height + 2)
+            )
+            assert "y = yes, any other key = no" in " ".join(said.split())
+            await pilot.press("n", "l")
+            await pilot.pause()
+            pages, view, side = len(app.screen_stack), app.view, app.side.display
+            await pilot.press("space", "a", "o", "g")
+            await pilot.pause()
+            assert (len(app.screen_stack), app.view, app.side.display) == (pages, view, side)
+
+    asyncio.run(use())
