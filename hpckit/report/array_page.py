@@ -135,8 +135,11 @@ def _values(jobs: Sequence[JobUse], name: str) -> list[float]:
 
 
 def _total(jobs: Sequence[JobUse], name: str) -> float | None:
-    """Return the sum over jobs that held nodes; None if one's is not known."""
-    values = total(getattr(job.summary, name) for job in jobs if job.elapsed_s != 0 and _began(job))
+    """Return the sum over jobs that held nodes; None if one's is not known, or none has begun."""
+    began = [job for job in jobs if _began(job)]
+    held = [getattr(job.summary, name) for job in began if job.elapsed_s != 0]
+    # Jobs of less than a second, by Slurm's clock, held nodes for none.
+    values = total(held) if held or not began else 0.0
     return None if values is None else round(values, 3)
 
 

@@ -290,6 +290,7 @@ def test_an_array_shows_how_its_tasks_are_spread(here: Path, cli: Cli) -> None:
     spread = found["distribution"]["gpu_utilization_percent"]
     assert (spread["min"], spread["median"], spread["p95"], spread["max"]) == (0, 47.5, 90, 95)
     assert found["distribution"]["gpu_utilization_histogram"] == [2] * 10
+
     assert found["distribution"]["states"] == {"COMPLETED": 20}
     out = cli("stats", "local-a").out
     assert max(map(len, out.splitlines())) <= 80
@@ -297,6 +298,14 @@ def test_an_array_shows_how_its_tasks_are_spread(here: Path, cli: Cli) -> None:
     assert "20 jobs: 20 COMPLETED" in out
     one = document(cli, "local-a_7")
     assert one["summary"]["gpu_utilization_percent"] == pytest.approx(35)
+
+
+def test_an_array_of_tasks_of_less_than_a_second_has_no_unknown_hours(here: Path, cli: Cli) -> None:
+    for task in range(2):
+        array = {"job_id": "local-b", "index": task}
+        make_run(here / "runs", f"s{task}", job_id=f"local-b_{task}", array=array, seconds=0)
+    assert document(cli, "local-b")["distribution"]["gpu_hours"] == 0
+    assert "unknown" not in cli("stats", "local-b").out.partition("\n\n")[0]
 
 
 def test_hostile_names_cannot_move_the_cursor(here: Path, cli: Cli) -> None:
