@@ -17,8 +17,11 @@ _ABORTS = ("MPI_ABORT was invoked on rank", "application called MPI_Abort(")
 _FILE, _UNREAD = '  File "', ("SyntaxError: ", "IndentationError: ", "TabError: ")
 _WHERE = re.compile(r'  File "(?:.*/)?([^/"]+)", line (\d+)')
 _THROWN = "terminate called after throwing an instance of"  # libstdc++'s and libc++'s words
-# Open MPI's own frames of a rank that crashed, and the rules that it draws.
-_NOISE = re.compile(r"\[[\w.-]+:\d+\] |[-=*\s]*$")
+# Open MPI's own frames of a rank that crashed, or UCX's, and the rules that they draw.
+_NOISE = re.compile(
+    r"\[[\w.-]+:\d+(?::\d+:\d+)?\] |={4} backtrace |[-=*\s]*$"
+    r"|\s*\d+ +(?:/.*\[0x[\da-f]+\]|0x[\da-f]{8,} .*)$"
+)
 # What the supervisor adds where the job's cgroup tells of such a kill since the rank began.
 OUT_OF_MEMORY = "out of memory: the kernel killed a process of this job on this node"
 # The same, where nothing counts such kills: see `hpckit.payload.last_memory`.

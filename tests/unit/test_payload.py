@@ -349,6 +349,17 @@ def test_a_rank_that_a_signal_ended_says_which(tmp_path: Path) -> None:
     crash = "[c2:01463] *** Process received signal ***\n[c2:01463] [ 0] /lib/libc.so.6(+0x3c050)\n"
     path.write_text(f"a warning\n{crash}[c2:01463] *** End of error message ***\n-----\n")
     assert last_error(path) == "a warning"
+    # UCX 1.18 of Debian 13, and the form in which it names functions and lines.
+    path.write_text(
+        "a warning\n[c2:13222:0:13222] Caught signal 11 (Segmentation fault: tkill(2) at 0x33a6)\n"
+        "==== backtrace (tid:  13222) ====\n"
+        " 0  /lib/x86_64-linux-gnu/libucs.so.0(ucs_handle_error+0x2bc) [0x7f13f4d0764c]\n"
+        " 1 0x0000000000012c20 .annobin_sigaction.c()  sigaction.c:0\n"
+        "=================================\n"
+    )
+    assert last_error(path) == "a warning"
+    path.write_text("12 0x1 of it\n7 /data/a is missing\n")
+    assert last_error(path) == "7 /data/a is missing"
     assert signal_error(139, "a warning") == "killed by SIGSEGV; the last it wrote: a warning"
     path.write_text(crash)
     assert last_error(path) is None
