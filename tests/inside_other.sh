@@ -15,7 +15,8 @@ if [[ ! -e /hpckit-has-all ]]; then
   echo "reachable = weighted" >>/etc/openmpi/openmpi-mca-params.conf
   touch /hpckit-has-all
 fi
+cp -r /certificates/. /etc/ssl/certs/
 cp /older-libmariadb.so.3 "$(readlink -f /usr/lib/x86_64-linux-gnu/libmariadb.so.3)"
-echo "Slurm $(sinfo -V), Open MPI $(mpirun --version | sed -n 1p)"
+echo "$(slurmctld -V), Open MPI $(mpirun --version | sed -n 1p)"
 exec env --default-signal HPCKIT_CLIENTS_VENV="$PWD/.venv-clients" \
   HPCKIT_MPICH_VENV="$PWD/.venv-mpich" .venv/bin/python -m pytest "$@"

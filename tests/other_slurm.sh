@@ -23,7 +23,7 @@ if [[ ! -e $root/.hpckit-made ]]; then
   touch "$root/.hpckit-made"
 fi
 cp /etc/resolv.conf "$root/etc/"
-mkdir -p "$root/etc/ssl/certs" && cp -rL /etc/ssl/certs/. "$root/etc/ssl/certs/" # a proxy may have its own
+rm -rf "$root/certificates" && cp -rL /etc/ssl/certs "$root/certificates" # a proxy may have its own
 mkdir -p "$root$PWD" "$root$python" "$root/opt"
 # slurmdbd does not start with libmariadb3 11.8.9, which says "Number of columns in result (=1) set
 # execeeds maxmimum allowed number of columns (=0)"; Debian 12's is older.
@@ -38,5 +38,11 @@ exec unshare --mount bash -c '
   mount --make-rprivate /
   mount --bind "$root" "$root"
   for folder in /proc /dev /sys /opt "$here" "$python"; do mount --rbind "$folder" "$root$folder"; done
-  exec chroot "$root" bash -c "cd \"\$0\" && exec tests/inside_other.sh \"\$@\"" "$here" "$@"
+  # No chroot: in one, no namespace of users can be made.
+  cd "$root"
+  mkdir -p before
+  pivot_root . before
+  umount -l /before
+  cd "$here"
+  exec tests/inside_other.sh "$@"
 ' other "$root" "$python" "$@"
