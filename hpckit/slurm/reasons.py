@@ -87,13 +87,18 @@ _RESOURCES = {
 }
 
 
-# Why a job waits for what cannot come any more.
-NEVER = "DependencyNeverSatisfied"
+# Why a job waits for others, and why for what cannot come any more.
+WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"
 
 
 def code_of(reason: str | None) -> str:
     """Return Slurm's code without what follows it."""
     return (reason or "").partition(",")[0].strip()
+
+
+def in_vain(reason: str | None, held_by: str | None) -> bool:
+    """Say whether a job waits for what cannot come any more, itself or because of another."""
+    return code_of(reason) == NEVER or held_by is not None
 
 
 def explain(reason: str | None) -> str | None:

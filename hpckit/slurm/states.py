@@ -186,7 +186,8 @@ class JobRecord:
     heterogeneous job. `raw_id` is SLURM_JOB_ID in the job, another number for each array task.
     Times are epoch seconds; the `start_time` of a waiting job is the expected one. A finished job
     has `end_time` and `exit_code`, which is 128 + signal if a signal ended it, as in a shell.
-    `restarts` counts the attempts before this one.
+    `restarts` counts the attempts before this one. `held_by` is the job because of which this one
+    can never start, though Slurm does not say so (`hpckit.slurm.dependencies`).
     """
 
     job_id: str
@@ -209,6 +210,7 @@ class JobRecord:
     exit_code: int | None = None
     signal: int | None = None
     restarts: int | None = None
+    held_by: str | None = None
 
 
 def parse_exit(text: str, state: JobState) -> tuple[int | None, int | None]:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from hpckit.errors import OutsideError, PlanError, RequestError
 from hpckit.find import find_believed
+from hpckit.frozen import frozen
 from hpckit.job.checks import off_switch
 from hpckit.runs import Run
 from hpckit.schedulers.base import find_scheduler
-from hpckit.schedulers.slurm.asking import ended_jobs
-from hpckit.slurm.states import JobState
+from hpckit.schedulers.slurm.asking import never_starts, records_of
+from hpckit.slurm.states import JobState, is_finished
 from hpckit.submission.states import statuses
 
 KINDS = ("afterok", "afterany", "afternotok", "after", "aftercorr")
@@ -64,46 +65,67 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
     return f"{kind}:{':'.join(ids)}", tuple(f"{kind}:{run.dir}" for run in found)
 
 
+@frozen(kw_only=True)
+class _Known:
+    """A job of an `--after`: its state if it is over, and whether it can never start."""
+
+    job_id: str
+    ended: JobState | None
+    never_starts: bool
+
+
 def refuse_hopeless(words: tuple[str, ...], root: Path) -> None:
     """Refuse to wait for what cannot come any more. Where Slurm cannot be asked, nothing is known.
 
     Raises:
-        PlanError: a job has ended, and not as it was to; or there is none.
+        PlanError: a job has ended, and not as it was to, or can never start; or there is none.
     """
     for word in words:
         kind, job = read_after(word)
-        ended = list(_ended(job, root))
-        bad = next((row for row in ended if row[1] is not JobState.COMPLETED), None)
+        known = list(_known(job, root))
+        ended = [row for row in known if row.ended]
+        bad = next((row for row in ended if row.ended is not JobState.COMPLETED), None)
+        stuck = next((row.job_id for row in known if row.never_starts), None)
         if kind == "afterok" and bad:
             raise PlanError(
-                f"--after {word}: job {bad[0]} is {bad[1]}, but the new job starts only after a "
-                "job that is COMPLETED, so it would never start. Run that job again first (hpckit "
-                f"resubmit {bad[0]}), or give --after afterany:{job}. {off_switch('after')}"
+                f"--after {word}: job {bad.job_id} is {bad.ended}, but the new job starts only "
+                "after a job that is COMPLETED, so it would never start. Run that job again first "
+                f"(hpckit resubmit {bad.job_id}), or give --after afterany:{job}. "
+                f"{off_switch('after')}"
             )
         if kind == "afternotok" and ended and not bad:
             raise PlanError(
-                f"--after {word}: job {ended[0][0]} is COMPLETED, but the new job starts only "
+                f"--after {word}: job {ended[0].job_id} is COMPLETED, but the new job starts only "
                 "after a failed job, so it would never start. Leave --after out. "
+                f"{off_switch('after')}"
+            )
+        if stuck:
+            raise PlanError(
+                f"--after {word}: job {stuck} can never start, because a job of its own --after "
+                "did not end as required. So the new job would never start either. Cancel that "
+                f"one (hpckit cancel {stuck}), and submit it again after a job that can end well. "
                 f"{off_switch('after')}"
             )
 
 
-def _ended(job: str, root: Path) -> Iterator[tuple[str, JobState]]:
-    """Yield each job a word means that is over, with its state."""
+def _known(job: str, root: Path) -> Iterator[_Known]:
+    """Yield what is known of each job that a word means."""
     try:
         runs: list[Run] = find_believed(job, root)
     except RequestError:  # no run, or none to be believed
         if not is_slurm_id(job):
             return
-        ended = ended_jobs(job)
-        if ended is None:
+        records = records_of(job)
+        if records is None:
             raise PlanError(
                 f"--after {job}: Slurm knows no job {job}, or does not show it to you. Slurm takes "
                 "such a job for one that is over: the new job would not wait for it. `hpckit jobs` "
                 f"and `squeue` show ids. {off_switch('after')}"
             ) from None
-        yield from ended
+        for row in records:
+            ended = row.state if is_finished(row.state) else None
+            yield _Known(job_id=row.job_id, ended=ended, never_starts=never_starts(row))
         return
     for status in statuses(runs):
-        if status.finished:
-            yield status.run.job_id, status.state
+        ended = status.state if status.finished else None
+        yield _Known(job_id=status.run.job_id, ended=ended, never_starts=status.never_starts)

@@ -102,6 +102,7 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         restarts=restarts,
         exit_code=exit_code_of(record, ranks),
         ranks=ranks,
+        held_by=record.held_by,
     )
 
 

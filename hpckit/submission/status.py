@@ -8,7 +8,7 @@ from hpckit.frozen import frozen
 from hpckit.launchers import launched_by
 from hpckit.ranks import RankRecord, first_failure, never_met
 from hpckit.runs import Run
-from hpckit.slurm.reasons import NEVER, code_of
+from hpckit.slurm.reasons import in_vain
 from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
 from hpckit.text import in_line, listed
 
@@ -30,6 +30,8 @@ class RunStatus:
     `silence`: why Slurm's queue did not say what it is now, or accounting what became of it.
     `left_queue`: the queue answered, and no longer lists it.
 
+    `held_by`: the job because of which it can never start, where its own `reason` does not say so.
+
     `reason` is Slurm's code while pending, `reason_text` the same in plain words, or what stands in
     the way of knowing. `expected_start` and `start_time` are in epoch seconds.
     """
@@ -50,6 +52,7 @@ class RunStatus:
     elsewhere: bool = False
     silence: str | None = None
     left_queue: bool = False
+    held_by: str | None = None
     damaged: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -89,7 +92,7 @@ class RunStatus:
     @property
     def never_starts(self) -> bool:
         """Whether it waits for what cannot come any more."""
-        return self.waiting and code_of(self.reason) == NEVER
+        return self.waiting and in_vain(self.reason, self.held_by)
 
     @property
     def notes(self) -> tuple[str, ...]:

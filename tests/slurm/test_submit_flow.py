@@ -107,6 +107,39 @@ def test_a_job_after_one_that_fails_says_that_it_never_starts(desk: Desk) -> Non
     assert third["state"] == "PENDING"
 
 
+def test_jobs_behind_one_that_never_starts_are_not_waited_for(desk: Desk) -> None:
+    first = desk.submit("serial", FAIL, *CPU, "--sbatch", "hold")
+    second = desk.submit("serial", SEEN, *CPU, "--after", first["job_id"])["job_id"]
+    third = desk.submit("serial", SEEN, *CPU, "--after", f"afterany:{second}")["job_id"]
+    array = ("--array", "x=1,2", "--after", third)
+    last = [row["job_id"] for row in desk.submit("serial", SEEN, *CPU, *array)["jobs"]]
+    by_task = ("--array", "x=1,2", "--after", f"aftercorr:{last[0].partition('_')[0]}")
+    after_all = [row["job_id"] for row in desk.submit("serial", SEEN, *CPU, *by_task)["jobs"]]
+    desk.slurm.run("scontrol", "release", first["job_id"])
+    assert desk.over(first["job_id"])["state"] == "FAILED"
+    said = desk.call("wait", third, *last, *after_all, expect=1).out
+    lines = said.splitlines()
+    assert len(lines) == 5
+    for job, line in zip((third, *last, *after_all), lines, strict=True):
+        assert line.startswith(f"{job} PENDING: It waits for job {second}, which will never start")
+        assert line.endswith(f"remove it from the queue: hpckit cancel {job}")
+    status = desk.status(third)
+    assert (status["state"], status["reason"]) == ("PENDING", "Dependency")  # in Slurm's words
+    for word in (second, third, last[0], f"afterany:{after_all[1]}"):
+        refused = desk.call("submit", "serial", SEEN, *CPU, "--after", word, expect=2).err
+        assert f"--after {word}: job {word.partition(':')[2] or word} can never start" in refused
+    # A job of Slurm's own, too, which hpckit did not submit.
+    wrapped = ("sbatch", "--parsable", "--dependency", f"afterok:{third}", "--wrap", "true")
+    foreign = desk.slurm.run(*wrapped).stdout.strip()
+    refused = desk.call("submit", "serial", SEEN, *CPU, "--after", foreign, expect=2).err
+    assert f"job {foreign} can never start" in refused
+    # Once the one in front is gone, an afterany is met.
+    desk.call("cancel", second)
+    assert desk.over(third)["state"] == "COMPLETED"
+    assert {desk.over(job)["state"] for job in (*last, *after_all)} == {"COMPLETED"}
+    desk.slurm.run("scancel", foreign)
+
+
 def test_a_waiting_job_says_why_and_when(desk: Desk) -> None:
     holder = desk.submit("ddp", SEEN, *EVERYTHING, "--time", "9", "--", "--hold")["job_id"]
     desk.until(holder, "RUNNING")

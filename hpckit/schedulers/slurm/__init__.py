@@ -115,6 +115,11 @@ class Slurm(Scheduler):
         from hpckit.slurm.reasons import explain
 
         del run
+        if record.held_by:
+            return (
+                f"It waits for job {record.held_by}, which will never start, because the job of "
+                "its --after did not end as required. So this one will never start either."
+            )
         return explain(record.reason)
 
     def forbid_requeue(self) -> None:

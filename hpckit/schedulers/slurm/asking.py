@@ -9,7 +9,7 @@ from hpckit.schedulers.base import Answers
 from hpckit.slurm import jobs
 from hpckit.slurm.client import patience
 from hpckit.slurm.jobs import scontrol_job
-from hpckit.slurm.reasons import NEVER, code_of
+from hpckit.slurm.reasons import NEVER, WAITS, code_of, in_vain
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_finished, is_good, is_waiting
 
 # Between hpckit's clock at submission and Slurm's.
@@ -29,7 +29,35 @@ def ask_of_runs(runs: Sequence[Run]) -> Answers:
             lost[owner.run_id] = (
                 f"job {job} here is another, {record.name!r}: was this one on another cluster?"
             )
-    return replace(said, records=records, lost=lost)
+    return replace(said, records=_with_held(records, {run.jobs[0] for run in runs}), lost=lost)
+
+
+def _with_held(records: dict[str, JobRecord], jobs: set[str]) -> dict[str, JobRecord]:
+    """Add to jobs that wait for others which of these can never start.
+
+    The later jobs of a chain are not among `jobs`: they wait for those before them as they should.
+    """
+    waiting = [job for job in jobs & records.keys() if _waits_for_another(records[job])]
+    if not waiting:
+        return records
+    from hpckit.slurm.dependencies import ask_hopeless  # few jobs wait for others
+
+    try:
+        held = ask_hopeless()
+    except CommandError:
+        return records  # Slurm's own word, that it waits, is still true
+    return records | {job: replace(records[job], held_by=held.get(job)) for job in waiting}
+
+
+def _waits_for_another(record: JobRecord) -> bool:
+    """Say whether a job waits for the end or the start of another."""
+    listed = record.source == SlurmSource.SQUEUE and is_waiting(record.state)
+    return listed and code_of(record.reason) == WAITS
+
+
+def never_starts(record: JobRecord) -> bool:
+    """Say whether a job waits for what cannot come any more."""
+    return is_waiting(record.state) and in_vain(record.reason, record.held_by)
 
 
 def _with_reason(record: JobRecord) -> JobRecord:
@@ -48,8 +76,8 @@ def ask_in_full(job_ids: list[str]) -> Answers:
     return said
 
 
-def ended_jobs(job_id: str) -> list[tuple[str, JobState]] | None:
-    """Return what is over of a job of anyone's, with its states; none while squeue is silent.
+def records_of(job_id: str) -> list[JobRecord] | None:
+    """Return what Slurm says of a job of anyone's, or its array's tasks; none if squeue is silent.
 
     None: squeue and accounting have answered, and neither knows such a job.
     """
@@ -57,8 +85,8 @@ def ended_jobs(job_id: str) -> list[tuple[str, JobState]] | None:
         said = _ask_slurm([job_id])
     if not said.records and not said.trouble:
         return None
-    rows = said.records.values() if said.queue else ()
-    return [(row.job_id, row.state) for row in rows if is_finished(row.state)]
+    found = dict(said.records)
+    return list(_with_held(found, set(found)).values()) if said.queue else []
 
 
 def is_its(run: Run, record: JobRecord) -> bool:
