@@ -126,7 +126,7 @@ def settle_cut_short(
     """Ask Slurm for the jobs of submissions that were cut short; `tell` hears what it said."""
     if any_handed_over() or any(is_there(root / word / "handover.json") for word in words):
         # Seldom: what it takes is not loaded otherwise.
-        from hpckit.submission.handover import find_lost_jobs  # noqa: PLC0415
+        from hpckit.submission.lost_jobs import find_lost_jobs  # noqa: PLC0415
 
         for line in find_lost_jobs(root, tuple(words)):
             tell(line)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from hpckit.environ import own_python, scrubbed_environment
+from hpckit.environ import scrubbed_environment
 from hpckit.errors import (
     OutsideError,
     RequestError,
@@ -14,10 +14,10 @@ from hpckit.errors import (
     SubmissionError,
     UnknownOutcomeError,
 )
+from hpckit.frozen import frozen
 from hpckit.interrupts import Interrupts, interrupts
-from hpckit.job import Job
-from hpckit.job.script import signal_delay_s, submitit_folder
-from hpckit.payload.task import MAX_JSON_BYTES, Task
+from hpckit.job.script import submitit_folder
+from hpckit.payload.task import Task
 from hpckit.render import Rendered
 from hpckit.run_files import JOB_LOG, open_to_write, write_text
 from hpckit.runs import Run
@@ -29,6 +29,7 @@ from hpckit.submission.kept_code import KeptCode, drop_unneeded, keeping, link_c
 from hpckit.submission.model import Submission, in_parts
 from hpckit.submission.payload import Payload
 from hpckit.submission.record import task_records
+from hpckit.submission.tasks import tasks_of
 
 
 def submit(
@@ -49,37 +50,54 @@ def submit(
             in these cases, unless the message says so. UnknownOutcomeError: Slurm does not say
             whether it took the job; all that is needed to find out later is kept.
     """
-    job, base = submission.job, submission.place.dir
+    base = submission.place.dir
     parts = in_parts(submission)
-    rendered = [part.rendered for part in parts]
-    tasks = _tasks(submission)
-    _refuse_long(tasks)
-    _refuse_patterns(base, job.scheduler)
+    batch = _Batch(
+        parts=parts,
+        rendered=[part.rendered for part in parts],
+        tasks=tasks_of(submission),
+        tell=tell or (lambda _text: None),
+        ready=ready or (lambda: None),
+    )
+    _refuse_patterns(base, submission.job.scheduler)
     shared = "shared-runs" in submission.spec.skip_checks
-    tell = tell or (lambda _text: None)
-    ready = ready or (lambda: None)
     with (
-        interrupts(tell) as taken,
+        interrupts(batch.tell) as taken,
         held_root(base.parent, shared=shared) as root,
     ):
-        return _submit_in(root, taken, parts, rendered, tasks, (tell, ready))
+        return _submit_in(root, taken, batch)
 
 
-def _submit_in(
-    root: Root,
-    taken: Interrupts,
-    parts: list[Submission],
-    rendered: list[Rendered],
-    tasks: list[Task],
-    calls: tuple[Callable[[str], None], Callable[[], None]],
-) -> list[Run]:
-    submission = parts[0]
+@frozen(kw_only=True)
+class _Batch:
+    """What is handed to the scheduler together: one job or array, or an array in several parts.
+
+    Attributes:
+        parts, rendered: what each is submitted as, and its script.
+        tasks: those of all parts.
+        tell, ready: as `submit` has them.
+    """
+
+    parts: list[Submission]
+    rendered: list[Rendered]
+    tasks: list[Task]
+    tell: Callable[[str], None]
+    ready: Callable[[], None]
+
+    @property
+    def submission(self) -> Submission:
+        """The first part, which has what all parts share."""
+        return self.parts[0]
+
+
+def _submit_in(root: Root, taken: Interrupts, batch: _Batch) -> list[Run]:
+    submission = batch.submission
     sent = Sent(given_up=lambda: taken.seen)
     try:
-        _make_folders(root, parts, [row.text for row in rendered], [task.run_id for task in tasks])
-        with _kept(root, submission, calls[0]) as kept:
-            tasks = with_code(tasks, submission, kept)
-            return _handed_over(root, taken, parts, rendered, tasks, kept, sent, calls)
+        _make_folders(root, batch)
+        with _kept(root, submission, batch.tell) as kept:
+            tasks = with_code(batch.tasks, submission, kept)
+            return _handed_over(root, taken, replace(batch, tasks=tasks), kept, sent)
     except BaseException as error:
         _take_back(root, submission, sent, error)
         if isinstance(error, OSError):
@@ -105,35 +123,27 @@ def _kept(
 
 
 def _handed_over(
-    root: Root,
-    taken: Interrupts,
-    parts: list[Submission],
-    rendered: list[Rendered],
-    tasks: list[Task],
-    kept: KeptCode | None,
-    sent: Sent,
-    calls: tuple[Callable[[str], None], Callable[[], None]],
+    root: Root, taken: Interrupts, batch: _Batch, kept: KeptCode | None, sent: Sent
 ) -> list[Run]:
     """Hand all parts to the scheduler, and write down what came of it."""
-    submission, scheduler = parts[0], parts[0].job.scheduler
+    submission, tasks = batch.submission, batch.tasks
     run_id = submission.place.run_id
-    tell, ready = calls
     handover = new_handover(
         run_id,
         root.path,
-        task_records(submission, rendered[0], tasks, kept),
+        task_records(submission, batch.rendered[0], tasks, kept),
         array=submission.job.is_array,
-        parts=tuple(part.place.part for part in parts if part.place.part),
+        parts=tuple(part.place.part for part in batch.parts if part.place.part),
         chain=submission.job.chain,
     )
     with root.opened(run_id) as base:
-        if scheduler.names_jobs:
+        if submission.job.scheduler.names_jobs:
             begin(base, handover)
             remember(run_id, root.path)  # so that it is found even if this process is killed
-        ready()
-        with taken.held(), told_if_slow(tell):
+        batch.ready()
+        with taken.held(), told_if_slow(batch.tell):
             job_ids: list[str] = []
-            for part, script in zip(parts, rendered, strict=True):
+            for part, script in zip(batch.parts, batch.rendered, strict=True):
                 if taken.seen:
                     raise KeyboardInterrupt
                 folder = submitit_folder(base, part.place.first)
@@ -201,101 +211,30 @@ def _cannot_write(root: Root, error: OSError) -> OutsideError:
     )
 
 
-def _make_folders(
-    root: Root, parts: list[Submission], scripts: list[str], run_ids: list[str]
-) -> None:
-    own, job = parts[0].place.run_id, parts[0].job
+def _make_folders(root: Root, batch: _Batch) -> None:
+    own, job = batch.submission.place.run_id, batch.submission.job
+    run_ids = [task.run_id for task in batch.tasks]
     for name in dict.fromkeys([own, *run_ids]):
         root.make(name)
     for name in run_ids if job.scheduler.names_jobs else ():
         # Slurm would create it with the user's umask, which may let a group write to it.
         with root.opened(name) as folder:
             open_to_write(folder / JOB_LOG).close()
-    for part, script in zip(parts, scripts, strict=True):
-        for name in run_ids[_tasks_of(part)] if job.is_array else ():
+    for part, script in zip(batch.parts, batch.rendered, strict=True):
+        for name in run_ids[_share(part)] if job.is_array else ():
             with root.opened(name) as folder:
-                write_text(folder / SCRIPT, script)
+                write_text(folder / SCRIPT, script.text)
     with root.opened(own) as base:
-        for part in parts:
+        for part in batch.parts:
             submitit_folder(base, part.place.first).mkdir(mode=0o700)
-        write_text(base / SCRIPT, scripts[0])
+        write_text(base / SCRIPT, batch.rendered[0].text)
 
 
-def _tasks_of(part: Submission) -> slice:
+def _share(part: Submission) -> slice:
     """Return which of all tasks belong to a part."""
     if part.place.part is None:
         return slice(None)
     return slice(part.place.part.first, part.place.part.first + part.place.part.count)
-
-
-def _tasks(submission: Submission) -> list[Task]:
-    """Return the tasks of a submission, which differ in their folders and arguments."""
-    first = _task(submission, 0)
-    rest = range(1, len(submission.job.tasks))
-    return [first, *(_task(submission, index, like=first) for index in rest)]
-
-
-def _task(submission: Submission, index: int, like: Task | None = None) -> Task:
-    job, place = submission.job, submission.place
-    run_id = f"{place.run_id}_{index}" if job.is_array else place.run_id
-    run_dir, command = str(place.dir.parent / run_id), job.task_command(index)
-    if like:
-        by_python = job.program.is_python(command[len(like.python) :])
-        return replace(like, run_dir=run_dir, run_id=run_id, command=command, by_python=by_python)
-    site = job.site
-    python = job.environment.command(own_python()[0])
-    return Task(
-        run_dir=run_dir,
-        run_id=run_id,
-        executor=job.executor,
-        simulated=job.scheduler.one_machine,
-        launcher=job.launcher.name,
-        nodes=job.nodes,
-        tasks_per_node=job.tasks_per_node,
-        command=command,
-        python=python,
-        by_python=job.program.is_python(command[len(python) :]),
-        device=job.device,
-        mpi=job.strategy.mpi,
-        mpirun=(*site.mpirun.split(), *site.mpirun_args),
-        max_requeues=job.max_requeues,
-        chain=job.chain,
-        handles_stop_signal=job.handles_stop_signal,
-        checkpoint=job.checkpoint,
-        sample_interval_s=job.sample_interval_s,
-        signal_delay_s=signal_delay_s(job.time_min),
-        replicas=1 if job.strategy.rank_per_gpu else max(1, job.gpus_per_node),
-        sources_only=_sources_only(job),
-        cpus_per_task=job.cpus_per_task,
-        ledgers=submission.ledgers,
-        # A session's own process stays outside; what it starts enters the container.
-        container=job.environment.path if _enters(submission) else None,
-    )
-
-
-def _enters(submission: Submission) -> bool:
-    """Say whether ranks enter a container that the job script has started."""
-    return submission.job.environment.entered and not submission.session
-
-
-def _sources_only(job: Job) -> str | None:
-    """Return the folder `workloads` of the workload's collection, unless it is hpckit's own.
-
-    It is not the whole collection, since a project may have a virtual environment in it.
-    """
-    found = job.workload.found if job.workload else None
-    if found is None or found.collection.origin == "built-in":
-        return None
-    return str(found.collection.path / "workloads")
-
-
-def _refuse_long(tasks: list[Task]) -> None:
-    longest = max(len(task.to_json().encode()) for task in tasks)
-    if longest > MAX_JSON_BYTES:
-        raise RequestError(
-            f"The script's arguments are {longest} bytes long, and Linux allows {MAX_JSON_BYTES}: "
-            "write them to a file and pass the file's name."
-        )
 
 
 def _refuse_patterns(folder: Path, scheduler: Scheduler) -> None:
@@ -319,7 +258,7 @@ def _order(part: Submission, folder: Path, script: str, tasks: list[Task], sent:
     only. So each array waits for the end of the one before, as the jobs of a chain do.
     """
     job, place = part.job, part.place
-    mine = tasks[_tasks_of(part)]
+    mine = tasks[_share(part)]
     return Order(
         run_id=place.run_id,
         part=place.part,
