@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hpckit import shell
 from hpckit.errors import HpckitError, OutsideError
+from hpckit.file_locks import held_alone
 from hpckit.paths import config_folder, make_folder
 
 # Where systems put it; a user's PATH seldom has these.
@@ -33,18 +34,29 @@ def host_key() -> Path:
     key = config_folder() / "ssh" / "host_ed25519"
     try:
         make_folder(key.parent, mode=0o700)
-        if not key.exists():
-            # Written whole or not at all; of two commands at once the later one wins.
-            mine = key.with_name(f"{key.name}.{os.urandom(8).hex()}")
-            keygen = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hpckit", "-f")
-            shell.run((*keygen, str(mine)))
-            os.replace(f"{mine}.pub", f"{key}.pub")  # noqa: PTH105
-            os.replace(mine, key)  # noqa: PTH105
     except OSError as error:
-        raise OutsideError(
-            f"The host key {str(key)!r} cannot be made: {error.strerror}."
-        ) from error
+        raise _unmade(key, error) from error
+    if not key.exists():
+        with held_alone(key.with_name("lock"), "the lock "):
+            if not key.exists():  # another command may have made it meanwhile
+                _make_key(key)
     return key
+
+
+def _make_key(key: Path) -> None:
+    """Write a key, whole or not at all; its public half first, so that who finds a key has both."""
+    mine = key.with_name(f"{key.name}.{os.urandom(8).hex()}")
+    keygen = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hpckit", "-f")
+    shell.run((*keygen, str(mine)))
+    try:
+        os.replace(f"{mine}.pub", f"{key}.pub")  # noqa: PTH105
+        os.replace(mine, key)  # noqa: PTH105
+    except OSError as error:
+        raise _unmade(key, error) from error
+
+
+def _unmade(key: Path, error: OSError) -> OutsideError:
+    return OutsideError(f"The host key {str(key)!r} cannot be made: {error.strerror}.")
 
 
 def sshd_argv(key: Path, user: str, environ: Mapping[str, str]) -> tuple[str, ...]:

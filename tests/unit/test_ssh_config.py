@@ -3,6 +3,8 @@
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 
 from hpckit.api.ssh_config import Entry, write_entry
 from hpckit.errors import OutsideError, RequestError
-from hpckit.session.own_sshd import sshd_argv
+from hpckit.file_locks import held_alone
+from hpckit.session.own_sshd import host_key, sshd_argv
 from hpckit.session.ssh_config import (
     Login,
     entry,
@@ -142,3 +145,23 @@ def test_an_own_sshd_lets_in_this_user_by_keys_alone(
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(OutsideError, match="no sshd"):
         sshd_argv(Path("/home/alice/key"), "alice", environ)
+
+
+def test_a_host_key_is_made_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = here.parent / "bin" / "ssh-keygen"
+    made.write_text('#!/bin/sh\necho key >"$9"\necho public >"$9.pub"\n')
+    made.chmod(0o755)
+    key = host_key()
+    assert (key.read_text(), Path(f"{key}.pub").read_text()) == ("key\n", "public\n")
+    assert {row.name for row in key.parent.iterdir()} == {key.name, f"{key.name}.pub", "lock"}
+    key.unlink()
+
+    @contextmanager
+    def after_another(path: Path, what: str) -> Iterator[int]:
+        with held_alone(path, what) as held:
+            key.write_text("theirs")  # the command that had the lock before has made it
+            yield held
+
+    monkeypatch.setattr("hpckit.session.own_sshd.held_alone", after_another)
+    assert host_key() == key
+    assert key.read_text() == "theirs"
