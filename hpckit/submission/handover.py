@@ -7,7 +7,7 @@ the job's number. `lost_jobs` asks Slurm for it by what the job carries.
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, field, fields
 from pathlib import Path
@@ -22,7 +22,8 @@ from hpckit.runs import RECORD, Run
 from hpckit.schedulers.local.state import my_start_ticks
 
 HANDOVER, ARRAY_RECORD, SCRIPT = "handover.json", "array.json", "job.sh"
-# What the records of an array may take on their way to the disk.
+# So long an array's records are made to survive a loss of power, as they are written. A machine
+# writes the others to its disk by itself, most often within half a minute.
 _FLUSHED_S = 2.0
 Opener = Callable[[str], AbstractContextManager[Path]]
 
@@ -128,6 +129,7 @@ def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
             write_json(base / ARRAY_RECORD, {"job_id": whole, "runs": run_ids})
     runs = []
     shared = json_members(handover.common)  # most of each record
+    flush_until = time.monotonic() + _FLUSHED_S
     for index, (row, job_id) in enumerate(zip(handover.records, job_ids, strict=False)):
         array: dict[str, Any] | None = None
         if whole:
@@ -140,25 +142,14 @@ def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
         record = {**handover.common, **own}
         with opened(record["run_id"]) as folder:
             write_members(folder / RECORD, [*shared, *json_members(own)])
+            if time.monotonic() < flush_until:
+                flush_to_disk((folder / RECORD, folder))
         runs.append(Run(dir=Path(handover.root) / record["run_id"], record=record))
-    _flush(opened, runs)
     with opened(handover.run_id) as base:
         (base / HANDOVER).unlink(missing_ok=True)
     add_to_index(runs)
     forget(handover.run_id)
     return runs
-
-
-def _flush(opened: Opener, runs: Sequence[Run]) -> None:
-    """Have records survive a loss of power: of a long array, as many as a short time allows.
-
-    A machine writes the others by itself, most often within half a minute.
-    """
-    until = time.monotonic() + _FLUSHED_S
-    for run in runs:
-        if time.monotonic() < until:
-            with opened(run.run_id) as folder:
-                flush_to_disk((folder / RECORD, folder))
 
 
 def forget(run_id: str) -> None:

@@ -216,14 +216,17 @@ def _make_folders(root: Root, batch: _Batch) -> None:
     run_ids = [task.run_id for task in batch.tasks]
     for name in dict.fromkeys([own, *run_ids]):
         root.make(name)
-    for name in run_ids if job.scheduler.names_jobs else ():
-        # Slurm would create it with the user's umask, which may let a group write to it.
-        with root.opened(name) as folder:
-            open_to_write(folder / JOB_LOG).close()
+    scripts: dict[str, str] = {}
     for part, script in zip(batch.parts, batch.rendered, strict=True):
-        for name in run_ids[_share(part)] if job.is_array else ():
-            with root.opened(name) as folder:
-                write_text(folder / SCRIPT, script.text)
+        for name in run_ids[_share(part)]:
+            scripts.setdefault(name, script.text)  # a chain's jobs share a run
+    for name, text in scripts.items():
+        with root.opened(name) as folder:
+            if job.scheduler.names_jobs:
+                # Slurm would create it with the user's umask, which may let a group write to it.
+                open_to_write(folder / JOB_LOG).close()
+            if job.is_array:
+                write_text(folder / SCRIPT, text)
     with root.opened(own) as base:
         for part in batch.parts:
             submitit_folder(base, part.place.first).mkdir(mode=0o700)
