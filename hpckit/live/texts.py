@@ -15,8 +15,10 @@ from hpckit.text import cells as columns_of
 
 HEADS = ("JOBID", "NAME", "STATE", "TIME", "GPU", "PROGRESS, OR WHY IT WAITS")
 _PLAIN_BLOCKS = "._-=+*%#"
-# Letters of each column but the last, which has the rest; and at least so many of that.
-_WIDTHS, _LEAST = (12, 16, 13, 10, 14), 15
+# Letters of each column but the last, which has the rest and at least so many: on a screen of 100
+# columns, of a usual one, and of a small one.
+_WIDTHS, _USUAL, _SMALL = (12, 16, 13, 10, 14), (10, 12, 10, 9, 10), (10, 7, 9, 8, 6)
+_LEAST = 15
 _GPU = HEADS.index("GPU")
 # Of a name in a sentence.
 _NAME = 24
@@ -46,7 +48,8 @@ class Cell:
 
 def widths(columns: int) -> tuple[int, ...]:
     """Return the letters of each column on a screen of so many; one space parts them."""
-    first = _WIDTHS if columns >= 100 else (10, 12, 10, 9, 10)
+    fitting = (row for row in (_USUAL, _SMALL) if columns - sum(row) - len(row) >= _LEAST)
+    first = _WIDTHS if columns >= 100 else next(fitting, _SMALL)
     return (*first, max(columns - sum(first) - len(first), _LEAST))
 
 

@@ -121,7 +121,9 @@ def test_no_name_gives_orders_and_no_line_is_too_long() -> None:
         assert all(text.isprintable() for text in shown)
     plain = frame([line], [bad], "14:00", [], 80, unicode=False)
     assert plain.isascii() or "…" not in plain
-    assert sum(widths(80)) + 5 <= 80
+    for columns in (60, 66, 71, 80, 100, 160):  # progress has room, and no column is outside
+        assert sum(widths(columns)) + 5 == columns
+        assert widths(columns)[-1] >= 15
     assert cut("abcdef", 3) == "ab…"
     assert short_time(187265) == "2-04:01"
     assert sparkline([0, 100, None], unicode=False) == ".# "
@@ -344,7 +346,7 @@ def test_once_prints_a_frame_and_needs_no_textual(
         monkeypatch.setenv("COLUMNS", str(columns))
         narrow = cli("top", "--once").out
         assert max(map(len, narrow.splitlines())) <= columns
-        assert "\n  PROGRESS" in narrow if columns == 60 else "\n  GPU " in narrow
+        assert " GPU    PROGRESS" in narrow if columns == 60 else "\n  GPU " in narrow
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     refused = cli("top")
     assert refused.status == 2
