@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from hpckit.errors import JobError
+
 
 class SeveralArgumentsError(Exception):
     """Its __init__ takes other arguments than those it passes on: pickle alone cannot make it."""
@@ -119,6 +121,11 @@ ENDS: dict[str, tuple[Callable[[], Any], str, str, str]] = {
 def end(name: str) -> Any:
     """End in one of these ways."""
     return ENDS[name][0]()
+
+
+def raised_by_result(error: BaseException) -> type[BaseException]:
+    """Return what `result` raises: never what would end the program that asks, as SystemExit."""
+    return type(error) if isinstance(error, Exception) else JobError
 
 
 def check(name: str, error: BaseException | None) -> None:

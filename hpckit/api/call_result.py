@@ -64,15 +64,20 @@ class Call(Run, Generic[Result]):
             rank: whose result, of a function that ran on several ranks.
 
         Raises:
-            JobError: the job ended without a result (out of memory, time limit, cancelled...), or
-                the function could not be loaded in it.
+            JobError: the job ended without a result (out of memory, time limit, cancelled,
+                sys.exit...), or the function could not be loaded in it.
             StillRunningError: it was not over in time. OutsideError: nobody knows what became of
                 it. DamagedRunError: the result cannot be read, or others could have written it.
         """
         found = self._outcome(timeout, rank)
-        if found.error is not None:
+        if found.error is None:
+            return cast("Result", found.value)
+        if isinstance(found.error, Exception):
             raise found.error
-        return cast("Result", found.value)
+        # It would end the program that asks, with the status of the job's.
+        raise JobError(
+            f"Job {self.job_id}: the function ended with {found.error!r} and returned nothing."
+        ) from found.error
 
     def exception(self, timeout: float | None = None, *, rank: int = 0) -> BaseException | None:
         """Return what the function raised, None if nothing; else as `result`."""

@@ -6,9 +6,11 @@ import inspect
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
 from importlib.machinery import ModuleSpec
@@ -249,8 +251,28 @@ def test_an_exception_comes_out_of_a_result_as_it_was(
     run = result_of(here, functools.partial(raisers.end, name))
     error = run.exception()
     raisers.check(name, error)
-    with pytest.raises(type(error)):
+    assert error is not None
+    with pytest.raises(raisers.raised_by_result(error)):
         run.result()
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (lambda: sys.exit(0), "SystemExit(0)"),
+        (raisers.throw(KeyboardInterrupt()), "KeyboardInterrupt()"),
+        (raisers.throw(GeneratorExit()), "GeneratorExit()"),
+    ],
+)
+def test_a_function_that_exits_does_not_end_the_program_that_asks(
+    ends: Callable[[], None], said: str, here: Path
+) -> None:
+    call = result_of(here, ends)
+    with pytest.raises(JobError, match=re.escape(f"the function ended with {said} and")) as caught:
+        call.result()
+    assert type(caught.value.__cause__).__name__ == said.partition("(")[0]
+    with pytest.raises(JobError):
+        list(calls.Calls([call]))
 
 
 def result_of(here: Path, function: Any) -> "calls.Call[Any]":
