@@ -4,7 +4,6 @@ The index (job id -> folder, for runs anywhere) is only a cache: append-only, an
 a scan of the runs folder. `hpckit.index` makes it anew from the folders.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -41,17 +40,23 @@ def index_path(environ: Mapping[str, str] = os.environ) -> Path:
     return state_folder(environ) / "runs.jsonl"
 
 
-def add_to_index(runs: list[Run]) -> None:
-    """Remember where runs are. A home directory that cannot be written costs only the shortcut."""
+def add_to_index(runs: list[Run]) -> str:
+    """Remember where runs are; return why not, or nothing.
+
+    A home directory that cannot be written, or is full, costs only the shortcut.
+    """
     from hpckit.file_locks import append_lines, held_to_append  # noqa: PLC0415  # most only read
 
     lines = "".join(index_line(entry_of(run)) for run in runs)
     path = index_path()
-    with contextlib.suppress(OSError, DamagedFileError):
+    try:
         # Its owner's alone: a line in it says which folder a job id means.
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with held_to_append(path) as (descriptor, _):
             append_lines(descriptor, lines.encode())
+    except (OSError, DamagedFileError) as error:
+        return f"your index {path} cannot be written: {reason(error)}"
+    return ""
 
 
 def handed_over() -> Path:

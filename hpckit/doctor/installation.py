@@ -111,6 +111,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 _LEAST_BYTES = 1 << 30
 _LEAST_FILES = 1000
 _CLOCK_S = 10.0
+_TRIAL_BYTES = 4096
 _ELSEWHERE = "choose another place: --runs DIR, HPCKIT_RUNS, or runs: in the site's file"
 
 
@@ -120,9 +121,11 @@ def folder_checks(root: Path, state: Path, *, on_cluster: bool) -> Iterator[Chec
     yield from _runs(root, there)
     if on_cluster:
         yield _shared(root)
-    if not os.access(_nearest(state), os.W_OK):
-        todo = "hpckit then finds only runs in the runs folder: set XDG_STATE_HOME"
-        yield bad(f"{state} cannot be written", todo)
+    try:
+        _write_in(_nearest(state))
+    except OSError as error:
+        todo = "hpckit then finds only runs in the runs folder: free some space in it, or set "
+        yield bad(f"{state} cannot be written: {error.strerror}", f"{todo}XDG_STATE_HOME")
     else:
         yield good(f"state folder {state} can be written")
 
@@ -132,10 +135,24 @@ def _nearest(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
+def _write_in(folder: Path) -> float:
+    """Write a file there and remove it; return when the file system says that was.
+
+    An empty file would not do: a full disk or quota takes it.
+
+    Raises:
+        OSError: nothing can be written.
+    """
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".hpckit-doctor-") as file:
+        file.write(bytes(_TRIAL_BYTES))
+        file.flush()
+        os.fsync(file.fileno())  # a file server may say only then that it is full
+        return os.fstat(file.fileno()).st_mtime
+
+
 def _runs(root: Path, there: Path) -> Iterator[Check]:
     try:
-        with tempfile.NamedTemporaryFile(dir=there, prefix=".hpckit-doctor-") as file:
-            seconds = os.fstat(file.fileno()).st_mtime - time.time()
+        seconds = _write_in(there) - time.time()
         space = os.statvfs(there)
     except OSError as error:
         yield bad(f"runs folder {root} cannot be written: {error.strerror}", _ELSEWHERE)

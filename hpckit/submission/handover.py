@@ -114,7 +114,12 @@ def remember(run_id: str, root: Path) -> None:
         replace_file(handed_over() / run_id, str(root / run_id))
 
 
-def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
+def finish(
+    opened: Opener,
+    handover: Handover,
+    job_ids: list[str],
+    tell: Callable[[str], None] | None = None,
+) -> list[Run]:
     """Write each task's record, now that the job has its number; the handover is over.
 
     An array in several has tasks of several ids; the first is the whole's. A chain's are its jobs.
@@ -147,7 +152,8 @@ def finish(opened: Opener, handover: Handover, job_ids: list[str]) -> list[Run]:
         runs.append(Run(dir=Path(handover.root) / record["run_id"], record=record))
     with opened(handover.run_id) as base:
         (base / HANDOVER).unlink(missing_ok=True)
-    add_to_index(runs)
+    if (trouble := add_to_index(runs)) and tell:
+        tell(f"note: {trouble}. Elsewhere this run is found only with --runs {handover.root}")
     forget(handover.run_id)
     return runs
 

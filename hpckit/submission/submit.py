@@ -149,7 +149,7 @@ def _handed_over(
                 folder = submitit_folder(base, part.place.first)
                 order = _order(part, folder, script.text, tasks, sent)
                 job_ids += _sent(order, sent)
-            return finish(root.opened, handover, job_ids)
+            return finish(root.opened, handover, job_ids, batch.tell)
 
 
 def _sent(order: Order, sent: Sent) -> list[str]:

@@ -75,6 +75,19 @@ def test_a_job_that_slurm_took_without_a_word_is_found_and_kept(
     assert not list((here / "runs").glob("*/handover.json"))
 
 
+def test_an_index_that_cannot_be_written_is_told(here, cli, slurm, monkeypatch) -> None:
+    slurm("echo 77", KNOWS)
+    (here / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(here / "file"))
+    said = cli(*SUBMIT)
+    assert said.status == 0, said.err
+    assert (
+        f"note: your index {here}/file/hpckit/runs.jsonl cannot be written: Not a directory. "
+        f"Elsewhere this run is found only with --runs {here}/runs\n" in said.err
+    )
+    assert cli("status", "77").status == 0  # here it is found all the same
+
+
 def test_what_slurm_did_not_take_leaves_nothing(here, cli, slurm) -> None:
     answers = slurm(f"echo '{TIMED_OUT}' >&2; exit 1", "exit 0")
     said = cli(*SUBMIT)

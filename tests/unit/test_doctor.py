@@ -1,5 +1,6 @@
 """`hpckit doctor`: each finding says good, bad with what to do, or that it cannot be known."""
 
+import errno
 import json
 import os
 import subprocess
@@ -278,7 +279,10 @@ def test_a_runs_folder_that_everybody_can_write_is_not(tmp_path: Path) -> None:
 def test_a_runs_folder_that_cannot_be_written_is_bad(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = folders(tmp_path / "file" / "runs")
-    assert bad(found) == [f"runs folder {tmp_path}/file/runs cannot be written: Not a directory"]
+    assert bad(found) == [
+        f"runs folder {tmp_path}/file/runs cannot be written: Not a directory",
+        f"{tmp_path}/file/state cannot be written: Not a directory",
+    ]
 
 
 def test_a_full_file_system_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,6 +293,20 @@ def test_a_full_file_system_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     space, files = bad(folders(tmp_path))
     assert space == f"{tmp_path} has 0.0 GiB left"
     assert files == f"{tmp_path} has room for only 3 more files"
+
+
+def test_a_full_disk_is_bad_though_it_takes_empty_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert bad(folders(tmp_path / "runs")) == [
+        f"runs folder {tmp_path}/runs cannot be written: Disk quota exceeded",
+        f"{tmp_path}/state cannot be written: Disk quota exceeded",
+    ]
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(

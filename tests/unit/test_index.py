@@ -63,10 +63,12 @@ def test_a_line_that_was_cut_off_costs_no_other(here: Path, cli: Cli) -> None:
 
 def test_the_index_of_a_full_disk_has_whole_lines(here: Path, monkeypatch) -> None:
     run = make_run(here / "a", "one")
-    add_to_index([run])
+    assert add_to_index([run]) == ""
     whole, real = index_path().read_bytes(), os.write
     monkeypatch.setattr(os, "write", lambda descriptor, text: real(descriptor, text[:10]))
-    add_to_index([run])
+    assert add_to_index([run]) == (
+        f"your index {index_path()} cannot be written: {os.strerror(errno.ENOSPC)}"
+    )
     assert index_path().read_bytes() == whole
     with (
         held_to_append(index_path()) as (descriptor, _),
