@@ -6,7 +6,7 @@ from hpckit.job import Job
 from hpckit.sites import PartitionLimits
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES
-from hpckit.text import counted, format_minutes
+from hpckit.text import counted, format_minutes, plural
 
 CHECKS = (
     "program", "partition", "gpus", "gpu-type", "time", "nodes", "cpus", "mem", "multi-node",
@@ -85,9 +85,14 @@ def _shape_refusals(job: Job, spec: JobSpec) -> list[tuple[str, str]]:
     return found
 
 
+def _named(limits: PartitionLimits) -> str:
+    names = limits.name.split(",")
+    return f"{plural('partition', len(names))} {', '.join(map(repr, names))}"
+
+
 def _limit_refusals(job: Job, limits: PartitionLimits) -> list[tuple[str, str]]:
     found = []
-    where = f"partition {limits.name!r} of site {job.site.name!r}"
+    where = f"{_named(limits)} of site {job.site.name!r}"
     if limits.max_time_min and job.time_min > limits.max_time_min:
         found.append(
             (
@@ -148,7 +153,7 @@ def _gpu_refusals(job: Job, spec: JobSpec, limits: PartitionLimits) -> list[tupl
         return [
             (
                 "gpus",
-                f"Nodes of partition {limits.name!r} have no GPU, and a job asks for one unless "
+                f"Nodes of {_named(limits)} have no GPU, and a job asks for one unless "
                 "you say otherwise. Give --gpus 0, or another --partition.",
             )
         ]

@@ -4,11 +4,11 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from hpckit.documents import Scalar, nearest
+from hpckit.documents import Scalar
 from hpckit.environments import Environment
-from hpckit.errors import PlanError, RequestError
-from hpckit.job import Job, appended
-from hpckit.job.checks import check_job, off_switch
+from hpckit.errors import RequestError
+from hpckit.job import Job, appended, partitions
+from hpckit.job.checks import check_job
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
 from hpckit.option_words import array_values, merge_sbatch
@@ -40,7 +40,9 @@ def resolve(
     Raises:
         PlanError: the request does not fit the site. RequestError: a value is wrong.
     """
-    partition = _partition(spec, site) if machine is None else None
+    rows = partitions.asked(spec, site) if machine is None else ()
+    # Of several, Slurm takes the first that starts: nobody knows what its nodes will have.
+    partition = rows[0] if len(rows) == 1 else None
     own = scheduler or usual_scheduler(one_machine=machine is not None)
     job = _worked_out(spec, site, workload, partition, own, machine, python)
     _refuse_chain(spec, own)
@@ -48,7 +50,7 @@ def resolve(
     job = replace(job, notes=(*notes, *job.notes))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
-    check_job(job, spec, partition)
+    check_job(job, spec, partitions.widest(rows))
     return job
 
 
@@ -186,20 +188,6 @@ def _option(name: str, spec: JobSpec, site: Site) -> Any:  # noqa: ANN401
 def _sbatch(spec: JobSpec, site: Site, workload: Workload | None) -> tuple[str, ...]:
     asked = workload.sbatch if workload else ()
     return merge_sbatch(site.defaults.get("sbatch", ()), asked, spec.sbatch)
-
-
-def _partition(spec: JobSpec, site: Site) -> PartitionLimits | None:
-    name = spec.partition or site.partition
-    if name is None or not site.partitions:
-        return None
-    if name in site.partitions:
-        return site.partitions[name]
-    if "," in name or "partition" in spec.skip_checks:
-        return None  # a list of partitions: Slurm takes the first that starts
-    raise PlanError(
-        f"Partition {name!r} is not in site {site.name!r}. {nearest(name, site.partitions)} "
-        f"See `hpckit sites show {site.name}`. {off_switch('partition')}"
-    )
 
 
 def _gpus_per_node(

@@ -30,7 +30,11 @@ BOX = Site(
             cpus_per_node=64,
             mem_gb_per_node=256,
         ),
+        "long": PartitionLimits(
+            name="long", max_time_min=180, max_nodes=4, cpus_per_node=32, mem_gb_per_node=64
+        ),
         "cpu": PartitionLimits(name="cpu", gpus_per_node=0),
+        "cpu2": PartitionLimits(name="cpu2", gpus_per_node=0),
     },
     environments={"v": Environment(name="v", kind=EnvironmentKind.VENV, path="/v")},
 )
@@ -80,7 +84,10 @@ NUMBERS = [
     ("ddp", {"gpus": 2, "gpu_type": "A100"}, {"gpu_type": "A100"}),
     ("ddp", {"time_min": 120, "partition": "gpu"}, {"time_min": 120, "partition": "gpu"}),
     ("ddp", {"launcher": "torchrun"}, {"partition": "gpu", "account": "acc", "qos": None}),
-    ("ddp", {"partition": "gpu,cpu"}, {"partition": "gpu,cpu"}),
+    ("ddp", {"partition": "gpu,cpu"}, {"partition": "gpu,cpu", "cpus_per_task": None}),
+    ("ddp", {"partition": "gpu,long", "time_min": 150}, {"partition": "gpu,long", "time_min": 150}),
+    ("ddp", {"partition": "gpu,cpu", "time_min": 999}, {"time_min": 999}),  # cpu's is not known
+    ("ddp", {"partition": "gpu,"}, {"partition": "gpu,", "cpus_per_task": 16}),
 ]
 
 
@@ -178,12 +185,27 @@ def test_this_machine_knows_no_partition_limits() -> None:
 
 REFUSED = [
     ("partition", {"partition": "gpux"}, "Partition 'gpux' is not in site 'box'"),
+    ("partition", {"partition": "gpu,gpux"}, "Partition 'gpux' is not in site 'box'. Did you mean"),
     ("gpus", {"gpus": 6}, "--gpus 6 per node is more than the 4 .* --nodes 2 --gpus 4"),
     ("gpus", {"gpus": 9, "gpu_type": "T4"}, "the 8 of a node with T4"),
     ("gpus", {"partition": "cpu"}, "partition 'cpu' have no GPU, .* Give --gpus 0, or another"),
     ("gpus", {"partition": "cpu", "gpus": 2}, "more than the 0 of a node at site 'box'[.] "),
     ("gpu-type", {"gpu_type": "H100"}, "no GPU type 'H100'"),
     ("time", {"time_min": 121}, "02:01:00 is over the limit 02:00:00 of partition 'gpu'"),
+    (
+        "time",
+        {"time_min": 181, "partition": "gpu,long"},
+        "03:01:00 is over the limit 03:00:00 of partitions 'gpu', 'long' of site 'box'",
+    ),
+    (
+        "mem",
+        {"mem_gb": 257, "partition": "long,gpu,"},
+        "over a node's 256 GiB in partitions 'long'",
+    ),
+    ("cpus", {"cpus_per_task": 65, "partition": "gpu,long"}, "a node of partitions 'gpu', 'long'"),
+    ("nodes", {"nodes": 9, "partition": "gpu,long"}, "the 8 nodes of partitions 'gpu', 'long'"),
+    ("gpus", {"gpus": 5, "partition": "gpu,cpu"}, "--gpus 5 per node is more than the 4 of a node"),
+    ("gpus", {"partition": "cpu,cpu2"}, "Nodes of partitions 'cpu', 'cpu2' have no GPU, "),
     ("nodes", {"nodes": 9}, "--nodes 9 is over the 8 nodes"),
     ("cpus", {"gpus": 4, "cpus_per_task": 17}, "4 tasks x 17 CPUs = 68 per node; .* has 64"),
     ("mem", {"mem_gb": 257}, "--mem-gb 257 is over a node's 256 GiB"),
