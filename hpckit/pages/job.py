@@ -146,7 +146,7 @@ def _verdict(job: JobUse, advice: Sequence[Advice]) -> Element:
 def _figures(document: Document, job: JobUse) -> Element | None:
     """Return the job's figures, as tiles; of a job without GPUs none of theirs."""
     names = {
-        **(_gpu_figures() if job.gpus != 0 or job.per_gpu else {}),
+        **(_gpu_figures() if job.has_gpus else {}),
         "cores used": "cpu_efficiency_percent",
         "memory at its peak, of the limit": "memory_efficiency_percent",
         **_on_page(NODE),

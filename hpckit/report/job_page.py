@@ -128,7 +128,7 @@ def _of_limit(job: JobUse, elapsed_s: float) -> str:
 
 
 def _figures(job: JobUse, style: Style) -> Iterator[str]:
-    if job.gpus != 0 or job.per_gpu:
+    if job.has_gpus:
         yield from _gpu_figures(job, style)
     summary = job.summary
     yield _bar("CPU", summary.cpu_efficiency_percent, _cores(job), style)
@@ -250,10 +250,10 @@ def _attempts(job: JobUse) -> Iterator[str]:
     for end, attempt in zip(ends, job.attempts, strict=False):
         away = away_before(end, attempt.start)
         later = "" if away is None else f"{duration(away)} later"
+        gpu = f"GPU {percent(attempt.gpu_utilization_percent):>6}  " if job.has_gpus else ""
         yield cut(
             f"  {attempt.restart}  {attempt.state or '?':<10} {duration(attempt.elapsed_s):>12}  "
-            f"GPU {percent(attempt.gpu_utilization_percent):>6}  CPU "
-            f"{percent(attempt.cpu_efficiency_percent):>6}  {later:<{_LATER}}  "
+            f"{gpu}CPU {percent(attempt.cpu_efficiency_percent):>6}  {later:<{_LATER}}  "
             f"{in_line(','.join(attempt.hosts))}",
             WIDTH,
         )
@@ -301,9 +301,15 @@ def _notes(content: Page) -> Iterator[str]:
 
 
 def notes_of(job: JobUse) -> Iterator[str]:
-    """Yield each note once, with all the places it is about."""
+    """Yield each note once, with all the places it is about.
+
+    That a node has no GPUs to read is no news of a job that did not ask for GPUs.
+    """
     places: dict[str, list[str]] = {}
+    asked = job.has_gpus or job.requested.gpus
     for note in job.notes:
+        if note.code == "no_nvml" and not asked:
+            continue
         place = " ".join(part for part in (note.host, note.gpu and note.gpu[:12]) if part)
         places.setdefault(note.text, []).append(place)
     for text, where in places.items():
@@ -326,7 +332,8 @@ def provenance(job: JobUse) -> str:
             age = f", newest {duration(job.data_age_s)} old" if job.data_age_s is not None else ""
             nodes = counted(len(job.per_node), "node")
             read = job.summary.gpu_coverage_percent
-            gpus = f", {percent(read)} of its GPUs' time" if percent(read) != covered else ""
+            partly = job.has_gpus and percent(read) != covered
+            gpus = f", {percent(read)} of its GPUs' time" if partly else ""
             parts.append(f"samples ({count} on {nodes}, {covered} of the job{gpus}{age})")
         elif source == "Prometheus" and "coverage_percent" in names:
             covered = percent(job.summary.coverage_percent)

@@ -58,20 +58,25 @@ def node_rows(job: JobUse, style: Style, *, everything: bool) -> Iterator[str]:
     width = min(max(*(len(in_line(node.host)) for node in shown), 4), 22)
     yield ""
     yield style.paint(
-        f"{'Node':<{width}}  {'GPU':>6} {'CPU':>6} {'cores':>12} {'memory':>20}", "bold"
+        f"{'Node':<{width}}  {_gpu_cell(job, 'GPU')}{'CPU':>6} {'cores':>12} {'memory':>20}", "bold"
     )
-    yield from (_node(node, width) for node in shown)
+    for node in shown:
+        yield _node(node, width, _gpu_cell(job, percent(node.gpu_utilization_percent)))
     if len(shown) < len(nodes):
         yield f"and {len(nodes) - len(shown)} more nodes: --all"
 
 
-def _node(node: NodeUse, width: int) -> str:
+def _gpu_cell(job: JobUse, text: str) -> str:
+    return f"{text:>6} " if job.has_gpus else ""
+
+
+def _node(node: NodeUse, width: int, gpu: str) -> str:
     used = f"{node.cores_used:.1f}" if node.cores_used is not None else "?"
     memory = f"{size(node.memory_peak_bytes)} of {size(node.memory_limit_bytes)}"
     kills = f"  {node.oom_kills} killed, out of memory" if node.oom_kills else ""
     cores = f"{used} of {node.cores or '?'}"
     return (
-        f"{cut(in_line(node.host), width):<{width}}  {percent(node.gpu_utilization_percent):>6} "
+        f"{cut(in_line(node.host), width):<{width}}  {gpu}"
         f"{percent(node.cpu_efficiency_percent):>6} {cores:>12} {memory:>20}{kills}"
     )
 

@@ -6,7 +6,15 @@ import pytest
 
 from hpckit.report.job_page import Page, page
 from hpckit.report.terminal import Style
-from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, Requested, Summary
+from hpckit.stats.summary.figures import (
+    Attempt,
+    GpuUse,
+    JobUse,
+    NodeUse,
+    Requested,
+    SourceNote,
+    Summary,
+)
 from hpckit.stats.summary.timeline import Line, Timeline
 
 
@@ -37,6 +45,29 @@ def test_a_local_run_says_what_it_asked_for() -> None:
     same = replace(local, nodes=2, gpus=4)
     of_slurm = replace(local, job_id="17")
     assert not any("asked for" in page(Page(job=job), Style()) for job in (same, of_slurm))
+
+
+def test_a_job_without_gpus_has_no_words_about_them() -> None:
+    note = SourceNote(code="no_nvml", text="No GPU figures: no library", host="n1")
+    nodes = tuple(NodeUse(host=host, cores=4, cpu_efficiency_percent=50.0) for host in ("n1", "n2"))
+    attempts = tuple(Attempt(restart=number, cpu_efficiency_percent=9.0) for number in range(2))
+    job = JobUse(
+        job_id="1", nodes=2, gpus=0, per_node=nodes, attempts=attempts, notes=(note,),
+        sources=("samples",), summary=Summary(samples=8, coverage_percent=94.0),
+    )  # fmt: skip
+    text = page(Page(job=job), Style())
+    assert text.count("GPU") == 1  # 0 GPUs
+    assert "samples (8 on 2 nodes, 94 % of the job)" in text
+    assert "n1 50 % ? of 4" in " ".join(text.split())
+    # Of a job whose GPUs could not be read, all of it is news; so where a local run got none.
+    for other in (replace(job, gpus=2), replace(job, gpus=None)):
+        text = page(Page(job=other), Style())
+        assert "- n1: No GPU figures: no library" in text
+        assert "94 % of the job, ? of its GPUs' time" in text
+        assert "Node     GPU    CPU" in text
+        assert "GPU      ?  CPU" in text
+    local = replace(job, requested=Requested(nodes=2, gpus=4))
+    assert "- n1: No GPU figures: no library" in page(Page(job=local), Style())
 
 
 def test_a_peak_without_a_limit_is_no_unknown_share() -> None:

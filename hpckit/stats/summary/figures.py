@@ -317,3 +317,8 @@ class JobUse:
     suspect: tuple[str, ...] = ()
     at_least: tuple[str, ...] = ()
     timeseries_file: str | None = None
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether anything is to be said of GPUs; also where nobody knows how many it has."""
+        return self.gpus != 0 or bool(self.per_gpu)
