@@ -3,6 +3,7 @@
 The code is what the script's folder holds now.
 """
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -160,9 +161,14 @@ def _code_apart(run: RunFolder, lines: list[str], same_code: bool) -> list[str]:
 
 
 def _closed(run: RunFolder, error: OSError) -> OutsideError:
+    old = str(run.record["cwd"])
+    todo = ""
+    if isinstance(error, FileNotFoundError):
+        link = shlex.join(["ln", "-s", "NEW", old])
+        todo = f" If it was moved to NEW, lead there by a link ({link}), or submit anew from there."
     return OutsideError(
-        f"The run was submitted from {run.record['cwd']}, but this folder cannot be entered: "
-        f"{error.strerror}."
+        f"The run was submitted from {old}, but this folder cannot be entered: "
+        f"{error.strerror}.{todo}"
     )
 
 

@@ -71,7 +71,8 @@ def logs(
         return
     pieces = run.pieces(rank, every=every, follow=following, look=Silence())
     if not _print(pieces, run) and not following:
-        note(f"{run.job_id} has written nothing yet. See `hpckit status {run.job_id}`.")
+        yet = "" if run.status().finished else " yet"
+        note(f"{run.job_id} has written nothing{yet}. See `hpckit status {run.job_id}`.")
 
 
 def _print_errors(run: Run) -> None:

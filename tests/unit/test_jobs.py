@@ -200,3 +200,31 @@ def test_counts_have_the_colour_of_the_worst() -> None:
     assert state_colour("CANCELLED") == "dim"
     assert state_colour("SOMETHING_NEW") is None
     assert {state for state in JobState if state_colour(state) is None} == set()
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("RUNNING", "nothing yet."), ("CANCELLED", "nothing.")]
+)
+def test_a_log_of_nothing_is_told_by_whether_more_may_come(
+    here: Path, fake_slurm: Path, cli: Cli, state: str, said: str
+) -> None:
+    run = make_run(here / "runs")
+    all_are(fake_slurm, [run], {run.job_id: state})
+    assert cli("logs", "11").err == f"11 has written {said} See `hpckit status 11`.\n"
+
+
+def test_where_a_run_was_submitted_may_have_moved(here: Path, fake_slurm: Path, cli: Cli) -> None:
+    (here / "old one").mkdir()
+    (here / "old one" / "train.py").write_text("print(1)")
+    asked = {"target": "ddp", "program": "train.py", "gpus": 1}
+    make_run(here / "runs", cwd=str(here / "old one"), request=asked)
+    (here / "old one").rename(here / "new")
+    said = cli("resubmit", "11", "--dry-run")
+    assert said.status == 3
+    assert (
+        f"The run was submitted from {here}/old one, but this folder cannot be entered: No such "
+        f"file or directory. If it was moved to NEW, lead there by a link (ln -s NEW '{here}/old "
+        "one'), or submit anew from there." in said.err
+    )
+    (here / "old one").symlink_to(here / "new")
+    assert cli("resubmit", "11", "--dry-run").status == 0
