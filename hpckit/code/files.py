@@ -24,7 +24,8 @@ from hpckit.gitfiles.repository import repository_at
 MAX_PLAIN_FILES = 20_000
 _NEVER = frozenset(
     (".git", ".hg", ".svn", ".bzr", "__pycache__", ".mypy_cache", ".ruff_cache", ".code",
-     ".pytest_cache", ".ipynb_checkpoints", ".tox", ".nox", ".eggs", ".DS_Store")
+     ".pytest_cache", ".ipynb_checkpoints", ".tox", ".nox", ".eggs", ".DS_Store",
+     "hpckit-samples")  # of `hpckit sample`
 )  # fmt: skip
 _BYTECODE = (".pyc", ".pyo")
 _MOST_LINKS = 300  # to what is left out

@@ -163,6 +163,9 @@ class Store:
             if held is False:
                 return None
             found = self._unneeded(needed(), lockable=held is not None)
+            if found.trees:
+                # `rm -r` removes this folder, and stops at the read-only trees.
+                (self.path / "tmp").mkdir(mode=0o700, exist_ok=True)
             for path in found.trees:
                 beside = self.path / "tmp" / f"removed-{os.urandom(6).hex()}"
                 path.chmod(0o700)

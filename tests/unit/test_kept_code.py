@@ -25,6 +25,7 @@ from hpckit.collections.collection import CodeRules
 from hpckit.environments import Environment, EnvironmentKind
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError
+from hpckit.report.job_samples import OWN_FOLDER
 from hpckit.spec import JobSpec
 from hpckit.submission.editable import editable_imports
 from hpckit.submission.kept_code import keeping, read_later
@@ -261,6 +262,7 @@ def test_outside_git_the_scripts_folder_is_the_project(tmp_path: Path) -> None:
     write(tmp_path, "p/train.py", "p/lib/a.py", "p/__pycache__/a.pyc", "p/env/bin/python", "q.py",
           "p/runs/r1/run.json", "p/runs/r1/job.sh", "p/mine/x/ranks", "p/a.pyc")  # fmt: skip
     write(tmp_path, "p/env/pyvenv.cfg", "p/conda/conda-meta/history")
+    write(tmp_path, f"p/{OWN_FOLDER}/4242/c1.r0.7.jsonl")
     project = project_of(tmp_path / "p" / "train.py", tmp_path)
     assert project == Project(root=tmp_path / "p", git=False, file=tmp_path / "p" / "train.py")
     found = find_files(project, CodeRules(), tmp_path / "p" / "mine")
@@ -543,6 +545,18 @@ def test_two_at_once_share_one_tree(root: Path, store: Store) -> None:
     assert [row.exitcode for row in rows] == [0, 0, 0]
     assert len([*store.trees.iterdir()]) == 1
     assert [*(store.path / "tmp").iterdir()] == []
+
+
+@pytest.mark.parametrize("gone", [("tmp",), ("objects", "seen", "bytecode", "tmp", "lock")])
+def test_what_rm_has_begun_is_removed(root: Path, store: Store, gone: tuple[str, ...]) -> None:
+    write(root, "train.py", "lib/a.py")
+    keep(store, found_in(root))
+    # `rm -r` of a folder of runs stops at the read-only trees, and removes all beside them.
+    for name in gone:
+        path = store.path / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert store.remove(set)
+    assert not store.path.exists()
 
 
 def test_a_full_disk_leaves_nothing(root: Path, store: Store, monkeypatch) -> None:
