@@ -174,7 +174,8 @@ def _kill(child: "subprocess.Popen[str]", *, own_group: bool) -> None:
 
 
 def _cannot_start(argv: Sequence[str], error: OSError) -> CommandError:
-    if isinstance(error, FileNotFoundError) and error.filename in (argv[0], None):
+    missing = isinstance(error, FileNotFoundError) or _is_nowhere(argv[0], error)
+    if missing and error.filename in (argv[0], None):
         message = (
             f"Program '{argv[0]}' was not found on PATH. Install it, load the module that "
             "provides it, or run this where it exists."
@@ -182,6 +183,14 @@ def _cannot_start(argv: Sequence[str], error: OSError) -> CommandError:
     else:
         message = f"'{argv[0]}' cannot be started: {error.strerror or error} ({error.filename})."
     return CommandError(message, argv=argv)
+
+
+def _is_nowhere(name: str, error: OSError) -> bool:
+    """Say whether no folder of PATH has a program; one that is closed says "denied" then, too."""
+    if not isinstance(error, PermissionError) or "/" in name:
+        return False
+    places = (os.path.join(folder, name) for folder in os.get_exec_path())  # noqa: PTH118
+    return not any(os.path.isfile(place) for place in places)  # noqa: PTH113
 
 
 def _too_slow(

@@ -110,7 +110,9 @@ def _asked(
     begin = parse_past(since, now, "--since")
     end = now if until is None else min(parse_past(until, now, "--until"), now)
     if begin >= end:
-        raise RequestError(f"--since {since} is not before --until {until or 'now'}.")
+        raise RequestError(
+            f"--since {since} is not before --until {until or 'now'}. Give an earlier --since."
+        )
     if everyone and users:
         raise RequestError("Give --user or --all, not both.")
     mine = not (users or accounts or everyone)

@@ -451,7 +451,9 @@ OUTSIDE = [
                 "Invalid account", "sacctmgr", name="bad account"),
     sbatch_says(FAILED + "Invalid qos specification\n", "Invalid qos", name="bad QOS"),
     sbatch_says(FAILED + "Requested node configuration is not available\n",
-                "Requested node configuration", "--gpus", name="no such node"),
+                "Requested node configuration", "--gpus", "--exclude", name="no such node"),
+    sbatch_says(FAILED + "Invalid node name specified\n", "Invalid node name", "sinfo -N",
+                "--exclude", name="bad node", argv="submit ddp --exclude n99"),
     sbatch_says(FAILED + "Requested time limit is invalid (missing or exceeds some limit)\n",
                 "time limit", "Lower --time", name="time limit"),
     sbatch_says("sbatch: Welcome to the cluster\n" + FAILED

@@ -113,7 +113,7 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
     ("words", "said"),
     [
         (("--since", "soon"), "--since 'soon' is neither an age (12h, 30d, 4w) nor a day"),
-        (("--since", "1d", "--until", "2d"), "--since 1d is not before --until 2d."),
+        (("--since", "1d", "--until", "2d"), "not before --until 2d. Give an earlier --since."),
         (("--by", "weak"), "--by 'weak' is unknown. Did you mean 'week'?"),
         (("--user", "a,b"), "'a,b' cannot be the name of a user or an account."),
         (("--account=--all",), "'--all' cannot be the name of a user or an account."),

@@ -107,7 +107,9 @@ def test_an_array_has_a_state_for_each_task(slurm: Slurm) -> None:
     assert eventually(lambda: sorted(states(slurm, job)) == ["COMPLETED", "COMPLETED", "FAILED"])
 
 
-@pytest.mark.parametrize(("option", "word"), [("-Anone", "account"), ("-pnone", "partition")])
+@pytest.mark.parametrize(
+    ("option", "word"), [("-Anone", "account"), ("-pnone", "partition"), ("-xnone", "node name")]
+)
 def test_a_wrong_name_is_refused(slurm: Slurm, option: str, word: str) -> None:
     done = slurm.run("sbatch", option, "--wrap=true", check=False)
     assert done.returncode == 1

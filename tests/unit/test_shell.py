@@ -44,6 +44,19 @@ def test_a_missing_program_is_named() -> None:
         shell.run(["no-such-program"])
 
 
+def test_a_closed_folder_of_path_makes_no_program_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel says of both that permission is denied; root enters every folder.
+    (tmp_path / "no-such-program").mkdir()
+    (tmp_path / "data").touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(CommandError, match="'no-such-program' was not found on PATH"):
+        shell.run(["no-such-program"])
+    with pytest.raises(CommandError, match="'data' cannot be started: Permission denied"):
+        shell.run(["data"])
+
+
 def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     with pytest.raises(CommandError, match="cannot be started: Permission denied"):

@@ -231,8 +231,9 @@ _HINTS = {
     "Invalid qos": "See `sacctmgr show qos` for QOS names; give one with --qos.",
     "Invalid feature": "See `sinfo -o '%n %f'` for node features; correct --constraint.",
     "Invalid generic resource": "See `sinfo -o '%n %G'` for GPUs per node; correct --gpus.",
+    "Invalid node name": "See `sinfo -N` for nodes; correct --exclude, or --sbatch nodelist.",
     "Requested node configuration is not available": "No node is like that: lower --gpus, "
-    "--cpus-per-task or --mem-gb.",
+    "--cpus-per-task or --mem-gb, or leave out fewer nodes by --exclude.",
     "time limit": "Lower --time, or choose a partition with a longer limit.",
     "Unable to contact slurm controller": "The controller does not answer; try again in a minute.",
 }
