@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from hpckit.errors import RequestError
+from hpckit.errors import CommandError, RequestError
+from hpckit.shell import Completed
 from hpckit.slurm.client import ask, id_lists, is_answer, refusal
 from hpckit.slurm.rows import (
     COLUMN,
@@ -23,6 +24,8 @@ from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
 from hpckit.slurm.usage_rows import cut_rows
 from hpckit.text import parse_moment
 
+# sacct's own words of a name that getpwnam(3) does not know.
+_NOBODY = r"Invalid user id: (\S+)"
 # By so much a node's clock may differ from Slurm's, whose moments are whole seconds.
 APART_S = 60.0
 # AdminComment and the job's name are free text: they come last, as `cut_rows` needs it.
@@ -109,7 +112,7 @@ def ask_allocations(
         accounts: only of these; none: of any.
 
     Raises:
-        RequestError: a name is none.
+        RequestError: a name is none, or nobody's.
         CommandError: there is no accounting, or it does not answer.
     """
     words = [f"--starttime={_moment(since)}", f"--endtime={_moment(until)}"]
@@ -135,11 +138,23 @@ def _ask(words: Sequence[str], users: Sequence[str], accounts: Sequence[str]) ->
     argv += [f"--delimiter={mark}", f"--format={','.join(_COLUMNS)}", *words]
     argv.append(f"--user={_names(users)}" if users else "--allusers")
     argv += [f"--accounts={_names(accounts)}"] if accounts else []
-    result = ask(argv, timeout_s=_LIMIT_S)
+    result = _answer(argv)
     found = list(parse_allocations(result.stdout, mark))
     if not (found or is_answer(result, rows=False) or _has_rows(result.stdout, mark)):
         raise refusal(result)
     return found
+
+
+def _answer(argv: Sequence[str]) -> Completed:
+    try:
+        return ask(argv, timeout_s=_LIMIT_S)
+    except CommandError as error:
+        if unknown := re.search(_NOBODY, error.stderr):
+            raise RequestError(
+                f"--user {unknown[1]!r}: this machine knows no such user. Give a login name; jobs "
+                "of a user who is gone are among those of --all."
+            ) from error
+        raise
 
 
 def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:

@@ -136,6 +136,14 @@ def test_a_cluster_without_accounting_is_one_error(here: Path, cli: Cli) -> None
     assert "This cluster keeps no accounting" in answer.err
 
 
+def test_a_user_whom_nobody_knows_is_a_wrong_word(here: Path, cli: Cli) -> None:
+    add_program(here.parent / "bin" / "sacct", "#!/bin/sh\necho 'sacct: error: Invalid user id: "
+                "nobody7' >&2\nexit 1\n")  # fmt: skip
+    answer = cli("report", "--user", "nobody7")
+    assert answer.status == 2
+    assert "--user 'nobody7': this machine knows no such user." in answer.err
+
+
 def test_a_text_that_is_no_answer_is_not_taken_for_no_jobs(here: Path, cli: Cli) -> None:
     add_program(here.parent / "bin" / "sacct", "#!/bin/sh\necho 'Welcome to the cluster'\n")
     answer = cli("report")

@@ -136,6 +136,11 @@ def test_a_second_report_asks_for_what_is_new(
     assert {row.job_id for row in first} <= ended.keys()
 
 
+def test_a_user_whom_slurm_does_not_know_is_a_wrong_word(theatre: Theatre) -> None:
+    refused = theatre.desk.call("report", "--user", "nobody-of-that-name", expect=2)
+    assert "--user 'nobody-of-that-name': this machine knows no such user." in refused.err
+
+
 def test_a_user_without_jobs_has_none(theatre: Theatre) -> None:
     said = theatre.desk.call("report", "--user", "daemon", "--json").json
     assert (said["who"], said["total"]["jobs"], said["groups"]) == ("daemon", 0, [])
