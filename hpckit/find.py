@@ -188,10 +188,12 @@ def no_such_run(word: str, root: Path) -> str:
     import difflib  # noqa: PLC0415  # only errors need it
 
     meant = difflib.get_close_matches(word, ["latest"])
+    slurms = re.fullmatch(JOB_ID, word) and word[0].isdigit()
     return (
         f"There is no run {word!r} in {root} or in your index. "
         + ("Did you mean `latest`? " if meant else "")
         + "See `hpckit jobs`, or give its folder with --runs DIR."
+        + (f" Of a job that hpckit did not submit: hpckit stats {word}" if slurms else "")
     )
 
 
