@@ -12,6 +12,7 @@ from typing import Any
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError, read_text
 from hpckit.paths import typed_path
+from hpckit.text import plain
 
 # Of a file with an array's values: 100,000 of them.
 _VALUES_BYTES = 8 * 2**20
@@ -143,13 +144,8 @@ def read_texts(given: str | Iterable[Any]) -> tuple[Any, ...]:
 def read_settings(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
     """Read KEY=VALUE texts, or a mapping from Python."""
     if isinstance(given, Mapping):
-        return tuple(f"{key}={_plain(value)}" for key, value in given.items())
+        return tuple(f"{key}={plain(value)}" for key, value in given.items())
     return read_texts(given)
-
-
-def _plain(value: object) -> str:
-    """Return a value of Python's as it is typed in a shell."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_sbatch_texts(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
@@ -166,7 +162,8 @@ def read_sbatch_texts(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[s
 def read_array(given: Mapping[str, Iterable[Any]] | str | Iterable[str]) -> tuple[str, ...]:
     """Read KEY=A,B,C and KEY=@FILE texts, or a mapping of sequences from Python."""
     if isinstance(given, Mapping):
-        return tuple(_joined(key, map(_plain, _listed(key, row))) for key, row in given.items())
+        rows = ((key, _listed(key, row)) for key, row in given.items())
+        return tuple(joined_values(key, map(plain, row)) for key, row in rows)
     return tuple(map(_with_file, read_texts(given)))
 
 
@@ -190,10 +187,15 @@ def _with_file(text: str) -> str:
     found = [line.strip() for line in lines if line.strip()]
     if not found:
         raise RequestError(f"--array {text!r}: {str(path)!r} has no line with a value.")
-    return _joined(key, found)
+    return joined_values(key, found)
 
 
-def _joined(key: str, values: Iterable[str]) -> str:
+def joined_values(key: str, values: Iterable[str]) -> str:
+    r"""Return `KEY=A,B,C`, as `array_values` reads it; a comma within a value is written `\,`.
+
+    Raises:
+        RequestError: a value cannot be written so.
+    """
     words = list(values)
     if wrong := next((word for word in words if word.endswith("\\")), None):
         raise RequestError(f"--array {key}: value {wrong!r} ends with a backslash.")

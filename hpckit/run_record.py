@@ -7,6 +7,7 @@ from typing import Any, NotRequired, TypedDict
 from hpckit.errors import OutsideError, RequestError
 from hpckit.files import DamagedFileError
 from hpckit.schedulers.base import SCHEDULERS, find_scheduler
+from hpckit.text import plain
 from hpckit.values import Count, Moment, Size, Word, rebuild
 
 # Ten times what a process's arguments may take; a record has them three times.
@@ -186,6 +187,24 @@ def checked_record(found: object) -> Mapping[str, Any]:
     if "\0" in record["cwd"]:
         raise DamagedFileError("'cwd' contains a NUL")
     return record
+
+
+def varied(record: Mapping[str, Any]) -> set[str]:
+    """Return the parameters whose values an array's tasks do not share.
+
+    What a workload calls `n-epochs` may have been asked for as `n_epochs`.
+    """
+    asked = record["request"].get("array") or ()
+    names = {text.partition("=")[0] for text in asked if isinstance(text, str)}
+    return names | {name.replace("_", "-") for name in names}
+
+
+def task_parameters(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a task of an array alone was given, as its program gets it; {} for other runs."""
+    if not record.get("array"):
+        return {}
+    names = varied(record)
+    return {key: plain(value) for key, value in record["parameters"].items() if key in names}
 
 
 def is_slurm_id(word: str) -> bool:

@@ -11,7 +11,7 @@ from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideEr
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.paths import is_there, typed_path, writers
-from hpckit.run_record import MAX_BYTES, checked_record
+from hpckit.run_record import MAX_BYTES, checked_record, task_parameters
 from hpckit.schedulers.base import Scheduler, find_scheduler
 
 RECORD = "run.json"
@@ -109,6 +109,11 @@ class Run:
         """The number of an array task; 0 for a run that is not one."""
         array = self.record.get("array")
         return int(array["index"]) if array else 0
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What a task of an array alone was given; empty for other runs."""
+        return task_parameters(self.record)
 
     @property
     def ranks(self) -> int:

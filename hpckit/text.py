@@ -97,6 +97,27 @@ def listed(words: Sequence[str], most: int = 16) -> str:
     return ", ".join(words[:most]) + more
 
 
+def plain(value: object) -> str:
+    """Return a value of Python's as it is typed in a shell."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many columns of a terminal, with `…` where it was cut."""
+    if len(text) <= most and cells(text) <= most:
+        return text
+    text = text[:most]
+    while text and cells(text) >= most:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def settings_text(values: Mapping[str, str], most: int | None = None) -> str:
+    """Return parameters on one line, as `lr=0.1, seed=2`, in at most so many columns."""
+    text = ", ".join(f"{key}={value}" for key, value in values.items())
+    return shortened(in_line(text), most) if most else in_line(text)
+
+
 def simulated(gpus: int, device: str | None, words: str = "simulated on CPUs") -> str:
     """Return what to say behind a number of GPUs that a run asked for where there are too few.
 

@@ -25,12 +25,14 @@ from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import differences, make_record
+from hpckit.text import counted, settings_text
 
 if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
     from hpckit.stats.right_size import Sizing
 
 # What a field of `JobSpec` is called in the plan, where it is called otherwise.
+_GIVEN = 60
 _PLANNED = {"gpus": "gpus_per_node"}
 
 
@@ -39,6 +41,7 @@ class Again:
     """What would be submitted again.
 
     Attributes:
+        what: what is submitted again, in words.
         differences: a line for each thing that is not as it was.
         whose: what in a colleague's job would be whose; empty for one's own.
         right_size: what each resource was, is and why, if that was asked for.
@@ -46,6 +49,7 @@ class Again:
     """
 
     submission: Submission
+    what: str
     differences: tuple[str, ...]
     whose: str = ""
     right_size: "tuple[Sizing, ...]" = ()
@@ -75,6 +79,7 @@ def asked_again(
     right_size: bool = False,
     same_code: bool = False,
     preview: bool = False,
+    failed: Sequence[int] = (),
     tell: Callable[[str], None] = lambda _text: None,
 ) -> Again:
     """Work a run's request out again. `changes` are fields of `JobSpec`, `unset` words of options.
@@ -82,15 +87,15 @@ def asked_again(
     `right_size` asks for what the last runs of the kind used, `same_code` for the code that the run
     has in place of what the project holds now. Relative paths start from where the run was
     submitted. `root` is the folder of runs, None that of the run; `alone` makes a job of one task
-    of an array.
+    of an array, and `failed`, numbers of its tasks, an array of these.
 
     Raises:
         RequestError: the request is wrong, or others could have written it. OutsideError: the
             folder it was submitted from cannot be entered, or Slurm does not answer.
     """
     old = run._folder
-    before = _asked(old, alone=alone)
-    spec = with_changes(without(before, unset), changes)
+    before = _asked(old, alone=alone, failed=failed)
+    spec = _changed_spec(before, changes, unset, failed=bool(failed))
     # A colleague's runs folder is no place for one's own.
     root = root or (old.dir.parent if old.mine else runs_folder(None))
     rows: tuple[Sizing, ...] = ()
@@ -100,11 +105,8 @@ def asked_again(
             ready = partial(prepare, preview=preview, bad=_events(old), sources=_sources(old))
             submission = ready(spec, root, tell=tell)
             if right_size:
-                # Accounting and samples: seldom asked for.
-                from hpckit.api.evidence import sizings, with_sizes  # noqa: PLC0415
-
-                rows, jobs = sizings(old, submission, frozenset(changes))
-                if sizes := with_sizes(spec, submission.job, rows):
+                sizes, rows, jobs = _sizes(old, spec, submission, changes)
+                if sizes:
                     spec = with_changes(spec, sizes)
                     submission = ready(spec, root)
             if same_code:
@@ -113,8 +115,10 @@ def asked_again(
     except OSError as error:
         raise _closed(old, error) from error
     told = [_PLANNED.get(row.field, row.field) for row in rows]  # `right_size` gives its reasons
+    told += ["array_size", "parallel"] if alone else ["array_size"] if failed else []
     return Again(
         submission=submission,
+        what=_what(old, alone=alone, failed=failed),
         differences=(
             *_changed(before, spec),
             *_code_apart(
@@ -125,6 +129,43 @@ def asked_again(
         right_size=rows,
         sized_by=jobs,
     )
+
+
+def _changed_spec(
+    before: JobSpec, changes: Mapping[str, Any], unset: Sequence[str], *, failed: bool
+) -> JobSpec:
+    """Return what was asked, with the changes; those that `--failed` cannot have are refused."""
+    spec = with_changes(without(before, unset), changes)
+    if failed:
+        from hpckit.api.failed_tasks import refuse_beside_failed  # noqa: PLC0415  # seldom
+
+        refuse_beside_failed(spec, changes, unset)
+    return spec
+
+
+def _sizes(
+    old: RunFolder, spec: JobSpec, submission: Submission, changes: Mapping[str, Any]
+) -> "tuple[dict[str, Any], tuple[Sizing, ...], tuple[str, ...]]":
+    """Return the fields that the last runs of the kind would change, why, and these runs' ids."""
+    # Accounting and samples: seldom asked for.
+    from hpckit.api.evidence import sizings, with_sizes  # noqa: PLC0415
+
+    rows, jobs = sizings(old, submission, frozenset(changes))
+    return with_sizes(spec, submission.job, rows), rows, jobs
+
+
+def _what(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> str:
+    """Say what is submitted again: an array is not called by its first task's name."""
+    if run.array_job_id is None:
+        return run.run_id
+    if failed:
+        return f"{counted(len(failed), 'failed task')} of array {run.whole}"
+    if alone:
+        values = settings_text(run.parameters, _GIVEN)
+        given = f" ({values})" if values else ""
+        return f"task {run.task} of array {run.whole}{given} as one job"
+    tasks = run.record["plan"].get("array_size")
+    return f"array {run.whole}" + (f" with all its {tasks} tasks" if tasks else "")
 
 
 def _events(run: RunFolder) -> "Sequence[NodeEvent]":
@@ -143,11 +184,15 @@ def _sources(run: RunFolder) -> tuple[Source, ...]:
     return (Source(root / str(source), root),) if source else ()
 
 
-def _asked(run: RunFolder, *, alone: bool) -> JobSpec:
+def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:
     """Return what was asked, by who can believe it."""
     refuse_doubtful(run, run.run_id)
     refuse_session(run.record, "resubmit is for jobs that run by themselves")
     spec = spec_from_record(run.record["request"])
+    if failed:
+        from hpckit.api.failed_tasks import only_tasks  # noqa: PLC0415  # seldom asked for
+
+        return only_tasks(spec, failed)
     return single_task(spec, run) if alone else spec
 
 
@@ -197,7 +242,9 @@ def _changed(before: JobSpec, spec: JobSpec) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    if value is None or value == ():
+        return "none"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _whose(run: RunFolder, rendered: Rendered) -> str:

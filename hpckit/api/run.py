@@ -85,6 +85,11 @@ class Run:
         return self._folder.names
 
     @property
+    def parameters(self) -> dict[str, str]:
+        """What a task of an array alone was given, as its program gets it; empty for other runs."""
+        return self._folder.parameters
+
+    @property
     def mine(self) -> bool:
         """Whether you, and nobody else, can have written what it says."""
         return self._folder.mine
@@ -191,6 +196,8 @@ class Run:
         status = status or self.status()
         if status.good:
             return ""
+        if status.never_started:
+            return f"the job never started: it is {status.state}"
         from hpckit.failures import error_report  # noqa: PLC0415  # lists of runs ask no reasons
 
         return error_report(self._folder, status.ranks, status.state)
@@ -358,6 +365,31 @@ class RunList(list[Run]):
         from hpckit.api.stats import stats_of_runs  # noqa: PLC0415  # as above
 
         return stats_of_runs([run._folder for run in self])
+
+    def resubmit_failed(
+        self, *, wait: bool = False, runs: Path | str | None = None, unset: Sequence[str] = (),
+        right_size: bool = False, same_code: bool = False, **changes: Unpack[Options],
+    ) -> RunList:  # fmt: skip
+        """Submit the tasks of this array that failed again, as an array of these alone.
+
+        They have the values that they had; the other words are those of `Run.resubmit`. Tasks that
+        are not over, or of which nobody knows, are left alone. What is done goes to the log.
+
+        Raises:
+            RequestError: none failed, these are not tasks of one array, or the request is wrong.
+            OutsideError: Slurm refuses or does not answer.
+        """
+        from hpckit.api.submit import resubmit_failed  # noqa: PLC0415  # it imports this module
+
+        return resubmit_failed(
+            self,
+            wait=wait,
+            runs=runs,
+            unset=unset,
+            right_size=right_size,
+            same_code=same_code,
+            **changes,
+        )
 
     def cancel(self) -> Self:
         """End all of them, as `Run.cancel`."""

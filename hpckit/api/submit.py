@@ -153,12 +153,44 @@ def resubmit(
         RequestError: the request is wrong. OutsideError: Slurm refuses or does not answer.
     """
     again = _again(old, runs, unset, changes, right_size=right_size, same_code=same_code)
-    if again.whose:
-        log(again.whose)
-    for line in (*(row.line for row in again.right_size), *again.differences):
-        log(f"resubmitting {old.run_id}: {line}")
+    _log_again(again, old.run_id)
     found = send(again.submission)[0]
     return found.wait() if wait else found
+
+
+def _log_again(again: Again, what: str, lines: Sequence[str] = ()) -> None:
+    if again.whose:
+        log(again.whose)
+    for line in (*lines, *(row.line for row in again.right_size), *again.differences):
+        log(f"resubmitting {what}: {line}")
+
+
+def resubmit_failed(
+    tasks: Sequence[Run],
+    *,
+    wait: bool = False,
+    runs: Path | str | None = None,
+    unset: Sequence[str] = (),
+    right_size: bool = False,
+    same_code: bool = False,
+    **changes: Unpack[Options],
+) -> RunList:
+    """Submit an array's failed tasks again, as an array of these; see `RunList.resubmit_failed`.
+
+    Raises:
+        RequestError: none failed, they are not one array, or the request is wrong. OutsideError:
+            Slurm refuses or does not answer.
+    """
+    from hpckit.api.failed_tasks import failed_tasks  # noqa: PLC0415  # most submit no such array
+
+    found = failed_tasks(tasks)
+    again = _again(
+        tasks[0], runs, unset, changes,
+        right_size=right_size, same_code=same_code, failed=found.numbers,
+    )  # fmt: skip
+    _log_again(again, again.what, found.lines)
+    sent = send(again.submission)
+    return sent.wait() if wait else sent
 
 
 def preview(
@@ -189,19 +221,21 @@ def _again(
     right_size: bool,
     same_code: bool,
     preview: bool = False,
+    failed: Sequence[int] = (),
 ) -> Again:
-    if "array" in changes:
+    if "array" in changes and not failed:
         raise RequestError("resubmit makes one job; for an array: hpckit.submit(..., array=...).")
     values = spec_values(dict(changes))
     return asked_again(
         old,
         values,
         _folder(runs),
-        alone=True,
+        alone=not failed,
         unset=unset,
         right_size=right_size,
         same_code=same_code,
         preview=preview,
+        failed=failed,
         tell=log,
     )
 

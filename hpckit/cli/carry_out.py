@@ -76,13 +76,15 @@ def _stay(
         say("\n".join(status_line(status) for status in ended))
     say_notes(ended)
     if not all(status.good for status in ended):
-        if not _first_bad(ended).never_starts:
-            note(f"Why: hpckit logs {_first_bad(ended).run.job_id} --errors")
+        if bad := _first_bad(ended):
+            note(f"Why: hpckit logs {bad.run.job_id} --errors")
         raise typer.Exit(1)
 
 
-def _first_bad(ended: "list[RunStatus]") -> "RunStatus":
-    return next(status for status in ended if not status.good)
+def _first_bad(ended: "list[RunStatus]") -> "RunStatus | None":
+    """Return the first that has more to say than its line: what never started has no log."""
+    begun = (row for row in ended if not (row.never_starts or row.never_started))
+    return next((row for row in begun if not row.good), None)
 
 
 def _document(submission: Submission, found: "list[RunStatus]") -> dict[str, Any]:
@@ -97,7 +99,8 @@ def _say_submitted(submission: Submission, found: "RunList", *, json: bool) -> N
     if submission.job.is_array:
         ids = list(dict.fromkeys(str(run.array_job_id) for run in found))
         several = f", in {len(ids)} arrays: {', '.join(ids)}" if len(ids) > 1 else ""
-        text = f"Submitted {first.array_job_id} (tasks 0 to {len(found) - 1}{several})"
+        tasks = f"tasks 0 to {len(found) - 1}" if len(found) > 1 else "task 0 alone"
+        text = f"Submitted {first.array_job_id} ({tasks}{several})"
     else:
         text = f"Submitted {first.job_id}"
         if rest := first.chain[1:]:

@@ -12,10 +12,11 @@ from hpckit.cli.arguments import JsonOption, RunsOption, TasksOption, say_damage
 from hpckit.cli.output import note, print_json, show_table
 from hpckit.cli.view import clock, counted_states, progress_text, say_uncertain
 from hpckit.errors import RequestError
-from hpckit.text import format_seconds, simulated, state_colour
+from hpckit.text import format_seconds, settings_text, simulated, state_colour
 
 # So many runs where nothing else says which.
 _NEWEST = 20
+_GIVEN = 40
 Tasks = Sequence[RunStatus]
 LimitOption = Annotated[
     int | None,
@@ -87,15 +88,20 @@ def jobs(
     heads = _heads(columns)
     chosen = Choice.of(state=state, since=since, name=name, user=user, active=active)
     most = (None if chosen.selects else _NEWEST) if limit is None else limit or None
-    shown = listed(settled_root(runs), chosen, most, arrays_as_one=not (tasks or json))
+    shown = listed(settled_root(runs), chosen, most, arrays_as_one=not tasks)
     if json:
         said = [{"run_dir": str(row.dir), "why": str(row.error)} for row in shown.runs.damaged]
-        print_json({"jobs": [row.document() for row in shown.found], "damaged": said})
+        rows = [row.document() for line in as_lines(shown.found) for row in line]
+        print_json({"jobs": rows, "damaged": said})
         return
-    lines = [(row,) for row in shown.found] if tasks else as_lines(shown.found)
+    lines = as_lines(shown.found)
+    if tasks:
+        lines = [(row,) for line in lines for row in line]
+        if columns is None and any(row.run.parameters for row in shown.found):
+            heads = [*_OF_TASKS]
     if lines:
-        rows = [[_COLUMNS[head](line) for head in heads] for line in lines]
-        show_table([head.upper() for head in heads], rows, _paint)
+        cells = [[_COLUMNS[head](line) for head in heads] for line in lines]
+        show_table([head.upper() for head in heads], cells, _paint)
     _say_more(shown, most)
 
 
@@ -157,6 +163,13 @@ def _run_id(tasks: Tasks) -> str:
     return run.run_id if len(tasks) == 1 else run.run_id.rpartition("_")[0]
 
 
+def _parameters(tasks: Tasks) -> str | None:
+    """Return what a task of an array alone was given; of several, which parameters differ."""
+    values = tasks[0].run.parameters
+    text = settings_text(values, _GIVEN) if len(tasks) == 1 else ", ".join(values)
+    return text or None
+
+
 def _elapsed(tasks: Tasks) -> str | None:
     known = [row.elapsed_s for row in tasks if row.elapsed_s is not None]
     return format_seconds(max(known)) if known else None
@@ -216,6 +229,7 @@ _COLUMNS: dict[str, Callable[[Tasks], object]] = {
     "elapsed": _elapsed,
     "submitted": _submitted,
     "run": _run_id,
+    "parameters": _parameters,
     "reason": _reason,
     "start": _start,
     "progress": _progress,
@@ -233,3 +247,4 @@ _COLUMNS: dict[str, Callable[[Tasks], object]] = {
     "dir": lambda tasks: tasks[0].run.dir,
 }
 _DEFAULT = ("jobid", "name", "state", "nodes", "gpus", "elapsed", "submitted", "run")
+_OF_TASKS = ("jobid", "name", "parameters", *_DEFAULT[2:])

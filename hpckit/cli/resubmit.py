@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from hpckit import Run
 from hpckit.api import slow_answers_told
-from hpckit.api.lookup import believed, runs_folder
+from hpckit.api.failed_tasks import FailedTasks, failed_tasks
+from hpckit.api.lookup import believed, runs_called, runs_folder
 from hpckit.api.options import spec_values
 from hpckit.api.resubmit import Again, asked_again
 from hpckit.cli.arguments import (
@@ -19,12 +20,37 @@ from hpckit.cli.arguments import (
     JsonOption,
     RunsOption,
     WaitOption,
+    raise_last,
     settled_root,
 )
 from hpckit.cli.carry_out import carry_out
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, say_note
 from hpckit.cli.submit import say_check, say_job_notes, show_script
+
+UnsetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OPTION[:KEY]",
+        help="Forget what was asked by an option, as in partition or sbatch:mail-type.",
+    ),
+]
+RightSizeOption = Annotated[
+    bool,
+    typer.Option(
+        "--right-size",
+        help="Ask for the time, memory, cores and GPUs that the last runs used, and say why.",
+    ),
+]
+SameCodeOption = Annotated[
+    bool, typer.Option("--same-code", help="Run the code that the run has, not what it is now.")
+]
+FailedOption = Annotated[
+    bool,
+    typer.Option(
+        "--failed", help="Of an array submit only the tasks that did not end well, as a new array."
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,24 +62,10 @@ def resubmit(
     job_id: JobArgument,
     *,
     typed: Mapping[str, Any],
-    unset: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OPTION[:KEY]",
-            help="Forget what was asked by an option, as in partition or sbatch:mail-type.",
-        ),
-    ] = None,
-    right_size: Annotated[
-        bool,
-        typer.Option(
-            "--right-size",
-            help="Ask for the time, memory, cores and GPUs that the last runs used, and say why.",
-        ),
-    ] = False,
-    same_code: Annotated[
-        bool,
-        typer.Option("--same-code", help="Run the code that the run has, not what it is now."),
-    ] = False,
+    unset: UnsetOption = None,
+    right_size: RightSizeOption = False,
+    same_code: SameCodeOption = False,
+    failed: FailedOption = False,
     runs: RunsOption = None,
     dry_run: DryRunOption = False,
     check: CheckOption = False,
@@ -65,7 +77,9 @@ def resubmit(
 
     The code is what the project holds now; what differs from the recorded run is said.
     """
-    old = believed(job_id, settled_root(runs, (job_id,)))
+    root = settled_root(runs, (job_id,))
+    tasks = _failed(job_id, root) if failed else None
+    old = believed(job_id, root)
     root = runs_folder(runs) if runs or not old.mine else old.dir.parent
     with slow_answers_told(say_note):
         again = asked_again(
@@ -77,10 +91,11 @@ def resubmit(
             right_size=right_size,
             same_code=same_code,
             preview=dry_run,
+            failed=tasks.numbers if tasks else (),
             tell=say_note,
         )
-    _say_all(old, again, right_size=right_size)
-    more = _sizes(again) if right_size else {}
+    _say_all(again, tasks, right_size=right_size)
+    more = {**(_sizes(again) if right_size else {}), **(tasks.document() if tasks else {})}
     if dry_run:
         show_script(again.submission, json=json, more=more)
     elif check:
@@ -91,13 +106,26 @@ def resubmit(
         carry_out(again.submission, wait=wait, follow=follow, json=json, more=more)
 
 
-def _say_all(old: Run, again: Again, *, right_size: bool) -> None:
+def _failed(word: str, root: Path) -> FailedTasks:
+    """Return an array's failed tasks; say which tasks cannot be read."""
+    found, errors = runs_called([word], root, believed=True)
+    for error in errors if found else ():
+        say_note(f"left alone: {error}")
+    if not found:
+        raise_last(errors)
+    with slow_answers_told(say_note):
+        return failed_tasks(found, word)
+
+
+def _say_all(again: Again, tasks: FailedTasks | None, *, right_size: bool) -> None:
+    for line in tasks.lines if tasks else ():
+        note(line)
     if again.whose:
         say_note(again.whose)
     if right_size:
         _say_sizes(again)
     changed = any(row.value is not None for row in again.right_size)
-    _say_differences(old, again.differences, other=changed)
+    _say_differences(again.what, again.differences, other=changed)
 
 
 def _say_sizes(again: Again) -> None:
@@ -116,9 +144,9 @@ def _sizes(again: Again) -> dict[str, Any]:
     return {"right_size": [asdict(row) for row in again.right_size], "sized_by": again.sized_by}
 
 
-def _say_differences(old: Run, lines: Sequence[str], *, other: bool) -> None:
-    what = "other differences" if other else "differences"
-    how = f"with these {what}:" if lines else f"without {what}"
-    note(f"Resubmitting {old.run_id}, {how}")
+def _say_differences(what: str, lines: Sequence[str], *, other: bool) -> None:
+    words = "other differences" if other else "differences"
+    how = f"with these {words}:" if lines else f"without {words}"
+    note(f"Resubmitting {what}, {how}")
     for line in lines:
         note(f"  {line}")

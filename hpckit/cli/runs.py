@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpckit import Run
-from hpckit.api.lookup import only
+from hpckit import Run, RunList
+from hpckit.api import lookup
 from hpckit.cli.arguments import (
     JobArgument,
     JobsArgument,
@@ -21,11 +21,16 @@ from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_l
 from hpckit.cli.view import (
     NeverStarting,
     Silence,
+    given,
     say_notes,
     status_document,
     status_lines,
     status_pages,
 )
+
+if TYPE_CHECKING:
+    from hpckit import RunStatus
+    from hpckit.cli.chosen_task import Chosen
 
 
 def status(
@@ -63,20 +68,66 @@ def logs(
     ] = False,
     runs: RunsOption = None,
 ) -> None:
-    """Print what a job's ranks wrote: rank 0 unless told otherwise."""
-    run = only(job_id, settled_root(runs, (job_id,)))
+    """Print what a job's ranks wrote: rank 0 unless told otherwise.
+
+    Of an array, this is about the first task that failed, else about the first that has begun.
+    """
+    found = _called(job_id, runs)
+    chosen = _chosen(found, following=following) if len(found) > 1 else None
+    run = chosen.run if chosen else found[0]
     say_whose(run)
     if errors:
-        _print_errors(run)
+        _print_errors(run, chosen)
         return
+    if chosen:
+        note(chosen.heading)
     pieces = run.pieces(rank, every=every, follow=following, look=Silence())
     if not _print(pieces, run) and not following:
-        yet = "" if run.status().finished else " yet"
-        note(f"{run.job_id} has written nothing{yet}. See `hpckit status {run.job_id}`.")
+        _say_silent(run.status())
 
 
-def _print_errors(run: Run) -> None:
+def _called(word: str, option: Path | None) -> RunList:
+    """Return the run that a word means, or all tasks of an array; say which cannot be read."""
+    found, errors = lookup.runs_called([word], settled_root(option, (word,)))
+    if not found:
+        raise_last(errors)
+    for error in errors:
+        note(f"damaged: {error}")
+    return found
+
+
+def _chosen(found: RunList, *, following: bool) -> "Chosen":
+    from hpckit.cli.chosen_task import chosen_task  # noqa: PLC0415  # of arrays alone
+
+    return chosen_task(found, following=following)
+
+
+def _say_silent(status: "RunStatus") -> None:
+    """Say of a job without a log whether one may still come."""
+    job_id = status.run.job_id
+    if status.never_started:
+        note(f"{job_id} is {status.state}: it never started, and wrote nothing.")
+    else:
+        yet = "" if status.finished else " yet"
+        note(f"{job_id} has written nothing{yet}. See `hpckit status {job_id}`.")
+
+
+def _print_errors(run: Run, chosen: "Chosen | None" = None) -> None:
+    if chosen and not chosen.failed:
+        note(chosen.nothing_failed)
+        return
+    _print_errors_of(run)
+    if chosen and chosen.others:
+        note(chosen.others)
+
+
+def _print_errors_of(run: Run) -> None:
     status = run.status()
+    if status.never_started:
+        _say_silent(status)
+        return
+    if run.parameters and not status.good:
+        say(f"{run.job_id} {status.state}{given(run.parameters)}:")
     for end in status.earlier():
         say(end.text)
     if status.good:

@@ -6,13 +6,13 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpckit.cli.output import by, note, redraw
 from hpckit.errors import DamagedRunError
-from hpckit.text import counted, format_seconds, simulated
+from hpckit.text import counted, format_seconds, settings_text, simulated
 
 if TYPE_CHECKING:
     from hpckit import RunStatus  # `hpckit logs` needs no status
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _DAMAGED = 5
 # How many runs, mostly the tasks of an array, are shown one by one.
 _MOST = 12
+# Of what a task of an array was given, so many columns stand in a line that says more.
+_GIVEN = 40
 
 
 def status_document(statuses: list[RunStatus]) -> dict[str, Any]:
@@ -41,11 +43,22 @@ def submit_record(status: RunStatus) -> dict[str, Any]:
     }
 
 
-def status_line(status: RunStatus) -> str:
-    """Return a run's state and what matters in it, on one line."""
-    parts = [f"{status.run.job_id} {status.state}"]
+def given(values: Mapping[str, str]) -> str:
+    """Return ` (lr=0.1)` of what a task of an array was given, "" of nothing."""
+    text = settings_text(values, _GIVEN)
+    return f" ({text})" if text else ""
+
+
+def status_line(status: RunStatus, *, alone: bool = False) -> str:
+    """Return a run's state and what matters in it, on one line.
+
+    `alone`: what a task of an array was given stands elsewhere.
+    """
+    parts = [f"{status.run.job_id} {status.state}{'' if alone else given(status.run.parameters)}"]
     if status.elapsed_s is not None and not status.waiting:
         parts.append(format_seconds(status.elapsed_s))
+    if status.never_started:
+        parts.append("never started")
     if status.reason_text:
         parts.append(status.reason_text.rstrip("."))
     if status.never_starts:
@@ -103,7 +116,8 @@ def status_page(status: RunStatus) -> str:
     """Return what `hpckit status` shows of one run."""
     plan = status.run.record["plan"]
     lines = [
-        status_line(status),
+        status_line(status, alone=True),
+        *_task(status),
         f"  run      {status.run.run_id}",
         f"  folder   {status.run.dir}",
         f"  shape    {counted(plan['nodes'], 'node')} x {counted(plan['tasks_per_node'], 'rank')}, "
@@ -120,9 +134,17 @@ def status_page(status: RunStatus) -> str:
     lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]
     if len(status.damaged) > _DAMAGED:
         lines.append(f"  damaged  {len(status.damaged) - _DAMAGED} more files")
-    if status.finished and not status.good:
+    if status.finished and not (status.good or status.never_started):
         lines.append(f"  see      hpckit logs {status.run.job_id} --errors")
     return "\n".join(lines)
+
+
+def _task(status: RunStatus) -> list[str]:
+    run = status.run
+    if run.array_job_id is None:
+        return []
+    values = settings_text(run.parameters)
+    return [f"  task     {run.task} of array {run.whole}" + (f": {values}" if values else "")]
 
 
 def clock(moment: float) -> str:

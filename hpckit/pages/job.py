@@ -30,7 +30,7 @@ from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.curves import Curves
 from hpckit.stats.summary.figures import JobUse, part_word
-from hpckit.text import counted
+from hpckit.text import counted, settings_text
 
 Document = Mapping[str, Any]
 _GPU_COLUMNS = {
@@ -113,6 +113,7 @@ def _head(job: JobUse) -> Element:
         "header",
         e("h1", f"Job {job.job_id} ", e("span", job.name, class_="name") if job.name else None),
         e("p", e("span", state, class_="state", data_state=state), " ", _joined(who)),
+        e("p", settings_text(job.parameters)) if job.parameters else None,
         e("p", _joined(what), class_="dim"),
     )
 

@@ -13,6 +13,7 @@ from hpckit.stats.advice.engine import Advice
 from hpckit.stats.document import job_document
 from hpckit.stats.summary.curves import Chart, Curves
 from hpckit.stats.summary.figures import JobUse
+from hpckit.text import settings_text
 
 _COLUMNS = {
     "run time": "elapsed_s",
@@ -23,6 +24,8 @@ _COLUMNS = {
     "cores used": "summary.cpu_efficiency_percent",
     "memory peak": "summary.memory_peak_bytes",
 }
+# Columns of what tasks of an array were given, and letters of it below a picture.
+_MOST_GIVEN, _GIVEN = 8, 40
 _MOST_BINS, _MOST_IN_ALL = 120, 60_000
 
 
@@ -145,11 +148,13 @@ def _table(known: Sequence[JobUse], jobs: Sequence[tuple[JobUse, Sequence[Advice
         for label, path in _COLUMNS.items()
         if any(_at(document, path) is not None for document in documents)
     }
+    given = list(dict.fromkeys(name for job in known for name in job.parameters))[:_MOST_GIVEN]
     rows = [
         [
             document["job_id"],
             document["name"] or "",
             document["state"] or "UNKNOWN",
+            *(document["parameters"].get(name, "") for name in given),
             *(figure(f"jobs.{at}.{path}", _at(document, path)) for path in shown.values()),
             _findings(document),
         ]
@@ -157,7 +162,7 @@ def _table(known: Sequence[JobUse], jobs: Sequence[tuple[JobUse, Sequence[Advice
     ]
     made = table(
         f"{len(known)} jobs",
-        ("job", "name", "state", *shown, "advice"),
+        ("job", "name", "state", *given, *shown, "advice"),
         rows,
         sortable=True,
         id="table-jobs",
@@ -199,13 +204,18 @@ def _picture(number: int, job: JobUse, chart: Chart | None) -> Element:
             "figcaption",
             e("strong", job.job_id),
             " ",
-            e("span", job.state or "UNKNOWN", class_="dim"),
+            e("span", _named(job), class_="dim"),
         ),
         e("div", class_="plot", data_job=str(number), role="img", aria_label=words)
         if chart
         else e("p", "no samples", class_="dim"),
         data_of=str(number),
     )
+
+
+def _named(job: JobUse) -> str:
+    given = settings_text(job.parameters, _GIVEN)
+    return (job.state or "UNKNOWN") + (f" ({given})" if given else "")
 
 
 def _spread(chart: Chart | None) -> str:

@@ -15,10 +15,11 @@ from hpckit.report.terminal import (
     readable,
     size,
 )
+from hpckit.slurm.states import is_finished, parse_state
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.coverage import total
 from hpckit.stats.summary.figures import JobUse
-from hpckit.text import in_line
+from hpckit.text import in_line, shortened
 
 _MOST = 12
 _FIGURES = {
@@ -103,17 +104,38 @@ def _tasks(jobs: Sequence[JobUse], style: Style, *, all_jobs: bool) -> Iterator[
         return value if value is not None else (job.summary.cpu_efficiency_percent or 0.0)
 
     chosen = jobs if all_jobs or len(jobs) <= _MOST else sorted(jobs, key=used)[:_MOST]
+    names = list(dict.fromkeys(name for job in jobs for name in job.parameters))
     yield ""
-    head = f"{'job':<16}{'state':<14}{'run time':>14}{'GPU':>8}{'CPU':>8}{'memory':>12}"
+    head = _row(("job", "state", "run time", "GPU", "CPU", "memory"), names)
     yield style.paint(head, "bold")
     for job in chosen:
-        yield (
-            f"{in_line(job.job_id):<16}{job.state or '?':<14}{duration(job.elapsed_s):>14}"
-            f"{percent(job.summary.gpu_utilization_percent):>8}"
-            f"{percent(job.summary.cpu_efficiency_percent):>8}{size(job.summary.memory_peak_bytes):>12}"
+        figures = job.summary
+        yield _row(
+            (
+                in_line(job.job_id),
+                job.state or "?",
+                "never" if _never_ran(job) else duration(job.elapsed_s),
+                percent(figures.gpu_utilization_percent),
+                percent(figures.cpu_efficiency_percent),
+                size(figures.memory_peak_bytes),
+            ),
+            [job.parameters.get(name, "?") for name in names],
         )
     if len(chosen) < len(jobs):
         yield f"and {len(jobs) - len(chosen)} more: --all"
+
+
+def _never_ran(job: JobUse) -> bool:
+    return not _began(job) and is_finished(parse_state(job.state or ""))
+
+
+def _row(cells: Sequence[str], values: Sequence[str]) -> str:
+    """Return a line of the table; what a task was given stands at its end, as far as it fits."""
+    job, state, *figures = cells
+    if not values:
+        return f"{job:<16}{state:<14}" + "".join(map(str.rjust, figures, (14, 8, 8, 12)))
+    line = f"{job:<16}{state:<14}" + "".join(map(str.rjust, figures, (11, 6, 6, 9)))
+    return f"{line}  {shortened(in_line(', '.join(values)), max(WIDTH - len(line) - 2, 1))}"
 
 
 def _advice(advice: Mapping[str, Sequence[Advice]], count: int) -> Iterator[str]:

@@ -296,6 +296,7 @@ def identify(job_id: str, known: KnownJob, attempts: Sequence[Span]) -> JobUse:
         end=attempts[-1].end if attempts and attempts[-1].over else None,
         elapsed_s=_elapsed(known, attempts),
         array_job_id=(record and record.array_job_id) or (run.array_job_id if run else None),
+        parameters=run.parameters if run else {},
         requested=requested,
         origins={"state": known.status.source if known.status else source, **_of_exit(known)},
     )

@@ -27,7 +27,7 @@ from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import SACCT, JobUse
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.text import counted, in_line, listed, state_colour
+from hpckit.text import counted, in_line, listed, settings_text, state_colour
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}
@@ -83,6 +83,8 @@ def _head(job: JobUse, style: Style) -> Iterator[str]:
     who = [part for part in (job.user, job.account, job.partition, job.site) if part]
     if who:
         yield cut("  " + in_line(" / ".join(who)), WIDTH)
+    if job.parameters:
+        yield cut(f"  {settings_text(job.parameters)}", WIDTH)
     for line in fold(", ".join(_shape(job)), WIDTH, "  ", "  "):
         yield cut(line, WIDTH)
 

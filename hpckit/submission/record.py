@@ -18,12 +18,15 @@ from hpckit.gitfiles import code_version
 from hpckit.job import Job
 from hpckit.payload.task import Task
 from hpckit.render import Rendered, template_record
+from hpckit.run_record import varied
 from hpckit.runs import SCHEMA
 from hpckit.submission.kept_code import KeptCode
 from hpckit.submission.model import Submission
 from hpckit.version import __version__
 
 _PLAN_SKIP = ("device",)
+# What people call a name of the plan, where it is another word.
+_LABELS = {"array_size": "array tasks", "parallel": "tasks at once"}
 
 
 def make_record(submission: Submission, rendered: Rendered) -> dict[str, Any]:
@@ -156,10 +159,11 @@ def differences(
 
     `told` are names in the plan of which the reader knows already.
     """
+    before = old["plan"]
     lines = [
-        f"{key.replace('_', ' ')}: {old['plan'].get(key)} -> {value}"
+        f"{_label(key)}: {_shown(before.get(key))} -> {_shown(value)}"
         for key, value in new["plan"].items()
-        if key not in (*_PLAN_SKIP, *told) and old["plan"].get(key) != value
+        if key not in (*_PLAN_SKIP, *told) and before.get(key) != value
     ]
     lines += _settings(old, new)
     lines += _code_of(old, new)
@@ -172,6 +176,14 @@ def differences(
     if old["hpckit_version"] != new["hpckit_version"]:
         lines.append(f"hpckit {old['hpckit_version']} -> {new['hpckit_version']}")
     return lines
+
+
+def _label(key: str) -> str:
+    return _LABELS.get(key, key.replace("_", " "))
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def _revisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -196,18 +208,12 @@ def _used(record: Mapping[str, Any]) -> dict[str, str]:
 def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before, now = old["parameters"], new["parameters"]
     # The record of a task holds its own values of what the array varies; that of an array does not.
-    varied = _varied(new) | (_varied(old) - now.keys())
+    own = varied(new) | (varied(old) - now.keys())
     return [
         f"parameter {key}: {before.get(key)} -> {now.get(key)}"
-        for key in sorted({*before, *now} - varied)
+        for key in sorted({*before, *now} - own)
         if before.get(key) != now.get(key)
     ]
-
-
-def _varied(record: Mapping[str, Any]) -> set[str]:
-    """Return the parameters whose values an array's tasks do not share."""
-    names = {text.partition("=")[0] for text in record["request"].get("array") or ()}
-    return names | {name.replace("_", "-") for name in names}
 
 
 def _code_of(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

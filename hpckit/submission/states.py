@@ -88,6 +88,8 @@ def _record(run: Run, said: Answers) -> JobRecord | None:
 def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> RunStatus:
     waiting = is_waiting(record.state)
     restarts, ranks = restarts_of(record, ranks), of_attempt(run, record, ranks)
+    # Slurm counts 0 s for what has not begun: squeue and sacct do, the rest of its words differ.
+    begun = not verdict.not_begun(record, ranks)
     return RunStatus(
         run=run,
         state=record.state,
@@ -95,7 +97,7 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         reason=record.reason,
         reason_text=_why(run, record, ranks, restarts),
         nodes=_nodes(run, record, ranks),
-        elapsed_s=record.elapsed_s,
+        elapsed_s=record.elapsed_s if begun else None,
         start_time=None if waiting else record.start_time,
         time_limit_min=record.time_limit_min,
         expected_start=record.start_time if waiting else None,
@@ -211,12 +213,12 @@ def _inferred(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStat
     elif ended:
         why = f"every rank had ended when last seen, but it may start again; {why}"
     elif not said.trouble and not ranks and cancel_asked(run.dir):
-        state, why = JobState.CANCELLED, "cancelled by hpckit before it started"
+        state, why = JobState.CANCELLED, ""  # by hpckit, before it started
     return RunStatus(
         run=run,
         state=state,
         source="ranks",
-        reason_text=why,
+        reason_text=why or None,
         nodes=tuple(dict.fromkeys(rank.host for rank in ranks)),
         elapsed_s=longest_s(ranks) if over else None,
         restarts=max((rank.restart for rank in ranks), default=None),

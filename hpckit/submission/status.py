@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
     from hpckit.restarts import EarlierEnd
 
+# How a job ends that waits: any other end is that of a job which Slurm has tried to start.
+_OUT_OF_QUEUE = frozenset({JobState.CANCELLED, JobState.DEADLINE})
 _SAID_OF_RANKS = ("rank", "host", "exit_code", "error", "device", "restart")
 
 
@@ -66,6 +68,12 @@ class RunStatus:
     def finished(self) -> bool:
         """Whether the job is over for good."""
         return is_finished(self.state)
+
+    @property
+    def never_started(self) -> bool:
+        """Whether it was taken out of the queue before it began: it has neither time nor log."""
+        begun = self.ranks or self.start_time is not None or self.elapsed_s is not None
+        return self.state in _OUT_OF_QUEUE and not begun and not self.restarts
 
     @property
     def by_accounting(self) -> bool:
@@ -181,6 +189,8 @@ class RunStatus:
 
         Empty while it lasts, and when it ended well. `Run.errors` has the traceback.
         """
+        if self.never_started:
+            return []
         from hpckit.failures import cause_rows  # noqa: PLC0415  # lists of runs ask no reasons
 
         return cause_rows(self.run, self.ranks, self.state)
@@ -212,6 +222,7 @@ class RunStatus:
         return {
             "job_id": self.run.job_id,
             "run_id": self.run.run_id,
+            "parameters": self.run.parameters or None,
             "state": str(self.state),
             "reason": self.reason,
             "reason_text": self.reason_text,

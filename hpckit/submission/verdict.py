@@ -61,6 +61,16 @@ def doubt_of_end(record: JobRecord, ranks: Sequence[RankRecord], most: int) -> s
     return None
 
 
+def not_begun(record: JobRecord, ranks: Sequence[RankRecord]) -> bool:
+    """Say whether a job that waits, or that is over, has held no node in this attempt."""
+    if record.elapsed_s or ranks:
+        return False
+    if is_waiting(record.state):
+        return True
+    ended_badly = is_finished(record.state) and record.state is not JobState.COMPLETED
+    return ended_badly and not record.nodes and record.start_time is None
+
+
 def outdated(record: JobRecord, ranks: Sequence[RankRecord]) -> str | None:
     """Say why accounting's row cannot be the last word on a job that left the queue; None: it may.
 

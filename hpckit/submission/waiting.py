@@ -227,6 +227,5 @@ def _removed(row: RunStatus, before: RunStatus) -> RunStatus:
     if not (listed and row.left_queue) or row.finished:
         return row
     return replace(
-        row, state=JobState.CANCELLED, source=SlurmSource.SQUEUE, silence=None,
-        reason_text="removed from the queue before it started",
+        row, state=JobState.CANCELLED, source=SlurmSource.SQUEUE, silence=None, reason_text=None,
     )  # fmt: skip

@@ -47,6 +47,8 @@ CORRECTED = {
 ADDED = {
     "requeued": "  before   attempt 0 on node7: requeued before its time limit\n",
 }
+# A task's own parameters are new in its page: a line each.
+_TASK = r"(?m)^  task     \d of array local-1572b6: lr=0\.[12]\n"
 
 
 @pytest.fixture
@@ -97,7 +99,8 @@ def lost(old: Any, new: Any, at: str = "") -> Iterator[str]:
 # One task's value was told as if the array, or the task's own arguments, had lost it.
 NO_DIFFERENCE = {
     "array": {"  parameter lr: 0.1 -> None"},
-    "array_1": {"  parameter lr: 0.2 -> None"},
+    # Who names one task knows that it is no array.
+    "array_1": {"  parameter lr: 0.2 -> None", "  array size: 2 -> None"},
 }
 
 
@@ -112,17 +115,25 @@ def test_jobs_lists_them(
             before = [line.split() for line in said("jobs.txt", old).splitlines()]
     finally:
         time.tzset()
-    # What their GPUs were is new in the table.
-    assert [[word for word in row if word != "(CPU)"] for row in now] == before
-    assert ["2", "(CPU)"] in [row[4:6] for row in now]
+    # What their GPUs were is new in the table, and so are the parameters of tasks.
+    assert {row[2] for row in now} == {"PARAMETERS", "-", "lr=0.1", "lr=0.2"}
+    rows = [[word for word in row[:2] + row[3:] if word != "(CPU)"] for row in now]
+    assert rows[:2] + sorted(rows[2:4], reverse=True) + rows[4:] == before
+    assert ["2", "(CPU)"] in [row[5:7] for row in now]
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_status_and_logs_say_what_they_said(old: Path, cli, run: str) -> None:
-    assert cli("status", RUNS[run]).out == said(f"{run}.status.txt", old) + ADDED.get(run, "")
+    status = cli("status", RUNS[run]).out
+    page, tasks = re.subn(_TASK, "", status)
+    assert tasks == {"array": 2, "array_1": 1}.get(run, 0)
+    assert page == said(f"{run}.status.txt", old) + ADDED.get(run, "")
     found = cli("logs", RUNS[run], "--all")
-    assert found.out == said(f"{run}.logs.txt", old)
-    assert bool(found.err) == (run == "array")  # one of its tasks must be named
+    if run == "array":  # one of its tasks had to be named
+        assert found.err.startswith("Log of task local-1572b6_0 (lr=0.1), which is COMPLETED: one")
+        assert found.out == cli("logs", "local-1572b6_0", "--all").out != ""
+        return
+    assert (found.out, found.err) == (said(f"{run}.logs.txt", old), "")
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -326,5 +326,5 @@ def test_a_waiting_task_that_is_cancelled_needs_no_word_of_accounting(
     (here / "after").write_text(runs)
     told = cli("cancel", "20_1")
     assert told.status == 0, told
-    assert told.out == "20_1 CANCELLED: removed from the queue before it started\n"
+    assert told.out == "20_1 CANCELLED: never started\n"
     assert told.err == ""

@@ -207,7 +207,7 @@ def _record(run: Run, local: LocalState) -> JobRecord:
         state=local.state,
         source=_SOURCE,
         reason=local.reason or None,
-        nodes=(local.host,),
+        nodes=None if local.ended and local.started is None else (local.host,),
         elapsed_s=None if lasted is None else max(lasted, 0.0),
         time_limit_min=run.record["plan"]["time_min"],
         start_time=local.started,

@@ -275,6 +275,8 @@ class JobUse:
         elapsed_s: time of all attempts together.
         interactive: whether a person used it directly (salloc, srun --pty, `hpckit shell`,
             `hpckit jupyter`); None if unknown.
+        parameters: what a task of an array that hpckit submitted was given alone, as its program
+            gets it; empty for other jobs.
         submitted_by_hpckit: whether `hpckit resubmit` can use the job, unless it is interactive.
         origins: figure (`summary.cpu_efficiency_percent`, `per_gpu`, `state`) -> source.
         suspect: impossible figures (over 100 %): they are shown, but not used for advice.
@@ -306,6 +308,7 @@ class JobUse:
     elapsed_s: float | None = None
     data_age_s: float | None = None
     array_job_id: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
     requested: Requested = field(default_factory=Requested)
     summary: Summary = field(default_factory=Summary)
     per_node: tuple[NodeUse, ...] = ()
