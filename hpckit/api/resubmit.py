@@ -163,7 +163,7 @@ def _what(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> str:
     if alone:
         values = settings_text(run.parameters, _GIVEN)
         given = f" ({values})" if values else ""
-        return f"task {run.task} of array {run.whole}{given} as one job"
+        return f"task {run.task} of array {run.whole}{given}"
     tasks = run.record["plan"].get("array_size")
     return f"array {run.whole}" + (f" with all its {tasks} tasks" if tasks else "")
 

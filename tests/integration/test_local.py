@@ -275,7 +275,9 @@ def test_resubmitting_one_task_runs_that_task_alone(here: Path) -> None:
     fewer = hpckit("resubmit", found[1]["job_id"], "--dry-run", "--array", "x=3")
     assert "array: none -> x=3" in fewer.stderr
     assert again["run_id"] != found[1]["run_id"]
-    assert f"Resubmitting {found[1]['run_id']}" in done.stderr
+    array = found[1]["job_id"].rpartition("_")[0]
+    assert f"Resubmitting task 1 of array {array} (x=2), without differences" in done.stderr
+    assert f"Resubmitting array {array} with all its 2 tasks, without" in whole.stderr
 
 
 def test_resubmitting_says_what_differs(here: Path) -> None:

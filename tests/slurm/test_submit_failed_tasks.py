@@ -25,7 +25,7 @@ def tasks_of(document: Record) -> list[str]:
 
 
 def array_of_six(desk: Desk) -> list[str]:
-    """Submit an array: one good, two failed, one that runs, two that wait, one of them cancelled."""
+    """Submit an array: one good, two failed, one runs, one waits, one was cancelled."""
     (desk.work / "t.py").write_text(PROGRAM)
     document = desk.submit(
         "serial", "t.py", *CPU, "--array", "kind=ok,fail,fail,hold,ok,ok",
