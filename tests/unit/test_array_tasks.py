@@ -244,7 +244,6 @@ def test_logs_of_an_array_say_whose_they_are(fake_slurm: Path, here: Path, cli: 
     said = cli("logs", "20", "--errors")
     assert (said.out, said.status) == ("", 0)
     assert said.err == ("No task of array 20 has failed: 2 COMPLETED, 1 PENDING, 1 RUNNING.\n")
-    assert cli("logs", "20", "--follow").out == "line of 2\n"
 
 
 def test_a_log_that_is_not_there_says_whether_it_may_come(
