@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
     from hpckit.stats.right_size import Sizing
 
-# What a field of `JobSpec` is called in the plan, where it is called otherwise.
+# Of what a task of an array was given, so many columns.
 _GIVEN = 60
+# What a field of `JobSpec` is called in the plan, where it is called otherwise.
 _PLANNED = {"gpus": "gpus_per_node"}
 
 
