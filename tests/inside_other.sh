@@ -16,7 +16,9 @@ if [[ ! -e /hpckit-has-all ]]; then
   touch /hpckit-has-all
 fi
 cp -r /certificates/. /etc/ssl/certs/
-cp /older-libmariadb.so.3 "$(readlink -f /usr/lib/x86_64-linux-gnu/libmariadb.so.3)"
+# Not over the same file: a slurmdbd of other tests here may have it mapped.
+newer=$(readlink -f /usr/lib/x86_64-linux-gnu/libmariadb.so.3)
+cmp -s /older-libmariadb.so.3 "$newer" || cp /older-libmariadb.so.3 "$newer"
 echo "$(slurmctld -V), Open MPI $(mpirun --version | sed -n 1p)"
 exec env --default-signal HPCKIT_CLIENTS_VENV="$PWD/.venv-clients" \
   HPCKIT_MPICH_VENV="$PWD/.venv-mpich" .venv/bin/python -m pytest "$@"

@@ -23,11 +23,12 @@ if [[ ! -e $root/.hpckit-made ]]; then
   touch "$root/.hpckit-made"
 fi
 cp /etc/resolv.conf "$root/etc/"
-rm -rf "$root/certificates" && cp -rL /etc/ssl/certs "$root/certificates" # a proxy may have its own
-mkdir -p "$root$PWD" "$root$python" "$root/opt"
+mkdir -p "$root$PWD" "$root$python" "$root/opt" "$root/certificates"
+cp -rL /etc/ssl/certs/. "$root/certificates/" # a proxy may have its own
 # slurmdbd does not start with libmariadb3 11.8.9, which says "Number of columns in result (=1) set
 # execeeds maxmimum allowed number of columns (=0)"; Debian 12's is older.
-cp /usr/lib/x86_64-linux-gnu/libmariadb.so.3 "$root/older-libmariadb.so.3"
+older=/usr/lib/x86_64-linux-gnu/libmariadb.so.3
+cmp -s "$older" "$root/older-libmariadb.so.3" || cp "$older" "$root/older-libmariadb.so.3"
 
 # All mounts are this process's own, and go with it.
 # shellcheck disable=SC2016
