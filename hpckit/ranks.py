@@ -226,6 +226,15 @@ def _bytes_to_read(entry: "os.DirEntry[str]") -> int:
     return size if size <= _MAX_BYTES else 0
 
 
+def has_ended(run_dir: Path, rank: int, attempt: int) -> bool:
+    """Say whether a rank has recorded its end in an attempt, as far as its file can be read."""
+    try:
+        rows = read_attempts(rank_file(run_dir, rank))
+    except (OSError, DamagedFileError):
+        return False
+    return any(row.ended is not None and row.restart == attempt for row in rows)
+
+
 def own_failures(records: Iterable[RankRecord]) -> list[RankRecord]:
     """Return the ranks that failed by themselves, the first one first.
 

@@ -80,6 +80,14 @@ def marks(path: Path, attempt: int) -> set[str]:
     return {row[1] for row in rows if len(row) == 2 and row[0] == str(attempt)}
 
 
+def stopped_early(said: set[str], code: int) -> bool:
+    """Say by an attempt's words and a script's exit status whether the script left work undone.
+
+    One that was sent the signal and did not say that it would tell if it stops has done so.
+    """
+    return STOPPED in said or (SENT in said and (bool(code) or HEARD not in said))
+
+
 def _read(path: Path) -> str | None:
     """Return a file's text; None: it is not there, or cannot be read."""
     try:

@@ -2,11 +2,10 @@
 
 import os
 import signal
-import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hpckit.errors import HpckitError, JobError
+from hpckit.errors import JobError
 from hpckit.payload.task import Task, task_from_json
 
 # What only the job needs is imported in functions: to submit it, its class is enough.
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
 
     from hpckit.payload.supervisor import Supervised
     from hpckit.submission.warned import Warned
-
-
-# The pauses between attempts to have Slurm's own requeue switched off.
-_ASK_AGAIN_S = (2.0, 10.0, 60.0)
 
 
 class ScriptFailedError(JobError):
@@ -68,9 +63,15 @@ class Payload:
         if task.max_requeues and last_attempt(task) and os.environ.get("SLURM_PROCID", "0") == "0":
             import threading  # noqa: PLC0415  # the last attempt's alone
 
+            from hpckit.submission.no_requeue import forbid_requeue  # noqa: PLC0415
+
             # Beside the ranks: a controller may take its time to answer.
-            threading.Thread(target=_forbid_requeue, args=[task], daemon=True).start()
+            threading.Thread(target=forbid_requeue, args=[task], daemon=True).start()
         code = self._running.run(warned.look)
+        if task.max_requeues:
+            from hpckit.submission.no_requeue import forbid_if_noted  # noqa: PLC0415
+
+            forbid_if_noted(task, warned.ending, code)
         if code:
             from hpckit.submission.kept_signal import requeue_if_kept  # noqa: PLC0415
 
@@ -95,28 +96,6 @@ def last_attempt(task: Task) -> bool:
     from hpckit.rank_variables import restart_count  # noqa: PLC0415
 
     return restart_count() >= max(task.max_requeues, task.chain)
-
-
-def _forbid_requeue(task: Task) -> None:
-    """Keep Slurm from requeueing the last attempt: on a preemption it asks nobody."""
-    import time  # noqa: PLC0415  # the last attempt's alone
-
-    from hpckit.schedulers.base import find_scheduler  # noqa: PLC0415
-
-    fault: HpckitError | None = None
-    # A controller may restart, and a signal that is meant for the script may end scontrol.
-    for pause_s in (0, *_ASK_AGAIN_S):
-        time.sleep(pause_s)
-        try:
-            find_scheduler(task.executor).forbid_requeue()
-        except HpckitError as error:
-            fault = error
-        else:
-            return
-    sys.stderr.write(
-        "hpckit: this is the last attempt that --max-requeues allows, but a preemption may start "
-        f"the job again: {fault}\n"
-    )
 
 
 def _handle_signals(task: Task, running: "Supervised") -> "Warned":

@@ -68,7 +68,7 @@ def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
         return _inferred(run, ranks, said)
     if _has_left(run, said) and run.mine and (why := verdict.outdated(record, ranks)):
         return _inferred(run, ranks, replace(said, trouble=(*said.trouble, why)))
-    status = _as_recorded(run, record, ranks)
+    status = _as_recorded(run, _unless_over(run, record, ranks), ranks)
     if not said.queue:
         return _without_queue(status, record, said)
     # On one machine no file comes late.
@@ -106,6 +106,19 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         ranks=ranks,
         held_by=record.held_by,
     )
+
+
+def _unless_over(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> JobRecord:
+    """Return Slurm's record, but for a preemption that was an earlier attempt's."""
+    if record.state is not JobState.PREEMPTED or not ranks:
+        return record
+    from hpckit.stop_marks import marks, marks_of  # noqa: PLC0415  # few are preempted
+
+    file, newest = marks_of(run.dir, 0), max(row.restart for row in ranks)
+    words = [marks(file, number) for number in range(newest + 1)]
+    newer = of_attempt(run, record, ranks)
+    state = verdict.unless_over(record.state, newer, run.ranks, words)
+    return replace(record, state=state)
 
 
 def _nodes(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> tuple[str, ...]:

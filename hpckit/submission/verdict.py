@@ -7,9 +7,10 @@ of the attempt that Slurm starts next.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from hpckit.ranks import RankRecord, current, first_failure, not_ended
+from hpckit.ranks import RankRecord, current, first_failure, not_ended, own_failures
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
+from hpckit.stop_marks import PREEMPTED, REQUEUED, stopped_early
 from hpckit.text import format_minutes, listed
 
 # How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for
@@ -118,6 +119,28 @@ def taken_away(
     attempt = "" if restarts is None else f", in attempt {restarts + 1} of {most + 1}"
     kept = ", and left no checkpoint that --checkpoint names" if no_checkpoint else ""
     return f"{what}{attempt} ({option} {most}){kept}"
+
+
+def unless_over(
+    state: JobState, ranks: Sequence[RankRecord], planned: int, words: Sequence[set[str]]
+) -> JobState:
+    """Return Slurm's state, but PREEMPTED only where a preemption has ended the newest attempt.
+
+    Slurm may take the end of an attempt for the preemption of an earlier one: see `no_requeue`.
+
+    Args:
+        state: what Slurm says.
+        ranks: of the newest attempt.
+        planned: how many there should be.
+        words: what `stop_marks` has of each attempt, the newest one's last.
+    """
+    *earlier, said = words
+    told = not said.isdisjoint({PREEMPTED, REQUEUED})
+    if state is not JobState.PREEMPTED or not (told or any(PREEMPTED in row for row in earlier)):
+        return state
+    if all_ended(ranks, planned) and not any(row.exit_code for row in ranks):
+        return state if told and stopped_early(said, 0) else JobState.COMPLETED
+    return JobState.FAILED if own_failures(ranks) and not told else state
 
 
 def ended_when_told(

@@ -13,26 +13,24 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpckit.errors import JobError
-from hpckit.files import DamagedFileError
 from hpckit.launchers import find_launcher
 from hpckit.payload.ending import Ending
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count, task_number
-from hpckit.ranks import rank_file, read_attempts
+from hpckit.ranks import has_ended
 from hpckit.stop_marks import (
     DEAF,
-    HEARD,
     LIMIT,
     NO_CHECKPOINT,
     OVER,
     REQUEUED,
     SENT,
-    STOPPED,
     add_mark,
     failed_with,
     make_file,
     marks_of,
+    stopped_early,
 )
 
 if TYPE_CHECKING:
@@ -134,8 +132,7 @@ class Warned:
             self.ending.suspect()
         taken = self.ending.settle()
         said = self.ending.said()
-        early = STOPPED in said or (SENT in said and (code or HEARD not in said))
-        early = early or bool(taken and code)
+        early = stopped_early(said, code) or bool(taken and code)
         if not early or (self.ending.passed_on and not self._failed()):
             return
         self._wait_for_ranks()
@@ -178,18 +175,11 @@ class Warned:
 
         def ended() -> bool:
             # From the last rank on: after one that has not ended, no other record is read.
-            while left and self._has_ended(left[-1]):
+            while left and has_ended(self.task.folder, left[-1], self._attempt):
                 left.pop()
             return not left or self.ending.passed_on
 
         _wait(ended, self._deadline())
-
-    def _has_ended(self, rank: int) -> bool:
-        try:
-            rows = read_attempts(rank_file(self.task.folder, rank))
-        except (OSError, DamagedFileError):
-            return False
-        return any(row.ended is not None and row.restart == self._attempt for row in rows)
 
     def _deadline(self) -> float:
         """Return until when the ranks may save; a third of the delay later Slurm kills them."""

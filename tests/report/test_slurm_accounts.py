@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hpckit.ranks import write_rank
+from hpckit.stop_marks import PREEMPTED, add_mark, marks_of
 from tests.conftest import Answer
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import START, make_run, write_samples
@@ -87,6 +88,22 @@ def test_a_job_renamed_between_two_attempts_keeps_both(
         (1, "COMPLETED", 5400),
     ]
     assert found["summary"]["gpu_hours"] == pytest.approx(2 * (3600 + 5400) / 3600, abs=0.001)
+
+
+def test_an_attempt_that_completed_was_not_preempted(here: Path, programs: Path, cli: Cli) -> None:
+    """Slurm 24.11.5 takes its end for the preemption of the attempt before."""
+    folder = make(here, (0, 0), (1, 7200))
+    began = float(START + 7200)
+    for number in range(4):
+        ended = rank(number, restart=1, started=began, ended=began + 3600, exit_code=0)
+        write_rank(folder, ended)
+    add_mark(marks_of(folder, 0), 0, PREEMPTED)
+    first = row("77", State="REQUEUED", **moments(0))
+    again = row("77", State="PREEMPTED", Submit=first["End"], **moments(7200))
+    keep_accounts(programs, [first, again])
+    found = document(cli, "77")
+    assert found["state"] == "COMPLETED"
+    assert [one["state"] for one in found["attempts"]] == ["REQUEUED", "COMPLETED"]
 
 
 def test_hours_are_unknown_where_an_attempts_length_is(

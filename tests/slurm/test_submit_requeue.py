@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpckit.causes import TAKEN_AWAY
-from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually, lacking
+from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, accounted, eventually, lacking
 
 pytestmark = pytest.mark.slurm
 FAIL = SCRIPTS / "fail.py"
@@ -61,7 +61,8 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
     # Beside it one that Slurm gives time to save, by SIGTERM alone, in a partition of its own.
     desk.slurm.run("scontrol", "update", "PartitionName=short", "GraceTime=240")
     ranks = ("--nodes", "2", "--tasks-per-node", "2", "--gpus", "0", "--time", "9")
-    saves = desk.submit("mpi", EQUAL, *ranks, "--partition", "short", "--max-requeues", "1")
+    # Another requeue is left, which Slurm 24.11 would use when the job is complete.
+    saves = desk.submit("mpi", EQUAL, *ranks, "--partition", "short", "--max-requeues", "2")
     assert eventually(lambda: "step 20\n" in said_by_0(saves))
     run_dir = Path(job["run_dir"])
     logs = [run_dir / "logs" / f"{rank}.out" for rank in range(8)]
@@ -95,6 +96,11 @@ def test_a_preempted_job_starts_again(desk: Desk) -> None:
     assert (status["state"], status["restarts"], status["exit_code"]) == ("COMPLETED", 1, 0)
     # hpckit itself has requeued it, in its grace time.
     assert [row["why"] for row in status["earlier_attempts"]] == [TAKEN_AWAY]
+    desk.call("wait", saves["job_id"])
+    accounted(desk.slurm, saves["job_id"])
+    stats = desk.call("stats", saves["job_id"], "--json").json
+    assert [row["state"] for row in stats["attempts"]] == ["REQUEUED", "COMPLETED"]
+    assert desk.status(saves["job_id"], env=by_sacct)["state"] == "COMPLETED"
     *steps, value = said_by_0(saves).splitlines()
     assert steps == [f"step {number}" for number in range(1, 201)]
     undisturbed = desk.done("mpi", EQUAL, *ranks, "--", "undisturbed")

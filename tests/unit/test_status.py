@@ -1,5 +1,6 @@
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,17 @@ from hpckit.schedulers.local.state import LocalState, ask_cancel, write_local_st
 from hpckit.slurm.rows import COLUMN, ROW
 from hpckit.slurm.states import JobState, is_finished
 from hpckit.spec import JobSpec
-from hpckit.stop_marks import NO_CHECKPOINT, SENT, STOPPED, add_mark, marks_of
+from hpckit.stop_marks import (
+    HEARD,
+    LIMIT,
+    NO_CHECKPOINT,
+    PREEMPTED,
+    REQUEUED,
+    SENT,
+    STOPPED,
+    add_mark,
+    marks_of,
+)
 from hpckit.submission.record import differences
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
@@ -473,6 +484,54 @@ def test_what_was_said_of_the_signal_tells_why_a_job_did_not_go_on(
     add_mark(marks_of(run.dir, 0), 1, mark)
     answers(fake_slurm, squeue_out=squeue_row("11", word, start="5"))
     assert one(run).reason_text == said
+
+
+@pytest.mark.parametrize(
+    ("earlier", "said", "code", "state"),
+    [
+        (PREEMPTED, (), 0, "COMPLETED"),
+        (PREEMPTED, (), 3, "FAILED"),
+        (PREEMPTED, (PREEMPTED, SENT, HEARD, STOPPED), 0, "PREEMPTED"),
+        (PREEMPTED, (PREEMPTED,), 3, "PREEMPTED"),
+        (PREEMPTED, (REQUEUED,), 3, "PREEMPTED"),
+        (LIMIT, (PREEMPTED, SENT, HEARD), 0, "COMPLETED"),  # complete in its grace time
+        (LIMIT, (), 0, "PREEMPTED"),  # Slurm's word is all there is
+        (LIMIT, (), 3, "PREEMPTED"),
+    ],
+)
+@pytest.mark.parametrize("by_accounting", [False, True])
+def test_an_attempts_end_is_not_an_earlier_ones_preemption(
+    fake_slurm: Path, tmp_path: Path, by_accounting: bool,
+    earlier: str, said: tuple[str, ...], code: int, state: str,
+) -> None:  # fmt: skip
+    """Slurm 24.11.5 says PREEMPTED of it, and that its exit status was 0."""
+    run = make_run(tmp_path, plan=AGAIN)
+    for number in range(4):
+        row = rank(number, restart=1, started=120.0, exit_code=code, ended=150.0)
+        write_rank(run.dir, replace(row, consequence=bool(code and number)))
+    add_mark(marks_of(run.dir, 0), 0, earlier)
+    for word in said:
+        add_mark(marks_of(run.dir, 0), 1, word)
+    if by_accounting:
+        rows = sacct_row("11", "REQUEUED") + sacct_row("11", "PREEMPTED")
+        answers(fake_slurm, sacct_out=rows)
+    else:
+        answers(fake_slurm, squeue_out=squeue_row("11", "PREEMPTED"))
+    found = one(run)
+    assert found.state == state
+    assert state == "PREEMPTED" or found.exit_code == code
+    assert (wait([run], timeout_s=0)[0].good) == (state == "COMPLETED")
+
+
+def test_a_rank_that_wrote_no_end_was_preempted(fake_slurm: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path, plan=AGAIN)
+    for number in range(4):
+        ended = 150.0 if number else None
+        code = 0 if number else None
+        write_rank(run.dir, rank(number, restart=1, started=120.0, exit_code=code, ended=ended))
+    add_mark(marks_of(run.dir, 0), 0, PREEMPTED)
+    answers(fake_slurm, squeue_out=squeue_row("11", "PREEMPTED"))
+    assert one(run).state == "PREEMPTED"
 
 
 def test_a_job_that_nobody_knows_is_unknown_and_says_so(fake_slurm: Path, tmp_path: Path) -> None:

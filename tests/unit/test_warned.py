@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from hpckit.job.script import signal_delay_s
 from hpckit.payload import ending, supervisor
 from hpckit.payload.rank import Look
 from hpckit.payload.task import Task, task_from_json
-from hpckit.ranks import RankRecord, write_rank
+from hpckit.ranks import RankRecord, has_ended, write_rank
 from hpckit.schedulers.slurm import Slurm
 from hpckit.stop_marks import (
     DEAF,
@@ -31,8 +32,7 @@ from hpckit.stop_marks import (
     marks,
     marks_of,
 )
-from hpckit.submission import payload as submitted
-from hpckit.submission import warned
+from hpckit.submission import no_requeue, warned
 from hpckit.submission.payload import GoesOnError, Payload, ScriptFailedError
 
 # What the script's side says when it is sent the signal, and stops because of it, or does not.
@@ -56,6 +56,7 @@ class Script:
         self.says: tuple[str, ...] = ()
         self.code: int | None = 0
         self.warned = True
+        self.terminated = False
         self.saves: Callable[[], object] = lambda: None
         self.stops: Callable[[], object] = lambda: None
         self.answers: Iterator[BaseException] = itertools.repeat(SystemExit(255))
@@ -70,7 +71,8 @@ class Script:
             look(None)
             self.stops()
             self.code = 0
-        write_rank(self._folder, record(int(os.environ["SLURM_RESTART_COUNT"]), self.code))
+        ended = record(int(os.environ["SLURM_RESTART_COUNT"]), self.code)
+        write_rank(self._folder, replace(ended, consequence=self.terminated))
         look(self.code)
         return self.code
 
@@ -83,7 +85,7 @@ class Script:
         self.heard.append(signal.Signals(signum).name)
 
     def noted(self, signum: int) -> None:
-        """Take no notice."""
+        self.terminated = True
 
     def heeds(self) -> bool | None:
         return None
@@ -117,7 +119,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Script]:
             signal.signal(number, handler)
 
 
-def payload(script: Script, *, saves: bool = False, **changes: object) -> Payload:
+def payload(script: Script, *, saves: bool = False, tasks: int = 1, **changes: object) -> Payload:
     values: dict[str, object] = {
         "launcher": "srun",
         "max_requeues": 2,
@@ -128,7 +130,7 @@ def payload(script: Script, *, saves: bool = False, **changes: object) -> Payloa
         run_id="r",
         executor="slurm",
         nodes=1,
-        tasks_per_node=1,
+        tasks_per_node=tasks,
         command=("true",),
         python=("python",),
         device="cpu",
@@ -273,6 +275,57 @@ def test_a_preemption_that_sends_sigterm_alone_is_a_warning(
     assert script.heard[0] == "warning"
     assert "SIGTERM" not in script.heard
     assert (REQUEUED in marks(marks_of(script._folder, 0), 0)) == goes_on
+    # Slurm takes the end of a complete job for the preemption's, too.
+    assert script.no_requeue.is_set() != goes_on
+
+
+@pytest.mark.parametrize("earlier", [PREEMPTED, "limit"])
+@pytest.mark.parametrize("code", [0, 3])
+def test_slurm_may_not_take_an_end_for_a_preemption_that_is_over(
+    script: Script, monkeypatch: pytest.MonkeyPatch, earlier: str, code: int
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    add_mark(marks_of(script._folder, 0), 0, earlier)
+    script.warned, script.code = False, code
+    if code:
+        with pytest.raises(ScriptFailedError):
+            payload(script)()
+    else:
+        assert not requeued(script)
+    assert script.no_requeue.is_set() == (earlier == PREEMPTED)
+
+
+@pytest.mark.parametrize("fate", [OVER, REQUEUED])
+def test_a_job_that_slurm_ends_may_start_again_as_before(
+    script: Script, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    """By a second preemption, for one, after which Slurm itself requeues it."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    add_mark(marks_of(script._folder, 0), 0, PREEMPTED)
+    script.warned, script.code, script.fates = False, 143, itertools.repeat(fate)
+    script.saves = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises((ScriptFailedError, SystemExit)):
+        payload(script)()
+    assert not script.no_requeue.is_set()
+
+
+def test_while_other_ranks_work_slurm_may_start_the_job_again(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other_ends() -> None:
+        assert not script.no_requeue.is_set()
+        write_rank(script._folder, replace(record(1, 0), rank=1))
+
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    add_mark(marks_of(script._folder, 0), 0, PREEMPTED)
+    write_rank(script._folder, record(1, 0))
+    write_rank(script._folder, replace(record(0, 0), rank=1))  # of the attempt before
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: other_ends())
+    task = task_from_json(payload(script, tasks=2).text)
+    with monkeypatch.context() as patched:
+        patched.setattr(no_requeue, "time", clock)
+        no_requeue._wait_for_others(task, ending.Ending(task, script, asks=False))
+    assert has_ended(script._folder, 1, 1)
 
 
 def test_a_job_that_slurm_has_requeued_by_itself_is_not_requeued_again(
@@ -412,8 +465,8 @@ def test_a_controller_that_does_not_answer_is_asked_again_for_no_other_start(
             raise CommandError("scontrol was ended by a signal")
 
     monkeypatch.setattr(Slurm, "forbid_requeue", forbid)
-    monkeypatch.setattr(submitted, "_ASK_AGAIN_S", (0.0, 0.0))
-    submitted._forbid_requeue(task_from_json(payload(script).text))
+    monkeypatch.setattr(no_requeue, "_ASK_AGAIN_S", (0.0, 0.0))
+    no_requeue.forbid_requeue(task_from_json(payload(script).text))
     assert len(asked) == 3
     assert ("may start the job again: scontrol was" in capsys.readouterr().err) == (silent > 2)
 
