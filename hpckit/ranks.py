@@ -32,6 +32,9 @@ _PEER_GONE = (
     r"|ncclRemoteError|ncclSystemError|watchdog|DistStoreError|no route to host"
     r"|endpoint (?:timeout|is not connected)"
 )
+# Open MPI 5 ends a rank so when the connection to another one closes: MPI_ERR_UNKNOWN. Its words go
+# to the job's log.
+_ABORTED = 14
 _MEETING = {
     "ddp": "no rank joined a process group of torch.distributed",
     "mpi": "no rank joined the others by MPI (is mpi4py of the MPI that starts the job?)",
@@ -246,8 +249,10 @@ def own_failures(records: Iterable[RankRecord]) -> list[RankRecord]:
 
 
 def is_about_a_peer(row: RankRecord) -> bool:
-    """Say whether a rank's error only means that another rank is gone."""
-    return re.search(_PEER_GONE, row.error or "", re.IGNORECASE) is not None
+    """Say whether a rank's end only means that another rank is gone."""
+    if not row.error:
+        return row.exit_code == _ABORTED
+    return re.search(_PEER_GONE, row.error, re.IGNORECASE) is not None
 
 
 def first_failure(records: Iterable[RankRecord]) -> RankRecord | None:

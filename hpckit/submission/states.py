@@ -68,7 +68,8 @@ def _told(run: Run, ranks: tuple[RankRecord, ...], said: Answers) -> RunStatus:
         return _inferred(run, ranks, said)
     if _has_left(run, said) and run.mine and (why := verdict.outdated(record, ranks)):
         return _inferred(run, ranks, replace(said, trouble=(*said.trouble, why)))
-    status = _as_recorded(run, _unless_over(run, record, ranks), ranks)
+    record = _unless_over(run, record, ranks)
+    status = _as_recorded(run, record, ranks)
     if not said.queue:
         return _without_queue(status, record, said)
     # On one machine no file comes late.

@@ -226,6 +226,13 @@ def stepd_of(job_id: str, node: str) -> int:
     raise AssertionError(f"job {job_id} has no slurmstepd of its own on {node}")
 
 
+def is_open_mpi_5(desk: Desk) -> bool:
+    """Say whether the machine's MPI is Open MPI 5, by which each rank may end a step of srun's."""
+    words = ["mpirun", "--version"]
+    said = subprocess.run(words, env=desk.env, capture_output=True, text=True, check=True)
+    return "(Open MPI) 5." in said.stdout
+
+
 def lacking(desk: Desk, folder: Path, **programs: str) -> dict[str, str]:
     """Give a PATH on which some of Slurm's programs answer in another way."""
     folder.mkdir(exist_ok=True)

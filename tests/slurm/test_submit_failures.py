@@ -1,11 +1,18 @@
 """One dead rank ends the job, says where and why, and leaves nothing running."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, eventually, processes_of
+from tests.slurm.conftest import (
+    SCRIPTS,
+    Desk,
+    Record,
+    add_site,
+    eventually,
+    is_open_mpi_5,
+    processes_of,
+)
 
 pytestmark = pytest.mark.slurm
 FAIL = SCRIPTS / "fail.py"
@@ -85,17 +92,6 @@ def exit_code(desk: Desk, job_id: str) -> str:
     return desk.scontrol(job_id)["ExitCode"]
 
 
-def aborted(desk: Desk) -> str | None:
-    """Give Slurm's word for a step of Open MPI 5, any of whose ranks may say how it ends.
-
-    A rank that sees the connection to the failed one close aborts, too, with MPI_ERR_UNKNOWN.
-    """
-    mpirun = subprocess.run(
-        ["mpirun", "--version"], env=desk.env, capture_output=True, text=True, check=True
-    )
-    return "14:0" if "(Open MPI) 5." in mpirun.stdout else None
-
-
 def test_an_mpi_rank_that_fails_ends_all_and_is_named(desk: Desk) -> None:
     """MPI_Finalize waits for all ranks: one that left would wait there until the time limit."""
     pytest.importorskip("mpi4py")
@@ -115,7 +111,9 @@ def test_an_mpi_rank_that_fails_ends_all_and_is_named(desk: Desk) -> None:
         code = 1 if how == "raise" else 3
         assert (status["state"], status["exit_code"]) == ("FAILED", code)
         said = exit_code(desk, job["job_id"])
-        assert said == f"{code}:0" or (launcher == "srun" and said == aborted(desk)), said
+        # A rank of Open MPI 5 that sees the failed one's connection close aborts, too.
+        aborted = launcher == "srun" and said == "14:0" and is_open_mpi_5(desk)
+        assert said == f"{code}:0" or aborted, said
         report = desk.call("logs", job["job_id"], "--errors").out
         assert report.startswith(f"rank 3 on c2 failed first, exit status {code}")
         assert ("ValueError: no luck on rank 3" in report) == (how == "raise")

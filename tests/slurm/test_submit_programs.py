@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import LONG_S
-from tests.slurm.conftest import SCRIPTS, Desk, add_site
+from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, is_open_mpi_5
 
 pytestmark = pytest.mark.slurm
 HOWS = ("0", "3", "segv")
@@ -87,7 +87,9 @@ def three_ways(desk: Desk, *argv: str) -> None:
         status = desk.over(job["job_id"])
         good = how == "0"
         code = {"0": 0, "3": 3, "segv": 139}[how]
-        assert (status["state"], status["exit_code"]) == ("COMPLETED" if good else "FAILED", code)
+        killed = "srun" in argv and not good and is_killed_by_others(desk, status)
+        assert status["state"] == ("COMPLETED" if good else "FAILED")
+        assert status["exit_code"] == code or killed
         folder = Path(job["run_dir"])
         for rank in (0, 1):
             said = (folder / "logs" / f"{rank}.out").read_text()
@@ -96,11 +98,22 @@ def three_ways(desk: Desk, *argv: str) -> None:
         hosts = {path.name.partition(".")[0] for path in (folder / "samples").iterdir()}
         assert hosts == {"c1", "c2"}
         if not good:
-            named(desk.call("logs", job["job_id"], "--errors").out, how)
+            named(desk.call("logs", job["job_id"], "--errors").out, how, killed=killed)
 
 
-def named(report: str, how: str) -> None:
+def is_killed_by_others(desk: Desk, status: Record) -> bool:
+    """Say whether Open MPI 5 had Slurm kill the failed rank's supervisor before that knew more.
+
+    The other rank sees the connection close, and aborts, before anybody can know of the exit.
+    """
+    return status["ranks"][1]["exit_code"] is None and is_open_mpi_5(desk)
+
+
+def named(report: str, how: str, *, killed: bool) -> None:
     """Check that a report names rank, host and end, and has the last words."""
+    if killed:
+        assert report.startswith("rank 1 (c2) recorded no end: killed from outside")
+        return
     word = "3" if how == "3" else "139 (SIGSEGV)"
     assert report.startswith(f"rank 1 on c2 failed first, exit status {word}, ")
     assert ("rank 1 on c2: killed by SIGSEGV" in report) == (how == "segv")
