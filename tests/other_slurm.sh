@@ -22,7 +22,7 @@ if [[ ! -e $root/.hpckit-made ]]; then
     /usr/share/debootstrap/scripts/sid
   touch "$root/.hpckit-made"
 fi
-cp /etc/resolv.conf "$root/etc/"
+cp /etc/resolv.conf /etc/hosts "$root/etc/" # torch warns of a machine whose name has no address
 mkdir -p "$root$PWD" "$root$python" "$root/opt" "$root/certificates"
 cp -rL /etc/ssl/certs/. "$root/certificates/" # a proxy may have its own
 # slurmdbd does not start with libmariadb3 11.8.9, which says "Number of columns in result (=1) set

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.slurm.cluster import slurm_version
 from tests.slurm.conftest import OVER, SCRIPTS, Desk, Record, eventually, lacking
 
 pytestmark = pytest.mark.slurm
@@ -46,9 +47,13 @@ def test_without_a_controller_a_running_job_is_not_over(desk: Desk, tmp_path: Pa
         assert eventually(lambda: "SlurmdStartTime=None" not in desk.slurm.run(*show).stdout)
     by_accounting, page, waited, patient, cancelled = [answer.result() for answer in asked]
     assert (by_accounting.json["state"], by_accounting.json["source"]) == ("RUNNING", "sacct")
-    assert "controller" in by_accounting.json["reason_text"]
+    # The squeue of 26.05 tries twice as long, if it is asked for a job: hpckit may stop it.
+    version = slurm_version(desk.slurm.run("squeue", "--version").stdout)
+    longer = version is not None and version >= (26, 0, 0)
+    stopped = "'squeue' gave no answer within 6 s"
+    for said in (by_accounting.json["reason_text"], page.out):
+        assert "Unable to contact slurm controller" in said or (longer and stopped in said), said
     assert page.out.startswith(f"{job_id} UNKNOWN")
-    assert "Unable to contact slurm controller" in page.out
     assert "not over after 1 s" in waited.err
     assert (patient.json["state"], patient.json["source"]) == ("RUNNING", "sacct")
     assert "'squeue' gave no answer within 6 s" in patient.json["reason_text"]
