@@ -129,8 +129,8 @@ def test_jobs_behind_one_that_never_starts_are_not_waited_for(desk: Desk) -> Non
         refused = desk.call("submit", "serial", SEEN, *CPU, "--after", word, expect=2).err
         assert f"--after {word}: job {word.partition(':')[2] or word} can never start" in refused
     # A job of Slurm's own, too, which hpckit did not submit.
-    wrapped = ("sbatch", "--parsable", "--dependency", f"afterok:{third}", "--wrap", "true")
-    foreign = desk.slurm.run(*wrapped).stdout.strip()
+    wrapped = ("sbatch", "--parsable", "--output", "/dev/null", "--wrap", "true")
+    foreign = desk.slurm.run(*wrapped, "--dependency", f"afterok:{third}").stdout.strip()
     refused = desk.call("submit", "serial", SEEN, *CPU, "--after", foreign, expect=2).err
     assert f"job {foreign} can never start" in refused
     # Once the one in front is gone, an afterany is met.
