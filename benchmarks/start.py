@@ -167,6 +167,7 @@ def main() -> None:
     parser.add_argument("--no-sampler", action="store_true", help="how much of it is the sampler's")
     options = parser.parse_args()
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HPCKIT_DEVICE": "cpu", "PYTHONPATH": str(ROOT)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # with it nothing is kept from start to start
     found: dict[str, list[dict[str, float]]] = {"hpckit submit": [], "by hand": []}
     more = ("--sample-interval", "0") if options.no_sampler else ()
     starts = dict(zip(found, (partial(submit, more=more), by_hand), strict=True))
