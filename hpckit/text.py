@@ -102,20 +102,21 @@ def plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many columns of a terminal, with `…` where it was cut."""
-    if len(text) <= most and cells(text) <= most:
+def cut(text: str, width: int, mark: str = "…") -> str:
+    """Return a text in so many columns of a terminal; the mark at its end says it was longer."""
+    # No letter takes more than two columns, so most of a long text need not be looked at.
+    if len(text) <= 2 * width and cells(text) <= width:
         return text
-    text = text[:most]
-    while text and cells(text) >= most:
-        text = text[:-1]
-    return f"{text}…"
+    kept = text[: max(width - 1, 0)]
+    while cells(kept) > max(width - 1, 0):
+        kept = kept[:-1]
+    return kept + mark
 
 
 def settings_text(values: Mapping[str, str], most: int | None = None) -> str:
     """Return parameters on one line, as `lr=0.1, seed=2`, in at most so many columns."""
     text = ", ".join(f"{key}={value}" for key, value in values.items())
-    return shortened(in_line(text), most) if most else in_line(text)
+    return cut(in_line(text), most) if most else in_line(text)
 
 
 def simulated(gpus: int, device: str | None, words: str = "simulated on CPUs") -> str:

@@ -28,7 +28,6 @@ from hpckit.live.texts import (
     about,
     cells,
     clock,
-    cut,
     frame,
     free_lines,
     short_name,
@@ -41,6 +40,7 @@ from hpckit.shell import stop_all
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.tail import Busy
 from hpckit.submission.status import RunStatus
+from hpckit.text import cut
 
 __all__ = [
     "HEADS", "Cell", "JobNow", "Line", "LogTail", "Order", "View", "Watch", "about", "cells",

@@ -10,7 +10,7 @@ from hpckit.frozen import frozen
 from hpckit.live.model import JobNow, Line, counts
 from hpckit.slurm.free import FreePart
 from hpckit.slurm.states import JobState, is_waiting
-from hpckit.text import BLOCKS, in_line, padded, state_colour
+from hpckit.text import BLOCKS, cut, in_line, padded, state_colour
 from hpckit.text import cells as columns_of
 
 HEADS = ("JOBID", "NAME", "STATE", "TIME", "GPU", "PROGRESS, OR WHY IT WAITS")
@@ -67,17 +67,6 @@ def cells(line: Line, sizes: Sequence[int] = _WIDTHS, *, unicode: bool = True) -
         Cell(text=_busy(line, sizes[_GPU] - 5, unicode=unicode), colour="green"),
         Cell(text=in_line(_what(line)), colour="" if job.state is JobState.RUNNING else "dim"),
     )
-
-
-def cut(text: str, width: int, *, unicode: bool = True) -> str:
-    """Return a text in so many columns of a terminal, and say that it was longer."""
-    # No letter takes more than two columns, so most of a long text need not be looked at.
-    if len(text) <= 2 * width and columns_of(text) <= width:
-        return text
-    kept = text[: max(width - 1, 0)]
-    while columns_of(kept) > max(width - 1, 0):
-        kept = kept[:-1]
-    return kept + ("…" if unicode else "~")
 
 
 def _state(line: Line) -> Cell:
@@ -210,7 +199,7 @@ def frame(
     unicode: bool = True,
 ) -> str:
     """Return a whole frame as plain text; no line is longer than `columns`."""
-    sizes = widths(columns)
+    sizes, mark = widths(columns), "…" if unicode else "~"
     table = [
         HEADS,
         *([cell.text for cell in cells(line, sizes, unicode=unicode)] for line in found),
@@ -219,15 +208,12 @@ def frame(
         line
         for row in table
         for line in _lines(
-            [
-                padded(cut(text, size, unicode=unicode), size)
-                for text, size in zip(row, sizes, strict=True)
-            ],
+            [padded(cut(text, size, mark), size) for text, size in zip(row, sizes, strict=True)],
             columns,
         )
     ]
     side = [f"free now: {'; '.join(free)}"] if free else []
-    head = [cut(text, columns, unicode=unicode) for text in (top_line(jobs, said), *side)]
+    head = [cut(text, columns, mark) for text in (top_line(jobs, said), *side)]
     return "\n".join([*head, "", *rows])
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from hpckit.report.terminal import (
     WIDTH,
     Style,
-    cut,
     duration,
     fold,
     hours,
@@ -19,7 +18,7 @@ from hpckit.slurm.states import is_finished, parse_state
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.summary.coverage import total
 from hpckit.stats.summary.figures import JobUse
-from hpckit.text import in_line, shortened
+from hpckit.text import cut, in_line
 
 _MOST = 12
 _FIGURES = {
@@ -135,7 +134,7 @@ def _row(cells: Sequence[str], values: Sequence[str]) -> str:
     if not values:
         return f"{job:<16}{state:<14}" + "".join(map(str.rjust, figures, (14, 8, 8, 12)))
     line = f"{job:<16}{state:<14}" + "".join(map(str.rjust, figures, (11, 6, 6, 9)))
-    return f"{line}  {shortened(in_line(', '.join(values)), max(WIDTH - len(line) - 2, 1))}"
+    return f"{line}  {cut(in_line(', '.join(values)), max(WIDTH - len(line) - 2, 1))}"
 
 
 def _advice(advice: Mapping[str, Sequence[Advice]], count: int) -> Iterator[str]:

@@ -8,7 +8,6 @@ from hpckit.report.terminal import (
     WIDTH,
     Style,
     bar,
-    cut,
     duration,
     energy,
     fold,
@@ -27,7 +26,7 @@ from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import SACCT, JobUse
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.text import counted, in_line, listed, settings_text, state_colour
+from hpckit.text import counted, cut, in_line, listed, settings_text, state_colour
 
 _MARKS = {Severity.RED: "!!", Severity.YELLOW: " !", Severity.INFO: " i"}
 _COLOURS = {Severity.RED: "red", Severity.YELLOW: "yellow", Severity.INFO: "dim"}

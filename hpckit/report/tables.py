@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from hpckit.report.terminal import WIDTH, Style, blocks, cut, duration, percent, size
+from hpckit.report.terminal import WIDTH, Style, blocks, duration, percent, size
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU
 from hpckit.stats.summary.coverage import enough, total
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, part_word
 from hpckit.stats.summary.timeline import Timeline
-from hpckit.text import in_line
+from hpckit.text import cut, in_line
 
 _MOST_GPUS, _MOST_NODES = 8, 4
 # Of an attempt on the axis of time, with the mark before it.

@@ -136,11 +136,6 @@ def fold(text: str, width: int, first: str, rest: str) -> list[str]:
     )
 
 
-def cut(text: str, width: int) -> str:
-    """Return text in at most `width` letters."""
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
-
-
 def length(text: str) -> int:
     """Return how many columns a line takes."""
     return len(_PAINTED.sub("", text))

@@ -25,7 +25,7 @@ from hpckit.stats.summary.figures import JobUse
 from hpckit.submission.states import _as_recorded
 from hpckit.submission.status import RunStatus
 from hpckit.submission.verdict import not_begun
-from hpckit.text import cells, settings_text, shortened
+from hpckit.text import cells, cut, settings_text
 from tests.conftest import Answer
 from tests.unit.made import make_run, rank
 from tests.unit.test_status import OFF, answers, down, sacct_row, squeue_row
@@ -347,9 +347,9 @@ def test_long_parameters_are_cut_where_a_line_says_more(
 
 
 def test_texts_are_cut_by_columns() -> None:
-    assert shortened("abcdef", 6) == "abcdef"
-    assert shortened("abcdefg", 6) == "abcde…"
-    wide = shortened("\u6f22" * 9, 6)
+    assert cut("abcdef", 6) == "abcdef"
+    assert cut("abcdefg", 6) == "abcde…"
+    wide = cut("\u6f22" * 9, 6)
     assert (cells(wide), wide[-1]) == (5, "…")
     assert settings_text({"a": "1", "b": "x\ty"}) == r"a=1, b=x\ty"
 

@@ -21,13 +21,14 @@ from hpckit import files
 from hpckit.api import top as api
 from hpckit.api.top import LogTail, Watch
 from hpckit.live.model import JobNow, Order, View, counts, lines, next_order, toggled
-from hpckit.live.texts import about, cells, cut, frame, short_time, sparkline, top_line, widths
+from hpckit.live.texts import about, cells, frame, short_time, sparkline, top_line, widths
 from hpckit.metrics import Progress
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import GpuInfo, GpuSample, Header, Sample, file_name
 from hpckit.stats.samples.tail import KEPT, Busy
+from hpckit.text import cut
 from tests.conftest import Answer, add_program, needs
 from tests.unit.made import make_run
 from tests.unit.test_silence import answers, asked, down, squeue_row, up
