@@ -9,7 +9,7 @@ from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.schedulers.base import Answers, Scheduler
 from hpckit.schedulers.local.state import cancel_asked
-from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_waiting
+from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_finished, is_waiting
 from hpckit.submission import verdict
 from hpckit.submission.status import RunStatus
 from hpckit.submission.verdict import (
@@ -89,8 +89,6 @@ def _record(run: Run, said: Answers) -> JobRecord | None:
 def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> RunStatus:
     waiting = is_waiting(record.state)
     restarts, ranks = restarts_of(record, ranks), of_attempt(run, record, ranks)
-    # Slurm counts 0 s for what has not begun: squeue and sacct do, the rest of its words differ.
-    begun = not verdict.not_begun(record, ranks)
     return RunStatus(
         run=run,
         state=record.state,
@@ -98,7 +96,7 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         reason=record.reason,
         reason_text=_why(run, record, ranks, restarts),
         nodes=_nodes(run, record, ranks),
-        elapsed_s=record.elapsed_s if begun else None,
+        elapsed_s=_elapsed_s(record, ranks),
         start_time=None if waiting else record.start_time,
         time_limit_min=record.time_limit_min,
         expected_start=record.start_time if waiting else None,
@@ -107,6 +105,19 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         ranks=ranks,
         held_by=record.held_by,
     )
+
+
+def _elapsed_s(record: JobRecord, ranks: tuple[RankRecord, ...]) -> float | None:
+    """Return how long an attempt runs or ran: Slurm counts 0 s for what has not begun, too.
+
+    And for one of which slurmdbd 22.05 has lost the start: its ranks say how long it was.
+    """
+    if verdict.not_begun(record, ranks):
+        return None
+    if record.elapsed_s or not is_finished(record.state):
+        return record.elapsed_s
+    by_ranks = longest_s(ranks)
+    return by_ranks if by_ranks and by_ranks > 1 else record.elapsed_s
 
 
 def _unless_over(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> JobRecord:

@@ -118,6 +118,21 @@ def test_a_pending_job_says_why_in_plain_words_and_when(fake_slurm: Path, tmp_pa
     assert "expected start 2" in status_line(found)
 
 
+@pytest.mark.parametrize(("rank_s", "said"), [(90.0, 90.0), (0.4, 0)])
+def test_a_start_that_accounting_lost_does_not_make_a_job_take_no_time(
+    fake_slurm: Path, tmp_path: Path, rank_s: float, said: float
+) -> None:
+    run = make_run(tmp_path)
+    for number in range(4):
+        write_rank(run.dir, rank(number, exit_code=1, started=100.0, ended=100.0 + rank_s))
+    lost = sacct_row("11", "FAILED", "1:0").replace(
+        f"{COLUMN}60{COLUMN}60{COLUMN}100{COLUMN}110",
+        f"{COLUMN}0{COLUMN}60{COLUMN}100{COLUMN}Unknown",
+    )
+    answers(fake_slurm, sacct_out=lost)
+    assert one(run).elapsed_s == said
+
+
 def test_a_job_that_ends_keeps_the_nodes_that_are_done(fake_slurm: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path, job_id="7")
     assert run.record["plan"]["nodes"] == 2
