@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from hpckit.api import log
 from hpckit.api.lookup import settle_cut_short
 from hpckit.api.options import JobSpec, Options, job_spec, spec_values
 from hpckit.api.prepare import Submission, preflight, prepare
-from hpckit.api.resubmit import Again, asked_again
 from hpckit.api.run import Run, RunList, handle
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
+
+if TYPE_CHECKING:
+    from hpckit.api.resubmit import Again
 
 
 @overload
@@ -226,6 +228,8 @@ def _again(
     if "array" in changes and not failed:
         raise RequestError("resubmit makes one job; for an array: hpckit.submit(..., array=...).")
     values = spec_values(dict(changes))
+    from hpckit.api.resubmit import asked_again  # noqa: PLC0415  # not of a first submission
+
     return asked_again(
         old,
         values,

@@ -127,7 +127,7 @@ def _print_errors_of(run: Run) -> None:
         _say_silent(status)
         return
     if run.parameters and not status.good:
-        say(f"{run.job_id} {status.state}{given(run.parameters)}:")
+        note(f"{run.job_id} {status.state}{given(run.parameters)}:")
     for end in status.earlier():
         say(end.text)
     if status.good:

@@ -13,12 +13,10 @@ def asked(spec: JobSpec, site: Site) -> tuple[PartitionLimits, ...]:
     """Return what the site says of each partition asked for; nothing if one is not known.
 
     Raises:
-        PlanError: the site has partitions, and one asked for is not among them.
+        PlanError: one asked for is not among those of the site.
     """
     words = (spec.partition or site.partition or "").split(",")
     names = [name for name in dict.fromkeys(words) if name]
-    if not site.partitions:
-        return ()
     for name in names:
         if name not in site.partitions:
             if "partition" in spec.skip_checks:

@@ -7,7 +7,7 @@ from typing import Any
 from hpckit.documents import Scalar
 from hpckit.environments import Environment
 from hpckit.errors import RequestError
-from hpckit.job import Job, appended, partitions
+from hpckit.job import Job, appended
 from hpckit.job.checks import check_job
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
@@ -40,7 +40,13 @@ def resolve(
     Raises:
         PlanError: the request does not fit the site. RequestError: a value is wrong.
     """
-    rows = partitions.asked(spec, site) if machine is None else ()
+    rows: tuple[PartitionLimits, ...] = ()
+    limits: PartitionLimits | None = None
+    if machine is None and site.partitions:
+        from hpckit.job import partitions  # noqa: PLC0415  # many sites have none
+
+        rows = partitions.asked(spec, site)
+        limits = partitions.widest(rows)
     # Of several, Slurm takes the first that starts: nobody knows what its nodes will have.
     partition = rows[0] if len(rows) == 1 else None
     own = scheduler or usual_scheduler(one_machine=machine is not None)
@@ -50,7 +56,7 @@ def resolve(
     job = replace(job, notes=(*notes, *job.notes))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
-    check_job(job, spec, partitions.widest(rows))
+    check_job(job, spec, limits)
     return job
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from hpckit.ranks import RankRecord, current, first_failure, not_ended, own_failures
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
-from hpckit.stop_marks import PREEMPTED, REQUEUED, stopped_early
 from hpckit.text import format_minutes, listed
 
 # How long a file written on another node may stay unseen: NFS keeps what it knows of a folder for
@@ -134,6 +133,8 @@ def unless_over(
         planned: how many there should be.
         words: what `stop_marks` has of each attempt, the newest one's last.
     """
+    from hpckit.stop_marks import PREEMPTED, REQUEUED, stopped_early  # noqa: PLC0415  # few are
+
     *earlier, said = words
     told = not said.isdisjoint({PREEMPTED, REQUEUED})
     if state is not JobState.PREEMPTED or not (told or any(PREEMPTED in row for row in earlier)):

@@ -68,7 +68,7 @@ def test_the_failed_tasks_again(desk: Desk) -> None:
 def which(desk: Desk, array: str, ids: list[str]) -> None:
     """Check whose log and error the array's id shows, and what tasks were given."""
     said = desk.call("logs", array, "--errors")
-    assert said.out.startswith(f"{ids[1]} FAILED (kind=fail, name=b,c):\n")
+    assert said.err.startswith(f"{ids[1]} FAILED (kind=fail, name=b,c):\n")
     assert "ValueError: no data for" in said.out
     assert (
         f"2 other tasks of array {array} failed: {ids[2]} FAILED, {ids[4]} CANCELLED." in said.err

@@ -237,7 +237,7 @@ def test_logs_of_an_array_say_whose_they_are(fake_slurm: Path, here: Path, cli: 
         "failed. Another: hpckit logs 20_2\n"
     )
     said = cli("logs", "20", "--errors")
-    assert said.out.startswith("20_1 FAILED (lr=0.2):\n")
+    assert said.err.startswith("20_1 FAILED (lr=0.2):\n")
     assert "1 other task of array 20 failed: 20_2 FAILED." in said.err
     assert "hpckit resubmit 20 --failed" in said.err
     ask(fake_slurm, "COMPLETED", "COMPLETED", "RUNNING", "PENDING")
