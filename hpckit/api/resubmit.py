@@ -24,7 +24,7 @@ from hpckit.run_record import refuse_session
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import same_code as kept_plan
-from hpckit.submission.record import differences, make_record
+from hpckit.submission.record import differences, make_record, shown
 from hpckit.text import counted, settings_text
 
 if TYPE_CHECKING:
@@ -239,13 +239,7 @@ def _changed(before: JobSpec, spec: JobSpec) -> list[str]:
     """Return a line for each thing asked otherwise that the worked-out job does not show."""
     names = ("args", "array", "zip", "after", "name", "executor")
     pairs = [(name, getattr(before, name), getattr(spec, name)) for name in names]
-    return [f"{name}: {_shown(old)} -> {_shown(new)}" for name, old, new in pairs if old != new]
-
-
-def _shown(value: object) -> str:
-    if value is None or value == ():
-        return "none"
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return [f"{name}: {shown(old)} -> {shown(new)}" for name, old, new in pairs if old != new]
 
 
 def _whose(run: RunFolder, rendered: Rendered) -> str:

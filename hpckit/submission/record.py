@@ -161,7 +161,7 @@ def differences(
     """
     before = old["plan"]
     lines = [
-        f"{_label(key)}: {_shown(before.get(key))} -> {_shown(value)}"
+        f"{_label(key)}: {shown(before.get(key))} -> {shown(value)}"
         for key, value in new["plan"].items()
         if key not in (*_PLAN_SKIP, *told) and before.get(key) != value
     ]
@@ -182,8 +182,11 @@ def _label(key: str) -> str:
     return _LABELS.get(key, key.replace("_", " "))
 
 
-def _shown(value: object) -> str:
-    return "none" if value is None else str(value)
+def shown(value: object) -> str:
+    """Return a value of a request or plan for people."""
+    if value is None or value == ():
+        return "none"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _revisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
