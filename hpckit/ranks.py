@@ -229,6 +229,15 @@ def _bytes_to_read(entry: "os.DirEntry[str]") -> int:
     return size if size <= _MAX_BYTES else 0
 
 
+def drop_ended(left: list[int], run_dir: Path, attempt: int) -> None:
+    """Take ranks that have recorded their end in an attempt off a list, from its last one on.
+
+    After one that has not ended, no other record is read.
+    """
+    while left and has_ended(run_dir, left[-1], attempt):
+        left.pop()
+
+
 def has_ended(run_dir: Path, rank: int, attempt: int) -> bool:
     """Say whether a rank has recorded its end in an attempt, as far as its file can be read."""
     try:

@@ -116,13 +116,12 @@ def _print_errors(run: Run, chosen: "Chosen | None" = None) -> None:
     if chosen and not chosen.failed:
         note(chosen.nothing_failed)
         return
-    _print_errors_of(run)
+    _print_errors_of(run, chosen.status if chosen else run.status())
     if chosen and chosen.others:
         note(chosen.others)
 
 
-def _print_errors_of(run: Run) -> None:
-    status = run.status()
+def _print_errors_of(run: Run, status: "RunStatus") -> None:
     if status.never_started:
         _say_silent(status)
         return

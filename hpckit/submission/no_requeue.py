@@ -15,7 +15,7 @@ from hpckit.errors import HpckitError
 from hpckit.payload.ending import Ending
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count
-from hpckit.ranks import has_ended
+from hpckit.ranks import drop_ended
 from hpckit.schedulers.base import find_scheduler
 from hpckit.stop_marks import OVER, PREEMPTED, REQUEUED, failed_with, marks, marks_of
 
@@ -73,10 +73,8 @@ def _wait_for_others(task: Task, ending: Ending) -> None:
         ending.look()
         if ending.passed_on or failed_with(task.folder, attempt) is not None:
             return
-        # From the last rank on: after one that has not ended, no other record is read.
-        if has_ended(task.folder, left[-1], attempt):
-            left.pop()
-        else:
+        drop_ended(left, task.folder, attempt)
+        if left:
             time.sleep(_POLL_S)
 
 

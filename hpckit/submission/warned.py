@@ -18,7 +18,7 @@ from hpckit.payload.ending import Ending
 from hpckit.payload.notice import slurm_tells_all
 from hpckit.payload.task import Task
 from hpckit.rank_variables import restart_count, task_number
-from hpckit.ranks import has_ended
+from hpckit.ranks import drop_ended
 from hpckit.stop_marks import (
     DEAF,
     LIMIT,
@@ -174,9 +174,7 @@ class Warned:
         left = list(range(self.task.nodes * self.task.tasks_per_node))
 
         def ended() -> bool:
-            # From the last rank on: after one that has not ended, no other record is read.
-            while left and has_ended(self.task.folder, left[-1], self._attempt):
-                left.pop()
+            drop_ended(left, self.task.folder, self._attempt)
             return not left or self.ending.passed_on
 
         _wait(ended, self._deadline())
