@@ -29,9 +29,13 @@ class Notice:
         by_slurm: whether Slurm itself sends it to every process of the step.
     """
 
-    def __init__(self, marks: Path, attempt: int, *, by_slurm: bool) -> None:
+    def __init__(
+        self, marks: Path, attempt: int, *, by_slurm: bool, declared: bool = False
+    ) -> None:
+        """Begin. `declared`: the workload says `handles_stop_signal`."""
         self.told = False
         self.by_slurm = by_slurm
+        self._declared = declared
         self._marks = marks
         self._attempt = attempt
         self._sent = False
@@ -39,6 +43,9 @@ class Notice:
         self._by_term = False
         self._saves_on_term = False
         self._deaf = False
+        self._looked = False
+        self._before_script = False
+        self._ended_with: int | None = None
 
     def tell(self, pid: int | None, *, by_term: bool = False) -> None:
         """Note that Slurm has sent the warning; `deliver` passes it on.
@@ -53,6 +60,7 @@ class Notice:
         if self.told:
             return
         self.told = True
+        self._before_script = pid is None and self._ended_with is None
         # Before any signal: a script whose handler is set too late for the signal looks here.
         add_mark(self._marks, self._attempt, WARNED)
         self._by_term = by_term
@@ -61,14 +69,15 @@ class Notice:
         else:
             has_it = self.by_slurm and (self._caught or bool(pid and handlers_of(pid)))
         if has_it:
-            self._sent = True
-            add_mark(self._marks, self._attempt, SENT)
+            self._note_sent()
+        self._settle()
 
     def deliver(self, pid: int) -> None:
         """Send the script a warning that it has not got, once it handles it; call this often."""
         if not self.told:
             # If Slurm sends it itself, the script may end because of it before `tell` is called.
             if self.by_slurm and not self._caught:
+                self._looked = True
                 self._caught = bool(handlers_of(pid))
                 self._saves_on_term = bool(handlers_of(pid, signal.SIGTERM))
             return
@@ -82,11 +91,34 @@ class Notice:
                 self._deaf = True
                 add_mark(self._marks, self._attempt, DEAF)
             return
-        self._sent = True
-        add_mark(self._marks, self._attempt, SENT)
+        self._note_sent()
         for process in able:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signum)
+
+    def ended(self, code: int) -> None:
+        """Note that the script has ended, and with which exit status."""
+        self._ended_with = code
+        self._settle()
+
+    def _settle(self) -> None:
+        """Decide of a script that has ended whether it had got the warning from Slurm itself.
+
+        It may get and answer the signal between two looks at it, and what has ended, or ignores the
+        signal while it saves its state, shows no handler. If it is complete nevertheless, the next
+        attempt finds that; if it were taken for complete, what is left of its work would be lost.
+        """
+        if self._ended_with is None or self._sent or self._before_script:
+            return
+        if not (self.told and self.by_slurm):
+            return
+        never_seen = not (self._looked or self._deaf)
+        if never_seen or (self._declared and not (self._deaf and self._ended_with)):
+            self._note_sent()
+
+    def _note_sent(self) -> None:
+        self._sent = True
+        add_mark(self._marks, self._attempt, SENT)
 
 
 def handlers_of(pid: int, signum: int = _WARNING) -> list[int]:

@@ -107,7 +107,12 @@ class RankProcess:
         self._job = marks_of(task.folder, 0)
         self.slurm_tells = slurm_tells_all(task)
         self._slurm_warns = task.warned and self.slurm_tells
-        self._notice = Notice(self._marks, restart_count(), by_slurm=self._slurm_warns)
+        self._notice = Notice(
+            self._marks,
+            restart_count(),
+            by_slurm=self._slurm_warns,
+            declared=task.handles_stop_signal,
+        )
         self._look: Look = nobody
 
     def run(self, look: Look = nobody) -> int:
@@ -119,6 +124,8 @@ class RankProcess:
                 _say(stderr, warning)
             self._recorder.begin(device)
             code = self._run_sampled(device, stdout, stderr)
+            if self._child is not None:
+                self._notice.ended(code)
             self._finish(code)
         if self._recorder.alone:
             end_job(self.task)

@@ -141,6 +141,51 @@ def test_one_that_had_no_handler_yet_has_missed_slurms(start: Start, tmp_path: P
     assert line_of(child) == "heard"
 
 
+@pytest.mark.parametrize(
+    ("declared", "looked", "deaf", "code", "sent"),
+    [
+        # It answered the signal before the first look at it.
+        (False, False, False, 0, True),
+        (False, False, False, 1, True),
+        # It was seen without a handler: what is known of it decides.
+        (False, True, False, 0, False),
+        (True, True, False, 0, True),
+        (True, True, False, 1, True),
+        (False, False, True, 0, False),
+        # It ignores the signal while it saves its state; or has failed before it had a handler.
+        (True, False, True, 0, True),
+        (True, False, True, 1, False),
+    ],
+)
+def test_a_script_that_ended_before_a_look_at_it(
+    start: Start, tmp_path: Path, declared: bool, looked: bool, deaf: bool, code: int, sent: bool
+) -> None:
+    """Where Slurm signals the script itself."""
+    child = start(sys.executable, "-c", "input()")
+    # Its supervisor may get the signal after the script; that a script is deaf is seen after both.
+    for late in (False,) if deaf else (False, True):
+        notice = Notice(tmp_path / str(late), 0, by_slurm=True, declared=declared)
+        if looked:
+            notice.deliver(child.pid)
+        if not late:
+            notice.tell(child.pid)
+        if deaf:
+            notice.deliver(child.pid)
+        notice.ended(code)
+        if late:
+            notice.tell(None)
+        assert (SENT in marks(tmp_path / str(late), 0)) is sent
+
+
+@pytest.mark.parametrize("by_slurm", [False, True])
+def test_one_that_could_not_get_the_signal_was_not_sent_it(tmp_path: Path, by_slurm: bool) -> None:
+    """Slurm sent it before the script began, or only to supervisors."""
+    notice = Notice(tmp_path / "0", 0, by_slurm=by_slurm, declared=True)
+    notice.tell(None if by_slurm else os.getpid())
+    notice.ended(0)
+    assert marks(tmp_path / "0", 0) == {WARNED}
+
+
 def test_what_is_gone_is_nobody() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()

@@ -34,6 +34,7 @@ from hpckit.ranks import RankRecord, read_ranks, write_rank
 from hpckit.slurm.states import JobState
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import Header, Sample, file_name
+from hpckit.stop_marks import SENT, marks, marks_of
 from hpckit.tracebacks import (
     HANGS_AT_END,
     OUT_OF_MEMORY,
@@ -630,3 +631,22 @@ def test_a_script_begins_with_the_warning_ignored_where_it_could_die_of_it(
                 tasks_per_node=1, command=(sys.executable, "-c", says), python=python,
                 device="cpu", sample_interval_s=0, max_requeues=1)  # fmt: skip
     assert rank.RankProcess(task, place).run() == 0
+
+
+@pytest.mark.parametrize(("program", "answered"), [("true", True), ("/no/such/program", False)])
+def test_a_script_that_ended_before_its_supervisor_got_the_warning_had_answered_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, answered: bool
+) -> None:
+    """Where Slurm signals the script, too, perhaps first; if there was one."""
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ProctrackType=proctrack/linuxproc\n")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    place = RankPlacement(rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)
+    task = Task(run_dir=str(tmp_path), run_id="r", executor="slurm", launcher="srun", nodes=1,
+                tasks_per_node=1, command=(program,), python=("python",), device="cpu",
+                sample_interval_s=0, max_requeues=1, handles_stop_signal=True,
+                by_python=False)  # fmt: skip
+    one = rank.RankProcess(task, place)
+    one.run()
+    one.warn()
+    assert (SENT in marks(marks_of(tmp_path, 0), 0)) is answered
