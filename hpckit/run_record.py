@@ -104,6 +104,14 @@ class RetryOf(TypedDict):
     text: Word
 
 
+class ResubmitOf(TypedDict):
+    """Which run `hpckit resubmit` submitted again: its id, its job's, its folder."""
+
+    of: Word
+    job_id: Word
+    dir: str
+
+
 class LeftOut(TypedDict):
     """Nodes that a job leaves out because they looked bad: who asked for it, which, and why."""
 
@@ -151,6 +159,7 @@ class RunRecord(TypedDict):
     program: NotRequired[Started]
     study: NotRequired[StudyPart]
     retry: NotRequired[RetryOf]
+    resubmit: NotRequired[ResubmitOf]
     bad_nodes: NotRequired[LeftOut]
     session: NotRequired[SessionPart]
 

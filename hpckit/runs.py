@@ -15,6 +15,8 @@ from hpckit.run_record import MAX_BYTES, checked_record, task_parameters
 from hpckit.schedulers.base import Scheduler, find_scheduler
 
 RECORD = "run.json"
+# In the folder of a run that was submitted again: see `hpckit.submission.resubmitted`.
+RESUBMITTED = "resubmit.json"
 SCHEMA = 1
 # Bytes of colleagues' records in one list: some 5,000 runs. Parsed, they take ten times as much.
 _MOST_OF_OTHERS = 32 * 2**20

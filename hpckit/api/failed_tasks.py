@@ -12,6 +12,7 @@ from hpckit.option_words import array_values, joined_values
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec
 from hpckit.submission.after import read_after
+from hpckit.submission.resubmitted import resubmitted_as
 from hpckit.submission.retry import retry_after
 from hpckit.submission.status import RunStatus
 from hpckit.text import counted, listed, settings_text
@@ -31,15 +32,15 @@ class FailedTasks:
         count: how many tasks were looked at.
         failed: those that are over and did not end well, in order.
         left: the others.
-        retried: of tasks that `--retry` tried again, what their last attempt came to. Such a task
-            is in `failed` or in `left` by that.
+        latest: of tasks that were submitted again, by `--retry` or by the user, what became of the
+            last run in their place. Such a task is in `failed` or in `left` by that.
     """
 
     array: str
     count: int
     failed: tuple[RunStatus, ...]
     left: tuple[RunStatus, ...]
-    retried: Mapping[str, RunStatus]
+    latest: Mapping[str, RunStatus]
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -73,24 +74,28 @@ class FailedTasks:
 
     def document(self) -> dict[str, Any]:
         """Return what `hpckit resubmit --failed --json` adds: old tasks in the new one's order."""
-        return {"failed": [_said(row) for row in self.failed], "left": [*map(_said, self.left)]}
+        return {
+            "failed": [self._said(row) for row in self.failed],
+            "left": [self._said(row) for row in self.left],
+        }
 
     def _named(self, row: RunStatus) -> str:
         values = settings_text(row.run.parameters, _GIVEN)
-        last = self.retried.get(row.run.run_id)
-        again = f", and {last.state} as {last.run.job_id}, its last retry" if last else ""
+        last = self.latest.get(row.run.run_id)
+        again = f", and {last.state} again as {last.run.job_id}" if last else ""
         return f"{row.run.job_id} {row.state}{f' ({values})' if values else ''}{again}"
 
+    def _said(self, row: RunStatus) -> dict[str, Any]:
+        run, last = row.run, self.latest.get(row.run.run_id)
+        again = {"job_id": last.run.job_id, "state": str(last.state)} if last else None
+        said = {"job_id": run.job_id, "state": str(row.state), "parameters": run.parameters}
+        return {**said, "again": again}
+
     def _last(self, row: RunStatus) -> RunStatus:
-        return self.retried.get(row.run.run_id, row)
+        return self.latest.get(row.run.run_id, row)
 
     def _is_good(self, row: RunStatus) -> bool:
         return self._last(row).good
-
-
-def _said(row: RunStatus) -> dict[str, Any]:
-    run = row.run
-    return {"job_id": run.job_id, "state": str(row.state), "parameters": run.parameters}
 
 
 def failed_tasks(runs: Sequence[Run], word: str | None = None) -> FailedTasks:
@@ -103,15 +108,15 @@ def failed_tasks(runs: Sequence[Run], word: str | None = None) -> FailedTasks:
     folders = [run._folder for run in runs]
     _refuse_other(folders, word)
     found = status_of(runs)
-    retried = _retried([row for row in found if _failed(row)])
-    failed = [row for row in found if _failed(row) and _failed(retried.get(row.run.run_id, row))]
+    latest = _latest([row for row in found if _failed(row)])
+    failed = [row for row in found if _failed(row) and _failed(latest.get(row.run.run_id, row))]
     dirs = {row.run.dir for row in failed}
     tasks = FailedTasks(
         array=str(folders[0].whole),
         count=len(found),
         failed=tuple(failed),
         left=tuple(row for row in found if row.run.dir not in dirs),
-        retried=retried,
+        latest=latest,
     )
     if not failed:
         _refuse_none(tasks, found)
@@ -146,12 +151,15 @@ def _refuse_none(tasks: FailedTasks, found: Sequence[RunStatus]) -> None:
         raise OutsideError(
             f"Which tasks of array {tasks.array} failed is not known: {silent.silence}"
         )
-    over = all(row.finished for row in found)
-    again = f"resubmit {tasks.array}" if over else f"wait {tasks.array}"
+    last = [tasks.latest.get(row.run.run_id, row) for row in found]
+    going = dict.fromkeys(row.run.whole or row.run.job_id for row in last if not row.finished)
+    todo = (
+        f"Wait until all are over: hpckit wait {' '.join(going)}"
+        if going
+        else f"Submit all of its tasks again: hpckit resubmit {tasks.array}"
+    )
     raise RequestError(
-        f"Array {tasks.array} has no failed task to submit again: {tasks.rest}. "
-        + ("Submit all of its tasks again" if over else "Wait until all of its tasks are over")
-        + f": hpckit {again}"
+        f"Array {tasks.array} has no failed task to submit again: {tasks.rest}. {todo}"
     )
 
 
@@ -159,8 +167,8 @@ def _failed(status: RunStatus) -> bool:
     return status.finished and not status.good
 
 
-def _retried(failed: Sequence[RunStatus]) -> dict[str, RunStatus]:
-    """Return what became of the last run that `--retry` submitted for each of these."""
+def _latest(failed: Sequence[RunStatus]) -> dict[str, RunStatus]:
+    """Return what became of the last run in the place of each of these, where there is one."""
     last = {row.run.run_id: run for row in failed if (run := _last_try(row.run)) != row.run}
     found = status_of([handle(run) for run in last.values()])
     return dict(zip(last, found, strict=True))
@@ -168,12 +176,23 @@ def _retried(failed: Sequence[RunStatus]) -> dict[str, RunStatus]:
 
 def _last_try(run: RunFolder) -> RunFolder:
     seen = {run.run_id}
-    while run.record["request"].get("retry") and (following := retry_after(run)):
+    while following := _next_try(run):
         if following.run_id in seen:  # damaged
             break
         seen.add(following.run_id)
         run = following
     return run
+
+
+def _next_try(run: RunFolder) -> RunFolder | None:
+    """Return the run that a user submitted in the place of one, else the one of `--retry`.
+
+    One that was given other arguments is another task.
+    """
+    after = resubmitted_as(run)
+    if after and [*after.record["command"]] == [*run.record["command"]]:
+        return after
+    return retry_after(run) if run.record["request"].get("retry") else None
 
 
 def only_tasks(spec: JobSpec, numbers: Sequence[int]) -> JobSpec:

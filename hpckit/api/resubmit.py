@@ -20,11 +20,12 @@ from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
-from hpckit.run_record import refuse_session
+from hpckit.run_record import ResubmitOf, refuse_session
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import differences, make_record, shown
+from hpckit.submission.resubmitted import resubmitted_as
 from hpckit.text import counted, settings_text
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ def asked_again(
     """
     old = run._folder
     before = _asked(old, alone=alone, failed=failed)
+    again = _before(old, alone=alone, failed=failed)
+    if again and not failed and (last := resubmitted_as(old)):
+        tell(f"job {old.job_id} was submitted again before, as job {last.job_id}")
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
     # A colleague's runs folder is no place for one's own.
     root = root or (old.dir.parent if old.mine else runs_folder(None))
@@ -112,24 +116,31 @@ def asked_again(
                     submission = ready(spec, root)
             if same_code:
                 submission = with_same_code(submission, old)
+            if len(again) == len(submission.job.tasks):  # not where a job becomes an array
+                submission = replace(submission, again=again)
             rendered = submission.rendered
     except OSError as error:
         raise _closed(old, error) from error
-    told = [_PLANNED.get(row.field, row.field) for row in rows]  # `right_size` gives its reasons
-    told += ["array_size", "parallel"] if alone else ["array_size"] if failed else []
+    told = _told(rows, alone=alone, failed=failed)
     return Again(
         submission=submission,
         what=_what(old, alone=alone, failed=failed),
-        differences=(
-            *_changed(before, spec),
-            *_code_apart(
-                old, differences(old.record, make_record(submission, rendered), told), same_code
-            ),
-        ),
+        differences=tuple(_differs(old, before, submission, told, same_code)),
         whose="" if old.mine else _whose(old, rendered),
         right_size=rows,
         sized_by=jobs,
     )
+
+
+def _before(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> tuple[ResubmitOf, ...]:
+    """Return which runs are submitted again, in the order of the new ones; () for a whole array."""
+    if failed:
+        array = run.run_id.rpartition("_")[0]
+        names = [(f"{array}_{number}", f"{run.whole}_{number}") for number in failed]
+    else:
+        names = [(run.run_id, run.job_id)] if alone or run.array_job_id is None else []
+    folder = run.dir.parent
+    return tuple(ResubmitOf(of=of, job_id=job, dir=str(folder / of)) for of, job in names)
 
 
 def _changed_spec(
@@ -197,8 +208,21 @@ def _asked(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> JobSpec:
     return single_task(spec, run) if alone else spec
 
 
-def _code_apart(run: RunFolder, lines: list[str], same_code: bool) -> list[str]:
-    """Add which files changed; where the run's own code is taken, no change of it counts."""
+def _told(rows: "Sequence[Sizing]", *, alone: bool, failed: Sequence[int]) -> list[str]:
+    """Return the names in the plan of which the reader knows already why they differ."""
+    told = [_PLANNED.get(row.field, row.field) for row in rows]  # `right_size` gives its reasons
+    return told + (["array_size", "parallel"] if alone else ["array_size"] if failed else [])
+
+
+def _differs(
+    run: RunFolder, before: JobSpec, submission: Submission, told: Sequence[str], same_code: bool
+) -> list[str]:
+    """Return what differs from what a run was asked for and its record, and which files changed.
+
+    Where the run's own code is taken, no change of it counts.
+    """
+    record = make_record(submission, submission.rendered)
+    lines = [*_changed(before, submission.spec), *differences(run.record, record, told)]
     if same_code:
         return [line for line in lines if not line.startswith("code: ")]
     from hpckit.api.code import code_changed  # noqa: PLC0415  # a submission needs none of it

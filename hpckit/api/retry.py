@@ -56,7 +56,7 @@ def retry(run: Run, kind: str, environ: Mapping[str, str]) -> RetryNote:
     )
     for line in again.submission.job.notes:
         _say(f"note: {line}")
-    new = send(replace(again.submission, retry=by), tell=_say)[0]
+    new = send(replace(again.submission, retry=by, again=()), tell=_say)[0]
     text = f"{failed}; job {new.job_id} tries again {what}"
     return RetryNote(text=text, run_id=new.run_id, job_id=new.job_id)
 

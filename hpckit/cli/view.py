@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpckit.cli.output import by, note, redraw
 from hpckit.errors import DamagedRunError
-from hpckit.text import counted, format_seconds, settings_text, simulated
+from hpckit.text import counted, format_seconds, in_line, settings_text, simulated
 
 if TYPE_CHECKING:
     from hpckit import RunStatus  # `hpckit logs` needs no status
@@ -126,6 +126,7 @@ def status_page(status: RunStatus) -> str:
     ]
     if status.chain:
         lines.append(f"  chain    {status.chain}")
+    lines += _resubmits(status)
     if status.nodes:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
     lines += [f"  {'before':<8} {row.text}" for row in status.earlier()]
@@ -145,6 +146,13 @@ def _task(status: RunStatus) -> list[str]:
         return []
     values = settings_text(run.parameters)
     return [f"  task     {run.task} of array {run.whole}" + (f": {values}" if values else "")]
+
+
+def _resubmits(status: RunStatus) -> list[str]:
+    before, after = status.resubmits()
+    said = [f"of job {in_line(before)}"] if before else []
+    said += [f"job {after} is this one again"] if after else []
+    return [f"  resubmit {', '.join(said)}"] if said else []
 
 
 def clock(moment: float) -> str:

@@ -12,7 +12,7 @@ from hpckit.job.script import ArrayPart, RunPlace, make_script
 from hpckit.launchers import launched_by
 from hpckit.paths import whole_path
 from hpckit.render import Rendered
-from hpckit.run_record import LeftOut, RetryOf, SessionPart, StudyPart
+from hpckit.run_record import LeftOut, ResubmitOf, RetryOf, SessionPart, StudyPart
 from hpckit.schedulers.base import SCHEDULERS
 from hpckit.slurm.client import patience, why_silent
 from hpckit.spec import JobSpec
@@ -24,7 +24,10 @@ _ALWAYS_TAKEN = 100
 
 @frozen(kw_only=True, slots=False)
 class Submission:
-    """What is about to be submitted, and what its record will say."""
+    """What is about to be submitted, and what its record will say.
+
+    `again`: of each task, or of the one job, which run is submitted again; () for other requests.
+    """
 
     spec: JobSpec
     job: Job
@@ -35,6 +38,7 @@ class Submission:
     after_dirs: tuple[str, ...] = ()
     study: StudyPart | None = None
     retry: RetryOf | None = None
+    again: tuple[ResubmitOf, ...] = ()
     left_out: LeftOut | None = None
     session: SessionPart | None = None
     code: CodePlan = CodePlan()

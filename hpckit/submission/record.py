@@ -72,14 +72,16 @@ def task_records(
     common = make_record(submission, rendered)
     copy = kept.record if kept else {"not_kept": submission.code.why_not}
     common["code"] = {**(common["code"] or {}), **copy}
+    again = submission.again or (None,) * len(tasks)
     return [
         {
             **common,
             "run_id": task.run_id,
             "parameters": {**common["parameters"], **settings},
             "command": list(task.command),
+            **({"resubmit": before} if before else {}),
         }
-        for task, settings in zip(tasks, submission.job.task_settings, strict=True)
+        for task, settings, before in zip(tasks, submission.job.task_settings, again, strict=True)
     ]
 
 

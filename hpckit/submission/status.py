@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from hpckit.frozen import frozen
 from hpckit.launchers import launched_by
+from hpckit.paths import is_there
 from hpckit.ranks import RankRecord, first_failure, never_met
-from hpckit.runs import Run
+from hpckit.runs import RESUBMITTED, Run
 from hpckit.slurm.reasons import in_vain
 from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
 from hpckit.text import in_line, listed
@@ -178,6 +179,14 @@ class RunStatus:
         link = min(self.restarts or 0, len(jobs) - 1)
         return f"job {jobs[link]} is attempt {link + 1} of {len(jobs)} ({listed(jobs)})"
 
+    def resubmits(self) -> tuple[str | None, str | None]:
+        """Return which job `hpckit resubmit` made it from, and which it made from it last; ids."""
+        if "resubmit" not in self.run.record and not is_there(self.run.dir / RESUBMITTED):
+            return None, None
+        from hpckit.submission.resubmitted import before_and_after  # noqa: PLC0415  # few runs
+
+        return before_and_after(self.run)
+
     @property
     def launched_by(self) -> str | None:
         """The launcher's name; None where another stands in for it on one machine."""
@@ -219,6 +228,7 @@ class RunStatus:
 
     def document(self) -> dict[str, Any]:
         """Return what `hpckit status --json` prints of it."""
+        before, after = self.resubmits()
         return {
             "job_id": self.run.job_id,
             "run_id": self.run.run_id,
@@ -230,6 +240,8 @@ class RunStatus:
             "elapsed_s": None if self.elapsed_s is None else round(self.elapsed_s, 1),
             "restarts": self.restarts,
             "chain": list(self.run.jobs) if len(self.run.jobs) > 1 else None,
+            "resubmit_of": before,
+            "resubmitted_as": after,
             "earlier_attempts": [
                 {"restart": row.restart, "hosts": list(row.hosts), "why": row.why}
                 for row in self.earlier()

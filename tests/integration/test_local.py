@@ -278,6 +278,12 @@ def test_resubmitting_one_task_runs_that_task_alone(here: Path) -> None:
     array = found[1]["job_id"].rpartition("_")[0]
     assert f"Resubmitting task 1 of array {array} (x=2), without differences" in done.stderr
     assert f"Resubmitting array {array} with all its 2 tasks, without" in whole.stderr
+    several = hpckit("resubmit", found[1]["job_id"], "--array", "x=3,4", "--wait", "--json").stdout
+    assert [seen(run, 0)["argv"][-1] for run in json.loads(several)["jobs"]] == ["3", "4"]
+    before = f"note: job {found[1]['job_id']} was submitted again before, as job {again['job_id']}"
+    assert before in fewer.stderr
+    assert "before" not in done.stderr + whole.stderr
+    assert f"  resubmit job {again['job_id']} is" in hpckit("status", found[1]["job_id"]).stdout
 
 
 def test_resubmitting_says_what_differs(here: Path) -> None:

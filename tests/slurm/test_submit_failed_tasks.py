@@ -59,8 +59,12 @@ def test_the_failed_tasks_again(desk: Desk) -> None:
     script = desk.slurm.run("scontrol", "write", "batch_script", new[0].partition("_")[0], "-")
     assert "#SBATCH --array=0-2%3\n" in script.stdout
     assert "#SBATCH --time=00:07:00\n" in script.stdout
+    # Once more: who has ended well in the new array is done.
     one = desk.call("resubmit", array, "--failed", "--dry-run", "--json").json
-    assert {row["job_id"] for row in one["left"]} == {ids[0], ids[3], ids[5]}
+    assert {row["job_id"] for row in one["left"]} == {ids[0], ids[3], ids[4], ids[5]}
+    assert [row["again"]["job_id"] for row in one["failed"]] == new[:2]
+    assert desk.status(ids[4])["resubmitted_as"] == new[2]
+    assert desk.status(new[2])["resubmit_of"] == ids[4]
     which(desk, array, ids)
     never_started(desk, ids[4])
 

@@ -22,6 +22,7 @@ from hpckit.slurm.rows import parse_sacct, parse_squeue
 from hpckit.slurm.states import JobRecord, JobState
 from hpckit.spec import JobSpec
 from hpckit.stats.summary.figures import JobUse
+from hpckit.submission.resubmitted import write_notes
 from hpckit.submission.states import _as_recorded
 from hpckit.submission.status import RunStatus
 from hpckit.submission.verdict import not_begun
@@ -137,7 +138,7 @@ def test_failed_are_those_that_are_over_and_not_good(fake_slurm: Path, tmp_path:
         "20_0", "20_2", "20_4", "20_6", "20_7",
     ]  # fmt: skip
     assert found.document()["left"][0] == {
-        "job_id": "20_1", "state": "COMPLETED", "parameters": {"lr": "0.2"},
+        "job_id": "20_1", "state": "COMPLETED", "parameters": {"lr": "0.2"}, "again": None,
     }  # fmt: skip
 
 
@@ -194,7 +195,58 @@ def test_a_task_that_was_retried_is_judged_by_its_last_retry(
     assert found.numbers == failed
     assert found.rest == ("1 COMPLETED" if became == "COMPLETED" else "")
     if became == "FAILED":
-        assert "FAILED as 31, its last retry" in found.lines[1]
+        assert "OUT_OF_MEMORY (lr=0.1), and FAILED again as 31, task 0" in found.lines[1]
+
+
+def resubmitted(root: Path, old: Run, name: str, job_id: str, **changes: Any) -> Run:
+    """Make the run that `hpckit resubmit` submitted in another's place."""
+    before = {"of": old.run_id, "job_id": old.job_id, "dir": str(old.dir)}
+    new = make_run(root, name, job_id=job_id, **{"resubmit": before, **changes})
+    write_notes([new], pytest.fail)
+    return new
+
+
+@pytest.mark.parametrize(
+    ("became", "failed", "rest"),
+    [
+        ("COMPLETED", (1,), "1 COMPLETED"),
+        ("RUNNING", (1,), "1 RUNNING (32)"),
+        ("FAILED", (0, 1), ""),
+    ],
+)
+def test_a_task_that_was_submitted_again_is_judged_by_the_last_run_in_its_place(
+    fake_slurm: Path, tmp_path: Path, became: str, failed: tuple[int], rest: str
+) -> None:
+    runs = runs_of(tmp_path, 2)
+    old = runs[0]._folder
+    first = resubmitted(tmp_path, old, "first", "31")
+    resubmitted(tmp_path, first, "second", "32")
+    # With other arguments it is another task.
+    resubmitted(tmp_path, runs[1]._folder, "other", "33", command=["python", "other.py"])
+    ask(fake_slurm, "FAILED", "FAILED")
+    rows = squeue_row("31", "FAILED") + squeue_row("32", became) + squeue_row("33", "COMPLETED")
+    answers(fake_slurm, squeue_out=(fake_slurm / "squeue.out").read_text() + rows)
+    found = failed_tasks(runs)
+    assert (found.numbers, found.rest) == (failed, rest)
+    said = found.document()
+    (row,) = (row for row in said["failed"] + said["left"] if row["job_id"] == "20_0")
+    assert row["again"] == {"job_id": "32", "state": became}
+
+
+def test_all_failed_tasks_again_already_is_an_error_that_names_them(
+    fake_slurm: Path, tmp_path: Path
+) -> None:
+    runs = runs_of(tmp_path, 2)
+    again = {"array": {"job_id": "31", "index": 0}}
+    resubmitted(tmp_path, runs[1]._folder, "again_0", "31_0", **again)
+    ask(fake_slurm, "COMPLETED", "FAILED")
+    rows = (fake_slurm / "squeue.out").read_text()
+    answers(fake_slurm, squeue_out=rows + squeue_row("31_0", "PENDING"))
+    with pytest.raises(RequestError, match=r"1 COMPLETED, 1 PENDING \(31_0\).*: hpckit wait 31$"):
+        failed_tasks(runs)
+    answers(fake_slurm, squeue_out=rows + squeue_row("31_0", "COMPLETED"))
+    with pytest.raises(RequestError, match=r"2 COMPLETED\. Submit all .*: hpckit resubmit 20$"):
+        failed_tasks(runs)
 
 
 def test_the_commands_errors_end_with_two(fake_slurm: Path, here: Path, cli: Cli) -> None:
