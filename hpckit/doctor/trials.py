@@ -244,6 +244,7 @@ def _started_by(launcher: Launcher, submission: Submission, kind: str | None = N
 def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check]:
     """Read the trials; only a bad one that `hpckit submit` would use is the user's problem."""
     works = [row.label for row in trials if row.good]
+    told: dict[str, str] = {}
     for row in trials:
         mark = " <- hpckit submit uses this" if row.label == used else ""
         if row.good:
@@ -255,6 +256,9 @@ def mpi_checks(trials: Sequence[Trial], used: str, where: str) -> Iterator[Check
             yield unknown(f"{row.label}{mark}", todo, counts=row.label == used)
         else:
             todo = row.refused or row.why
+            first = told.setdefault(todo, row.label)
+            if row.label not in (first, used):
+                todo = f"the same as with {first}"
             if row.label == used:
                 todo += f". {_instead(works, where)}"
             if row.job_id:
@@ -271,4 +275,7 @@ def _instead(works: Sequence[str], where: str) -> str:
         return f"Set 'launch: {{mpi: {kinds[0]}}}' in {where}"
     if works:
         return f"Use --launcher {works[0]}"
-    return "mpi4py must be built with this cluster's MPI, and the module of this MPI must be loaded"
+    return (
+        "mpi4py must be built with this cluster's MPI, and the module of this MPI must be loaded: "
+        "--env NAME chooses an environment of the site's that does so"
+    )

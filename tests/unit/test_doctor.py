@@ -359,6 +359,18 @@ def test_only_what_submit_uses_decides_over_mpi() -> None:
     assert (found[-1].what, all_good(found)) == ("no launcher works", False)
 
 
+def test_one_cause_is_told_once_and_where_submit_meets_it() -> None:
+    trials = [failed("a", "no mpi4py"), failed("b", "no mpi4py"), failed("c"), failed("d")]
+    found = [str(row) for row in mpi_checks(trials, "b", "/s.yaml")]
+    assert found[0] == "bad  a: no mpi4py (hpckit logs 7 --errors)"
+    assert found[1].startswith("bad  b <- hpckit submit uses this: no mpi4py. mpi4py must be built")
+    assert "--env NAME" in found[1]
+    assert found[2:] == [
+        "bad  c: they did not meet (hpckit logs 7 --errors)",
+        "bad  d: the same as with c (hpckit logs 7 --errors)",
+    ]
+
+
 def test_a_job_that_waits_too_long_says_nothing_of_mpi() -> None:
     late = trial("srun", good=False, late=True, why="waits for its turn", said={})
     (found,) = mpi_checks([late], "srun", "/s.yaml")
