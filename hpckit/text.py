@@ -37,6 +37,7 @@ _DIGITS = r"0*([0-9]{1,19})"
 # Slurm and Linux count in 63 bits at most.
 _MOST = 2**63 - 1
 _NO_VAL = (1 << 32) - 2
+_SHORT_S = 2 * 86400
 _SECONDS_OF = {  # keyed by (days given, number of parts), as in sbatch(1), --time
     (False, 1): (60,),
     (False, 2): (60, 1),
@@ -267,6 +268,13 @@ def format_minutes(minutes: int) -> str:
     days, rest = divmod(minutes, 24 * 60)
     clock = f"{rest // 60:02d}:{rest % 60:02d}:00"
     return f"{days}-{clock}" if days else clock
+
+
+def format_period(since: float, until: float) -> str:
+    """Write a time between two moments (epoch seconds): its days, of a short one the hours too."""
+    form = "%Y-%m-%d %H:%M" if until - since < _SHORT_S else "%Y-%m-%d"
+    begin, end = (time.strftime(form, time.localtime(at)) for at in (since, until))
+    return f"{begin} to {end}"
 
 
 def format_seconds(seconds: float) -> str:

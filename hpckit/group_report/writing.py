@@ -3,7 +3,6 @@
 import csv
 import io
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -13,7 +12,7 @@ from hpckit.group_report.totals import CLASSES, Totals, Use
 from hpckit.paths import typed_path
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
-from hpckit.text import format_seconds, in_line
+from hpckit.text import format_period, format_seconds, in_line
 
 SCHEMA = 1
 # Lays out a table of heads and rows.
@@ -181,8 +180,7 @@ def _cell(text: str) -> str:
 
 
 def _title(report: Report) -> str:
-    days = [time.strftime("%Y-%m-%d", time.localtime(at)) for at in (report.since, report.until)]
-    return f"GPU use of {in_line(report.who)}, {days[0]} to {days[1]}"
+    return f"GPU use of {in_line(report.who)}, {format_period(report.since, report.until)}"
 
 
 def _lines(report: Report) -> Iterator[str]:

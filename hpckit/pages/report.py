@@ -1,6 +1,5 @@
 """The page of a group's report, made of the document of `hpckit report --json` and nothing else."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, figure, section, table
 from hpckit.pages.frame import page
 from hpckit.report.terminal import hours, percent
+from hpckit.text import format_period
 
 Document = Mapping[str, Any]
 UTILIZATIONS = ("0–10 %", "10–25 %", "25–50 %", "50–75 %", "75–100 %")
@@ -77,10 +77,7 @@ def _title(document: Document) -> str:
 
 
 def _days(document: Document) -> str:
-    begin, end = (
-        time.strftime("%Y-%m-%d", time.localtime(document[at])) for at in ("since", "until")
-    )
-    return f"{begin} to {end}"
+    return format_period(document["since"], document["until"])
 
 
 def _head(document: Document) -> Element:

@@ -103,6 +103,8 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
     assert options["--starttime"] == "2026-09-01T00:00:00"
     assert options["--endtime"] == "2026-09-03T00:00:00"
     assert options.keys() >= {"--allocations", "--duplicates"}
+    day = cli("report", "--since", "2026-09-01T08:30", "--until", "2026-09-02").out
+    assert day.startswith("GPU use of me, 2026-09-01 08:30 to 2026-09-02 00:00\n")
     cli("report", "-A", "lab", "-A", "other")
     assert (asked()["--accounts"], "--allusers" in asked()) == ("lab,other", True)
     cli("report", "-u", "bob", "-u", "carol")
