@@ -4,7 +4,8 @@ The code is what the script's folder holds now.
 """
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -105,22 +106,19 @@ def asked_again(
     root = root or (old.dir.parent if old.mine else runs_folder(None))
     rows: tuple[Sizing, ...] = ()
     jobs: tuple[str, ...] = ()
-    try:
-        with standing_in(Path(old.record["cwd"])):
-            ready = partial(prepare, preview=preview, bad=_events(old), sources=_sources(old))
-            submission = ready(spec, root, tell=tell)
-            if right_size:
-                sizes, rows, jobs = _sizes(old, spec, submission, changes)
-                if sizes:
-                    spec = with_changes(spec, sizes)
-                    submission = ready(spec, root)
-            if same_code:
-                submission = with_same_code(submission, old)
-            if len(again) == len(submission.job.tasks):  # not where a job becomes an array
-                submission = replace(submission, again=again)
-            rendered = submission.rendered
-    except OSError as error:
-        raise _closed(old, error) from error
+    with _standing_where(old):
+        ready = partial(prepare, preview=preview, bad=_events(old), sources=_sources(old))
+        submission = ready(spec, root, tell=tell)
+        if right_size:
+            sizes, rows, jobs = _sizes(old, spec, submission, changes)
+            if sizes:
+                spec = with_changes(spec, sizes)
+                submission = ready(spec, root)
+        if same_code:
+            submission = with_same_code(submission, old)
+        if len(again) == len(submission.job.tasks):  # not where a job becomes an array
+            submission = replace(submission, again=again)
+        rendered = submission.rendered
     told = _told(rows, alone=alone, failed=failed)
     return Again(
         submission=submission,
@@ -228,6 +226,17 @@ def _differs(
     from hpckit.api.code import code_changed  # noqa: PLC0415  # a submission needs none of it
 
     return [*lines, *code_changed(run)]
+
+
+@contextmanager
+def _standing_where(run: RunFolder) -> Iterator[None]:
+    """Let relative paths start from where a run was submitted."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(standing_in(Path(run.record["cwd"])))
+        except OSError as error:
+            raise _closed(run, error) from error
+        yield
 
 
 def _closed(run: RunFolder, error: OSError) -> OutsideError:
