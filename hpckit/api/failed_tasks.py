@@ -12,7 +12,7 @@ from hpckit.option_words import array_values, joined_values
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec
 from hpckit.submission.after import read_after
-from hpckit.submission.resubmitted import resubmitted_as
+from hpckit.submission.resubmitted import resubmitted_as, same_work
 from hpckit.submission.retry import retry_after
 from hpckit.submission.status import RunStatus
 from hpckit.text import counted, listed, settings_text
@@ -185,12 +185,12 @@ def _last_try(run: RunFolder) -> RunFolder:
 
 
 def _next_try(run: RunFolder) -> RunFolder | None:
-    """Return the run that a user submitted in the place of one, else the one of `--retry`.
+    """Return the last run that a user submitted in the place of one, else the one of `--retry`.
 
     One that was given other arguments is another task.
     """
-    after = resubmitted_as(run)
-    if after and [*after.record["command"]] == [*run.record["command"]]:
+    again = (row for row in resubmitted_as(run) if same_work(row.record, run.record))
+    if after := next(again, None):
         return after
     return retry_after(run) if run.record["request"].get("retry") else None
 

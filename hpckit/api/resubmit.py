@@ -98,10 +98,11 @@ def asked_again(
     """
     old = run._folder
     before = _asked(old, alone=alone, failed=failed)
-    again = _before(old, alone=alone, failed=failed)
-    if again and not failed and (last := resubmitted_as(old)):
-        tell(f"job {old.job_id} was submitted again before, as job {last.job_id}")
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
+    same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
+    again = _before(old, alone=alone, failed=failed) if same_tasks else ()
+    if len(again) == 1 and (last := next(resubmitted_as(old), None)) and not failed:
+        tell(f"job {old.job_id} was submitted again before, as job {last.job_id}")
     # A colleague's runs folder is no place for one's own.
     root = root or (old.dir.parent if old.mine else runs_folder(None))
     rows: tuple[Sizing, ...] = ()
@@ -116,8 +117,7 @@ def asked_again(
                 submission = ready(spec, root)
         if same_code:
             submission = with_same_code(submission, old)
-        if len(again) == len(submission.job.tasks):  # not where a job becomes an array
-            submission = replace(submission, again=again)
+        submission = replace(submission, again=again)
         rendered = submission.rendered
     told = _told(rows, alone=alone, failed=failed)
     return Again(
@@ -131,12 +131,13 @@ def asked_again(
 
 
 def _before(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> tuple[ResubmitOf, ...]:
-    """Return which runs are submitted again, in the order of the new ones; () for a whole array."""
-    if failed:
-        array = run.run_id.rpartition("_")[0]
-        names = [(f"{array}_{number}", f"{run.whole}_{number}") for number in failed]
+    """Return which runs are submitted again, in the order of the new ones."""
+    if run.array_job_id is None or alone:
+        names = [(run.run_id, run.job_id)]
     else:
-        names = [(run.run_id, run.job_id)] if alone or run.array_job_id is None else []
+        array = run.run_id.rpartition("_")[0]
+        numbers = failed or range(run.record["plan"].get("array_size") or 0)
+        names = [(f"{array}_{number}", f"{run.whole}_{number}") for number in numbers]
     folder = run.dir.parent
     return tuple(ResubmitOf(of=of, job_id=job, dir=str(folder / of)) for of, job in names)
 

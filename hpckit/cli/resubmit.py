@@ -48,7 +48,9 @@ SameCodeOption = Annotated[
 FailedOption = Annotated[
     bool,
     typer.Option(
-        "--failed", help="Of an array submit only the tasks that did not end well, as a new array."
+        "--failed",
+        help="Of an array submit only the tasks that did not end well, nor did the last runs in "
+        "their place, as a new array.",
     ),
 ]
 

@@ -151,7 +151,7 @@ def _task(status: RunStatus) -> list[str]:
 def _resubmits(status: RunStatus) -> list[str]:
     before, after = status.resubmits()
     said = [f"of job {in_line(before)}"] if before else []
-    said += [f"job {after} is this one again"] if after else []
+    said += [f"again as job {after}"] if after else []
     return [f"  resubmit {', '.join(said)}"] if said else []
 
 

@@ -8,6 +8,7 @@ what will handle it gets the signal as soon as its handler is there.
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from hpckit.stop_marks import DEAF, SENT, WARNED, add_mark
 _WARNING = signal.SIGUSR2
 # Slurm's default, for when slurm.conf cannot be read.
 _KILL_WAIT_S = 30.0
+# A script that ends so soon after the warning has ended because of it.
+_AT_ONCE_S = 1.0
 
 
 class Notice:
@@ -45,22 +48,25 @@ class Notice:
         self._deaf = False
         self._looked = False
         self._before_script = False
-        self._ended_with: int | None = None
+        self._told_at = 0.0
+        self._ended_at: float | None = None
 
-    def tell(self, pid: int | None, *, by_term: bool = False) -> None:
+    def tell(self, pid: int | None, *, ended: bool = False, by_term: bool = False) -> None:
         """Note that Slurm has sent the warning; `deliver` passes it on.
 
         A signal handler may call this, at any moment of `deliver`.
 
         Args:
-            pid: the script's process; None: it has not begun.
+            pid: the script's process; None: it has not begun, or has ended.
+            ended: whether it has ended.
             by_term: Slurm has sent SIGTERM instead, so a script that handles only SIGTERM gets
                 that.
         """
         if self.told:
             return
         self.told = True
-        self._before_script = pid is None and self._ended_with is None
+        self._told_at = time.monotonic()
+        self._before_script = pid is None and not ended
         # Before any signal: a script whose handler is set too late for the signal looks here.
         add_mark(self._marks, self._attempt, WARNED)
         self._by_term = by_term
@@ -96,9 +102,9 @@ class Notice:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signum)
 
-    def ended(self, code: int) -> None:
-        """Note that the script has ended, and with which exit status."""
-        self._ended_with = code
+    def ended(self) -> None:
+        """Note that the script has ended."""
+        self._ended_at = time.monotonic()
         self._settle()
 
     def _settle(self) -> None:
@@ -108,12 +114,15 @@ class Notice:
         signal while it saves its state, shows no handler. If it is complete nevertheless, the next
         attempt finds that; if it were taken for complete, what is left of its work would be lost.
         """
-        if self._ended_with is None or self._sent or self._before_script:
+        if self._ended_at is None or self._sent or self._before_script:
             return
         if not (self.told and self.by_slurm):
             return
-        never_seen = not (self._looked or self._deaf)
-        if never_seen or (self._declared and not (self._deaf and self._ended_with)):
+        if self._deaf:
+            answered = self._declared and self._ended_at - self._told_at < _AT_ONCE_S
+        else:
+            answered = self._declared or not self._looked
+        if answered:
             self._note_sent()
 
     def _note_sent(self) -> None:

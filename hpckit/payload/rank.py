@@ -125,7 +125,7 @@ class RankProcess:
             self._recorder.begin(device)
             code = self._run_sampled(device, stdout, stderr)
             if self._child is not None:
-                self._notice.ended(code)
+                self._notice.ended()
             self._finish(code)
         if self._recorder.alone:
             end_job(self.task)
@@ -167,9 +167,11 @@ class RankProcess:
 
     def warn(self) -> None:
         """Pass Slurm's warning on to the script, now or as soon as it handles the signal."""
-        running = self._child is not None and self._child.poll() is None
+        child = self._child
         by_term = not marks(self._job, restart_count()).isdisjoint((PREEMPTED, REQUEUED))
-        self._notice.tell(self._child.pid if self._child and running else None, by_term=by_term)
+        ended = child is not None and child.poll() is not None
+        pid = child.pid if child is not None and not ended else None
+        self._notice.tell(pid, ended=ended, by_term=by_term)
 
     def heeds(self) -> bool | None:
         """Say whether the script was given the warning; None: that is not known yet."""

@@ -3,9 +3,10 @@
 The record of the new run says it, and so does a note in the folder of the old one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from hpckit.errors import HpckitError
 from hpckit.files import DamagedFileError, read_json, reason
@@ -16,15 +17,24 @@ from hpckit.runs import RESUBMITTED, Run, read_run
 from hpckit.values import Word, rebuild
 
 _MOST_BYTES = 1 << 16
+# So many of the newest runs in a run's place are remembered.
+_MOST = 20
 
 
 @frozen(kw_only=True)
-class _Note:
-    """The last run that was submitted in the place of another."""
+class _New:
+    """One run that was submitted in the place of another."""
 
     run_id: Word
     job_id: Word
     dir: str
+
+
+@frozen(kw_only=True)
+class _Note:
+    """All runs that were submitted in the place of one, in order."""
+
+    runs: tuple[_New, ...]
 
 
 def write_notes(runs: Sequence[Run], tell: Callable[[str], None]) -> None:
@@ -35,7 +45,8 @@ def write_notes(runs: Sequence[Run], tell: Callable[[str], None]) -> None:
         old = _own(before) if before else None
         if old is None:
             continue
-        note = _Note(run_id=run.run_id, job_id=run.job_id, dir=str(run.dir))
+        new = _New(run_id=run.run_id, job_id=run.job_id, dir=str(run.dir))
+        note = _Note(runs=(*_read(old), new)[-_MOST:])
         try:
             write_json(old.dir / RESUBMITTED, asdict(note))
         except OSError as error:
@@ -56,19 +67,43 @@ def _own(before: ResubmitOf) -> Run | None:
     return found if found.mine and found.run_id == before["of"] else None
 
 
-def resubmitted_as(run: Run) -> Run | None:
-    """Return the last run that was submitted in the place of this one; None: there is none."""
+def _read(run: Run) -> tuple[_New, ...]:
     try:
-        note = rebuild(_Note, read_json(run.dir / RESUBMITTED, most=_MOST_BYTES), newer=True)
-        found = read_run(Path(note.dir))
-    except (OSError, DamagedFileError, HpckitError):
-        return None  # there is no note, or the other run was removed since
-    same = found.run_id == note.run_id and found.mine == run.mine
-    return found if same and (found.record.get("resubmit") or {}).get("of") == run.run_id else None
+        return rebuild(_Note, read_json(run.dir / RESUBMITTED, most=_MOST_BYTES), newer=True).runs
+    except (OSError, DamagedFileError):
+        return ()
+
+
+def resubmitted_as(run: Run) -> Iterator[Run]:
+    """Yield the runs that were submitted in the place of one and are still there, newest first."""
+    for new in reversed(_read(run)):
+        # Folders of runs are moved together.
+        beside = [run.dir.with_name(new.run_id)] if "/" not in new.run_id else []
+        for folder in dict.fromkeys([Path(new.dir), *beside]):
+            try:
+                found = read_run(folder)
+            except HpckitError:
+                continue
+            before = found.record.get("resubmit") or {}
+            same = found.run_id == new.run_id and before.get("of") == run.run_id
+            if same and found.mine == run.mine:
+                yield found
+                break
 
 
 def before_and_after(run: Run) -> tuple[str | None, str | None]:
-    """Return the jobs' ids of the run in whose place it was submitted, and of the one in its."""
+    """Return the jobs' ids of the run in whose place it was submitted, and of the last in its."""
     before: ResubmitOf | None = run.record.get("resubmit")
-    after = resubmitted_as(run)
+    after = next(resubmitted_as(run), None)
     return before["job_id"] if before else None, after.job_id if after else None
+
+
+def same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Say of two records whether the same program was given the same arguments."""
+    return _program(one) == _program(other)
+
+
+def _program(record: Mapping[str, Any]) -> list[str]:
+    """Return a record's program and its arguments, without what starts it: another Python, say."""
+    command, word = list(record["command"]), (record.get("program") or {}).get("word")
+    return command[command.index(word) :] if word in command else command

@@ -281,9 +281,10 @@ def test_resubmitting_one_task_runs_that_task_alone(here: Path) -> None:
     several = hpckit("resubmit", found[1]["job_id"], "--array", "x=3,4", "--wait", "--json").stdout
     assert [seen(run, 0)["argv"][-1] for run in json.loads(several)["jobs"]] == ["3", "4"]
     before = f"note: job {found[1]['job_id']} was submitted again before, as job {again['job_id']}"
-    assert before in fewer.stderr
-    assert "before" not in done.stderr + whole.stderr
-    assert f"  resubmit job {again['job_id']} is" in hpckit("status", found[1]["job_id"]).stdout
+    assert before in hpckit("resubmit", found[1]["job_id"], "--dry-run").stderr
+    assert "before" not in done.stderr + whole.stderr + fewer.stderr
+    page = hpckit("status", found[1]["job_id"]).stdout
+    assert f"  resubmit again as job {again['job_id']}\n" in page
 
 
 def test_resubmitting_says_what_differs(here: Path) -> None:

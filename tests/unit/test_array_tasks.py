@@ -223,6 +223,7 @@ def test_a_task_that_was_submitted_again_is_judged_by_the_last_run_in_its_place(
     resubmitted(tmp_path, first, "second", "32")
     # With other arguments it is another task.
     resubmitted(tmp_path, runs[1]._folder, "other", "33", command=["python", "other.py"])
+    resubmitted(tmp_path, first, "another", "34", command=["python", "other.py"])
     ask(fake_slurm, "FAILED", "FAILED")
     rows = squeue_row("31", "FAILED") + squeue_row("32", became) + squeue_row("33", "COMPLETED")
     answers(fake_slurm, squeue_out=(fake_slurm / "squeue.out").read_text() + rows)

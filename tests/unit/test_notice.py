@@ -142,39 +142,50 @@ def test_one_that_had_no_handler_yet_has_missed_slurms(start: Start, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("declared", "looked", "deaf", "code", "sent"),
+    ("declared", "looked", "deaf", "sent"),
     [
-        # It answered the signal before the first look at it.
-        (False, False, False, 0, True),
-        (False, False, False, 1, True),
-        # It was seen without a handler: what is known of it decides.
-        (False, True, False, 0, False),
-        (True, True, False, 0, True),
-        (True, True, False, 1, True),
-        (False, False, True, 0, False),
-        # It ignores the signal while it saves its state; or has failed before it had a handler.
-        (True, False, True, 0, True),
-        (True, False, True, 1, False),
+        (False, False, False, True),  # it answered the signal before the first look at it
+        (False, True, False, False),  # it was seen without a handler
+        (True, True, False, True),
+        (False, False, True, False),
+        (True, False, True, True),  # it ignores the signal while it saves its state
     ],
 )
 def test_a_script_that_ended_before_a_look_at_it(
-    start: Start, tmp_path: Path, declared: bool, looked: bool, deaf: bool, code: int, sent: bool
+    start: Start, tmp_path: Path, declared: bool, looked: bool, deaf: bool, sent: bool
 ) -> None:
     """Where Slurm signals the script itself."""
     child = start(sys.executable, "-c", "input()")
-    # Its supervisor may get the signal after the script; that a script is deaf is seen after both.
-    for late in (False,) if deaf else (False, True):
-        notice = Notice(tmp_path / str(late), 0, by_slurm=True, declared=declared)
+    # Its supervisor may get the signal after the script has ended, or after it knows that; that a
+    # script is deaf is seen after the signal.
+    for when in ("before",) if deaf else ("before", "between", "after"):
+        path = tmp_path / when
+        notice = Notice(path, 0, by_slurm=True, declared=declared)
         if looked:
             notice.deliver(child.pid)
-        if not late:
+        if when == "before":
             notice.tell(child.pid)
         if deaf:
             notice.deliver(child.pid)
-        notice.ended(code)
-        if late:
-            notice.tell(None)
-        assert (SENT in marks(tmp_path / str(late), 0)) is sent
+        if when == "between":
+            notice.tell(None, ended=True)
+        notice.ended()
+        if when == "after":
+            notice.tell(None, ended=True)
+        assert (SENT in marks(path, 0)) is sent, when
+
+
+def test_one_that_works_on_without_a_handler_was_complete_at_its_end(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its workload says that it handles the signal."""
+    monkeypatch.setattr("hpckit.payload.notice._AT_ONCE_S", 0.0)
+    notice = Notice(tmp_path / "0", 0, by_slurm=True, declared=True)
+    child = start(sys.executable, "-c", "input()")
+    notice.tell(child.pid)
+    notice.deliver(child.pid)
+    notice.ended()
+    assert marks(tmp_path / "0", 0) == {WARNED, DEAF}
 
 
 @pytest.mark.parametrize("by_slurm", [False, True])
@@ -182,7 +193,7 @@ def test_one_that_could_not_get_the_signal_was_not_sent_it(tmp_path: Path, by_sl
     """Slurm sent it before the script began, or only to supervisors."""
     notice = Notice(tmp_path / "0", 0, by_slurm=by_slurm, declared=True)
     notice.tell(None if by_slurm else os.getpid())
-    notice.ended(0)
+    notice.ended()
     assert marks(tmp_path / "0", 0) == {WARNED}
 
 

@@ -634,8 +634,9 @@ def test_a_script_begins_with_the_warning_ignored_where_it_could_die_of_it(
 
 
 @pytest.mark.parametrize(("program", "answered"), [("true", True), ("/no/such/program", False)])
+@pytest.mark.parametrize("when", ["ending", "ended"])
 def test_a_script_that_ended_before_its_supervisor_got_the_warning_had_answered_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, answered: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, answered: bool, when: str
 ) -> None:
     """Where Slurm signals the script, too, perhaps first; if there was one."""
     conf = tmp_path / "slurm.conf"
@@ -647,6 +648,8 @@ def test_a_script_that_ended_before_its_supervisor_got_the_warning_had_answered_
                 sample_interval_s=0, max_requeues=1, handles_stop_signal=True,
                 by_python=False)  # fmt: skip
     one = rank.RankProcess(task, place)
+    if when == "ending":  # while the sampler is stopped
+        monkeypatch.setattr(rank, "stop_sampler", lambda _sampler: one.warn())
     one.run()
     one.warn()
     assert (SENT in marks(marks_of(tmp_path, 0), 0)) is answered

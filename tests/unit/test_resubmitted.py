@@ -5,13 +5,20 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hpckit.api.resubmit import _before
 from hpckit.cli.view import status_page
-from hpckit.runs import RESUBMITTED, Run
+from hpckit.runs import RESUBMITTED, Run, read_run
 from hpckit.slurm.states import JobState
-from hpckit.submission.resubmitted import before_and_after, resubmitted_as, write_notes
+from hpckit.submission.resubmitted import (
+    before_and_after,
+    resubmitted_as,
+    same_work,
+    write_notes,
+)
 from hpckit.submission.status import RunStatus
-from tests.unit.made import make_run
+from tests.unit.made import PLAN, make_run, run_record
 
 
 def pair(root: Path, **changes: Any) -> tuple[Run, Run]:
@@ -21,13 +28,15 @@ def pair(root: Path, **changes: Any) -> tuple[Run, Run]:
     return old, make_run(root, "new", job_id="30", resubmit={**before, **changes})
 
 
+def after(run: Run) -> list[str]:
+    return [found.run_id for found in resubmitted_as(run)]
+
+
 def test_each_names_the_other(tmp_path: Path) -> None:
     old, new = pair(tmp_path)
-    assert (resubmitted_as(old), before_and_after(old)) == (None, (None, None))
-    write_notes([old, new], lambda text: None)
-    after = resubmitted_as(old)
-    assert after
-    assert (after.run_id, after.job_id) == ("new", "30")
+    assert (after(old), before_and_after(old)) == ([], (None, None))
+    write_notes([old, new], pytest.fail)
+    assert after(old) == ["new"]
     pages = []
     for run, names in ((old, (None, "30")), (new, ("20", None))):
         found = RunStatus(run=run, state=JobState.FAILED, source="squeue")
@@ -35,37 +44,67 @@ def test_each_names_the_other(tmp_path: Path) -> None:
         said = found.document()
         assert (said["resubmit_of"], said["resubmitted_as"], said["notes"]) == (*names, [])
         pages.append(status_page(found))
-    assert "\n  resubmit job 30 is this one again\n" in pages[0]
+    assert "\n  resubmit again as job 30\n" in pages[0]
     assert "\n  resubmit of job 20\n" in pages[1]
-    shutil.rmtree(new.dir)
-    assert resubmitted_as(old) is None
+
+
+def test_all_that_are_still_there_are_known_the_newest_first(tmp_path: Path) -> None:
+    old, new = pair(tmp_path)
+    later = make_run(tmp_path, "later", job_id="40", resubmit=new.record["resubmit"])
+    write_notes([new], pytest.fail)
+    write_notes([later], pytest.fail)
+    assert after(old) == ["later", "new"]
+    tmp_path.rename(tmp_path.with_name("moved"))
+    moved = read_run(tmp_path.with_name("moved") / "old")
+    assert after(moved) == ["later", "new"]
+    shutil.rmtree(moved.dir.with_name("later"))
+    assert (after(moved), before_and_after(moved)) == (["new"], (None, "30"))
+    shutil.rmtree(moved.dir.with_name("new"))
+    assert after(moved) == []
 
 
 def test_what_is_not_that_run_is_not_named(tmp_path: Path) -> None:
     old, new = pair(tmp_path)
-    write_notes([new], lambda text: None)
-    note = json.loads((old.dir / RESUBMITTED).read_text())
+    write_notes([new], pytest.fail)
+    (note,) = json.loads((old.dir / RESUBMITTED).read_text())["runs"]
     make_run(tmp_path, "third", job_id="40")
     for wrong in (
         {**note, "run_id": "third", "dir": str(tmp_path / "third")},  # it is of no other run
-        {**note, "dir": str(tmp_path / "third")},
-        {**note, "dir": str(tmp_path / "gone")},
+        {**note, "run_id": "../x", "dir": str(tmp_path / "third")},
+        {**note, "run_id": "gone", "dir": str(tmp_path / "gone")},
         {"run_id": "new"},
     ):
-        (old.dir / RESUBMITTED).write_text(json.dumps(wrong))
-        assert resubmitted_as(old) is None
+        (old.dir / RESUBMITTED).write_text(json.dumps({"runs": [wrong]}))
+        assert after(old) == []
+    (old.dir / RESUBMITTED).write_text(json.dumps({"runs": [{**note, "dir": "/gone"}]}))
+    assert after(old) == ["new"]  # beside it
+
+
+@pytest.mark.parametrize(
+    ("command", "same"),
+    [
+        (["/other/python3", "/t.py", "--lr", "1"], True),
+        (["apptainer", "exec", "a.sif", "python", "/t.py", "--lr", "1"], True),
+        (["python", "/t.py", "--lr", "2"], False),
+        (["python", "/u.py", "--lr", "1"], False),
+    ],
+)
+def test_what_starts_a_program_is_no_part_of_its_work(command: list[str], same: bool) -> None:
+    program = {"kind": "python", "word": "/t.py"}
+    one = run_record(command=["python", "/t.py", "--lr", "1"], program=program)
+    assert same_work(one, run_record(command=command, program=program)) is same
 
 
 def test_nothing_is_written_to_others_runs_or_to_what_is_gone(tmp_path: Path) -> None:
     old, new = pair(tmp_path)
     old.dir.chmod(0o777)
-    write_notes([new], lambda text: None)
+    write_notes([new], pytest.fail)
     assert not (old.dir / RESUBMITTED).exists()
     old.dir.chmod(0o755)
     _, other = pair(tmp_path / "b", of="another", dir=str(old.dir))
     shutil.rmtree(tmp_path / "b" / "old")
     _, gone = pair(tmp_path / "c", dir=str(tmp_path / "b" / "old"))
-    write_notes([other, gone], lambda text: None)
+    write_notes([other, gone], pytest.fail)
     assert not (old.dir / RESUBMITTED).exists()
 
 
@@ -76,14 +115,18 @@ def test_a_note_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     write_notes([new, new], said.append)
     assert len(said) == 1
     assert "`hpckit status 20` will not say that it was submitted again" in said[0]
-    assert resubmitted_as(old) is None
+    assert after(old) == []
 
 
 def test_whose_place_a_new_run_takes(tmp_path: Path) -> None:
     array = {"array": {"job_id": "25", "index": 0, "whole": "20"}}
-    task = make_run(tmp_path, "sweep-1_0", job_id="25_0", **array)
+    plan = {**PLAN, "array_size": 3}
+    task = make_run(tmp_path, "sweep-1_0", job_id="25_0", plan=plan, **array)
     folder = str(tmp_path)
-    assert _before(task, alone=False, failed=()) == ()  # all tasks: a new array
+    whole = _before(task, alone=False, failed=())
+    assert [(row["of"], row["job_id"]) for row in whole] == [
+        ("sweep-1_0", "20_0"), ("sweep-1_1", "20_1"), ("sweep-1_2", "20_2"),
+    ]  # fmt: skip
     assert _before(task, alone=True, failed=()) == (
         {"of": "sweep-1_0", "job_id": "25_0", "dir": f"{folder}/sweep-1_0"},
     )
