@@ -96,10 +96,15 @@ def about_host() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the checkout's commit, read without git; else what HPCKIT_COMMIT says."""
+    """Return what HPCKIT_COMMIT says, else the checkout's commit, read without git.
+
+    A copy of a checkout may bring a `.git` that is older than its files.
+    """
+    if told := os.environ.get("HPCKIT_COMMIT"):
+        return told
     found = code_version(ROOT / "Makefile")
     if not found:
-        return os.environ.get("HPCKIT_COMMIT")
+        return None
     return f"{found['commit']}{' and changes' if found['dirty'] else ''}"
 
 

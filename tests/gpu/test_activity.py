@@ -11,7 +11,7 @@ from tests.gpu.sampling import Poll, Run, Span, sampled
 BF16_PER_CYCLE = {(9, 0): 4096, (10, 0): 8192}
 
 
-@check("The energy counter against power and time", budget_s=11, needs=("torch", "whole GPU"))
+@check("The energy counter against power and time", budget_s=9, needs=("torch", "whole GPU"))
 def test_energy(report: Recorder, machine: Machine) -> None:
     """Joules by the counter are NVML's watts, read 20 times a second, times seconds."""
     board = machine.unit.board
@@ -45,7 +45,7 @@ def compare_energy(report: Recorder, run: Run, span: Span, witness: Poll) -> Non
                   peer="its energy over time")  # fmt: skip
 
 
-@check("A kernel on one SM: busy, and nearly empty", budget_s=7, needs=("torch", "GPM"))
+@check("A kernel on one SM: busy, and nearly empty", budget_s=6, needs=("torch", "GPM"))
 def test_one_block(report: Recorder, machine: Machine) -> None:
     """Utilization says 100 %, SM activity 1 of all SMs: why utilization misleads."""
     one = 100 / machine.multiprocessors
@@ -61,7 +61,7 @@ def test_one_block(report: Recorder, machine: Machine) -> None:
     report.figure("memory bandwidth", run.percent("dram_permille", span), unit="%", at_most=2)
 
 
-@check("A large product in bf16: tensor cores", budget_s=7, needs=("torch", "GPM", "bf16"))
+@check("A large product in bf16: tensor cores", budget_s=6, needs=("torch", "GPM", "bf16"))
 def test_product(report: Recorder, machine: Machine) -> None:
     """Tensor activity is what was computed, of what can be at the clock that it ran with."""
     size = machine.pick(8192, 64)
@@ -88,7 +88,7 @@ def test_product(report: Recorder, machine: Machine) -> None:
     report.figure("SM activity", run.percent("sm_permille", span), unit="%", at_least=80)
 
 
-@check("A copy in the GPU's memory: bandwidth", budget_s=7, needs=("torch", "GPM"))
+@check("A copy in the GPU's memory: bandwidth", budget_s=6, needs=("torch", "GPM"))
 def test_copy(report: Recorder, machine: Machine) -> None:
     """DRAM activity is the bytes moved, of the memory's bandwidth."""
     machine.release()

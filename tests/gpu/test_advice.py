@@ -80,7 +80,7 @@ class Home:
         return found
 
 
-@check("hpckit doctor gpu", budget_s=14, needs=_NEEDS)
+@check("hpckit doctor gpu", budget_s=7, needs=_NEEDS)
 def test_doctor(report: Recorder, machine: Machine) -> None:
     """It submits a job of its own to this machine, which multiplies on the GPU by torch."""
     home = Home(report, machine)
@@ -115,7 +115,7 @@ def expect_rule(report: Recorder, rules: list[str], rule: str, *, wanted: bool) 
                 good=spoke == wanted)  # fmt: skip
 
 
-@check("Advice on a job that runs no kernel", budget_s=12, needs=_NEEDS)
+@check("Advice on a job that runs no kernel", budget_s=9, needs=_NEEDS)
 def test_resting(report: Recorder, machine: Machine) -> None:
     """`gpu-unused` speaks."""
     machine.expect(util=0, sm=0, occupancy=0, tensor=0, dram=0, power=70)
@@ -126,7 +126,7 @@ def test_resting(report: Recorder, machine: Machine) -> None:
     expect_rule(report, rules, "gpu-unused", wanted=True)
 
 
-@check("Advice on a job that waits for its input", budget_s=30, needs=(*_NEEDS, "whole GPU"))
+@check("Advice on a job that waits for its input", budget_s=28, needs=(*_NEEDS, "whole GPU"))
 def test_waiting(report: Recorder, machine: Machine) -> None:
     """`loader-stalls` speaks: half of the time no kernel runs, in pauses of 1.5 s."""
     machine.expect_wave(util=100, period_s=2.0)
@@ -140,7 +140,7 @@ def test_waiting(report: Recorder, machine: Machine) -> None:
     expect_rule(report, rules, "gpu-unused", wanted=False)
 
 
-@check("Advice on a job that keeps one SM busy", budget_s=17, needs=(*_NEEDS, "GPM"))
+@check("Advice on a job that keeps one SM busy", budget_s=16, needs=(*_NEEDS, "GPM"))
 def test_one_sm(report: Recorder, machine: Machine) -> None:
     """`busy-but-empty` speaks."""
     one = 100 / machine.multiprocessors
@@ -154,7 +154,7 @@ def test_one_sm(report: Recorder, machine: Machine) -> None:
     expect_rule(report, rules, "loader-stalls", wanted=False)
 
 
-@check("Advice on a job that is bound by memory", budget_s=17, needs=(*_NEEDS, "GPM"))
+@check("Advice on a job that is bound by memory", budget_s=15, needs=(*_NEEDS, "GPM"))
 def test_copying(report: Recorder, machine: Machine) -> None:
     """Nothing is wrong with it: no rule says that the GPU is idle or empty."""
     machine.expect(util=100, sm=95, tensor=0, dram=90)

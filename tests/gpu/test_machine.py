@@ -4,7 +4,7 @@ from tests.gpu.checks import Recorder, check
 from tests.gpu.machine import Machine
 
 
-@check("torch computes on the GPU that NVML names", budget_s=6, needs=("torch",))
+@check("torch computes on the GPU that NVML names", budget_s=4, needs=("torch",))
 def test_same_gpu(report: Recorder, machine: Machine) -> None:
     torch = machine.torch
     x = torch.ones(256, 256, device=machine.device)

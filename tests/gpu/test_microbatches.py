@@ -6,7 +6,7 @@ from tests.gpu.checks import Recorder, check
 from tests.gpu.machine import Machine
 
 
-@check("Microbatches: weights after five steps", budget_s=7, needs=("torch",))
+@check("Microbatches: weights after five steps", budget_s=5, needs=("torch",))
 def test_microbatches(report: Recorder, machine: Machine) -> None:
     one, two = machine.pick(("cuda:0", "cuda:0 x 2"), ("cpu", "cpu:2"))
     whole = stepped(machine, one)

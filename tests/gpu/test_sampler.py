@@ -23,7 +23,7 @@ _FIRST_PIDS = 0xEFFFFFFC
 _LOOP = 0.97
 
 
-@check("Every field of the sampler", budget_s=9, needs=("torch",))
+@check("Every field of the sampler", budget_s=7, needs=("torch",))
 def test_fields(report: Recorder, machine: Machine) -> None:
     """Each metric has a reading, or a note says why not."""
     machine.expect()
@@ -74,7 +74,7 @@ def tell_field(report: Recorder, name: str, title: str, value: object, said: set
         report.fact(name, "unknown, and no note says why", good=False)
 
 
-@check("This process, and its memory, on the GPU", budget_s=4, needs=("torch",))
+@check("This process, and its memory, on the GPU", budget_s=2, needs=("torch",))
 def test_processes(report: Recorder, machine: Machine) -> None:
     """NVML names this process; where pids are another namespace's it cannot."""
     torch = machine.torch
@@ -128,7 +128,7 @@ def first_text(run: Run) -> str:
     return run.notes[0].text if run.notes else "no note says why"
 
 
-@check("Memory in use, against torch.cuda", budget_s=9, needs=("torch",))
+@check("Memory in use, against torch.cuda", budget_s=8, needs=("torch",))
 def test_memory(report: Recorder, machine: Machine) -> None:
     """What an allocation adds is what torch says it took, to some of the driver's pieces."""
     torch = machine.torch
@@ -163,7 +163,7 @@ def test_memory(report: Recorder, machine: Machine) -> None:
                   unit="MiB", note="the driver's own reserve is in NVML's `used`")  # fmt: skip
 
 
-@check("What NVML's calls cost", budget_s=6)
+@check("What NVML's calls cost", budget_s=3)
 def test_calls(report: Recorder, machine: Machine) -> None:
     """Each reading of the sampler, timed; and how much the driver's buffer of utilization keeps."""
     nvml, board, handle = machine.nvml, machine.unit.board, machine.unit.handle
@@ -234,7 +234,7 @@ def tell_buffer(report: Recorder, machine: Machine) -> None:
                   "more often where it is shorter")  # fmt: skip
 
 
-@check("What the sampler costs a job", budget_s=24, needs=("torch",))
+@check("What the sampler costs a job", budget_s=25, needs=("torch",))
 def test_cost(report: Recorder, machine: Machine) -> None:
     """Its processor time and wakeups at 1 s, and what it takes from a loop of small kernels."""
     machine.expect()
@@ -248,8 +248,11 @@ def test_cost(report: Recorder, machine: Machine) -> None:
     covered = run.covered(span)
     used_us = (rows[-1][1].own_cpu_us or 0) - (rows[0][0].own_cpu_us or 0)
     share = used_us / 1e6 / covered.seconds
-    report.figure("processor time at 1 s", share * 3600, unit="s per hour", at_most=18,
-                  note=f"{number(share * 100)} % of one core; the limit is 0.5 %")  # fmt: skip
+    report.figure("processor time at 1 s, of one core", share * 100, unit="%")
+    taken = len(rows) / covered.seconds
+    report.figure("processor time at 10 s, of one core", share * 100 / taken / 10, unit="%",
+                  at_most=0.5, source="samples at 1 s",
+                  note="as `submit` asks for; each GPU of a node costs as much")  # fmt: skip
     report.figure("wakeups at 1 s", woken / span.seconds, unit="per second", at_most=50)
     took = [row.took_us / 1e3 for _, row in rows if row.took_us is not None]
     report.figure("one sample", statistics.median(took), unit="ms", at_most=50,

@@ -48,7 +48,7 @@ def compare(
         )
 
 
-@check("ddp: losses on the GPU are the CPU's", budget_s=18,
+@check("ddp: losses on the GPU are the CPU's", budget_s=16,
        needs=("torch", "package:sklearn", "shared GPU"))  # fmt: skip
 def test_ddp(report: Recorder, machine: Machine) -> None:
     bf16 = () if machine.lacks("bf16") else ("bf16",)
@@ -80,7 +80,7 @@ def test_ddp(report: Recorder, machine: Machine) -> None:
 
 @check(
     "ddp: resnet18 and gpt-small on two ranks of one GPU",
-    budget_s=15,
+    budget_s=18,
     needs=("torch", "package:sklearn", "shared GPU"),
 )
 def test_ddp_models(report: Recorder, machine: Machine) -> None:
@@ -113,7 +113,7 @@ def first_gpu(machine: Machine) -> str:
 
 @check(
     "dp, mirrored, from_scratch: losses on the GPU are the CPU's",
-    budget_s=15,
+    budget_s=14,
     needs=("torch", "package:sklearn", "shared GPU"),
 )
 def test_one_process(report: Recorder, machine: Machine) -> None:
@@ -148,7 +148,7 @@ def test_one_process(report: Recorder, machine: Machine) -> None:
     compare(report, make_runs(report, machine, runs, limit_s=120), limits)
 
 
-@check("What would wait for ever on one GPU is refused", budget_s=10,
+@check("What would wait for ever on one GPU is refused", budget_s=9,
        needs=("torch", "package:sklearn", "shared GPU"))  # fmt: skip
 def test_refused(report: Recorder, machine: Machine) -> None:
     """Two ranks over NCCL; two backward passes that wait for each other in a GPU's one thread."""
@@ -167,7 +167,7 @@ def test_refused(report: Recorder, machine: Machine) -> None:
         report.fact(run.name, one.problem or "it trained", good=good)
 
 
-@check("--compile: losses are those without", budget_s=38,
+@check("--compile: losses are those without", budget_s=34,
        needs=("torch", "package:sklearn", "package:triton", "compiler", "shared GPU"))  # fmt: skip
 def test_compiled(report: Recorder, machine: Machine) -> None:
     if machine.dry:  # minutes of a C++ compiler; tests/workloads has a cheaper one

@@ -60,7 +60,7 @@ class GpuReader:
         self._source: str | None = None
 
     def sample(self, now_us: int) -> GpuSample:
-        """Take the cheap readings: microseconds each, and some hundred for energy and GPM.
+        """Take the cheap readings: microseconds each, milliseconds for energy, GPM, utilization.
 
         Raises:
             GpuLibraryError: nothing could be read.
