@@ -1,7 +1,10 @@
 """Square waves read by the sampler's own schedule and reader, on a clock of the test's."""
 
+import json
 import math
 import random
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +122,23 @@ def test_a_buffer_that_forgot_its_start_is_read_more_often() -> None:
     assert add_buffer(gathered, 0, pairs) == pytest.approx(2.0)
     # Of what it forgot nothing is said.
     assert gathered.weight == 6_000_000
+
+
+def test_a_real_drivers_buffer_gives_the_mean_of_work_with_pauses() -> None:
+    """An H200's keeps readings of an idle GPU, too, so that no rest is forgotten."""
+    path = Path(__file__).parents[1] / "recorded" / "nvml" / "h200-pauses.json"
+    recorded = json.loads(path.read_text())
+    busy = recorded["busy_us"]
+    pairs = [(time, percent) for time, percent in recorded["buffer"]]
+    gaps = [(after[0] - before[0]) / 1e3 for before, after in pairwise(pairs)]
+    assert len(pairs) == 71
+    assert 195 < min(gaps) <= max(gaps) < 205
+    begin = max(time for time, _ in pairs if time < busy[0][0] - 300_000)  # it rests then
+    rest = [pair for pair in pairs if pair[0] > begin]
+    gathered = Utilization()
+    for first in range(0, len(rest), 25):  # read every 5 s, as the sampler does
+        part = rest[first : first + 25]
+        assert add_buffer(gathered, rest[first - 1][0] if first else begin, part) is None
+    end = rest[-1][0]
+    true = 1000 * sum(min(until, end) - since for since, until in busy) / (end - begin)
+    assert gathered.take() == pytest.approx(true, abs=5)
