@@ -230,7 +230,7 @@ def tell_buffer(report: Recorder, machine: Machine) -> None:
     report.figure("one reading in the driver's buffer stands for", statistics.median(gaps),
                   unit="ms", note=f"between {min(gaps):.0f} and {max(gaps):.0f} ms")  # fmt: skip
     report.figure("the driver's buffer keeps", (pairs[-1][0] - pairs[0][0]) / 1e6, unit="s",
-                  at_least=1.0, note=f"{len(pairs)} readings; the sampler reads it every 5 s, or "
+                  at_least=1.0, note=f"{len(pairs)} readings; the sampler reads it every 7 s, or "
                   "more often where it is shorter")  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_spot_readings_know_a_square_wave_to_a_percent(period: float, interval: 
     assert abs(error_percent(Wave(period, buffer_s=None), interval, seconds)) < 1
 
 
-@pytest.mark.parametrize("buffer_s", [16.7, 4.0])
+@pytest.mark.parametrize("buffer_s", [16.7, 14.0, 4.0])
 @pytest.mark.parametrize("interval", INTERVALS)
 @pytest.mark.parametrize("period", [0.5, 10.0, 12.0, 120.0])
 def test_nothing_of_a_buffer_is_missed(period: float, interval: int, buffer_s: float) -> None:
@@ -96,12 +96,16 @@ def test_nothing_of_a_buffer_is_missed(period: float, interval: int, buffer_s: f
 
 
 def test_readings_cost_what_was_meant() -> None:
-    """Four a second where there is no buffer; a buffer is read about every five seconds."""
+    """Four a second where there is no buffer; a buffer is read about every seven seconds."""
     spot, buffer = Wave(12.0, buffer_s=None), Wave(12.0, buffer_s=16.7)
     for wave in (spot, buffer):
         error_percent(wave, 60, 1200)
     assert spot.readings / 1200 == pytest.approx(4, rel=0.05)
     assert buffer.readings / 1200 == pytest.approx(0.2, rel=0.6)
+    each = Wave(12.0, buffer_s=14.0)
+    error_percent(each, 10, 3600)
+    # With the samples alone.
+    assert each.readings == pytest.approx(1 + 60 + 240 // 5 + 3300 // 10, abs=1)
 
 
 def test_moments_are_one_in_each_slice() -> None:
@@ -136,7 +140,7 @@ def test_a_real_drivers_buffer_gives_the_mean_of_work_with_pauses() -> None:
     begin = max(time for time, _ in pairs if time < busy[0][0] - 300_000)  # it rests then
     rest = [pair for pair in pairs if pair[0] > begin]
     gathered = Utilization()
-    for first in range(0, len(rest), 25):  # read every 5 s, as the sampler does
+    for first in range(0, len(rest), 25):  # read every 5 s
         part = rest[first : first + 25]
         assert add_buffer(gathered, rest[first - 1][0] if first else begin, part) is None
     end = rest[-1][0]
