@@ -172,6 +172,26 @@ def new_run_id(name: str) -> str:
     return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
 
 
+def following(run: Run, how: str, run_id: str, folder: Path) -> Run | None:
+    """Return the run of a folder that came after another one, as its own record has to say.
+
+    Args:
+        run: the one before it, of the same user.
+        how: what the record says that under: `retry`, `resubmit`.
+        run_id: the later one's, as somebody wrote it down.
+        folder: where it may be.
+
+    Returns:
+        None: it was removed since, or is another run.
+    """
+    try:
+        found = read_run(folder)
+    except HpckitError:
+        return None
+    same = found.run_id == run_id and found.mine == run.mine
+    return found if same and (found.record.get(how) or {}).get("of") == run.run_id else None
+
+
 def read_run(folder: Path) -> Run:
     """Read a run's folder.
 

@@ -68,7 +68,7 @@ class FailedTasks:
         others: dict[str, list[str]] = {}
         for row in self.left:
             if not self._is_good(row):
-                others.setdefault(str(self._last(row).state), []).append(self._last(row).run.job_id)
+                others.setdefault(str(self.last(row).state), []).append(self.last(row).run.job_id)
         said += [f"{len(ids)} {state} ({listed(ids, 4)})" for state, ids in others.items()]
         return ", ".join(said)
 
@@ -91,11 +91,12 @@ class FailedTasks:
         said = {"job_id": run.job_id, "state": str(row.state), "parameters": run.parameters}
         return {**said, "again": again}
 
-    def _last(self, row: RunStatus) -> RunStatus:
+    def last(self, row: RunStatus) -> RunStatus:
+        """Return what became of the last run in a task's place: mostly the task itself."""
         return self.latest.get(row.run.run_id, row)
 
     def _is_good(self, row: RunStatus) -> bool:
-        return self._last(row).good
+        return self.last(row).good
 
 
 def failed_tasks(runs: Sequence[Run], word: str | None = None) -> FailedTasks:
@@ -151,7 +152,7 @@ def _refuse_none(tasks: FailedTasks, found: Sequence[RunStatus]) -> None:
         raise OutsideError(
             f"Which tasks of array {tasks.array} failed is not known: {silent.silence}"
         )
-    last = [tasks.latest.get(row.run.run_id, row) for row in found]
+    last = map(tasks.last, found)
     going = dict.fromkeys(row.run.whole or row.run.job_id for row in last if not row.finished)
     todo = (
         f"Wait until all are over: hpckit wait {' '.join(going)}"

@@ -21,12 +21,12 @@ from hpckit.frozen import frozen
 from hpckit.job import appended, filled
 from hpckit.paths import standing_in
 from hpckit.render import Rendered
-from hpckit.run_record import ResubmitOf, refuse_session
+from hpckit.run_record import refuse_session
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import differences, make_record, shown
-from hpckit.submission.resubmitted import resubmitted_as
+from hpckit.submission.resubmitted import replaced_by, resubmitted_as
 from hpckit.text import counted, settings_text
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def asked_again(
     before = _asked(old, alone=alone, failed=failed)
     spec = _changed_spec(before, changes, unset, failed=bool(failed))
     same_tasks = (spec.array, spec.zip) == (before.array, before.zip)
-    again = _before(old, alone=alone, failed=failed) if same_tasks else ()
+    again = replaced_by(old, alone=alone, failed=failed) if same_tasks else ()
     if len(again) == 1 and (last := next(resubmitted_as(old), None)) and not failed:
         tell(f"job {old.job_id} was submitted again before, as job {last.job_id}")
     # A colleague's runs folder is no place for one's own.
@@ -117,7 +117,8 @@ def asked_again(
                 submission = ready(spec, root)
         if same_code:
             submission = with_same_code(submission, old)
-        submission = replace(submission, again=again)
+        if len(again) == len(submission.job.tasks):  # a damaged record may count others
+            submission = replace(submission, again=again)
         rendered = submission.rendered
     told = _told(rows, alone=alone, failed=failed)
     return Again(
@@ -128,18 +129,6 @@ def asked_again(
         right_size=rows,
         sized_by=jobs,
     )
-
-
-def _before(run: RunFolder, *, alone: bool, failed: Sequence[int]) -> tuple[ResubmitOf, ...]:
-    """Return which runs are submitted again, in the order of the new ones."""
-    if run.array_job_id is None or alone:
-        names = [(run.run_id, run.job_id)]
-    else:
-        array = run.run_id.rpartition("_")[0]
-        numbers = failed or range(run.record["plan"].get("array_size") or 0)
-        names = [(f"{array}_{number}", f"{run.whole}_{number}") for number in numbers]
-    folder = run.dir.parent
-    return tuple(ResubmitOf(of=of, job_id=job, dir=str(folder / of)) for of, job in names)
 
 
 def _changed_spec(

@@ -154,7 +154,7 @@ def finish(
         (base / HANDOVER).unlink(missing_ok=True)
     if (trouble := add_to_index(runs)) and tell:
         tell(f"note: {trouble}. Elsewhere this run is found only with --runs {handover.root}")
-    if any("resubmit" in row for row in handover.records) or "resubmit" in handover.common:
+    if any("resubmit" in run.record for run in runs):
         from hpckit.submission.resubmitted import write_notes  # noqa: PLC0415  # by resubmit alone
 
         write_notes(runs, tell or (lambda _text: None))

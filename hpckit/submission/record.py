@@ -72,7 +72,7 @@ def task_records(
     common = make_record(submission, rendered)
     copy = kept.record if kept else {"not_kept": submission.code.why_not}
     common["code"] = {**(common["code"] or {}), **copy}
-    again = submission.again if len(submission.again) == len(tasks) else (None,) * len(tasks)
+    again = submission.again or (None,) * len(tasks)
     return [
         {
             **common,

@@ -13,7 +13,7 @@ from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.frozen import frozen
 from hpckit.run_files import write_json
 from hpckit.run_record import ResubmitOf
-from hpckit.runs import RESUBMITTED, Run, read_run
+from hpckit.runs import RESUBMITTED, Run, following, read_run
 from hpckit.values import Word, rebuild
 
 _MOST_BYTES = 1 << 16
@@ -35,6 +35,24 @@ class _Note:
     """All runs that were submitted in the place of one, in order."""
 
     runs: tuple[_New, ...]
+
+
+def replaced_by(run: Run, *, alone: bool, failed: Sequence[int]) -> tuple[ResubmitOf, ...]:
+    """Return which runs are submitted again with one, in the order of the new ones.
+
+    Args:
+        run: of an array, any task.
+        alone: it is submitted as one job, though it may be a task of an array.
+        failed: numbers of the tasks that are; () for all.
+    """
+    if run.array_job_id is None or alone:
+        names = [(run.run_id, run.job_id)]
+    else:
+        array = run.run_id.rpartition("_")[0]
+        numbers = failed or range(run.record["plan"].get("array_size") or 0)
+        names = [(f"{array}_{number}", f"{run.whole}_{number}") for number in numbers]
+    folder = run.dir.parent
+    return tuple(ResubmitOf(of=of, job_id=job, dir=str(folder / of)) for of, job in names)
 
 
 def write_notes(runs: Sequence[Run], tell: Callable[[str], None]) -> None:
@@ -79,16 +97,10 @@ def resubmitted_as(run: Run) -> Iterator[Run]:
     for new in reversed(_read(run)):
         # Folders of runs are moved together.
         beside = [run.dir.with_name(new.run_id)] if "/" not in new.run_id else []
-        for folder in dict.fromkeys([Path(new.dir), *beside]):
-            try:
-                found = read_run(folder)
-            except HpckitError:
-                continue
-            before = found.record.get("resubmit") or {}
-            same = found.run_id == new.run_id and before.get("of") == run.run_id
-            if same and found.mine == run.mine:
-                yield found
-                break
+        places = dict.fromkeys([Path(new.dir), *beside])
+        found = (following(run, "resubmit", new.run_id, place) for place in places)
+        if one := next(filter(None, found), None):
+            yield one
 
 
 def before_and_after(run: Run) -> tuple[str | None, str | None]:

@@ -16,7 +16,7 @@ from hpckit.frozen import frozen
 from hpckit.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
 from hpckit.run_files import write_json
 from hpckit.run_record import RetryOf
-from hpckit.runs import Run, read_run
+from hpckit.runs import Run, following
 from hpckit.slurm.states import JobState
 from hpckit.text import format_minutes, in_line
 from hpckit.values import Word, rebuild
@@ -133,12 +133,7 @@ def retry_after(run: Run) -> Run | None:
     note = read_note(run.dir)
     if note is None or note.run_id is None or "/" in note.run_id:
         return None
-    try:
-        found = read_run(run.dir.with_name(note.run_id))
-    except HpckitError:
-        return None  # removed since
-    same = found.run_id == note.run_id and found.mine == run.mine
-    return found if same and (found.record.get("retry") or {}).get("of") == run.run_id else None
+    return following(run, "retry", note.run_id, run.dir.with_name(note.run_id))
 
 
 def retry_lines(run: Run, state: JobState, cause: Cause | None) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hpckit.api.resubmit import _before
 from hpckit.cli.view import status_page
 from hpckit.runs import RESUBMITTED, Run, read_run
 from hpckit.slurm.states import JobState
 from hpckit.submission.resubmitted import (
     before_and_after,
+    replaced_by,
     resubmitted_as,
     same_work,
     write_notes,
@@ -123,14 +123,14 @@ def test_whose_place_a_new_run_takes(tmp_path: Path) -> None:
     plan = {**PLAN, "array_size": 3}
     task = make_run(tmp_path, "sweep-1_0", job_id="25_0", plan=plan, **array)
     folder = str(tmp_path)
-    whole = _before(task, alone=False, failed=())
+    whole = replaced_by(task, alone=False, failed=())
     assert [(row["of"], row["job_id"]) for row in whole] == [
         ("sweep-1_0", "20_0"), ("sweep-1_1", "20_1"), ("sweep-1_2", "20_2"),
     ]  # fmt: skip
-    assert _before(task, alone=True, failed=()) == (
+    assert replaced_by(task, alone=True, failed=()) == (
         {"of": "sweep-1_0", "job_id": "25_0", "dir": f"{folder}/sweep-1_0"},
     )
-    assert _before(task, alone=False, failed=(2, 5)) == (
+    assert replaced_by(task, alone=False, failed=(2, 5)) == (
         {"of": "sweep-1_2", "job_id": "20_2", "dir": f"{folder}/sweep-1_2"},
         {"of": "sweep-1_5", "job_id": "20_5", "dir": f"{folder}/sweep-1_5"},
     )
