@@ -16,10 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hpckit.errors import OutsideError
+from hpckit.files import DamagedFileError, read_bytes
 from hpckit.paths import is_mine_alone, strangers
-from hpckit.run_files import FOLDER_MODE
+from hpckit.run_files import FOLDER_MODE, open_to_write
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Runs are no part of the project around them: `git status` would show them as new, `git add -A`
+# take them in, and `git stash -u` move them away from under a job.
+_IGNORED, _ALL = ".gitignore", b"*\n"
 # What a run's folder is called while it is removed.
 REMOVED = r"\..+\.removed\.[0-9a-f]{16}"
 Identity = tuple[int, int]
@@ -38,6 +42,17 @@ class Root:
     def names(self) -> tuple[str, ...]:
         """What was made here."""
         return tuple(self._made)
+
+    def let_git_ignore(self) -> None:
+        """Have git ignore this folder if it was made here; one that was there is its owner's.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if (self.path, _identity(os.fstat(self._descriptor))) in self._parents:
+            path = Path(f"/proc/self/fd/{self._descriptor}") / _IGNORED
+            with contextlib.suppress(FileExistsError), open_to_write(path, "xb") as stream:
+                stream.write(_ALL)
 
     def make(self, name: str) -> None:
         """Make a run's folder.
@@ -82,6 +97,8 @@ class Root:
             with contextlib.suppress(OSError):
                 _remove(name, identity, self._descriptor)
         before()
+        if self._parents:
+            _remove_ignored(self._descriptor)
         for path, identity in reversed(self._parents):
             with contextlib.suppress(OSError):
                 if _identity(path.lstat()) == identity:
@@ -119,6 +136,7 @@ def remove_run(folder: Path) -> None:
             status = os.stat(folder.name, dir_fd=root, follow_symlinks=False)
             if is_mine_alone(folder, status):
                 _remove(folder.name, _identity(status), root)
+            _remove_ignored(root)
         finally:
             os.close(root)
         folder.parent.rmdir()  # refuses one that is not empty
@@ -144,6 +162,16 @@ def discard(folder: Path) -> None:
         _remove(beside, _identity(status), root)
     finally:
         os.close(root)
+
+
+def _remove_ignored(root: int) -> None:
+    """Remove what `Root.let_git_ignore` wrote, if nothing else is left in a folder of runs."""
+    # What cannot be removed stays.
+    with contextlib.suppress(OSError, DamagedFileError):
+        alone = [entry.name for entry in os.scandir(root)] == [_IGNORED]
+        # It is empty where the disk was full.
+        if alone and read_bytes(_IGNORED, dir_fd=root) in {_ALL, b""}:
+            os.unlink(_IGNORED, dir_fd=root)
 
 
 def _refuse_strangers(path: Path, *, shared: bool) -> None:

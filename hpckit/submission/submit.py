@@ -214,6 +214,7 @@ def _cannot_write(root: Root, error: OSError) -> OutsideError:
 def _make_folders(root: Root, batch: _Batch) -> None:
     own, job = batch.submission.place.run_id, batch.submission.job
     run_ids = [task.run_id for task in batch.tasks]
+    root.let_git_ignore()
     for name in dict.fromkeys([own, *run_ids]):
         root.make(name)
     scripts: dict[str, str] = {}

@@ -37,7 +37,8 @@ def test_with_any_room_left_there_is_a_whole_run_or_none(here, cli, fake_slurm, 
         said = cli(*SUBMIT, "--runs", str(disk / "runs"))
         outcomes.add(said.status)
         filler.unlink()
-        found = list((disk / "runs").glob("*")) if (disk / "runs").exists() else []
+        found = [*disk.glob("runs/[!.]*")]
+        assert (disk / "runs").exists() == bool(found)
         if said.status:
             assert (said.status, said.out, found) == (3, "", [])
             assert len(said.err.splitlines()) == 1
@@ -98,7 +99,7 @@ def test_a_record_is_on_the_disk_before_what_could_replace_it_goes(
         assert "Input/output error" in said.err
         assert '["scancel", "1001"]' in (fake_slurm / "calls.jsonl").read_text()
         return
-    (run,) = (here / "runs").iterdir()
+    (run,) = here.glob("runs/[!.]*")
     assert flushed == [
         ("handover.json", False, True), (run.name, False, True), ("runs", False, False),
         ("run.json", True, True), (run.name, True, True),

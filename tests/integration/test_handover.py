@@ -49,7 +49,7 @@ def slurm(here: Path, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def runs(here: Path) -> list[Path]:
-    return sorted((here / "runs").glob("*")) if (here / "runs").exists() else []
+    return sorted(here.glob("runs/[!.]*"))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def clean_all(cli, root: Path) -> list[str]:
         os.utime(path, (then, then), follow_symlinks=False)
     assert cli("clean", "--yes").status == 0
     names = sorted(path.name for path in root.iterdir())
-    runs = [name for name in names if name != ".code"]
+    runs = [name for name in names if name not in {".code", ".gitignore"}]
     trees = {path.resolve().parent for path in root.glob("*/code")}
     assert (".code" in names) == bool(trees)  # of each run left the code is kept, and no other
     for tree in trees:

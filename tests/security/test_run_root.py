@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,10 +136,11 @@ def test_only_what_was_made_is_removed(tmp_path: Path) -> None:
             with pytest.raises(OSError), root.opened(name):
                 pass
         root.remove()
-        assert sorted(path.name for path in root.path.iterdir()) == ["r_1", "r_2"]
+        assert {*os.listdir(root.path)} == {"r_1", "r_2"}
     assert (tmp_path / "precious").exists()
     assert (tmp_path / "new" / "runs" / "r_1" / "checkpoint").exists()
     with held_root(tmp_path / "newer" / "runs") as root:
+        root.let_git_ignore()
         root.make("r")
         root.remove()
     assert not (tmp_path / "newer").exists()
@@ -146,6 +149,28 @@ def test_only_what_was_made_is_removed(tmp_path: Path) -> None:
         root.make("r")
         root.remove()
     assert (tmp_path / "own").is_dir()  # it was there before
+
+
+def test_git_ignores_a_folder_of_runs_that_hpckit_made(tmp_path: Path) -> None:
+    git = partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True, text=True)
+    git(["git", "init", "-q"])
+    with held_root(tmp_path / "runs") as root:
+        root.let_git_ignore()
+        root.make("r_1")
+        (root.path / "r_1" / "run.json").touch()
+    assert not git(["git", "status", "--porcelain", "-uall"]).stdout
+    with held_root(tmp_path / "runs") as root:
+        root.let_git_ignore()
+        root.make("r_2")
+    (tmp_path / "runs" / ".gitignore").write_text("r_1\n")  # the user's own from now on
+    for name in ("r_1", "r_2"):
+        remove_run(tmp_path / "runs" / name)
+    assert os.listdir(tmp_path / "runs") == [".gitignore"]
+    (tmp_path / "own").mkdir()
+    with held_root(tmp_path / "own") as root:
+        root.let_git_ignore()
+        root.make("r")
+    assert os.listdir(tmp_path / "own") == ["r"]  # it was there before
 
 
 def test_a_place_that_cannot_be_made_is_an_outside_error(tmp_path: Path) -> None:
