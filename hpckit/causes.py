@@ -27,6 +27,7 @@ _NO_LOG = (
     "the job wrote no log; under Slurm its node then most often does not see the folder of runs "
     "(`hpckit doctor` checks it)"
 )
+_FULL = "the disk of the run's folder is full, so not all could be written there"
 _UNLESS_OLD = (
     ", unless its lines are all of the attempt before: then Slurm could not start the job again"
 )
@@ -140,7 +141,11 @@ def find_cause(known: Evidence) -> Cause | None:
         return Cause(kind=Kind.JOB_SCRIPT, text=NEVER_BEGUN.format(words))
     well = "every rank ended well" if known.ranks else "no rank had started"
     unless = _UNLESS_OLD if known.again else ""
-    log = f"the job's own log says why it failed{unless}" if known.facts.written else _NO_LOG
+    if known.facts.written:
+        log = f"the job's own log says why it failed{unless}"
+        log += f"; {_FULL}" if known.full else ""
+    else:
+        log = f"the job wrote no log: {_FULL}" if known.full else _NO_LOG
     return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: {log}")
 
 

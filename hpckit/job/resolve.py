@@ -1,6 +1,7 @@
 """From what was asked to a `Job`: all arithmetic of a submission."""
 
 import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -163,6 +164,7 @@ def _worked_out(
             *notes,
             *_crowded(machine, nodes * tasks_per_node),
             *_unused_gpus(site, partition, gpus),
+            *_headers(task_settings),
             *program.notes,
         ),
     )
@@ -256,8 +258,24 @@ def _array_settings(spec: JobSpec, workload: Workload | None) -> tuple[dict[str,
     return tuple(map(dict, zip(*axes, strict=True)))
 
 
+def _headers(task_settings: tuple[dict[str, Scalar], ...]) -> tuple[str, ...]:
+    """Say that a list may begin with the head of a table's column, which a script gets as well."""
+    first = task_settings[0] if len(task_settings) > 1 else {}
+    return tuple(
+        f"the first value of --array {name} is {str(value)!r}: if that is a table's header, "
+        "take it out, because it is a task like the others."
+        for name, value in first.items()
+        if name in re.split(r"[,;\t]", str(value))
+    )
+
+
 def _option_name(key: str) -> str:
     """Check that a key can be passed to a user's own script as `--key`, and return it."""
+    if "," in key:
+        raise RequestError(
+            f"--array {key!r} names several options at once. Give each its own list, and --zip to "
+            "pair their items: --array lr=0.1,0.2 --array seed=1,2 --zip."
+        )
     if key.startswith("-") or not key.isprintable() or " " in key:
         raise RequestError(
             f"--array {key!r} is not the name of an option: your script gets it as --NAME VALUE."

@@ -432,6 +432,14 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     said = report(run, *map(rank, range(4)), state=JobState.NODE_FAIL)
     lost = "ranks 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end"
     assert said[0] == f"{lost}: their folder's disk is full"  # not: killed from outside
+    full_disk = "the disk of the run's folder is full, so not all could be written there"
+    early = why(run, (), JobState.FAILED)
+    assert early is not None
+    assert early.text == f"no rank had started: the job wrote no log: {full_disk}"
+    (run.dir / "job.out").write_text("srun: error\n")
+    early = why(run, (), JobState.FAILED)
+    assert early is not None
+    assert early.text.endswith(f"; {full_disk}")
     assert said[-1] == f"there is no room left in {run.dir}: the last output is lost"
 
 

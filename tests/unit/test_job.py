@@ -137,6 +137,17 @@ def test_an_array_over_a_users_script_passes_options() -> None:
     assert made.tasks == (("--size", "a b", "--x.y", "1"), ("--size", "c", "--x.y", "1"))
 
 
+def test_a_tables_header_in_an_array_is_told() -> None:
+    told = "the first value of --array lr is {!r}: if that is a table's header, take it out"
+    for head in ("lr", r"seed\,lr", "lr;seed", "seed\tlr"):
+        made = job(array=(f"lr={head},0.1",))
+        assert made.notes[-1].startswith(told.format(head.replace("\\,", ",")))
+    for plain in (("lr=0.1,lr",), ("lr=lr",), ("lr=lrs,1",)):
+        assert not job(array=plain).notes
+    with pytest.raises(RequestError, match=r"'lr,seed' names several options at once.*--zip"):
+        job(array=("lr,seed=1,2",))
+
+
 def test_an_arrays_values_stand_where_the_users_arguments_name_them() -> None:
     own = ("-var", "T", "{T}", "-log", "log.{T}.{x.y}", "{other}", "{}", '{"T": 1}')
     made = job(array=("T=1.5,{x.y}", "x.y=a b", "seed=3"), args=own)
