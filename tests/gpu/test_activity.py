@@ -82,9 +82,10 @@ def test_product(report: Recorder, machine: Machine) -> None:
         report.figure("tensor cores", found, unit="%", at_least=50, source="sampler (GPM)")
     else:
         share = 100 * rate / (per_cycle * machine.multiprocessors * mhz * 1e6)
-        report.figure("tensor cores", found, unit="%", near=share, within=10,
+        # Their pipe also counts as active in cycles that finish no product: an H200 had 94 for 84.
+        report.figure("tensor cores", found, unit="%", at_least=share - 3, at_most=share + 15,
                       source="sampler (GPM)",
-                      peer="products done, of what the SMs can")  # fmt: skip
+                      peer=f"{share:.1f} % by products done, of what the SMs can")  # fmt: skip
     report.figure("SM activity", run.percent("sm_permille", span), unit="%", at_least=80)
 
 
@@ -112,7 +113,7 @@ def test_copy(report: Recorder, machine: Machine) -> None:
     report.figure("tensor cores", run.percent("tensor_permille", span), unit="%", at_most=1)
 
 
-@check("A MIG slice: GPM instead of utilization", budget_s=8, needs=("torch", "MIG"))
+@check("A MIG slice: GPM instead of utilization", budget_s=8, needs=("torch", "MIG", "GPM"))
 def test_slice(report: Recorder, machine: Machine) -> None:
     """NVML has no utilization of a slice; the sampler's is GPM's, and energy is the whole GPU's."""
     with sampled(machine) as run:
