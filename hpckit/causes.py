@@ -23,8 +23,9 @@ from hpckit.tracebacks import (
 
 _KILLED = 137  # by SIGKILL
 NEVER_BEGUN = "no rank had started: srun gave up ({})"
-_NO_LOG = (
-    "the job wrote no log; under Slurm its node then most often does not see the folder of runs "
+_NO_LOG = "the job wrote no log"
+_UNSEEN = (
+    "under Slurm its node then most often does not see the folder of runs "
     "(`hpckit doctor` checks it)"
 )
 _FULL = "the disk of the run's folder is full, so not all could be written there"
@@ -145,7 +146,7 @@ def find_cause(known: Evidence) -> Cause | None:
         log = f"the job's own log says why it failed{unless}"
         log += f"; {_FULL}" if known.full else ""
     else:
-        log = f"the job wrote no log: {_FULL}" if known.full else _NO_LOG
+        log = f"{_NO_LOG}: {_FULL}" if known.full else f"{_NO_LOG}; {_UNSEEN}"
     return Cause(kind=Kind.JOB_SCRIPT, text=f"{well}: {log}")
 
 

@@ -1,7 +1,5 @@
 """From what was asked to a `Job`: all arithmetic of a submission."""
 
-import itertools
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +10,7 @@ from hpckit.job import Job, appended
 from hpckit.job.checks import check_job
 from hpckit.job.program import Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
-from hpckit.option_words import array_values, merge_sbatch
+from hpckit.option_words import merge_sbatch
 from hpckit.schedulers.base import Machine, Scheduler, usual_scheduler
 from hpckit.sites import PartitionLimits, Site
 from hpckit.spec import OPTIONS, JobSpec
@@ -125,7 +123,7 @@ def _worked_out(
     environment = site.find_environment(spec.env or (workload.environment if workload else None))
     program = _program(spec, workload, environment)
     settings = workload.parse_settings(spec.settings) if workload else {}
-    task_settings = _array_settings(spec, workload)
+    task_settings, headers = _array(spec, workload)
     device, notes = _device(machine, nodes, gpus, strategy)
     return Job(
         name=spec.name or (workload.name if workload else program.name),
@@ -164,7 +162,7 @@ def _worked_out(
             *notes,
             *_crowded(machine, nodes * tasks_per_node),
             *_unused_gpus(site, partition, gpus),
-            *_headers(task_settings),
+            *headers,
             *program.notes,
         ),
     )
@@ -235,52 +233,16 @@ def _arguments(
     return (*workload.arguments(values), *spec.args)
 
 
-def _array_settings(spec: JobSpec, workload: Workload | None) -> tuple[dict[str, Scalar], ...]:
-    """Return one mapping per array task: the product of the `--array` lists, last one fastest.
+def _array(
+    spec: JobSpec, workload: Workload | None
+) -> tuple[tuple[dict[str, Scalar], ...], tuple[str, ...]]:
+    """Return the values of each task, and lines about them for people."""
+    if not (spec.array or spec.parallel or spec.zip):
+        return ({},), ()
+    from hpckit.job import arrays  # noqa: PLC0415  # most jobs are none
 
-    With `--zip`, task N has item N of each list.
-    """
-    axes: list[list[tuple[str, Scalar]]] = []
-    for text in spec.array:
-        key, words = array_values(text)
-        name = workload.parameter(key).name if workload else _option_name(key)
-        if any(name == axis[0][0] for axis in axes):
-            raise RequestError(f"--array {name!r} is given twice; write its values in one list.")
-        parse = workload.parameter(key).parse if workload else str
-        axes.append([(name, parse(word)) for word in words])
-    if spec.parallel and not axes:
-        raise RequestError("--parallel limits an array; give --array key=a,b,c too.")
-    if not spec.zip:
-        return tuple(dict(point) for point in itertools.product(*axes))
-    if len({len(axis) for axis in axes}) != 1:
-        counts = ", ".join(f"{axis[0][0]} has {len(axis)}" for axis in axes) or "there is none"
-        raise RequestError(f"--zip pairs --array lists of equal length: {counts}.")
-    return tuple(map(dict, zip(*axes, strict=True)))
-
-
-def _headers(task_settings: tuple[dict[str, Scalar], ...]) -> tuple[str, ...]:
-    """Say that a list may begin with the head of a table's column, which a script gets as well."""
-    first = task_settings[0] if len(task_settings) > 1 else {}
-    return tuple(
-        f"the first value of --array {name} is {str(value)!r}: if that is a table's header, "
-        "take it out, because it is a task like the others."
-        for name, value in first.items()
-        if name in re.split(r"[,;\t]", str(value))
-    )
-
-
-def _option_name(key: str) -> str:
-    """Check that a key can be passed to a user's own script as `--key`, and return it."""
-    if "," in key:
-        raise RequestError(
-            f"--array {key!r} names several options at once. Give each its own list, and --zip to "
-            "pair their items: --array lr=0.1,0.2 --array seed=1,2 --zip."
-        )
-    if key.startswith("-") or not key.isprintable() or " " in key:
-        raise RequestError(
-            f"--array {key!r} is not the name of an option: your script gets it as --NAME VALUE."
-        )
-    return key
+    settings = arrays.array_settings(spec, workload)
+    return settings, arrays.headers(settings)
 
 
 def _task_arguments(

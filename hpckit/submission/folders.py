@@ -43,13 +43,18 @@ class Root:
         """What was made here."""
         return tuple(self._made)
 
+    @property
+    def _is_new(self) -> bool:
+        """Whether this folder itself was made here, not only some above it."""
+        return (self.path, _identity(os.fstat(self._descriptor))) in self._parents
+
     def let_git_ignore(self) -> None:
         """Have git ignore this folder if it was made here; one that was there is its owner's.
 
         Raises:
             OSError: the disk is full.
         """
-        if (self.path, _identity(os.fstat(self._descriptor))) in self._parents:
+        if self._is_new:
             path = Path(f"/proc/self/fd/{self._descriptor}") / _IGNORED
             with contextlib.suppress(FileExistsError), open_to_write(path, "xb") as stream:
                 stream.write(_ALL)
@@ -97,7 +102,7 @@ class Root:
             with contextlib.suppress(OSError):
                 _remove(name, identity, self._descriptor)
         before()
-        if self._parents:
+        if self._is_new:
             _remove_ignored(self._descriptor)
         for path, identity in reversed(self._parents):
             with contextlib.suppress(OSError):

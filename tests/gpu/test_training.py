@@ -99,14 +99,14 @@ def test_ddp_models(report: Recorder, machine: Machine) -> None:
         runs += [Run(name="gpt, bf16", words=half, ranks=two[1], backend="gloo")]
         limits += [("gpt, bf16", "gpt, CPU", BF16)]
     if not machine.dry:
-        resnets = len(runs)
-        runs += [
+        resnets = [
             Run(name="resnet18, CPU", words=RESNET, on="cpu"),
             Run(name="resnet18, one process", words=RESNET),
             Run(name="resnet18, SyncBatchNorm, 2 ranks, gloo", words=(*RESNET, *norm), ranks=2,
                 backend="gloo"),
         ]  # fmt: skip
-        limits += [(run.name, "resnet18, CPU", DEEP) for run in runs[resnets + 1 :]]
+        runs += resnets
+        limits += [(run.name, "resnet18, CPU", DEEP) for run in resnets[1:]]
     compare(report, make_runs(report, machine, runs, limit_s=120), limits)
 
 

@@ -53,7 +53,7 @@ def test_with_any_room_left_there_is_a_whole_run_or_none(here, cli, fake_slurm, 
 
 
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE])
-@pytest.mark.parametrize("name", ["job.sh", "handover.json", "run.json", "0.pkl"])
+@pytest.mark.parametrize("name", [".gitignore", "job.sh", "handover.json", "run.json", "0.pkl"])
 def test_any_error_of_the_disk_is_one_line_and_no_job_stays(
     here: Path, cli, fake_slurm: Path, monkeypatch, number: int, name: str
 ) -> None:
