@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hpckit.stats.sampler.gpu_library import GpuLibraryError
-from hpckit.stats.sampler.job_gpus import Unit
+from hpckit.stats.sampler.gpu_library import GpuLibraryError, Trouble
+from hpckit.stats.sampler.job_gpus import Unit, find_mine
 from hpckit.stats.sampler.nvml import Nvml
 
 if TYPE_CHECKING:
@@ -156,8 +156,13 @@ class Machine:
             return []
 
     def dram_peak(self) -> float | None:
-        """Return the memory's bytes per second at its highest clock, two transfers a cycle."""
+        """Return the memory's bytes per second at its highest clock, two transfers a cycle.
+
+        None where NVML does not tell it, as of a MIG slice.
+        """
         board = self.unit.board
+        if self.unit.info.mig_parent:
+            return None
         bits = self.ask("nvmlDeviceGetMemoryBusWidth", board)
         mhz = self.ask("nvmlDeviceGetMaxClockInfo", board, 2)
         return None if not bits or not mhz else bits / 8 * mhz * 1e6 * 2
@@ -218,20 +223,22 @@ def _lacks_compiler() -> str:
 def first_unit(nvml: Nvml, environ: Mapping[str, str]) -> Unit:
     """Return the GPU or MIG slice that is CUDA's device 0, as far as CUDA_VISIBLE_DEVICES tells.
 
-    Raises:
-        GpuLibraryError: there is none.
-    """
-    from hpckit.stats.sampler.gpu_library import Trouble
+    Slurm's own words are not asked: whoever starts the checks may choose one of a job's GPUs.
 
+    Raises:
+        GpuLibraryError: there is none, or that variable names none.
+    """
     units, failures = nvml.units()
     if not units:
         why = "; ".join(map(str, failures)) or "NVML sees no GPU that this process may open"
         raise GpuLibraryError(why, Trouble.NEVER)
-    first = environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
-    for unit in units:
-        if first and (unit.info.uuid.startswith(first) or first == str(unit.info.index)):
-            return unit
-    return units[0]
+    cuda = {name: value for name, value in environ.items() if name.startswith("CUDA_")}
+    mine = find_mine(units, cuda)
+    if not mine.units:
+        value, count = environ.get("CUDA_VISIBLE_DEVICES", ""), len(units)
+        why = f"CUDA_VISIBLE_DEVICES is {value!r}, and names none of the {count} that NVML sees"
+        raise GpuLibraryError(why, Trouble.NEVER)
+    return mine.units[0]
 
 
 def open_machine(folder: Path) -> Machine:

@@ -27,10 +27,17 @@ VENV = ROOT / ".venv-gpu"
 WHEELS = ROOT / "wheels"
 # Checks say "not on this machine" without these.
 OPTIONAL = ("mlxtend", "deepwave", "mpi4py")
-_ASK_TORCH = (
-    "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda, "
-    "torch.cuda.is_available()]))"
-)
+# A torch that sees a GPU may have no code for it: only a kernel tells.
+_ASK_TORCH = """
+import json, torch
+sees, fails = torch.cuda.is_available(), ""
+if sees:
+    try:
+        assert float(torch.ones(2, device="cuda").sum()) == 2.0
+    except Exception as error:
+        fails = (str(error).strip().splitlines() or [type(error).__name__])[0]
+print(json.dumps([torch.__version__, torch.version.cuda, sees, fails]))
+"""
 _QUICK = ("--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "10")
 # What must stay as it is, if it is there: torch was built against it.
 _KEPT = ("torch", "triton", "numpy", "scipy", "pandas", "scikit-learn", "nvidia-", "cuda-")
@@ -72,7 +79,7 @@ def torch_here() -> str | None:
     """Return the version of this Python's torch; None where it has none.
 
     Raises:
-        CannotError: it cannot be imported, or does not see the GPU.
+        CannotError: it cannot be imported, does not see the GPU, or cannot compute on it.
     """
     if importlib.util.find_spec("torch") is None:
         return None
@@ -80,7 +87,7 @@ def torch_here() -> str | None:
     if asked.returncode:
         said = (asked.stderr.strip().splitlines() or ["no word"])[-1]
         raise CannotError(f"the torch of {sys.executable} cannot be imported: {said}")
-    version, cuda, sees = json.loads(asked.stdout.splitlines()[-1])
+    version, cuda, sees, fails = json.loads(asked.stdout.splitlines()[-1])
     other = "Name a Python whose torch does: make test-gpu PYTHON=/path/to/python3."
     if cuda is None:
         raise CannotError(f"torch {version} of {sys.executable} is built without CUDA. {other}")
@@ -88,6 +95,12 @@ def torch_here() -> str | None:
         raise CannotError(
             f"torch {version} of {sys.executable}, for CUDA {cuda}, sees no GPU: is the driver too "
             f"old for it, or CUDA_VISIBLE_DEVICES empty? {other}"
+        )
+    if fails:
+        raise CannotError(
+            f"torch {version} of {sys.executable}, for CUDA {cuda}, cannot compute on this GPU: "
+            f"{fails}. Is it too new or too old for this chip, or the GPU in use by somebody who "
+            f"has it alone? {other}"
         )
     return str(version)
 

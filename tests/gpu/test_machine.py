@@ -1,10 +1,32 @@
 """The machine itself: what everything else stands on."""
 
+import time
+
 from tests.gpu.checks import Recorder, check
 from tests.gpu.machine import Machine
 
+# The driver's window of utilization is at most a second; a display takes some percent.
+_READINGS, _IDLE_PERCENT = 5, 5
 
-@check("torch computes on the GPU that NVML names", budget_s=4, needs=("torch",))
+
+@check("Nobody else computes on the GPU", budget_s=1.5)
+def test_alone(report: Recorder, machine: Machine) -> None:
+    """Before CUDA is used here: another's job or a display would be in all figures."""
+    listed = machine.ask("nvmlDeviceGetComputeRunningProcesses", machine.unit.board)
+    report.fact("processes on it", "unknown" if listed is None else str(len(listed)),
+                note="one that rests takes memory only")  # fmt: skip
+    found = []
+    for _ in range(_READINGS):
+        found.append(machine.ask("nvmlDeviceGetUtilizationRates", machine.unit.board))
+        time.sleep(0.2)
+    known = [row.gpu for row in found if row is not None]
+    if not known:
+        report.not_here("NVML does not tell the utilization of the whole GPU, as where MIG is on")
+    report.figure("utilization before the first check", max(known[1:]), unit="%",
+                  at_most=_IDLE_PERCENT, source="NVML")  # fmt: skip
+
+
+@check("torch computes on the GPU that NVML names", budget_s=3.5, needs=("torch",))
 def test_same_gpu(report: Recorder, machine: Machine) -> None:
     torch = machine.torch
     x = torch.ones(256, 256, device=machine.device)

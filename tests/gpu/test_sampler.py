@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from hpckit.stats.sampler.gpu_library import GpuLibraryError
-from hpckit.stats.samples.records import GPU_MINUTELY, GPU_SAMPLED
+from hpckit.stats.samples.records import GPU_MINUTELY, GPU_SAMPLED, GpuInfo
 from tests.gpu import loads
 from tests.gpu.checks import Recorder, check, number
 from tests.gpu.machine import Machine
@@ -53,8 +53,24 @@ def tell_fields(report: Recorder, run: Run, gpu: int) -> None:
         "remapped_rows": ("remapped rows", state.remapped_rows),
         "processes": ("processes", None if state.processes is None else len(state.processes)),
     }
+    untold = untold_of(run.header.gpus[gpu])
     for name, (title, value) in values.items():
-        tell_field(report, name, title, value, said)
+        if value is None and name in untold:
+            report.absent(name, untold[name])
+        else:
+            tell_field(report, name, title, value, said)
+
+
+def untold_of(gpu: GpuInfo) -> dict[str, str]:
+    """Return which readings a GPU cannot have without any being refused, and why."""
+    if not gpu.mig_parent:
+        return {}
+    whole = "NVML has it of the whole GPU only, not of a MIG slice"
+    found = dict.fromkeys(("energy_mj", "power_mw"), whole)
+    if not gpu.gpm:
+        why = "a slice's utilization is GPM's, and the GPU has no GPM (Hopper and newer have)"
+        found |= dict.fromkeys(("utilization_permille", "utilization_source"), why)
+    return found
 
 
 def tell_field(report: Recorder, name: str, title: str, value: object, said: set[str]) -> None:
@@ -234,7 +250,7 @@ def tell_buffer(report: Recorder, machine: Machine) -> None:
                   "more often where it is shorter")  # fmt: skip
 
 
-@check("What the sampler costs a job", budget_s=25, needs=("torch",))
+@check("What the sampler costs a job", budget_s=24, needs=("torch",))
 def test_cost(report: Recorder, machine: Machine) -> None:
     """Its processor time and wakeups at 1 s, and what it takes from a loop of small kernels."""
     machine.expect()

@@ -6,6 +6,7 @@ than what they know, and by figures made by hand.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,18 +16,29 @@ from typing import Any
 
 import pytest
 
+from hpckit.stats.sampler.gpu_library import GpuLibraryError
+from hpckit.stats.sampler.job_gpus import Unit
 from hpckit.stats.samples.encoding import encoder
-from hpckit.stats.samples.records import GpuInfo, GpuSample, Header, Record, Sample, file_name
+from hpckit.stats.samples.records import (
+    GPU_SAMPLED,
+    GpuInfo,
+    GpuSample,
+    Header,
+    Record,
+    Sample,
+    file_name,
+)
 from tests.conftest import needs
 from tests.gpu.checks import NotHere, Recorder
 from tests.gpu.loads import Beat, Wave
+from tests.gpu.machine import first_unit
 from tests.gpu.sampling import Poll, Run, Span
 from tests.gpu.test_activity import compare_energy
 from tests.gpu.test_sampler import has_own_pids, tell_fields, tell_loop, tell_processes
 from tests.gpu.test_utilization import compare
 from tests.pages import ROOT
 from tests.stats.conftest import Start, read_folder
-from tests.stats.stub.script import busy
+from tests.stats.stub.script import Gpu, busy, uuid
 
 WATTS = 400.0
 # The stub's words for what a board may refuse, and NVML's numbers of how.
@@ -188,6 +200,51 @@ def test_each_reading_that_a_driver_refuses_is_absent_with_its_reason(start: Sta
         # Power is the energy counter's, and utilization the buffer's, while they are there.
         spare = case[1] in ("power", "utilization", "samples")
         assert (absent <= {None}) == spare, case
+
+
+@pytest.mark.parametrize("gpm", [1, 0])
+def test_what_a_slice_cannot_have_is_absent_with_its_reason(start: Start, gpm: int) -> None:
+    part = busy(0, [(0, 50)])
+    part.uuid, part.slice_of, part.words = "MIG-1", uuid(0), {"instance": 1}
+    running = start([Gpu(index=0, words={"gpm": gpm}), part], interval=0.5, slow=0.2)
+    running.wait_for(lambda: len(read_folder(running.folder, running.stub).slow) > 2)
+    running.stop()
+    recorder, absent = Recorder(), set()
+    recorder.tell = lambda event: absent.add(event.get("what"))  # type: ignore[assignment]
+    tell_fields(recorder, Over(running.folder), 0)
+    assert recorder.misses() == []
+    untold = {"energy_mj", "power_mw"}
+    if not gpm:
+        untold |= {"utilization_permille", "utilization_source"}
+        untold |= {row.name for row in GPU_SAMPLED if row.gpm}
+    assert absent - {None} == untold
+
+
+class Units:
+    """What NVML sees: two GPUs, and two slices of a third."""
+
+    def units(self) -> tuple[list[Unit], list[GpuLibraryError]]:
+        infos = [GpuInfo(index=at, uuid=uuid(at)) for at in (0, 1)]
+        infos += [GpuInfo(index=2, uuid=f"MIG-{at}", mig_parent=uuid(2)) for at in (1, 2)]
+        return [Unit(info=info, handle=None, board=None) for info in infos], []
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [({}, uuid(0)), ({"CUDA_VISIBLE_DEVICES": "1"}, uuid(1)),
+     ({"CUDA_VISIBLE_DEVICES": uuid(1)}, uuid(1)),
+     ({"CUDA_VISIBLE_DEVICES": "MIG-2,MIG-1"}, "MIG-2"),
+     ({"CUDA_VISIBLE_DEVICES": "1", "SLURM_GPUS_ON_NODE": "4"}, uuid(1))],
+)  # fmt: skip
+def test_the_checks_take_the_gpu_that_cuda_takes_first(words, found) -> None:
+    assert first_unit(Units(), words).info.uuid == found  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", ["", "7", "GPU-none", "first", "-1"])
+def test_a_gpu_that_is_not_there_is_not_another_one(word: str) -> None:
+    said = f"CUDA_VISIBLE_DEVICES is {word!r}, and names none of the 4 that NVML sees"
+    with pytest.raises(GpuLibraryError, match=re.escape(said)):
+        first_unit(Units(), {"CUDA_VISIBLE_DEVICES": word})  # type: ignore[arg-type]
 
 
 def test_a_process_that_nvml_does_not_list_counts_only_where_pids_are_the_hosts() -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -388,6 +389,33 @@ def test_without_a_gpu_make_says_one_line_and_does_not_succeed(tmp_path: Path) -
     assert "no NVIDIA driver here" in lines[0]
     assert lines[0].endswith("Nothing was tested.")
     assert list(tmp_path.iterdir()) == []
+
+
+FAKE_TORCH = """
+__version__ = "9.9"
+class version: cuda = "13.0"
+class cuda:
+    is_available = staticmethod(lambda: {sees})
+def ones(count, device):
+    raise RuntimeError("CUDA error: no kernel image is available\\nCompile with TORCH_USE_CUDA_DSA")
+"""
+
+
+@pytest.mark.parametrize(
+    ("sees", "why"),
+    [(True, "cannot compute on this GPU: CUDA error: no kernel image is available. Is it too new"),
+     (False, "for CUDA 13.0, sees no GPU: is the driver too old")],
+)  # fmt: skip
+def test_a_torch_that_cannot_use_the_gpu_is_told_before_any_check(
+    tmp_path, monkeypatch, sees, why
+) -> None:
+    (tmp_path / "torch.py").write_text(FAKE_TORCH.format(sees=sees))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = prepare()
+    with pytest.raises(module.CannotError, match=re.escape(why)) as caught:
+        module.torch_here()
+    assert str(caught.value).endswith("make test-gpu PYTHON=/path/to/python3.")
 
 
 def test_an_environment_over_a_virtual_environment_sees_its_packages(tmp_path: Path) -> None:
