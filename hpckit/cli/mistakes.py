@@ -156,8 +156,8 @@ def _cut(word: str) -> str:
 
 
 def _by_set(option: str, typed: tuple[str, ...]) -> str:
-    name = option.partition("=")[0].lstrip("-")
-    setting = shlex.quote(f"{name}={_value(option, typed) or 'VALUE'}")
+    name, value = option.partition("=")[0].lstrip("-"), _value(option, typed) or "VALUE"
+    setting = shlex.quote(value if "=" in value else f"{name}={value}")
     return f"A workload's parameter is given by --set, as in --set {setting}."
 
 

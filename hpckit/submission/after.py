@@ -20,14 +20,34 @@ def read_after(word: str) -> tuple[str, str]:
     """Return (kind, job) of a word: `afterany:12`, or `12`, which means `afterok:12`.
 
     Raises:
-        RequestError: there is no such kind.
+        RequestError: there is no such kind, or it names several jobs, as sbatch may be told.
     """
+    each = _each(word)
+    if len(each) > 1:
+        options = " ".join(f"--after {one}" for one in each)
+        raise RequestError(f"--after {word!r} names {len(each)} jobs. Give it for each: {options}.")
     kind, colon, job = word.partition(":")
     if not colon:
         kind, job = "afterok", word
     if kind not in KINDS:
         raise RequestError(f"--after {word!r}: {kind!r} is not one of {', '.join(KINDS)}.")
     return kind, job
+
+
+def _each(word: str) -> list[str]:
+    """Return the words of single jobs for a list as sbatch takes it, `afterok:1:2,afterany:3`.
+
+    Empty where it is no such list: names of runs may have commas and colons.
+    """
+    found, kind = [], ""
+    for part in word.replace(",", ":").split(":"):
+        if is_slurm_id(part):
+            found.append(f"{kind}{part}")
+        elif part in KINDS:
+            kind = f"{part}:"
+        else:
+            return []
+    return found
 
 
 def is_slurm_id(job: str) -> bool:

@@ -1,5 +1,6 @@
 """`--after JOB` when that job has ended: what cannot come is said, not waited for."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,17 @@ def test_a_job_that_nobody_has_is_refused_for_slurm_would_not_wait(
     make_run(tmp_path)  # what hpckit knows is over, or was forgotten
     refuse_hopeless(("11",), tmp_path)
     refuse_hopeless(("afterok:nobody",), tmp_path)  # `dependency` says that there is no such run
+
+
+@pytest.mark.parametrize(
+    ("word", "each"),
+    [("1,2_3", "--after 1 --after 2_3"), ("afterany:1:2", "--after afterany:1 --after afterany:2"),
+     ("afterok:1,afterany:2", "--after afterok:1 --after afterany:2")],
+)  # fmt: skip
+def test_a_list_as_sbatch_takes_it_is_told_apart(tmp_path: Path, word: str, each: str) -> None:
+    said = f"--after {word!r} names 2 jobs. Give it for each: {each}."
+    with pytest.raises(RequestError, match=re.escape(said)):
+        dependency(word, "slurm", tmp_path)
 
 
 def test_a_wrong_kind_is_refused(tmp_path: Path) -> None:
