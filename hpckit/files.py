@@ -286,16 +286,35 @@ def flush_to_disk(paths: Iterable[Path]) -> None:
 def write_shown(path: Path, content: str | bytes, what: str, *, mode: int = 0o644) -> Path:
     """Write a page or a picture that the user asked for, whole or not at all; return its path.
 
+    What is there and is no regular file is written into, as by a shell's `>`: a device, a pipe,
+    /dev/stdout. A link to a file is replaced, as by `replace_file`.
+
     Raises:
         OutsideError: it cannot be written.
     """
     try:
-        replace_file(path, content, mode=mode)
+        if _is_written_into(path):
+            _write_into(path, content)
+        else:
+            replace_file(path, content, mode=mode)
     except OSError as error:
         raise OutsideError(
             f"The {what} {str(path)!r} cannot be written: {reason(error)}."
         ) from error
     return path
+
+
+def _is_written_into(path: Path) -> bool:
+    """Say whether a path is a device or a pipe, by no link that somebody else may have put."""
+    if not path.exists() or path.is_file() or path.is_dir():
+        return False
+    return not path.is_symlink() or path.lstat().st_uid in (0, os.geteuid())
+
+
+def _write_into(path: Path, content: str | bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
 
 
 def no_room(folder: Path) -> str | None:

@@ -106,13 +106,21 @@ def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
     return own | option_values(given)
 
 
+def _word(value: object) -> str:
+    """Return an argument of a program as its command line has it."""
+    word = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    if value is None or isinstance(value, bytes) or isinstance(word, bytes) or "\0" in word:
+        raise RequestError(f"args: {value!r} cannot be a word of a command line. Write it as text.")
+    return word
+
+
 def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
     """Return an option's value as the command line could have it."""
     match name:
         case "args" if isinstance(value, str) or not isinstance(value, Iterable | None):
             raise RequestError(f"args={value!r} must be a list, as in args=['--lr', 0.1].")
         case "args" if value is not None:
-            return [os.fspath(row) if isinstance(row, os.PathLike) else str(row) for row in value]
+            return [_word(row) for row in value]
         case "after" if value is not None:
             rows = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
             return [getattr(row, "job_id", None) or str(row) for row in rows]

@@ -9,8 +9,8 @@ from typing import Any, Literal, TextIO
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, handle
-from hpckit.errors import HpckitError, JobError, OutsideError, RequestError
-from hpckit.files import reason, replace_file
+from hpckit.errors import HpckitError, JobError, RequestError
+from hpckit.files import write_shown
 from hpckit.frozen import frozen
 from hpckit.paths import typed_path
 from hpckit.report.at_end import save
@@ -224,11 +224,7 @@ class StatsList(list[JobStats]):
             raise RequestError(
                 f"--textfile {place}: node_exporter reads only files whose names end with .prom."
             )
-        try:
-            replace_file(place, self.openmetrics())
-        except OSError as error:
-            raise OutsideError(f"{place} cannot be written: {reason(error)}.") from error
-        return place
+        return write_shown(place, self.openmetrics(), "textfile")
 
 
 def grafana_dashboard() -> str:

@@ -1,5 +1,6 @@
 """Options and look-ups that several commands share."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,6 +41,13 @@ JobsArgument = Annotated[
     list[str],
     typer.Argument(metavar="JOBID...", help="Job ids, run ids, or latest."),
 ]
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number as it is; refuse `nan`, which passes every limit, and `inf`."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no number to count with.")
+    return value
 
 
 def settled_root(option: Path | None, words: tuple[str, ...] = ()) -> Path:

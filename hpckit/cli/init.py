@@ -6,11 +6,18 @@ import typer
 
 from hpckit.api import sites as api
 from hpckit.api.sites import Detected, Outcome, WriteResult, detect_cluster, site_page
-from hpckit.cli.arguments import JsonOption
+from hpckit.cli.arguments import JsonOption, finite
 from hpckit.cli.output import note, print_json, say, say_note, show_text
 
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, metavar="S", help="Seconds each program may take.")
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        callback=finite,
+        metavar="S",
+        help="Seconds each program may take.",
+    ),
 ]
 
 

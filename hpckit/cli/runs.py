@@ -13,6 +13,7 @@ from hpckit.cli.arguments import (
     JobsArgument,
     JsonOption,
     RunsOption,
+    finite,
     raise_last,
     runs_called,
     settled_root,
@@ -163,7 +164,9 @@ def wait(
     job_ids: JobsArgument,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0, metavar="S", help="Give up after S seconds."),
+        typer.Option(
+            "--timeout", min=0, callback=finite, metavar="S", help="Give up after S seconds."
+        ),
     ] = None,
     runs: RunsOption = None,
     json: JsonOption = False,

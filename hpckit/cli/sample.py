@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hpckit.api import sample as api
+from hpckit.cli.arguments import finite
 from hpckit.cli.mistakes import SampleCommand
 from hpckit.cli.output import note
 from hpckit.errors import CommandError
@@ -19,7 +20,8 @@ def add_to(app: typer.Typer) -> None:
 def sample(
     context: typer.Context,
     interval: Annotated[
-        float, typer.Option(metavar="S", help="Seconds between samples; 0 = off.")
+        float,
+        typer.Option(callback=finite, metavar="S", help="Seconds between samples; 0 = off."),
     ] = 10.0,
     folder: Annotated[
         Path | None,

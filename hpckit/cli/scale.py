@@ -20,7 +20,7 @@ from hpckit.api.scale import (
     study,
 )
 from hpckit.api.study_plan import StudyPlan, plan_study
-from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption
+from hpckit.cli.arguments import DryRunOption, JsonOption, RunsOption, finite
 from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_text
@@ -86,7 +86,12 @@ NoWaitOption = Annotated[
     bool, typer.Option("--no-wait", help="Do not wait for the runs; gather them later with --from.")
 ]
 EfficiencyOption = Annotated[
-    float, typer.Option(metavar="PART", help="Lowest efficiency that is worth the GPUs, 0 to 1.")
+    float,
+    typer.Option(
+        callback=finite,
+        metavar="PART",
+        help="Lowest efficiency that is worth the GPUs, 0 to 1.",
+    ),
 ]
 StepsOption = Annotated[
     int | None, typer.Option(metavar="N", help="Steps of the full training, to extrapolate to.")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpckit.api.stats import explain_advice, grafana_dashboard, stats_schema
-from hpckit.cli.arguments import JsonOption, RunsOption
+from hpckit.cli.arguments import JsonOption, RunsOption, finite
 from hpckit.cli.output import say, show_text
 from hpckit.cli.show_stats import show
 
@@ -54,6 +54,7 @@ _FailUnder = Annotated[
     typer.Option(
         min=0,
         max=100,
+        callback=finite,
         metavar="PERCENT",
         help="Exit 1 if the GPUs were used less, or if this is unknown.",
     ),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hpckit.api.top import View, Watch, frame, lines
-from hpckit.cli.arguments import RunsOption, TasksOption, settled_root
+from hpckit.cli.arguments import RunsOption, TasksOption, finite, settled_root
 from hpckit.cli.output import say
 from hpckit.errors import OutsideError, RequestError
 from hpckit.text import shows_blocks
@@ -19,7 +19,13 @@ OnceOption = Annotated[
 IntervalOption = Annotated[
     float,
     typer.Option(
-        "--interval", "-i", min=1.0, max=3600.0, metavar="S", help="Ask Slurm every S seconds."
+        "--interval",
+        "-i",
+        min=1.0,
+        max=3600.0,
+        callback=finite,
+        metavar="S",
+        help="Ask Slurm every S seconds.",
     ),
 ]
 FilterOption = Annotated[

@@ -82,9 +82,11 @@ def compiled(folder: Path) -> str:
 
 def three_ways(desk: Desk, *argv: str) -> None:
     """Submit an array of the three ends, and check what is said of each."""
-    jobs = desk.submit(*argv, *SHAPE, "--array", f"how={','.join(HOWS)}")["jobs"]
-    for how, job in zip(HOWS, jobs, strict=True):
+    for how, job in zip(HOWS, submitted(desk, argv, *HOWS), strict=True):
         status = desk.over(job["job_id"])
+        if "mpi" in argv and is_crash_of_mpi_init(job, status):
+            (job,) = submitted(desk, argv, how)
+            status = desk.over(job["job_id"])
         good = how == "0"
         code = {"0": 0, "3": 3, "segv": 139}[how]
         killed = "srun" in argv and not good and is_killed_by_others(desk, status)
@@ -99,6 +101,27 @@ def three_ways(desk: Desk, *argv: str) -> None:
         assert hosts == {"c1", "c2"}
         if not good:
             named(desk.call("logs", job["job_id"], "--errors").out, how, killed=killed)
+
+
+def submitted(desk: Desk, argv: tuple[str, ...], *hows: str) -> list[Record]:
+    """Submit an array of some ends; return its jobs."""
+    jobs: list[Record] = desk.submit(*argv, *SHAPE, "--array", f"how={','.join(hows)}")["jobs"]
+    return jobs
+
+
+def is_crash_of_mpi_init(job: Record, status: Record) -> bool:
+    """Say whether a rank died in MPI_Init, before its first word: our program had not begun.
+
+    Open MPI 4.1.4 under Slurm 22.05's PMIx does so in 3 of 180 starts beside three others on two
+    busy cores. Its core: in the wait for the first fence, mca_btl_tcp gets a message of the other
+    rank, which is through MPI_Init already, and calls a handler that is not registered yet.
+    """
+    silent = [
+        row
+        for row in status["ranks"]
+        if not (Path(job["run_dir"]) / "logs" / f"{row['rank']}.out").read_text()
+    ]
+    return status["exit_code"] == 139 and any(row["exit_code"] == 139 for row in silent)
 
 
 def is_killed_by_others(desk: Desk, status: Record) -> bool:

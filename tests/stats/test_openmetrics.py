@@ -163,7 +163,7 @@ def test_a_textfile_is_whole_or_not_there(
     monkeypatch.setattr("os.replace", full)
     failed = cli("stats", "latest", "--textfile", str(path))
     assert failed.status == 3
-    assert "hpckit.prom cannot be written: No space left on device" in failed.err
+    assert "hpckit.prom' cannot be written: No space left on device" in failed.err
     assert path.read_text() == text
     assert [entry.name for entry in here.iterdir() if entry.name.startswith(".hpckit")] == []
 

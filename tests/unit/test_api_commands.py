@@ -174,6 +174,8 @@ def test_the_status_of_a_sampled_command_is_its_own(here: Path) -> None:
         hpckit.sample(["no-such-program"], interval=0)
     with pytest.raises(hpckit.RequestError, match="Write the command"):
         hpckit.sample([])
+    with pytest.raises(hpckit.RequestError, match="command='true' must be a list"):
+        hpckit.sample("true")
     assert not (here / "hpckit-samples").exists()
 
 
@@ -215,3 +217,33 @@ def test_runs_and_ids_are_cancelled(here: Path, fake_slurm: Path) -> None:
     with pytest.raises(hpckit.NotFoundError):
         hpckit.cancel("no-such-run")
     assert hpckit.cancel([]) == []
+
+
+@pytest.mark.parametrize("word", [None, b"x", "a\0b"])
+def test_what_is_no_word_of_a_command_line_is_refused(here: Path, word: object) -> None:
+    write_files(here, {"train.py": "print(1)\n"})
+    with pytest.raises(hpckit.RequestError, match=r"cannot be a word of a command line"):
+        hpckit.script("ddp", "train.py", args=["--name", word])
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stats", "latest", "--fail-under"),
+        ("top", "--once", "--interval"),
+        ("wait", "latest", "--timeout"),
+        ("init", "--timeout"),
+        ("scale", "ddp", "--efficiency"),
+    ],
+)
+def test_no_number_of_the_command_line_is_nan(
+    here: Path, cli: Cli, words: tuple[str, ...], value: str
+) -> None:
+    """`nan` passes every limit: a gate would never close."""
+    answer = cli(*words, value)
+    assert (answer.status, answer.out) == (2, "")
+    assert value in answer.err
+    assert "There is no run" not in answer.err
+    refused = cli("sample", "--interval", value, "--", "true")
+    assert refused.status == 2

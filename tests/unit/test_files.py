@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import pytest
 
+from hpckit.errors import OutsideError
 from hpckit.files import (
     MAX_DEPTH,
     DamagedFileError,
@@ -17,6 +18,7 @@ from hpckit.files import (
     read_json,
     read_tail,
     replace_file,
+    write_shown,
 )
 
 
@@ -129,3 +131,40 @@ def test_a_file_that_another_machine_replaced_is_opened_anew(
     fails[:] = [OSError(errno.EIO, "Input/output error")]
     with pytest.raises(OSError, match="Input"):
         read(path)
+
+
+def test_a_page_is_written_into_a_pipe(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (pipe, link):
+        assert write_shown(path, "through", "page") == path
+        assert os.read(reader, 99) == b"through"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
+def test_a_device_is_written_into_and_stays_one(tmp_path: Path) -> None:
+    write_shown(Path(os.devnull), "gone", "page")
+    assert Path(os.devnull).is_char_device()
+    with pytest.raises(OutsideError, match="The page '/dev/full' cannot be written: No space"):
+        write_shown(Path("/dev/full"), b"x" * 9999, "page")
+    assert Path("/dev/full").is_char_device()
+    with pytest.raises(OutsideError, match="Is a directory"):
+        write_shown(tmp_path, "text", "page")
+
+
+def test_somebody_elses_link_to_a_pipe_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing would wait for a reader, and tell it what the page says."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "page").symlink_to(tmp_path / "pipe")
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    if os.getuid() == 0:  # root's are followed
+        os.lchown(tmp_path / "page", 54321, -1)
+    write_shown(tmp_path / "page", "text", "page")
+    assert (tmp_path / "page").read_text() == "text"
+    assert (tmp_path / "pipe").is_fifo()

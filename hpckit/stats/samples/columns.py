@@ -307,7 +307,7 @@ def _ends(block: SampleBlock) -> SampleBlock:
 
     So what a counter grew by does not depend on where a block ends.
     """
-    edges = (0, len(block) - 1)
+    edges = dict.fromkeys((0, len(block) - 1))  # a single sample is no growth
     ends, picked = block.only(edges), set(edges)
     counters = [methodcaller("node", name) for name in _NODE_COUNTERS]
     counters += [methodcaller("gpu", at, _ENERGY) for at in range(block.layout.gpus)]
@@ -315,7 +315,7 @@ def _ends(block: SampleBlock) -> SampleBlock:
         known = column(ends)
         if known and known.missing in known.values and (flags := column(block).known):
             picked |= {flags.find(1), flags.rfind(1)} - {-1}
-    return ends if picked == set(edges) else block.only(sorted(picked))
+    return ends if picked == edges.keys() else block.only(sorted(picked))
 
 
 def _empty() -> Column:
