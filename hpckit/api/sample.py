@@ -37,7 +37,8 @@ def sample(
         The command's exit status as a shell's; 128 + signal for one that a signal ended.
 
     Raises:
-        RequestError: there is no command, or it is one text. CommandError: it is missing or cannot be started.
+        RequestError: there is no command, or it is one text. CommandError: it is missing or cannot
+            be started.
     """
     if isinstance(command, str):  # its letters would be the words
         raise RequestError(f"command={command!r} must be a list, as in ['python', 'train.py'].")
