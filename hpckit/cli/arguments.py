@@ -46,7 +46,7 @@ JobsArgument = Annotated[
 def finite(value: float | None) -> float | None:
     """Return a number as it is; refuse `nan`, which passes every limit, and `inf`."""
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is no number to count with.")
+        raise typer.BadParameter(f"{value} is not a finite number.")
     return value
 
 
