@@ -107,8 +107,9 @@ def test_so_are_they_in_single_precision(
     expected = gradients(flow)
     for name, gradient in gradients(ours).items():
         size = float(expected[name].abs().max())
+        # normflows' own gradients are 3e-5 of `size` off those in double precision, on an AMD EPYC.
         torch.testing.assert_close(
-            gradient, expected[name], rtol=1e-3, atol=1e-5 * (1 + size), msg=name
+            gradient, expected[name], rtol=1e-3, atol=1e-4 * (1 + size), msg=name
         )
 
 
