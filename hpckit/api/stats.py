@@ -158,6 +158,13 @@ class JobStats:
                 f"Job {job.job_id}: GPU utilization is unknown: its GPUs were read for "
                 f"{read:.0f} % of their time."
             )
+        # The job's mean is of the GPUs of which it is known.
+        silent = [gpu for gpu in job.per_gpu if gpu.utilization_percent is None]
+        if any(gpu.covered_percent for gpu in silent):
+            raise JobError(
+                f"Job {job.job_id}: GPU utilization is unknown of {len(silent)} of its "
+                f"{len(job.per_gpu)} GPUs."
+            )
         if value < least:
             raise JobError(
                 f"Job {job.job_id}: GPU utilization is {_less(value, least)} %, below {least:g} %."

@@ -266,50 +266,6 @@ def test_the_samplers_start_is_no_share_of_the_moment_that_it_read(
     assert node.sampler_cpu_percent == (percent and pytest.approx(percent))
 
 
-@pytest.mark.parametrize("used", [None, 500], ids=["never", "half the time"])
-def test_a_mean_is_unknown_where_that_of_one_gpu_is(tmp_path: Path, used: int | None) -> None:
-    """The mean of the GPU that answered passes for the job's; a gate would trust it."""
-    other = GpuSample(utilization_permille=900, sm_permille=800, memory_bytes=1024)
-    # Both are read all the time: this one says its power.
-    parts = [GpuSample(power_mw=9), GpuSample(power_mw=9, utilization_permille=used)]
-    account = summarise(two_gpus(tmp_path, parts, other), [SPAN])
-    summary = account.summary
-    assert [gpu.utilization_percent for gpu in account.per_gpu] == [None, pytest.approx(90)]
-    assert summary.gpu_coverage_percent == pytest.approx(100)
-    assert summary.gpu_utilization_percent is None
-    assert summary.gpu_utilization_peak_percent == (None if used is None else pytest.approx(90))
-    assert summary.sm_active_percent is None
-    assert summary.gpu_memory_used_percent is None
-    assert summary.gpu_memory_peak_bytes is None
-
-
-def test_a_gpu_that_was_never_read_is_told_of_by_coverage(tmp_path: Path) -> None:
-    other = GpuSample(utilization_permille=900, memory_bytes=1024, power_mw=400_000)
-    summary = summarise(two_gpus(tmp_path, [GpuSample()] * 2, other), [SPAN]).summary
-    assert summary.gpu_coverage_percent == pytest.approx(50)
-    assert summary.gpu_utilization_percent == pytest.approx(90)
-    assert summary.power_watts_mean == pytest.approx(400)
-    assert summary.gpu_memory_peak_bytes == 1024
-
-
-SPAN = Span(restart=0, start=START, end=START + 1000)
-
-
-def two_gpus(folder: Path, first: list[GpuSample], other: GpuSample) -> list[Columns]:
-    header = Header(
-        host="n1", boot_id="b", pid=1, epoch_us=START * 10**6, mono_us=BEGAN_US,
-        interval_us=10**7, gpus=table(2), cores=8,
-    )  # fmt: skip
-    samples = [
-        Sample(mono_us=BEGAN_US + at * 10**7, gpus=(first[at % 2], other)) for at in range(100)
-    ]
-    path = folder / "n1.r0.1.jsonl"
-    path.write_bytes(b"".join(map(encoder(2), (header, *samples))))
-    found = read_columns(path, 0)
-    assert found is not None
-    return [found]
-
-
 def test_one_sample_is_no_growth_of_a_counter(tmp_path: Path) -> None:
     gpu = GpuSample(energy_mj=5_000, utilization_permille=900)
     sample = Sample(mono_us=BEGAN_US + 10**6, cpu_us=4_000_000, gpus=(gpu,))

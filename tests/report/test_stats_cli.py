@@ -15,6 +15,7 @@ from hpckit.errors import JobError
 from hpckit.report.terminal import Style, blocks, style_of
 from hpckit.stats.js1 import decode, encode
 from hpckit.stats.samples.records import Note
+from hpckit.stats.summary.figures import GpuUse
 from tests.conftest import Answer
 from tests.report.made import BEGAN_US, SCHEMA_FILE, make_run, write_samples
 
@@ -134,7 +135,8 @@ def test_the_jobstats_record_is_what_other_tools_read(run: Path, cli: Cli) -> No
 def test_what_is_below_a_limit_is_written_so(run: Path, cli: Cli, monkeypatch) -> None:
     """Not `40.0 %, below 40 %`."""
     for used, shown in ((39.96, "39.96"), (39.9, "39.9"), (40 - 2**-40, "39.999999999999")):
-        job = SimpleNamespace(job_id="1", summary=SimpleNamespace(gpu_utilization_percent=used))
+        summary = SimpleNamespace(gpu_utilization_percent=used)
+        job = SimpleNamespace(job_id="1", summary=summary, per_gpu=())
         monkeypatch.setattr(stats, "utilization_coverage", lambda _job: None)
         with pytest.raises(JobError, match=f" is {shown}[0-9]* %, below 40 %"):
             stats.JobStats(job=job).check_utilization(40.0)
@@ -149,6 +151,23 @@ def test_the_gate(run: Path, cli: Cli) -> None:
     answer = cli("stats", "local-000001", "--fail-under", "1")
     assert answer.status == 1
     assert "is unknown" in answer.err
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_the_gate_wants_to_know_of_each_gpu_that_was_read(monkeypatch, read: bool) -> None:
+    """The mean of the others passes for the job's. Coverage tells of one that was never read."""
+    gpus = (
+        GpuUse(host="n1", utilization_percent=90.0, covered_percent=100.0),
+        GpuUse(host="n1", covered_percent=100.0 if read else 0.0),
+    )
+    summary = SimpleNamespace(gpu_utilization_percent=90.0)
+    job = SimpleNamespace(job_id="1", summary=summary, per_gpu=gpus)
+    monkeypatch.setattr(stats, "utilization_coverage", lambda _job: None)
+    if not read:
+        stats.JobStats(job=job).check_utilization(40.0)
+        return
+    with pytest.raises(JobError, match="GPU utilization is unknown of 1 of its 2 GPUs"):
+        stats.JobStats(job=job).check_utilization(40.0)
 
 
 def test_one_bad_id_does_not_spoil_the_rest(run: Path, cli: Cli) -> None:

@@ -9,7 +9,6 @@ from hpckit.frozen import frozen
 from hpckit.stats.metric import Metric, Over
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.packing import Column
-from hpckit.stats.summary import coverage
 from hpckit.stats.summary.clock import Clock, below, minus, total, weighted
 from hpckit.stats.summary.coverage import Interval, enough_of, length, union
 from hpckit.stats.summary.figures import GpuUse, NodeUse
@@ -170,23 +169,16 @@ def over_all(
             values = [getattr(row, metric.figure) for row in rows]
             if metric.over_all is Over.MEAN:
                 found[metric.in_summary] = weighted_mean(values, weights)
-            elif metric.over_all is Over.HIGHEST:
-                found[metric.in_summary] = coverage.highest(seen(values, weights))
             else:
-                found[metric.in_summary] = add(values)
+                found[metric.in_summary] = (
+                    most(values) if metric.over_all is Over.HIGHEST else add(values)
+                )
     return found
 
 
-def seen(values: Iterable[Any], weights: Iterable[float | None]) -> list[Any]:
-    """Return the values, known or not, of those GPUs or nodes that were seen for some time."""
-    return [value for value, weight in zip(values, weights, strict=True) if weight]
-
-
 def weighted_mean(values: Sequence[float | None], weights: Sequence[float | None]) -> float | None:
-    """Return the mean of those that were seen; None if one of them is unknown."""
-    parts = coverage.all_known(seen(values, weights))
-    if parts is None:
-        return None
-    held = [weight for weight in weights if weight]
-    whole: float = sum(weight * value for weight, value in zip(held, parts, strict=True))
-    return whole / sum(held)
+    """Return the mean of the values that are known, and have a weight."""
+    pairs = zip(weights, values, strict=True)
+    known = [(weight, value) for weight, value in pairs if weight and value is not None]
+    whole = sum(weight for weight, _ in known)
+    return sum(weight * value for weight, value in known) / whole if whole else None

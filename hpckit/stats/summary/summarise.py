@@ -1,20 +1,18 @@
 """All samples of a job to its figures: per GPU, per node, per attempt, and the whole."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 
 from hpckit.frozen import frozen
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.records import SHARED
 from hpckit.stats.summary.attempts import AttemptSums, Span, add_up, grouped, seen_span
-from hpckit.stats.summary.coverage import enough, enough_of, highest, percent_of, share, total
+from hpckit.stats.summary.coverage import enough, enough_of, percent_of, total
 from hpckit.stats.summary.figures import Attempt, GpuUse, NodeUse, SourceNote, Summary
 from hpckit.stats.summary.gpu_tally import GpuTally
 from hpckit.stats.summary.gpu_use import gpu_use
 from hpckit.stats.summary.nodes import NodeTally, node_use
-from hpckit.stats.summary.over_time import add_known, most, over_all, seen, weighted_mean
+from hpckit.stats.summary.over_time import add_known, most, over_all, weighted_mean
 from hpckit.stats.summary.timeline import Timeline, make_timeline
 
 
@@ -125,26 +123,21 @@ def job_summary(
     cpu_us = add_known(tally.cpu_us for tally in tallies)
     if not enough_of(cpu_seen_us, covered_us):
         cpu_us = None
-    read = _read_hours(attempts)
-    hours = [gpu.hours or read[gpu.host, gpu.uuid] for gpu in per_gpu]
-    shown = seen(per_gpu, hours)
-    sampled = seen(per_node, covered := [node.covered_percent for node in per_node])
+    hours = [gpu.hours for gpu in per_gpu]
+    gpu_used, gpu_total = _used((gpu.memory_peak_bytes, gpu.memory_total_bytes) for gpu in per_gpu)
+    used, limit = _used((node.memory_peak_bytes, node.memory_limit_bytes) for node in per_node)
     return Summary(
         gpu_utilization_percent=weighted_mean([row.utilization_percent for row in per_gpu], hours),
-        gpu_utilization_peak_percent=highest(gpu.utilization_peak_percent for gpu in shown),
-        gpu_memory_used_percent=share(
-            [gpu.memory_peak_bytes for gpu in shown], [gpu.memory_total_bytes for gpu in shown]
-        ),
-        gpu_memory_peak_bytes=highest(gpu.memory_peak_bytes for gpu in shown),
+        gpu_utilization_peak_percent=_highest(gpu.utilization_peak_percent for gpu in per_gpu),
+        gpu_memory_used_percent=_percent(gpu_used, gpu_total),
+        gpu_memory_peak_bytes=most(gpu.memory_peak_bytes for gpu in per_gpu),
         gpu_memory_total_bytes=most(gpu.memory_total_bytes for gpu in per_gpu),
         power_watts_mean=weighted_mean([row.power_watts_mean for row in per_gpu], hours),
         energy_joules=total(gpu.energy_joules for gpu in per_gpu) if saw_all else None,
         cpu_efficiency_percent=None if cpu_us is None else _percent(cpu_us, core_us),
         cpu_s=cpu_us / 1e6 if cpu_us is not None and enough_of(cpu_seen_us, due_us) else None,
-        memory_efficiency_percent=share(
-            [row.memory_peak_bytes for row in sampled], [row.memory_limit_bytes for row in sampled]
-        ),
-        memory_peak_bytes=highest(node.memory_peak_bytes for node in sampled),
+        memory_efficiency_percent=_percent(used, limit),
+        memory_peak_bytes=most(node.memory_peak_bytes for node in per_node),
         memory_limit_bytes=most(node.memory_limit_bytes for node in per_node),
         gpu_hours=total(attempt.gpu_hours for attempt in attempts),
         gpu_hours_idle=total(gpu.idle_hours for gpu in per_gpu) if saw_all else None,
@@ -159,16 +152,14 @@ def job_summary(
         ),
         node_imbalance_percent=_spread(node.gpu_utilization_percent for node in per_node),
         **over_all(GPU, per_gpu, hours, lambda known: total(known) if saw_all else None),
-        **over_all(NODE, per_node, covered, add_known),
+        **over_all(NODE, per_node, [node.covered_percent for node in per_node], add_known),
     )
 
 
-def _read_hours(attempts: Iterable[AttemptSums]) -> Mapping[tuple[str, str | None], float]:
-    """Return how long each GPU was read; its figure of hours is unknown with its utilization."""
-    read: dict[tuple[str, str | None], float] = defaultdict(float)
-    for tally in chain.from_iterable(attempt.gpus for attempt in attempts):
-        read[_gpu(tally)] += tally.read_us / 3.6e9
-    return read
+def _used(pairs: Iterable[tuple[int | None, int | None]]) -> tuple[int, int]:
+    """Add up peaks and limits where both are known."""
+    known = [(peak, limit) for peak, limit in pairs if peak is not None and limit]
+    return sum(peak for peak, _ in known), sum(limit for _, limit in known)
 
 
 def _percent(part: float, all_of_it: float) -> float | None:
@@ -177,6 +168,10 @@ def _percent(part: float, all_of_it: float) -> float | None:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
+
+
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max(_known(values), default=None)
 
 
 def _spread(values: Iterable[float | None]) -> float | None:
