@@ -9,6 +9,8 @@
 - A figure of several parts is known only if each part is: half-known is unknown. The mean of the
   nodes that answered passes for the job's, and a gate like `--fail-under` would trust it. What is
   known of each part is shown in its own row.
+- A job's means and peaks from samples are of those GPUs and nodes of which they are known, so
+  `--fail-under` asks of each GPU that was read whether its utilization is.
 
 ENOUGH is 80 %, or all but a minute, which a job's start may take before a sampler runs.
 """
