@@ -256,14 +256,18 @@ def replace_file(
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(beside, flags, mode, dir_fd=dir_fd)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
+        _fill(descriptor, content)
         if check:
             check(beside)
         os.replace(beside, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except BaseException:
         os.unlink(beside, dir_fd=dir_fd)
         raise
+
+
+def _fill(descriptor: int, content: str | bytes) -> None:
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
 
 
 def flush_to_disk(paths: Iterable[Path]) -> None:
@@ -294,7 +298,7 @@ def write_shown(path: Path, content: str | bytes, what: str, *, mode: int = 0o64
     """
     try:
         if _is_written_into(path):
-            _write_into(path, content)
+            _fill(os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC), content)
         else:
             replace_file(path, content, mode=mode)
     except OSError as error:
@@ -309,12 +313,6 @@ def _is_written_into(path: Path) -> bool:
     if not path.exists() or path.is_file() or path.is_dir():
         return False
     return not path.is_symlink() or path.lstat().st_uid in (0, os.geteuid())
-
-
-def _write_into(path: Path, content: str | bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content.encode() if isinstance(content, str) else content)
 
 
 def no_room(folder: Path) -> str | None:

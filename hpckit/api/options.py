@@ -108,8 +108,8 @@ def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
 
 def _word(value: object) -> str:
     """Return an argument of a program as its command line has it."""
-    word = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-    if value is None or isinstance(value, bytes) or isinstance(word, bytes) or "\0" in word:
+    word = os.fspath(value) if isinstance(value, os.PathLike | bytes) else str(value)
+    if value is None or isinstance(word, bytes) or "\0" in word:
         raise RequestError(f"args: {value!r} cannot be a word of a command line. Write it as text.")
     return word
 

@@ -116,12 +116,11 @@ def is_crash_of_mpi_init(job: Record, status: Record) -> bool:
     busy cores. Its core: in the wait for the first fence, mca_btl_tcp gets a message of the other
     rank, which is through MPI_Init already, and calls a handler that is not registered yet.
     """
-    silent = [
-        row
+    logs = Path(job["run_dir"]) / "logs"
+    return status["exit_code"] == 139 and any(
+        row["exit_code"] == 139 and not (logs / f"{row['rank']}.out").read_text()
         for row in status["ranks"]
-        if not (Path(job["run_dir"]) / "logs" / f"{row['rank']}.out").read_text()
-    ]
-    return status["exit_code"] == 139 and any(row["exit_code"] == 139 for row in silent)
+    )
 
 
 def is_killed_by_others(desk: Desk, status: Record) -> bool:
