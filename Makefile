@@ -10,6 +10,10 @@ SETUP := pyproject.toml constraints-dev.txt
 PINS ?= -c constraints-dev.txt
 ALL_CAN_RUN := $(shell test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo 1)
 
+# hpckit is started some thousand times: each would compile all of it where no bytecode may be kept,
+# and each pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo fast fast-tests test pytest lint house format slurm-up slurm-down bench clean
 
 # One line from nothing to a trained model: 8 ranks, on this machine (no Slurm needed).

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from hpckit.cli import main
+from hpckit.paths import cache_folder
 
 # What these compare for tests is said when it differs, as of a test itself.
 pytest.register_assert_rewrite("tests.slurm.playing", "tests.slurm.users", "tests.stats.exact")
@@ -63,8 +64,18 @@ class Answer:
     err: str
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where this process keeps what it made of templates and sites (`hpckit.kept`).
+
+    Each test has a home of its own, and would make all of them anew. Programs that a test starts
+    find nothing but their home's, as a new user's do.
+    """
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder with an empty home; nothing of the developer's own is seen."""
     for name in ("work", "home", "tmp", "bin"):
         (tmp_path / name).mkdir()
@@ -76,12 +87,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for slow in ("slurm.client.SLOW_S", "schedulers.slurm.sbatch._SILENT_S"):
         monkeypatch.setattr(f"hpckit.{slow}", 30.0)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("hpckit.kept.cache_folder", lambda: made)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     add_program(tmp_path / "bin" / "sbatch", _NO_SLURM)
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "work"
+
+
+@pytest.fixture
+def cache_at_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what is made of templates and sites in the test's own home; return that folder."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr("hpckit.kept.cache_folder", cache_folder)
+    return here.parent / "home" / ".cache" / "hpckit" / "made"
 
 
 @pytest.fixture

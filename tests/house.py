@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +52,7 @@ def parameters(function: Function) -> int:
     return len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
 
 
+@cache
 def read_house(package: Path = PACKAGE) -> House:
     """Measure every module of a package."""
     return House([_read(path, package.parent) for path in sorted(package.rglob("*.py"))])

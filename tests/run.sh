@@ -4,8 +4,6 @@
 # printed at the end. Tests of torch's side follow, so that all three take as long.
 set -uom pipefail
 cd "$(dirname "$0")/.." || exit
-# hpckit is started some thousand times: each would compile all of it where no bytecode may be kept.
-unset PYTHONDONTWRITEBYTECODE
 # Some tests send signals, which whoever starts this may ignore (nohup, a shell in the background).
 run=(env --default-signal .venv/bin/python -m pytest --durations=25 --durations-min=5)
 if (($#)); then exec "${run[@]}" "$@"; fi

@@ -1,6 +1,5 @@
 """Rules are read once; what is kept of them says what their files say."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,8 @@ OFF = "enabled: false\n"
 
 
 @pytest.fixture
-def read(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def read(cache_at_home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keep things in an empty home; name the rules whose files were read."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     names: list[str] = []
     parse = reading.parse_rule
 
