@@ -7,8 +7,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
 import hpckit
+from hpckit.cli import COMMANDS, make_app
 from tests.conftest import Answer, write_files
 from tests.unit.detected import Cluster
 from tests.unit.recorded import slurm_said
@@ -231,18 +233,43 @@ def test_what_is_no_word_of_a_command_line_is_refused(here: Path, word: object) 
         hpckit.script("ddp", "train.py", args=["--name", word])
 
 
+# A command line for each option that takes a number which need not be whole.
+NUMBERS = {
+    "stats --fail-under": "stats latest --fail-under {}",
+    "top --interval": "top --once --interval {}",
+    "wait --timeout": "wait latest --timeout {}",
+    "init --timeout": "init --timeout {}",
+    "scale --efficiency": "scale ddp --efficiency {}",
+    "sample --interval": "sample --interval {} -- true",
+    "submit --sample-interval": "submit ddp --sample-interval {}",
+    "scale --sample-interval": "scale ddp --sample-interval {}",
+    "shell --sample-interval": "shell --sample-interval {}",
+    "jupyter --sample-interval": "jupyter --sample-interval {}",
+    "doctor --timeout": "doctor --timeout {}",
+    "doctor stats --timeout": "doctor stats --timeout {}",
+    "sites detect --timeout": "sites detect --timeout {}",
+}
+
+
+def options_of_numbers() -> set[str]:
+    """Return every option of every command that takes such a number."""
+    groups = (typer.main.get_command(make_app([name])) for name in COMMANDS)
+    found, waiting = set(), [row for group in groups for row in group.commands.items()]  # type: ignore[attr-defined]
+    for name, command in waiting:
+        below = getattr(command, "commands", {})
+        waiting += [(f"{name} {word}", one) for word, one in below.items()]
+        rows = (row for row in command.params if row.type.name.startswith("float"))
+        found |= {f"{name} {row.opts[0]}" for row in rows}
+    return found
+
+
+def test_each_option_of_a_number_is_tried_below() -> None:
+    of_a_run = {"resubmit --sample-interval"}  # read as those of submit, once the run is found
+    assert options_of_numbers() == {*NUMBERS} | of_a_run
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "stats latest --fail-under {}",
-        "top --once --interval {}",
-        "wait latest --timeout {}",
-        "init --timeout {}",
-        "scale ddp --efficiency {}",
-        "sample --interval {} -- true",
-    ],
-)
+@pytest.mark.parametrize("typed", NUMBERS.values(), ids=NUMBERS)
 def test_no_number_of_the_command_line_is_nan(here: Path, cli: Cli, typed: str, value: str) -> None:
     """`nan` passes every limit: a gate would never close."""
     answer = cli(*typed.format(value).split())
