@@ -289,7 +289,8 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
     except (TypeError, ValueError) as error:
         one = given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
         raise RequestError(f"{row.flags[0]} {one!r}: {error}.") from error
-    values = found if isinstance(found, dict) else {name: found}
+    # A reader may give several fields; what no reader has read is this one's value alone.
+    values = found if row.read and isinstance(found, dict) else {name: found}
     for field_name, value in values.items():
         try:
             check(TYPES[field_name], value, row.flags[0])

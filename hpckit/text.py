@@ -5,6 +5,7 @@ in them for orders; characters that turn the direction of text make it read as s
 """
 
 import contextlib
+import math
 import os
 import re
 import time
@@ -167,16 +168,19 @@ def parse_minutes(text: str | int) -> int:
     return -(-seconds // 60)
 
 
-def parse_past(text: str, now: float, option: str = "since") -> float:
+def parse_past(text: str | float, now: float, option: str = "since") -> float:
     """Read an age (`12h`, `30d`, `4w`, any duration) or a day (`2026-11-01`) as epoch seconds.
 
     A day begins at midnight of this machine's time; `2026-11-01T08:30`, also with seconds, is a
-    time of it, as Slurm writes them. `option` is what an error calls it.
+    time of it, as Slurm writes them. A number is epoch seconds already. `option` is what an error
+    calls it.
 
     Raises:
         RequestError: the text is neither.
     """
-    word = text.strip()
+    if isinstance(text, int | float) and not isinstance(text, bool) and math.isfinite(text):
+        return float(text)
+    word = text.strip() if isinstance(text, str) else ""
     if match := re.fullmatch(_WEEKS, word):
         return max(now - int(match[1]) * 7 * 86400, 0.0)
     # A bare number may mean days as well as minutes, and `2026-11` a month as well as 2026 days.

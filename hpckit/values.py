@@ -6,7 +6,7 @@ no moment that `time.localtime` does not know.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -25,6 +25,7 @@ from typing import (
     is_typeddict,
 )
 
+from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 
@@ -46,6 +47,7 @@ class Within:
 LAST_MOMENT = 253_402_300_799.0
 Moment = Annotated[float, Within(0, LAST_MOMENT)]
 """Epoch seconds."""
+Seconds = Annotated[float, Within(0, LAST_MOMENT)]
 # Slurm and Linux count in 63 bits at most.
 MOST = 2**63 - 1
 Count = Annotated[int, Within(0, MOST)]
@@ -94,6 +96,30 @@ def check(annotation: Any, found: object, name: str) -> Any:  # noqa: ANN401
         DamagedFileError: it is of another type, or outside its limits.
     """
     return _reader(annotation).read(found, name)
+
+
+def argument(annotation: Any, given: object, name: str) -> Any:  # noqa: ANN401
+    """Read an argument of a Python call as an annotation says.
+
+    Raises:
+        RequestError: it is of another type, or outside its limits.
+    """
+    try:
+        return check(annotation, given, name)
+    except DamagedFileError as error:
+        raise RequestError(f"{error}.") from error
+
+
+def several(given: object, name: str) -> tuple[str, ...]:
+    """Read an argument that is one text, or some of them.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    rows = (given,) if isinstance(given, str) else given
+    if not isinstance(rows, Iterable):
+        raise RequestError(f"{name}={given!r} must be a text, or a list of texts.")
+    return tuple(argument(str, row, name) for row in rows)
 
 
 def _record(

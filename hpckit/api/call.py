@@ -76,6 +76,9 @@ def map(  # as builtins' and concurrent.futures'
         RequestError, OutsideError: as `hpckit.call`.
     """
     asked, kwargs = _split(function, options)
+    for given in (iterable, *iterables):
+        if not isinstance(given, Iterable):
+            raise RequestError(f"{given!r} is not a list of items for {_name_of(function)}.")
     rows = list(zip(iterable, *iterables, strict=False))
     for row in rows[:1]:
         _refuse_unfit(function, row, kwargs)

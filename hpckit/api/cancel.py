@@ -7,6 +7,7 @@ from pathlib import Path
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, RunList, handle
+from hpckit.api.run_status import runs_or_ids
 from hpckit.errors import DamagedRunError, HpckitError, JobError, OutsideError, RequestError
 from hpckit.find import find_runs, refuse_doubtful
 from hpckit.frozen import frozen
@@ -21,17 +22,17 @@ from hpckit.submission.status import RunStatus
 from hpckit.submission.waiting import cancel as cancel_runs
 
 
-def cancel(runs: str | int | Iterable[Run | str | int]) -> RunList:
+def cancel(runs: Run | str | int | Iterable[Run | str | int]) -> RunList:
     """End runs, or remove them from the queue; those that are over stay as they were.
 
     Args:
         runs: runs, or ids; a job's id in Slurm is enough also where hpckit has no run of it.
 
     Raises:
-        RequestError: one is somebody else's, or an id means nothing. JobError: Slurm does not end
+        RequestError: one is somebody else's, or is no run or id. JobError: Slurm does not end
             one. OutsideError: Slurm does not answer, or a run's machine is another.
     """
-    rows = [runs] if isinstance(runs, str | int) else list(runs)
+    rows = runs_or_ids(runs)
     every = RunList(row for row in rows if isinstance(row, Run))
     for run in every:
         refuse_doubtful(run._folder, run.run_id)

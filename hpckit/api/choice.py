@@ -14,6 +14,7 @@ from hpckit.frozen import frozen
 from hpckit.runs import DamagedRun
 from hpckit.slurm.states import JobState, parse_state
 from hpckit.text import parse_past
+from hpckit.values import argument, several
 
 if TYPE_CHECKING:
     from hpckit.submission.status import RunStatus
@@ -46,9 +47,9 @@ class Choice:
         """
         return cls(
             states=parse_states(state),
-            since=_moment(since),
-            name=name,
-            user=user,
+            since=0.0 if since is None else parse_past(since, time.time()),
+            name=argument(str | None, name, "name"),
+            user=argument(str | None, user, "user"),
             active=active,
         )
 
@@ -140,11 +141,5 @@ def parse_states(words: str | Sequence[str] | None) -> tuple[JobState, ...]:
     Raises:
         RequestError: one is no state of Slurm's.
     """
-    rows = words.split(",") if isinstance(words, str) else words or ()
-    return tuple(_state(word.strip()) for word in rows)
-
-
-def _moment(since: str | float | None) -> float:
-    if since is None:
-        return 0.0
-    return parse_past(since, time.time()) if isinstance(since, str) else float(since)
+    rows = () if words is None else several(words, "state")
+    return tuple(_state(word.strip()) for row in rows for word in row.split(","))

@@ -124,7 +124,7 @@ def clean(
         RequestError: an age, state or size is not one. NotFoundError: there is no folder `runs`.
     """
     wanted = Wanted(
-        before=parse_past(older, time.time(), "older") if isinstance(older, str) else older,
+        before=None if older is None else parse_past(older, time.time(), "older"),
         states=parse_states(state),
         larger=None if larger is None else parse_bytes(larger),
     )

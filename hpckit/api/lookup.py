@@ -17,6 +17,7 @@ from hpckit.find import (
 from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
+from hpckit.values import Size, argument
 
 
 def find(job: str | int, *, runs: Path | str | None = None) -> Run:
@@ -77,6 +78,7 @@ def runs(
     """
     from hpckit.api.choice import Choice  # noqa: PLC0415  # what names one run needs none of it
 
+    limit = argument(Size | None, limit, "limit")
     chosen = Choice.of(state=state, since=since, name=name, user=user, active=active)
     root = settled_folder(_folder(runs), () if job is None else (str(job),))
     bad: list[DamagedRun] = []

@@ -23,6 +23,7 @@ from hpckit.sites import Site, find_site
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import cluster_name
 from hpckit.text import counted, parse_past
+from hpckit.values import Size, argument, several
 
 # sacct may take long over a year of a large cluster, and nobody waits for anything else. One
 # question gets two thirds of it; $HPCKIT_PATIENCE may give more.
@@ -31,11 +32,11 @@ _PATIENCE_S = 300.0
 
 def report(
     *,
-    users: Sequence[str] = (),
-    accounts: Sequence[str] = (),
+    users: str | Sequence[str] = (),
+    accounts: str | Sequence[str] = (),
     everyone: bool = False,
-    since: str = "30d",
-    until: str | None = None,
+    since: str | float = "30d",
+    until: str | float | None = None,
     by: str | None = None,
     hide_names: bool = False,
     wasteful: int = 10,
@@ -48,10 +49,10 @@ def report(
     hpckit, of jobs in a ledger, and where the site keeps the record of Princeton's jobstats.
 
     Args:
-        users: jobs of these users.
-        accounts: jobs of these accounts, of any user.
+        users: jobs of this user, or of these.
+        accounts: jobs of this account, or of these, of any user.
         everyone: jobs of all users.
-        since: an age (`12h`, `30d`, `4w`) or a day (`2026-11-01`).
+        since: an age (`12h`, `30d`, `4w`), a day (`2026-11-01`), or epoch seconds.
         until: the same; now by default.
         by: week, day, user, account, partition, gpu, state, name, workload or template; by default
             week for one user, user for several.
@@ -63,7 +64,10 @@ def report(
     Raises:
         RequestError: a word is wrong. CommandError: there is no accounting, or it does not answer.
     """
-    asked = _asked(users, accounts, since, until, everyone=everyone)
+    asked = _asked(
+        several(users, "users"), several(accounts, "accounts"), since, until, everyone=everyone
+    )
+    most = argument(Size, wasteful, "wasteful")
     kind = by or ("week" if len(asked.users) == 1 else "user")
     if kind not in KINDS:
         raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
@@ -79,7 +83,7 @@ def report(
         by=kind,
         groups=groups,
         total=total(named),
-        wasteful=tuple(wasteful_job(*row) for row in most_wasteful(named, wasteful)),
+        wasteful=tuple(wasteful_job(*row) for row in most_wasteful(named, most)),
         weeks=groups if kind == "week" else grouped(named, "week"),
         costs=chosen.costs,
         cost_source=chosen.name if hide_names else str(chosen.path),
@@ -96,8 +100,8 @@ def report_schema() -> str:
 def _asked(
     users: Sequence[str],
     accounts: Sequence[str],
-    since: str,
-    until: str | None,
+    since: str | float,
+    until: str | float | None,
     *,
     everyone: bool,
 ) -> Asked:

@@ -11,11 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from typing import Any
 
 from hpckit.api.run import Run, RunList
+from hpckit.errors import RequestError
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
 from hpckit.text import format_seconds, in_line, simulated
+from hpckit.values import Seconds, argument
 
 # How old an answer may be, and about how many runs one question may be.
 FRESH_S, MOST = 2.0, 500
@@ -67,25 +70,54 @@ def status_of(runs: Sequence[Run]) -> list[RunStatus]:
 
 
 def wait(
-    runs: Iterable[Run],
+    runs: Run | str | int | Iterable[Run | str | int],
     timeout: float | None = None,
     *,
     look: Callable[[list[RunStatus]], None] | None = None,
 ) -> RunList:
-    """Wait until every run is over, or can never start; `look` sees what they are, each round.
+    """Wait until every run is over, or can never start.
+
+    Args:
+        runs: runs, or ids of runs; one alone, or several.
+        timeout: so many seconds at most.
+        look: sees what they are, each time Slurm was asked.
 
     Raises:
-        StillRunningError: `timeout` seconds have passed; the jobs go on.
+        StillRunningError: `timeout` seconds have passed; the jobs go on. NotFoundError: an id is of
+            no run. RequestError: something is neither a run nor an id.
     """
     from hpckit.submission.waiting import wait as wait_for  # noqa: PLC0415
 
-    every = RunList(runs)
+    argument(Seconds | None, timeout, "timeout")
+    every = RunList(run for row in runs_or_ids(runs) for run in _called(row))
     if rest := [run for run in every if run._ended is None]:
         found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look)
         for run, status in zip(rest, found, strict=True):
             run._ended = status if status.finished else None
         _learn(rest, found)
     return every
+
+
+def runs_or_ids(given: Any) -> list[Run | str | int]:  # noqa: ANN401  # users' own
+    """Return each run or id of one, or of several.
+
+    Raises:
+        RequestError: something is neither.
+    """
+    one = isinstance(given, Run | str | int) or not isinstance(given, Iterable)
+    rows = [given] if one else list(given)
+    for row in rows:
+        if not isinstance(row, Run | str | int) or isinstance(row, bool):
+            raise RequestError(f"{row!r} is neither a run nor the id of one.")
+    return rows
+
+
+def _called(given: Run | str | int) -> Iterable[Run]:
+    if isinstance(given, Run):
+        return [given]
+    from hpckit.api.lookup import runs  # noqa: PLC0415  # seldom: most programs hold their runs
+
+    return runs(given)
 
 
 def _learn(runs: Sequence[Run], found: Sequence[RunStatus]) -> None:

@@ -3,13 +3,14 @@
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit.api import log
 from hpckit.errors import RequestError
 from hpckit.stats.sampler.start import run_alongside, start_sampler, stop_sampler
+from hpckit.values import Seconds, argument
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -40,8 +41,10 @@ def sample(
         RequestError: there is no command, or it is one text. CommandError: it is missing or cannot
             be started.
     """
-    if isinstance(command, str):  # its letters would be the words
+    # Of a text, its letters would be the words.
+    if isinstance(command, str) or not isinstance(command, Iterable):
         raise RequestError(f"command={command!r} must be a list, as in ['python', 'train.py'].")
+    argument(Seconds, interval, "interval")
     argv = [os.fspath(word) for word in command]
     if not argv:
         raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")

@@ -14,6 +14,7 @@ from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run, RunList, handle
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
+from hpckit.values import several
 
 if TYPE_CHECKING:
     from hpckit.api.resubmit import Again
@@ -235,7 +236,7 @@ def _again(
         values,
         _folder(runs),
         alone=not failed,
-        unset=unset,
+        unset=several(unset, "unset"),
         right_size=right_size,
         same_code=same_code,
         preview=preview,

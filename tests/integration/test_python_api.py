@@ -252,7 +252,9 @@ def test_resubmit_starts_from_the_runs_folder_and_changes_none(
 ) -> None:
     (here / "script.py").write_text("import os, sys; print(os.getcwd(), open(sys.argv[1]).read())")
     (here / "data").write_text("the data")
-    run = hpckit.submit("serial", "script.py", gpus=0, args=["data"], wait=True)
+    run = hpckit.submit("serial", "script.py", gpus=0, args=["data"])
+    assert hpckit.wait(run) == hpckit.wait(run.job_id) == [run]
+    assert hpckit.wait([run, run.run_id]) == [run, run]
     (here / "elsewhere").mkdir()
     monkeypatch.chdir(here / "elsewhere")
     again = run.resubmit(wait=True, name="second")

@@ -107,6 +107,10 @@ def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
     assert day.startswith("GPU use of me, 2026-09-01 08:30 to 2026-09-02 00:00\n")
     cli("report", "-A", "lab", "-A", "other")
     assert (asked()["--accounts"], "--allusers" in asked()) == ("lab,other", True)
+    hpckit.report(users="dora", since=NOW - 3600)
+    assert asked()["--user"] == "dora"
+    hpckit.report(accounts="lab")
+    assert asked()["--accounts"] == "lab"
     cli("report", "-u", "bob", "-u", "carol")
     assert asked()["--user"] == "bob,carol"
 

@@ -221,6 +221,7 @@ def test_runs_and_ids_are_cancelled(here: Path, fake_slurm: Path) -> None:
     for ids in ([], [hpckit.submit("serial", "train.py", gpus=0)]):
         run = hpckit.submit("serial", "train.py", gpus=0)
         assert hpckit.cancel([*ids, run.job_id]) == [*ids, run]
+        assert hpckit.cancel(run) == [run]
     with pytest.raises(hpckit.NotFoundError):
         hpckit.cancel("no-such-run")
     assert hpckit.cancel([]) == []

@@ -1,0 +1,59 @@
+"""What a Python program gives where it does not fit: one clear error, and nothing is done."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hpckit
+from tests.conftest import write_files
+
+NAN = float("nan")
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: hpckit.runs(state=1), "state=1"),
+        (lambda: hpckit.runs(state=["FAILED", 3]), "'state' is 3"),
+        (lambda: hpckit.runs(since={}), r"since \{\}"),
+        (lambda: hpckit.runs(since=NAN), "since nan"),
+        (lambda: hpckit.runs(since=True), "since True"),
+        (lambda: hpckit.runs(name=5), "'name' is 5"),
+        (lambda: hpckit.runs(limit="a"), "'limit' is 'a'"),
+        (lambda: hpckit.runs(limit=-1), "'limit' is -1"),
+        (lambda: hpckit.clean(older=[]), r"older \[\]"),
+        (lambda: hpckit.clean(state=3), "state=3"),
+        (lambda: hpckit.report(users=3), "users=3"),
+        (lambda: hpckit.report(accounts=["a", None]), "'accounts' is None"),
+        (lambda: hpckit.report(since={}), r"--since \{\}"),
+        (lambda: hpckit.report(wasteful=-1), "'wasteful' is -1"),
+        (lambda: hpckit.wait(None), "None is neither a run nor the id"),
+        (lambda: hpckit.wait([2.5]), "2.5 is neither a run nor the id"),
+        (lambda: hpckit.wait([], timeout=NAN), "'timeout' is nan"),
+        (lambda: hpckit.wait([], timeout="1h"), "'timeout' is '1h'"),
+        (lambda: hpckit.cancel(None), "None is neither a run nor the id"),
+        (lambda: hpckit.cancel([True]), "True is neither a run nor the id"),
+        (lambda: hpckit.map(double, None), "None is not a list of items for .*double"),
+        (lambda: hpckit.map(double, [1], 5), "5 is not a list of items"),
+        (lambda: hpckit.sample(None), "command=None must be a list"),
+        (lambda: hpckit.sample(["true"], interval=NAN), "'interval' is nan"),
+        (lambda: hpckit.sample(["true"], interval=-1), "'interval' is -1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(here: Path, call: Callable[[], object], says: str) -> None:
+    with pytest.raises(hpckit.RequestError, match=says):
+        call()
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["partition", "name", "gpus", "time", "template", "settings"])
+def test_a_mapping_sets_no_other_option(here: Path, option: str) -> None:
+    """`partition={"nodes": 5}` asked for five nodes."""
+    write_files(here, {"train.py": "print(1)\n"})
+    with pytest.raises(hpckit.RequestError, match="nodes"):
+        hpckit.script("ddp", "train.py", **{option: {"nodes": 5}})
