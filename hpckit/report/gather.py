@@ -147,7 +147,7 @@ def _with_ends(job: JobUse, run: Run | None) -> tuple[Attempt, ...]:
 def _ids(target: Target) -> frozenset[str]:
     """Return what a job is called by those who sample it."""
     last, run = target.known.last, target.known.run
-    own = run.jobs if run else ()
+    own = (run.run_id, *run.jobs) if run else ()
     names = {target.job_id, *((last.job_id, last.raw_id) if last else ()), *own}
     return frozenset(name for name in names if name)
 

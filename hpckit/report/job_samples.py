@@ -16,11 +16,13 @@ from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span, grouped, outliving, seen_span
 from hpckit.stats.summary.figures import SourceNote
+from hpckit.text import counted
 
 # Nodes' clocks differ, by less than Slurm's authentication allows (munge(7): 300 s).
 _APART_S = 300.0
 
 
+_NAMED = 3  # other jobs, in a note
 OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
 
@@ -45,9 +47,33 @@ def match(
     Args:
         files: of all attempts.
         spans: the attempts that Slurm, or the ranks, know of; without any, files' numbers count.
-        job_ids: what the job is called; a file that is of none and fits no attempt is left out.
+        job_ids: what the job is called; a file that says it is of another is left out.
         running: the newest attempt may not be over.
     """
+    others = [file for file in files if _is_of_another(file, job_ids)]
+    matched = _by_time([file for file in files if file not in others], spans, running=running)
+    return replace(matched, notes=(*matched.notes, *_of_others(others)))
+
+
+def _is_of_another(file: Columns, job_ids: Collection[str]) -> bool:
+    """Say whether a file names its job, and not as any of these."""
+    ids = file.header.ids
+    task = f"{ids.get('array_job_id')}_{ids.get('array_task_id')}"
+    said = {ids.get(name) for name in ("job_id", "het_job_id", "run_id")} - {None}
+    return bool(said and job_ids) and not {task, *said} & {*job_ids}
+
+
+def _of_others(files: Sequence[Columns]) -> Iterator[SourceNote]:
+    """Say whose files are left out: in one folder `hpckit sample --dir` may have put many."""
+    if files:
+        jobs = dict.fromkeys(file.header.ids.get("job_id", "?") for file in files)
+        named = ", ".join(list(jobs)[:_NAMED]) + (", ..." if len(jobs) > _NAMED else "")
+        text = f"{counted(len(files), 'file')} of other jobs' samples left out: of job {named}."
+        yield SourceNote(code="unmatched", text=text)
+
+
+def _by_time(files: Sequence[Columns], spans: Sequence[Span], *, running: bool) -> Matched:
+    """Give each file of a job the attempt whose time and node it has."""
     if not spans or not files:
         return Matched(files=tuple(files), spans=tuple(spans))
     found: dict[int, list[Columns]] = {}
@@ -57,7 +83,7 @@ def match(
         place = _place(file, spans)
         if place is not None:
             found.setdefault(place, []).append(file)
-        elif _is_elsewhere(file, spans, job_ids):
+        elif _is_elsewhere(file, spans):
             left_out.append(file)
         else:
             strays.append(file)
@@ -93,11 +119,9 @@ def _is_its_host(file: Columns, span: Span) -> bool:
     return not hosts or file.header.host.partition(".")[0] in hosts
 
 
-def _is_elsewhere(file: Columns, spans: Sequence[Span], job_ids: Collection[str]) -> bool:
-    """Say whether a file is of another job: that says so, or of a node it had not at the time."""
-    said = file.header.ids.get("job_id")
-    other = bool(said and job_ids and said not in job_ids)
-    return other or any(_shared(file, span) > 0 for span in spans)
+def _is_elsewhere(file: Columns, spans: Sequence[Span]) -> bool:
+    """Say whether a file that fits no attempt is of a node that the job had not at the time."""
+    return any(_shared(file, span) > 0 for span in spans)
 
 
 def _own(files: list[Columns], spans: Sequence[Span], running: bool) -> tuple[Span, list[Columns]]:

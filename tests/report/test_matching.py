@@ -92,6 +92,36 @@ def test_samples_of_another_job_are_left_out(tmp_path: Path) -> None:
     assert match([other], [span(0)], job_ids=["8"]).files
 
 
+@pytest.mark.parametrize(
+    ("ids", "is_its"),
+    [
+        ({"job_id": "7"}, True),
+        ({"job_id": "8"}, False),
+        ({"job_id": "8", "run_id": "ddp-1"}, True),  # a later job of a chain
+        ({"job_id": "8", "het_job_id": "7", "het_offset": "1"}, True),
+        ({"job_id": "8", "array_job_id": "5", "array_task_id": "2"}, True),
+        # The array's own id is that of its last task, too.
+        ({"job_id": "6", "array_job_id": "7", "array_task_id": "1"}, False),
+        ({"run_id": "ddp-2"}, False),
+        ({}, True),
+    ],
+)
+def test_what_a_file_says_of_its_job_comes_before_time_and_node(
+    tmp_path: Path, ids: dict[str, str], is_its: bool
+) -> None:
+    """Two jobs at one time on one node, with one folder: each had the samples of both."""
+    file = samples(tmp_path, 0)
+    said = replace(file, header=replace(file.header, ids=ids))
+    for spans_ in ([span(0)], []):
+        found = match([file, said], spans_, job_ids=["7", "5_2", "ddp-1"])
+        assert len(found.files) == 1 + is_its
+        assert [note.text for note in found.notes] == (
+            []
+            if is_its
+            else [f"1 file of other jobs' samples left out: of job {ids.get('job_id', '?')}."]
+        )
+
+
 def test_the_newest_attempt_of_a_running_job_is_not_over(tmp_path: Path) -> None:
     read = [samples(tmp_path, 0), samples(tmp_path, 1, LATER)]
     found = match(read, [span(0)], running=True)
