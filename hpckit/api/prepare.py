@@ -236,11 +236,18 @@ def _dependencies(
     """Return what `--after` means; refuse to wait for what cannot come any more."""
     if not spec.after:
         return []
-    from hpckit.submission.after import dependency, refuse_hopeless  # noqa: PLC0415
+    from hpckit.submission.after import (  # noqa: PLC0415
+        dependency,
+        refuse_beside_chain,
+        refuse_hopeless,
+    )
 
     if not preview and "after" not in spec.skip_checks:
         refuse_hopeless(spec.after, root)
-    return [dependency(word, scheduler.name, root) for word in spec.after]
+    found = [dependency(word, scheduler.name, root) for word in spec.after]
+    more = bool(spec.chain or spec.parallel)
+    refuse_beside_chain(spec.after, [text for text, _ in found], more=more)
+    return found
 
 
 def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:

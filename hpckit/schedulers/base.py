@@ -36,7 +36,7 @@ class Order:
         array: whether this is an array, whose tasks have numbers in their ids.
         after: `kind:id` of the jobs it waits for, as the header has them.
         after_dirs: `kind:folder` of the runs it waits for.
-        follows: the job that must be over before a task may start; None: there is none.
+        follows: the jobs that must be over before a task may start.
         token: what a job of a chain is found by, in place of the run's id.
         environ, cwd: the environment and the folder to submit from; the folder may differ from
             this process's own.
@@ -54,7 +54,7 @@ class Order:
     cwd: Path
     part: "ArrayPart | None" = None
     after: tuple[str, ...] = ()
-    follows: str | None = None
+    follows: tuple[str, ...] = ()
     token: str | None = None
 
 

@@ -1,6 +1,6 @@
 """`--after JOB`: what a submission waits for, and whether that can still come."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpckit.errors import OutsideError, PlanError, RequestError
@@ -73,6 +73,8 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
         raise RequestError(
             f"--after {word}: that is a {found[0].executor} run, but this one is {executor}."
         )
+    if len(found[0].jobs) > 1:
+        return _of_chain(kind, found[0].jobs), (f"{kind}:{found[0].dir}",)
     ids = [found[0].job_id]
     if len(found) > 1:
         ids = list(dict.fromkeys(str(run.array_job_id) for run in found))
@@ -83,6 +85,38 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
             f"{', '.join(ids)}."
         )
     return f"{kind}:{':'.join(ids)}", tuple(f"{kind}:{run.dir}" for run in found)
+
+
+def _of_chain(kind: str, jobs: tuple[str, ...]) -> str:
+    """Return the dependency on a chain: it is COMPLETED with any of its jobs, over with all.
+
+    Slurm calls each job FAILED or TIMEOUT that another one follows.
+    """
+    if kind == "afterok":
+        return "?".join(f"afterok:{job}" for job in jobs)
+    return f"{kind}:{':'.join(jobs[:1] if kind == 'after' else jobs)}"
+
+
+def refuse_beside_chain(words: Sequence[str], found: Sequence[str], *, more: bool) -> None:
+    """Refuse what Slurm cannot be told: any of some jobs, and others too (sbatch(1), --dependency).
+
+    Args:
+        words: of `--after`.
+        found: the dependencies of each.
+        more: whether jobs of the submission wait for one another, as with --chain.
+
+    Raises:
+        RequestError: so it is.
+    """
+    for word, text in zip(words, found, strict=True):
+        if "?" in text and (more or len(found) > 1):
+            job = read_after(word)[1]
+            beside = "other --after" if len(found) > 1 else "--chain, or a limit of --parallel,"
+            raise RequestError(
+                f"--after {word} is a chain: to wait until one of its jobs is COMPLETED cannot be "
+                f"given to Slurm with {beside} beside it. Give --after afterany:{job}, which waits "
+                "for the end of all."
+            )
 
 
 @frozen(kw_only=True)

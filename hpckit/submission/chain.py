@@ -72,8 +72,14 @@ def record_of(run: Run, records: Mapping[str, JobRecord]) -> JobRecord | None:
 
 def _speaker(known: list[JobRecord], end: LinkEnd | None) -> JobRecord:
     """Return the job of a chain that speaks for it; `known` are its jobs in order."""
-    if end and end.over and (last := [row for row in known if row.restarts == end.link]):
-        return last[0]  # what comes after it does nothing
+    if end and end.over:
+        # What comes after it does nothing; one before it that is not over says more than its note.
+        live = [
+            row for row in known if (row.restarts or 0) < end.link and not is_finished(row.state)
+        ]
+        last = [_as_noted(row, end) for row in known if row.restarts == end.link]
+        if live or last:
+            return (live or last)[0]
     for row in known:
         if row.state is JobState.COMPLETED or not is_finished(row.state):
             return row
@@ -84,3 +90,12 @@ def _speaker(known: list[JobRecord], end: LinkEnd | None) -> JobRecord:
         return known[0]
     gone = begun[-1].restarts != known[-1].restarts
     return replace(begun[-1], state=JobState.CANCELLED) if gone else begun[-1]
+
+
+def _as_noted(row: JobRecord, end: LinkEnd) -> JobRecord:
+    """Return what Slurm says of a job, but COMPLETED where it ended well in its last seconds.
+
+    Between the time limit and its KillWait Slurm lets a job end by itself, and calls it TIMEOUT.
+    """
+    ended_well = end.outcome is Outcome.COMPLETE and row.state is JobState.TIMEOUT
+    return replace(row, state=JobState.COMPLETED, exit_code=0) if ended_well else row

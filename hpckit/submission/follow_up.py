@@ -5,7 +5,7 @@ It outlives the job's ranks, even when the kernel kills them for their memory, a
 Slurm's SIGTERM at the time limit.
 
 `retry`: a job that has failed is submitted again. `chain`: each job but the first waits for the end
-of the one before (`afterany`), however that ended. So each job says at its end whether work is
+of those before (`afterany`), however they ended. So each job says at its end whether work is
 left; if none is, it takes the others out of the queue. And before a job begins, it looks whether
 the one before could still say so.
 """
@@ -34,16 +34,17 @@ from hpckit.payload.children import (
 from hpckit.payload.notice import handles
 from hpckit.payload.task import GOES_ON
 from hpckit.rank_variables import restart_count
-from hpckit.ranks import RankRecord, read_all_attempts
+from hpckit.ranks import RankRecord, own_failures, read_all_attempts
 from hpckit.retry_rules import TIMEOUT
 from hpckit.runs import Run, read_run
 from hpckit.slurm import control
-from hpckit.slurm.states import JobState
+from hpckit.slurm.states import JobRecord, JobState
 from hpckit.stop_marks import NO_CHECKPOINT, add_mark, marks_of
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, write_end
 from hpckit.submission.checkpoints import Checkpoints
 from hpckit.submission.container_step import step_ended_at_the_end
 from hpckit.submission.retry import kind_of
+from hpckit.submission.verdict import LATE_S, contradiction, not_begun
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -71,8 +72,8 @@ class Watched:
         """Run the job's command, and see to what follows; return the exit status."""
         for signum in (signal.SIGTERM, signal.SIGINT, *PASSED):
             signal.signal(signum, self._pass_on)
-        if not self.begins():
-            return 0
+        if (status := self.ends_at_once()) is not None:
+            return status
         environ = {**os.environ, **self.variables()}
         prepare = prepare_child if self._supervises else prepare_script
         self._child = shell.spawn(self.argv, env=environ, prepare=prepare)
@@ -81,7 +82,7 @@ class Watched:
             if self._told:
                 self.ending()
         status = shell_status(self._child.returncode)
-        if not status and (why := self._never_begun()):
+        if not status and (why := self._never_begun() or self.contradicted()):
             self.say(f"has FAILED, though srun ended with 0: {why}")
             status = 1
         self.ended(status)
@@ -97,9 +98,13 @@ class Watched:
         """Which attempt of the run this is, from 0."""
         return restart_count()
 
-    def begins(self) -> bool:
-        """Say whether there is something to do."""
-        return True
+    def ends_at_once(self) -> int | None:
+        """Return the exit status of a job that has nothing to do; None: it has."""
+        return None
+
+    def contradicted(self) -> str | None:
+        """Say which ranks did not end well where the job's command ended with 0; None: all did."""
+        return None
 
     def variables(self) -> dict[str, str]:
         """Return variables to add to the job's environment."""
@@ -144,6 +149,10 @@ class Watched:
         sys.stderr.flush()
 
 
+def _ranks(run: Run, attempt: int) -> list[RankRecord]:
+    return [row for row in read_all_attempts(run.dir) if row.restart == attempt]
+
+
 class Retried(Watched):
     """A job that is submitted again once it has failed."""
 
@@ -152,13 +161,13 @@ class Retried(Watched):
     def ending(self) -> None:
         """Submit it again before Slurm kills all of it, if its time limit has come."""
         run = None if self._done else self.recorded()
-        if run and ended_as(run, self._ranks(run))[0] is JobState.TIMEOUT:
+        if run and ended_as(run, _ranks(run, self.attempt))[0] is JobState.TIMEOUT:
             self._retry(run, TIMEOUT)
 
     def ended(self, status: int) -> None:
         """Submit it again, if there is a rule for its kind of failure."""
         run = self.recorded() if status and not self._done else None
-        if run and (kind := kind_of(*ended_as(run, self._ranks(run)))):
+        if run and (kind := kind_of(*ended_as(run, _ranks(run, self.attempt)))):
             self._retry(run, kind)
 
     def _retry(self, run: Run, kind: str) -> None:
@@ -168,9 +177,6 @@ class Retried(Watched):
             # In a process of its own, which works out the request as the command line does.
             argv = (*own_python(), "-m", "hpckit.api.retry", str(self.run_dir), kind)
             shell.spawn(argv, prepare=prepare_script).wait()
-
-    def _ranks(self, run: Run) -> list[RankRecord]:
-        return [row for row in read_all_attempts(run.dir) if row.restart == self.attempt]
 
 
 class Link(Watched):
@@ -187,15 +193,31 @@ class Link(Watched):
         self.number = number
         self._pattern = pattern
         self._checkpoints = Checkpoints(run_dir, pattern, Path.cwd()) if pattern else None
+        # Whether srun gave its step up, as it does with status 0 where a node is lost.
+        self._lost = False
 
-    def begins(self) -> bool:
-        """Say whether the jobs before this one have left something to do."""
+    def ends_at_once(self) -> int | None:
+        """Return an exit status if the jobs before this one have left nothing to do."""
         before = self._before()
-        if before and before.over:
-            self.say(f"is not needed: job {before.job_id} {_how(before)}. It ends at once")
-            self._cancel(self._rest())
-            return False
-        return True
+        if not before or not before.over:
+            return None
+        self.say(f"is not needed: job {before.job_id} {_how(before)}. It ends at once")
+        self._cancel(self._rest())
+        # Jobs that wait for a chain (`--after`) look at the status of each of its jobs.
+        return int(before.outcome is Outcome.FAILED)
+
+    def contradicted(self) -> str | None:
+        """Say which ranks did not end well; what another node has written may come late."""
+        until = time.monotonic() + LATE_S
+        while run := self.recorded():
+            ranks = _ranks(run, self.number)
+            wrong = contradiction(ranks, run.ranks, lambda: None)
+            failed = any(row.exit_code for row in ranks)
+            if wrong is None or failed or time.monotonic() > until:
+                self._lost = bool(wrong) and not own_failures(ranks)
+                return wrong
+            time.sleep(_PAUSE_S)
+        return None
 
     @property
     def attempt(self) -> int:
@@ -211,21 +233,38 @@ class Link(Watched):
         self._settle(self._end(status))
 
     def _before(self) -> LinkEnd | None:
-        """Return how the job before this one ended, even if it could not say so itself."""
-        if not self.number:
-            return None
-        said = read_end(self.run_dir)
-        if said and (said.over or said.link == self.number - 1):
+        """Return how the last job before this one that had begun ended.
+
+        Even if it could not say so itself. None: none had, or this is the first one.
+        """
+        said = read_end(self.run_dir) if self.number else None
+        if said and said.over:
             return said
-        end = self._judged(self.number - 1)
-        write_end(self.run_dir, end)
-        return end
+        for number in reversed(range(self.number)):
+            if said and said.link == number:
+                return said
+            if end := self._silent(number):
+                write_end(self.run_dir, end)
+                return end
+        return None
+
+    def _silent(self, number: int) -> LinkEnd | None:
+        """Return how a job ended that could not say so; None: it was cancelled before it began."""
+        end, run = self._judged(number), self.recorded()
+        record = _slurms_word(end.job_id) if end.over and run else None
+        if run is None or record is None:
+            return end
+        if record.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL):
+            return LinkEnd(link=number, job_id=end.job_id, outcome=Outcome.GOES_ON)
+        return None if not_begun(record, _ranks(run, number)) else end
 
     def _end(self, status: int) -> LinkEnd:
         """Return how this job ended, by the exit status of its command."""
         if status in (0, GOES_ON):
             outcome = Outcome.GOES_ON if status else Outcome.COMPLETE
             end = LinkEnd(link=self.number, job_id=self.job_id, outcome=outcome)
+        elif self._lost:
+            end = LinkEnd(link=self.number, job_id=self.job_id, outcome=Outcome.GOES_ON)
         else:
             end = self._judged(self.number)
         if end.over or self._checkpoints is None or self._checkpoints.newer():
@@ -241,8 +280,7 @@ class Link(Watched):
         """Return how a job ended, by its log and the records of its ranks."""
         run, cause = self.recorded(), None
         if run is not None:
-            ranks = [row for row in read_all_attempts(run.dir) if row.restart == number]
-            cause = why_from_inside(run, ranks)
+            cause = why_from_inside(run, _ranks(run, number))
         return LinkEnd(
             link=number,
             job_id=run.jobs[number] if run else self.job_id,
@@ -255,13 +293,14 @@ class Link(Watched):
         write_end(self.run_dir, end)
         rest = self._rest()
         if end.outcome is Outcome.FAILED:
-            self.say(f"failed: {end.why}. {_count(rest)} would fail again, so none runs")
+            so_none = f". {_count(rest)} would fail again, so none runs" if rest else ""
+            self.say(f"failed: {end.why}{so_none}")
         elif end.outcome is Outcome.GOES_ON and rest:
             self.say(f"has ended before the work was done; job {rest[0]} goes on")
         elif end.outcome is Outcome.GOES_ON:
             self.say(
-                "has ended before the work was done, and it was the last of its chain. To go on: "
-                f"hpckit resubmit {self.job_id}"
+                "has ended before the work was done, and it was the last of its chain. `hpckit "
+                f"resubmit {self.job_id}` begins anew; what was saved is in {self.run_dir}"
             )
         if end.over:
             self._cancel(rest)
@@ -277,6 +316,13 @@ class Link(Watched):
                 control.cancel(jobs[::-1])
         except CommandError as error:
             self.say(f"cannot cancel {', '.join(jobs)}, which will end at once: {error}")
+
+
+def _slurms_word(job_id: str) -> JobRecord | None:
+    """Return what Slurm says of a job that is over; None: it does not answer, or has forgotten."""
+    from hpckit.schedulers.slurm.asking import records_of  # noqa: PLC0415  # few are asked for
+
+    return next(iter(records_of(job_id) or ()), None)
 
 
 def _how(end: LinkEnd) -> str:

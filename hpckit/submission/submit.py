@@ -277,5 +277,6 @@ def _order(part: Submission, folder: Path, script: str, tasks: list[Task], sent:
         cwd=Path(place.cwd),
         after=place.after,
         after_dirs=part.after_dirs,
-        follows=sent.jobs[-1] if sent.jobs and (job.parallel or job.chain) else None,
+        # Of all, not of the last alone: that may be cancelled while it waits for those before it.
+        follows=tuple(sent.jobs) if job.parallel or job.chain else (),
     )

@@ -45,6 +45,7 @@ _HEARD_S = 1.0
 _AGAIN_S = 5.0
 # Slurm may warn so much earlier than it was asked to: sbatch(1), --signal.
 _EARLIEST_S = 60.0
+_NOT_AGAIN = "What it saved stays in the run's folder; `hpckit resubmit` begins anew, in another."
 _ANEW = (
     "The job is requeued, but nothing in the run's checkpoints/ is newer than the start of this "
     "attempt. If the script keeps its checkpoints elsewhere, --checkpoint PATTERN names them."
@@ -274,11 +275,11 @@ class Warned:
         if self.task.warned and self._told_at is not None:
             raise JobError(
                 f"Slurm signalled a time limit or a preemption, and {_all_used(self.task)}. The "
-                "script got SIGUSR2 to save its state and has ended. To continue: hpckit resubmit."
+                f"script got SIGUSR2 to save its state and has ended. {_NOT_AGAIN}"
             )
         raise JobError(
             "The script stopped before its work was done, and --max-requeues "
-            f"{self.task.max_requeues} allows no other attempt. To continue: hpckit resubmit."
+            f"{self.task.max_requeues} allows no other attempt. {_NOT_AGAIN}"
         )
 
 

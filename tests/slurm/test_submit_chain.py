@@ -89,8 +89,7 @@ def test_a_chain_ends_with_a_job_that_failed_by_itself(desk: Desk) -> None:
     ranks = ("--tasks-per-node", "2", "--launcher", "mpirun")
     fails = ("mpi", SCRIPTS / "mpi_fail.py", *SMALL, *ranks, "--chain", "2", "--", "3")
     asked = desk.submit(*fails)
-    assert eventually(lambda: queued(desk, jobs[2]) == "COMPLETED")
-    assert [queued(desk, name) for name in jobs] == ["FAILED", "COMPLETED", "COMPLETED"]
+    assert eventually(lambda: [queued(desk, name) for name in jobs] == ["FAILED"] * 3)
     assert desk.over(jobs[2])["state"] == "FAILED"
     log = Path(job["run_dir"], "job.out").read_text()
     why = "rank 0 on c1 failed first, exit status 1"
@@ -102,6 +101,47 @@ def test_a_chain_ends_with_a_job_that_failed_by_itself(desk: Desk) -> None:
     desk.over(asked["job_id"])
     rest = desk.status(asked["job_id"])["chain"][1:]
     assert eventually(lambda: [queued(desk, name) for name in rest] == ["CANCELLED"] * 2)
+
+
+def test_a_job_that_waits_may_be_cancelled_and_the_others_go_on(desk: Desk) -> None:
+    """The last one waits for the first, too: it began beside it, and called it failed."""
+    (desk.work / "waits.py").write_text(WAITS)
+    job = desk.submit("serial", "waits.py", *SMALL, "--chain", "2")
+    first, second, third = desk.status(job["job_id"])["chain"]
+    log = Path(job["run_dir"], "logs", "0.out")
+    assert eventually(lambda: log.exists() and "attempt 0 " in log.read_text())
+    # Of these jobs Slurm will call one COMPLETED, and the first FAILED.
+    after = ("serial", SCRIPTS / "seen.py", *SMALL, "--after")
+    waiting = [desk.submit(*after, f"{kind}{third}")["job_id"] for kind in ("", "afterany:")]
+    desk.slurm.run("scancel", second)
+    assert eventually(lambda: queued(desk, second) == "CANCELLED")
+    status = desk.status(third)
+    assert (status["state"], status["restarts"], queued(desk, third)) == ("RUNNING", 0, "PENDING")
+    desk.slurm.run("scancel", "--signal=USR2", first)
+    status = desk.over(first)
+    assert (status["state"], status["restarts"]) == ("COMPLETED", 2)
+    assert [desk.over(job_id)["state"] for job_id in waiting] == ["COMPLETED"] * 2
+    assert log.read_text() == "attempt 0 from nothing\nattempt 2 from step 3\n"
+
+
+def test_a_chain_outlives_its_node(desk: Desk) -> None:
+    """Its script has no time to say what became of it, or is told that all went well."""
+    (desk.work / "waits.py").write_text(WAITS)
+    job = desk.submit("serial", "waits.py", *SMALL, "--chain", "2", "--sbatch", "nodelist=c2")
+    log = Path(job["run_dir"], "logs", "0.out")
+    assert eventually(lambda: log.exists() and "attempt 0 " in log.read_text())
+    update = ("scontrol", "update", "nodename=c2")
+    desk.slurm.run(*update, "state=down", "reason=test")
+    assert eventually(lambda: queued(desk, job["job_id"]) == "NODE_FAIL")
+    # Refused where the node has come back by itself (ReturnToService=2), or not yet gone.
+    again = (*update, "state=resume")
+    assert eventually(
+        lambda: desk.slurm.run(*again, check=False) and "attempt 1 " in log.read_text()
+    )
+    desk.slurm.kill_node("c2", noticed=True)
+    desk.slurm.start_node("c2")
+    status = desk.over(job["job_id"])
+    assert (status["state"], status["restarts"]) == ("COMPLETED", 2)
 
 
 def test_all_jobs_of_a_chain_are_cancelled(desk: Desk) -> None:

@@ -36,6 +36,7 @@ def _write(layout: Layout) -> None:
         (layout.dir / name).mkdir(exist_ok=True)
     layout.conf.write_text(config.slurm_conf(layout))
     layout.conf.with_name("gres.conf").write_text(config.gres_conf(layout))
+    layout.conf.with_name("mpi.conf").write_text(config.MPI_CONF)
     layout.hosts.write_text(config.hosts(socket.gethostname()))
     _write_private(layout.conf.with_name("slurmdbd.conf"), config.slurmdbd_conf(layout).encode())
     for index in range(GPUS_PER_NODE):

@@ -9,7 +9,7 @@ from hpckit.errors import PlanError, RequestError
 from hpckit.schedulers.local.controller import _gate
 from hpckit.schedulers.local.state import LocalState, write_local_state
 from hpckit.slurm.states import JobState
-from hpckit.submission.after import dependency, refuse_hopeless
+from hpckit.submission.after import KINDS, dependency, refuse_beside_chain, refuse_hopeless
 from tests.unit.made import make_run
 from tests.unit.test_status import answers, down, end_ranks, sacct_row, squeue_row
 
@@ -85,6 +85,24 @@ def test_a_list_as_sbatch_takes_it_is_told_apart(tmp_path: Path, word: str, each
     said = f"--after {word!r} names 2 jobs. Give it for each: {each}."
     with pytest.raises(RequestError, match=re.escape(said)):
         dependency(word, "slurm", tmp_path)
+
+
+def test_a_chain_is_completed_with_any_of_its_jobs_and_over_with_all(tmp_path: Path) -> None:
+    """Slurm calls the first FAILED once the second goes on: afterok of it was never met."""
+    run = make_run(tmp_path, chain=["11", "12", "13"])
+    for job in ("11", "13", run.run_id):
+        found = {kind: dependency(f"{kind}:{job}", "slurm", tmp_path)[0] for kind in KINDS[:4]}
+        assert found == {
+            "afterok": "afterok:11?afterok:12?afterok:13",
+            "afterany": "afterany:11:12:13",
+            "afternotok": "afternotok:11:12:13",
+            "after": "after:11",
+        }
+    text = found["afterok"]
+    refuse_beside_chain(["11"], [text], more=False)
+    for words, texts, more in ((["11", "7"], [text, "afterok:7"], False), (["11"], [text], True)):
+        with pytest.raises(RequestError, match=r"--after 11 is a chain.*afterany:11"):
+            refuse_beside_chain(words, texts, more=more)
 
 
 def test_a_wrong_kind_is_refused(tmp_path: Path) -> None:

@@ -66,6 +66,11 @@ _STATES = {"R": "RUNNING", "P": "PENDING", "T": "TIMEOUT", "F": "FAILED", "X": "
         ("TTT", (2, Outcome.GOES_ON), 2, "TIMEOUT"),
         ("T--", (0, Outcome.GOES_ON), 0, "CANCELLED"),
         ("K--", None, 0, "CANCELLED"),
+        # One that waited was cancelled.
+        ("R-P", None, 0, "RUNNING"),
+        ("R-R", (1, Outcome.FAILED), 0, "RUNNING"),
+        # It ended well between its limit and Slurm's kill.
+        ("TT-", (1, Outcome.COMPLETE), 1, "COMPLETED"),
         ("---", None, 0, "CANCELLED"),
     ],
 )
@@ -206,7 +211,7 @@ def test_a_job_that_is_done_cancels_those_after_it(
 def test_a_job_that_was_told_of_its_end_leaves_the_rest_to_the_next(
     chain: Run, controller: Controller, monkeypatch, capfd
 ) -> None:
-    for number, then in enumerate(("job 12 goes on", "job 13 goes on", "hpckit resubmit 13")):
+    for number, then in enumerate(("job 12 goes on", "job 13 goes on", str(chain.dir))):
         assert link(chain, number, f"raise SystemExit({GOES_ON})", monkeypatch) == GOES_ON
         said = capfd.readouterr().err
         assert said.startswith(f"hpckit: job {JOBS[number]} has ended before the work was done")
@@ -286,7 +291,7 @@ def test_a_job_whose_ranks_srun_could_not_start_is_the_last(
     [
         (TIME_LIMIT, {"exit_code": 143, "consequence": True}, 7),
         (NODE, {"ended": None}, 7),
-        ("", {"exit_code": 3}, 0),
+        ("", {"exit_code": 3}, 1),
     ],
 )
 def test_what_the_job_before_could_not_say_is_judged(
@@ -295,9 +300,68 @@ def test_what_the_job_before_could_not_say_is_judged(
     (chain.dir / "job.out").write_text(log)
     write_rank(chain.dir, rank(0, **{"ended": 20.0, **end}))
     assert link(chain, 1, "raise SystemExit(7)", monkeypatch) == status
-    assert bool(controller.cancelled) == (status == 0 or not log)
+    assert bool(controller.cancelled) == (not log)
     said = json.loads((chain.dir / "chain.json").read_text())
-    assert said["link"] == (1 if status else 0)
+    assert said["link"] == (1 if log else 0)
+
+
+def slurm_says(monkeypatch: pytest.MonkeyPatch, state: str | None, *nodes: str) -> None:
+    row = state and JobRecord(
+        job_id="x", state=JobState(state), source=SlurmSource.SQUEUE, nodes=nodes or None
+    )
+    monkeypatch.setattr("hpckit.schedulers.slurm.asking.records_of", lambda _: row and [row])
+
+
+def test_after_a_lost_node_that_could_say_nothing_the_next_job_goes_on(
+    chain: Run, controller: Controller, monkeypatch
+) -> None:
+    """The job's script died with its node: its log has no word of it."""
+    write_rank(chain.dir, rank(0, ended=None))
+    slurm_says(monkeypatch, "NODE_FAIL", "c1")
+    assert link(chain, 1, "raise SystemExit(85)", monkeypatch) == GOES_ON
+    assert controller.cancelled == []
+
+
+@pytest.mark.parametrize("first", [LinkEnd(link=0, job_id="11", outcome=Outcome.GOES_ON), None])
+def test_a_job_that_was_cancelled_while_it_waited_is_passed_over(
+    chain: Run, controller: Controller, monkeypatch, first: LinkEnd | None
+) -> None:
+    if first:
+        write_end(chain.dir, first)
+    slurm_says(monkeypatch, "CANCELLED")
+    assert link(chain, 2, "raise SystemExit(85)", monkeypatch) == GOES_ON
+    assert read_end(chain.dir) == LinkEnd(link=2, job_id="13", outcome=Outcome.GOES_ON)
+
+
+@pytest.mark.parametrize("state", [None, "FAILED"])
+def test_a_job_that_left_no_word_is_not_tried_again(
+    chain: Run, controller: Controller, monkeypatch, state: str | None
+) -> None:
+    slurm_says(monkeypatch, state, "c1")
+    assert link(chain, 1, "raise SystemExit(85)", monkeypatch) == 1
+    assert controller.cancelled == ["13"]
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        # A node was set down under it, or lost, and srun ended with 0.
+        ({"exit_code": 143, "ended": 20.0, "consequence": True}, Outcome.GOES_ON),
+        ({"ended": None}, Outcome.GOES_ON),
+        ({"exit_code": 3, "ended": 20.0}, Outcome.FAILED),
+        ({"exit_code": 0, "ended": 20.0}, Outcome.COMPLETE),
+    ],
+)
+def test_status_0_of_srun_is_believed_only_if_the_ranks_agree(
+    chain: Run, controller: Controller, monkeypatch, end: dict[str, Any], outcome: Outcome
+) -> None:
+    monkeypatch.setattr(follow_up, "LATE_S", 0.0)
+    write_rank(chain.dir, rank(0, **end))
+    assert link(chain, 0, "", monkeypatch) == int(outcome is not Outcome.COMPLETE)
+    found = read_end(chain.dir)
+    assert found is not None
+    assert found.outcome is outcome
+    assert bool(controller.cancelled) == (outcome is not Outcome.GOES_ON)
 
 
 def test_an_older_note_says_nothing_of_the_job_before(
@@ -305,7 +369,7 @@ def test_an_older_note_says_nothing_of_the_job_before(
 ) -> None:
     ended(chain, 0, Outcome.GOES_ON)
     write_rank(chain.dir, rank(0, restart=1, exit_code=3, ended=20.0))
-    assert link(chain, 2, "raise SystemExit(7)", monkeypatch) == 0
+    assert link(chain, 2, "raise SystemExit(7)", monkeypatch) == 1
 
 
 def test_a_job_may_end_before_the_chain_is_submitted(

@@ -78,7 +78,8 @@ def send(order: Order, sent: Sent) -> str:
         argv = ["sbatch", "--parsable", *token, *arguments]
     if order.follows:
         # It replaces the dependency in the header.
-        argv.append(f"--dependency={','.join([*order.after, f'afterany:{order.follows}'])}")
+        before = ":".join(order.follows)
+        argv.append(f"--dependency={','.join([*order.after, f'afterany:{before}'])}")
     since = time.time()
     sent.begun, sent.answered = True, False
     unclear: HpckitError | None = None
