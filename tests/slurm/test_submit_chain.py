@@ -134,10 +134,12 @@ def test_a_chain_outlives_its_node(desk: Desk) -> None:
     desk.slurm.run(*update, "state=down", "reason=test")
     assert eventually(lambda: queued(desk, job["job_id"]) == "NODE_FAIL")
     # Refused where the node has come back by itself (ReturnToService=2), or not yet gone.
-    again = (*update, "state=resume")
-    assert eventually(
-        lambda: desk.slurm.run(*again, check=False) and "attempt 1 " in log.read_text()
-    )
+
+    def goes_on() -> bool:
+        desk.slurm.run(*update, "state=resume", check=False)
+        return "attempt 1 " in log.read_text()
+
+    assert eventually(goes_on)
     desk.slurm.kill_node("c2", noticed=True)
     desk.slurm.start_node("c2")
     status = desk.over(job["job_id"])
