@@ -5,7 +5,8 @@ of what it saw. So a step shorter than two looks was seen in its start at best; 
 processes that come and go and were never there at once. Neither tells a peak.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hpckit.frozen import frozen
@@ -27,6 +28,9 @@ _STARTING_BYTES, _STARTING_CPU_S = 1 << 20, 10.0
 # Memory goes with work: the steps that were measured must have done nearly all of the job's.
 _MOST_WORK = 0.9
 _LITTLE = 0.1
+# Percent of a GPU: what several steps do on one is not more.
+_WHOLE = 100.0
+_NO_SUM = "Slurm does not measure the sum over tasks and steps"
 _TOO_SHORT = "ended before Slurm had measured it twice"
 
 
@@ -36,13 +40,12 @@ class Peak:
 
     Attributes:
         value: None if it is not known.
-        at_least: whether it may have been higher: Slurm does not say what several tasks, or
-            steps side by side, used together.
+        low: why it may have been higher, in half a sentence.
         why: why it is not known, in half a sentence; None too if there was nothing to measure.
     """
 
     value: float | None = None
-    at_least: bool = False
+    low: str | None = None
     why: str | None = None
 
 
@@ -52,15 +55,17 @@ def memory_peak(job: JobUsage) -> Peak:
     seen = [step for step in steps if step.memory_bytes and measured(step, job)]
     if not seen:
         return Peak(why=_why(job, steps))
-    peak = max(step.memory_bytes or 0 for step in seen)
-    beside = [step.memory_task_bytes or 0 for step in job.steps if step.step == EXTERN]
-    if max(beside, default=0) > peak:
-        outside = f"a process outside Slurm's steps (extern) had {size(max(beside))}"
-        return Peak(why=f"{outside}, and their sum was not measured")
+    # A step that was seen too seldom had at least what was seen.
+    peak = max(step.memory_bytes or 0 for step in steps)
+    outside = max((step.memory_task_bytes or 0 for step in _outside(job)), default=0)
+    if outside > peak:
+        had = f"a process outside Slurm's steps (extern) had {size(outside)}"
+        return Peak(why=f"{had}, and their sum was not measured")
     if not _did_the_work(seen, steps):
         return Peak(why=f"at least {size(peak)}, but most of it {_TOO_SHORT} {_period(job)}")
-    at_least = any(step.memory_at_least for step in seen) or _beside(seen, peak)
-    return Peak(value=peak, at_least=at_least)
+    if any(step.memory_at_least for step in seen) or _more(_memory_together(job), peak):
+        return Peak(value=peak, low=_NO_SUM)
+    return Peak(value=peak, low=_short(job, peak, (step.memory_bytes or 0 for step in seen)))
 
 
 def gpu_util_peak(job: JobUsage) -> Peak:
@@ -70,7 +75,9 @@ def gpu_util_peak(job: JobUsage) -> Peak:
         for step in _working(job)
         if step.gpu_util_peak is not None and (gpus := step.gpus or job.alloc_gpus)
     ]
-    return _gpu_peak(job, told)
+    sums = [(step, float(step.gpu_util_peak or 0)) for step, _ in told]
+    gpus = job.alloc_gpus or max((step.gpus or 1 for step, _ in told), default=1)
+    return _gpu_peak(job, told, min(_together(sums) / gpus, _WHOLE))
 
 
 def gpu_memory_peak(job: JobUsage) -> Peak:
@@ -80,7 +87,7 @@ def gpu_memory_peak(job: JobUsage) -> Peak:
         for step in _working(job)
         if step.gpu_memory_peak_bytes is not None
     ]
-    return _gpu_peak(job, told)
+    return _gpu_peak(job, told, _together(told))
 
 
 def measured(step: StepUsage, job: JobUsage) -> bool:
@@ -103,7 +110,11 @@ def _working(job: JobUsage) -> list[StepUsage]:
     return [step for step in job.steps if step.step != EXTERN]
 
 
-def _gpu_peak(job: JobUsage, told: Sequence[tuple[StepUsage, float]]) -> Peak:
+def _outside(job: JobUsage) -> list[StepUsage]:
+    return [step for step in job.steps if step.step == EXTERN]
+
+
+def _gpu_peak(job: JobUsage, told: Sequence[tuple[StepUsage, float]], together: float) -> Peak:
     # Slurm's 0 of everything is that of a step it never looked at.
     seen = [
         (step, value)
@@ -118,26 +129,49 @@ def _gpu_peak(job: JobUsage, told: Sequence[tuple[StepUsage, float]]) -> Peak:
     due = [step for step in _working(job) if step.step in names or not step.memory_bytes]
     if not _did_the_work([step for step, _ in seen], due):
         return Peak(why=f"most of it {_TOO_SHORT} {_period(job)}")
-    return Peak(
-        value=max(value for _, value in seen), at_least=any(step.gpu_at_least for step, _ in seen)
-    )
+    peak = max(value for _, value in told)
+    if any(step.gpu_at_least for step, _ in seen) or _more(together, peak):
+        return Peak(value=peak, low=_NO_SUM)
+    return Peak(value=peak, low=_short(job, peak, (value for _, value in seen)))
 
 
-def _beside(seen: Sequence[StepUsage], peak: int) -> bool:
-    """Say whether steps ran beside the largest that together had much, compared with it."""
-    largest = next(step for step in seen if step.memory_bytes == peak)
-    others = (step for step in seen if step is not largest and _overlap(step, largest))
-    return sum(step.memory_bytes or 0 for step in others) > _LITTLE * peak
+def _short(job: JobUsage, peak: float, seen: Iterable[float]) -> str | None:
+    """Say that a step had the highest that Slurm had not seen often enough, if so."""
+    return f"the step that had it {_TOO_SHORT} {_period(job)}" if peak > max(seen) else None
 
 
-def _overlap(one: StepUsage, other: StepUsage) -> bool:
-    """Say whether two steps ran at the same time, or may have."""
-    return not any(
-        first.end_time is not None
-        and second.start_time is not None
-        and first.end_time <= second.start_time
-        for first, second in ((one, other), (other, one))
-    )
+def _memory_together(job: JobUsage) -> float:
+    """Return the most that steps which ran side by side may have had together, in bytes.
+
+    Of what `extern` adds up, only one process is known to have been there at once.
+    """
+    parts = [(step, float(step.memory_bytes or 0)) for step in _working(job)]
+    parts += [(step, float(step.memory_task_bytes or 0)) for step in _outside(job)]
+    return _together(parts)
+
+
+def _together(parts: Sequence[tuple[StepUsage, float]]) -> float:
+    """Return the highest sum of the values of steps that ran at one time, or may have.
+
+    A moment that is not known may be any. A step that began in the second in which another ended
+    came after it: so Slurm writes the steps of a script that starts one after another.
+    """
+    changes: list[tuple[float, float]] = []
+    for step, value in parts:
+        began = -math.inf if step.start_time is None else step.start_time
+        ended = math.inf if step.end_time is None else step.end_time
+        if value and began < ended:
+            changes += [(began, value), (ended, -value)]
+    now = highest = 0.0
+    for _, change in sorted(changes):  # at one moment, ends come first
+        now += change
+        highest = max(highest, now)
+    return highest
+
+
+def _more(together: float, peak: float) -> bool:
+    """Say whether a sum is so much more than a peak that the peak may have been missed."""
+    return together > peak * (1 + _LITTLE)
 
 
 def _did_the_work(seen: Sequence[StepUsage], steps: Sequence[StepUsage]) -> bool:
@@ -321,15 +355,18 @@ def _whole(peak: Peak) -> int | None:
 
 def _limits(usage: JobUsage) -> Iterator[Remark]:
     """Yield what the reader should know of a job's figures."""
-    peaks = [("CPU memory", _MEMORY, memory_peak(usage))]
+    peaks: list[tuple[str, tuple[str, ...], Peak]] = [("CPU memory", _MEMORY, memory_peak(usage))]
     if usage.alloc_gpus != 0:
         peaks.append(("GPU peaks", _GPU_PEAKS, gpu_util_peak(usage)))
+    if usage.alloc_gpus == 1 and not peaks[-1][2].low:
+        # Where it is not known, GPU peaks are not, and this is said above.
+        peaks.append(("GPU memory", _GPU_PEAKS[1:], replace(gpu_memory_peak(usage), why=None)))
     for label, figures, peak in peaks:
         if peak.why:
             text = f"{label} not measured by Slurm: {peak.why}."
             yield Remark(figures=figures, note=SourceNote(code="not_measured", text=text))
-        if peak.at_least:
-            text = f"{label} is a lower bound: Slurm does not measure the sum over tasks and steps."
+        if peak.low:
+            text = f"{label} is a lower bound: {peak.low}."
             note = SourceNote(code="at_least", text=text)
             yield Remark(figures=figures, note=note, at_least=True)
     polled = [step.step for step in usage.steps if step.cpu_polled]

@@ -322,7 +322,8 @@ def test_parts_of_a_job_are_a_job_each(
 def test_what_is_at_least_so_much_is_no_ground_for_advice(account: Any) -> None:
     (job,) = account([JOB, step("0", Start="Unknown"), step("1", Start="Unknown")])
     assert job["summary"]["memory_efficiency_percent"] == 25
-    assert job["at_least"] == ["summary.memory_peak_bytes", "summary.memory_efficiency_percent"]
+    memory = ["summary.memory_peak_bytes", "summary.memory_efficiency_percent"]
+    assert job["at_least"] == [*memory, "summary.gpu_utilization_peak_percent"]
 
 
 def test_a_job_that_ended_without_a_node_never_had_one(account: Any) -> None:

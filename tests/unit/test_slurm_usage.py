@@ -630,6 +630,7 @@ def step(name: str, seconds: int, memory: str, cpu: str = "00:00:00", **cells: s
     )
 
 
+# After the steps whose moments are not given.
 MOMENTS = {"Start": "1700000110", "End": "1700000120"}
 
 
@@ -647,13 +648,20 @@ MOMENTS = {"Start": "1700000110", "End": "1700000120"}
         ([step("extern", 900, "12K")], 30, None, "not_measured"),
         ([step("batch", 900, "0"), step("extern", 900, "12K")], 30, None, "not_measured"),
         ([step("batch", 900, "5G"), step("extern", 900, "12K")], 30, 5 * GIB, None),
-        # What was adopted came and went: its sum was never there at once.
+        # What was adopted came and went: its sum was never there at once, one process of it was.
+        (
+            [
+                step("batch", 900, "20G"),
+                step("extern", 900, "163G", NTasks="1", MaxRSS="1G"),
+            ],
+            30, 20 * GIB, None,
+        ),
         (
             [
                 step("batch", 900, "20G"),
                 step("extern", 900, "163G", NTasks="1", MaxRSS="12G"),
             ],
-            30, 20 * GIB, None,
+            30, 20 * GIB, "at_least",
         ),
         (
             [
@@ -674,6 +682,18 @@ MOMENTS = {"Start": "1700000110", "End": "1700000120"}
         # Two side by side; one after the other.
         ([step("0", 900, "4G"), step("1", 900, "3G")], 30, 4 * GIB, "at_least"),
         ([step("0", 900, "4G"), step("1", 900, "3G", **MOMENTS)], 30, 4 * GIB, None),
+        # Two side by side after the largest: more than it, together; or less.
+        ([step("0", 900, "4G"), *(step(n, 900, "3G", **MOMENTS) for n in "12")],
+         30, 4 * GIB, "at_least"),
+        ([step("0", 900, "4G"), *(step(n, 900, "2G", **MOMENTS) for n in "12")],
+         30, 4 * GIB, None),
+        # Three, of which only two were there at once.
+        ([step("0", 900, "5G"), step("1", 900, "3G", Start="1700000110", End="1700000115"),
+          step("2", 900, "2G", **MOMENTS), step("3", 900, "3G", Start="1700000115", End="Unknown")],
+         30, 5 * GIB, None),
+        # Seen too seldom, and much even so.
+        ([step("0", 900, "4G", "10:00"), step("1", 20, "6G", "00:20", **MOMENTS)],
+         30, 6 * GIB, "at_least"),
         ([], 30, None, None),
     ],
 )  # fmt: skip
@@ -688,6 +708,47 @@ def test_memory_is_known_if_slurm_looked(
     assert (answer.summary["memory_efficiency_percent"] is None) == (memory is None)
     codes = [remark.note.code for remark in answer.remarks if "memory" in remark.note.text]
     assert codes == ([code] if code else [])
+
+
+def test_steps_side_by_side_on_one_of_two_nodes_make_the_peak_a_lower_bound() -> None:
+    alone = step("0", 900, "400M", NTasks="2", NodeList="c[1-2]", NNodes="2")
+    beside = [step("1", 900, "300M", **MOMENTS), step("2", 900, "350M", **MOMENTS)]
+    job = line("7", AllocTRES="cpu=4,mem=2000M,node=2", NNodes="2", ElapsedRaw="900")
+    (answer,) = slurm_answers(read(job, alone, *beside))
+    assert answer.summary["memory_efficiency_percent"] == 20
+    (remark,) = (remark for remark in answer.remarks if "memory" in remark.note.text)
+    assert remark.at_least
+    assert "memory_efficiency_percent" in remark.figures
+
+
+def gpu_step(name: str, memory: str, util: str, gpus: str = "1", **cells: str) -> str:
+    tres = f"gres/gpumem={memory},gres/gpuutil={util},mem=1M"
+    given = {"AllocTRES": f"gres/gpu={gpus},node=1", "TRESUsageInTot": tres}
+    return line(f"7.{name}", NTasks="1", ElapsedRaw="900", **given | cells)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "steps", "low"),
+    [
+        (1, [gpu_step("0", "9G", "40"), gpu_step("1", "4G", "1")], ["gpu_memory_peak_bytes"]),
+        (1, [gpu_step("0", "9G", "40"), gpu_step("1", "1M", "30")],
+         ["gpu_utilization_peak_percent", "gpu_memory_peak_bytes"]),
+        (1, [gpu_step("0", "9G", "40"), gpu_step("1", "4G", "30", **MOMENTS)], []),
+        # Each on a GPU of its own; both on both.
+        (2, [gpu_step("0", "9G", "40"), gpu_step("1", "4G", "30")], []),
+        (2, [gpu_step("0", "9G", "80", "2"), gpu_step("1", "4G", "60", "2")],
+         ["gpu_utilization_peak_percent", "gpu_memory_peak_bytes"]),
+        # What is used in full cannot be used more.
+        (1, [gpu_step("0", "9G", "98"), gpu_step("1", "1M", "30")], []),
+    ],
+)  # fmt: skip
+def test_steps_side_by_side_on_gpus_make_their_peaks_lower_bounds(
+    gpus: int, steps: list[str], low: list[str]
+) -> None:
+    job = line("7", AllocTRES=f"cpu=4,gres/gpu={gpus},node=1", ElapsedRaw="900")
+    (answer,) = slurm_answers(read(job, *steps))
+    gpu_marks = [mark for mark in answer.remarks if mark.at_least and "GPU" in mark.note.text]
+    assert [name for mark in gpu_marks for name in mark.figures] == low
 
 
 @pytest.mark.parametrize(
