@@ -24,6 +24,7 @@ from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluat
 from hpckit.scaling.timing import Timing, timing_of
 from hpckit.scaling.writing import as_csv, document, text
 from hpckit.submission.status import RunStatus
+from hpckit.values import several
 
 Sizes = Sequence[int | str] | int | str | None
 
@@ -69,7 +70,7 @@ def scale(
         {"gpus": gpus, "nodes": nodes, "tasks_per_node": tasks_per_node},
         repeat=repeat,
         weak=bool(weak),
-        grow=() if isinstance(weak, bool) else (weak,) if isinstance(weak, str) else tuple(weak),
+        grow=() if isinstance(weak, bool) else several(weak, "weak"),
         in_turn=in_turn,
         runs=None if runs is None else typed_path(runs),
         tell=log,

@@ -20,8 +20,6 @@ from hpckit.text import counted
 
 # Nodes' clocks differ, by less than Slurm's authentication allows (munge(7): 300 s).
 _APART_S = 300.0
-
-
 _NAMED = 3  # other jobs, in a note
 OWN_FOLDER = "hpckit-samples"  # where `hpckit sample` writes in a job that has no run
 
@@ -50,8 +48,11 @@ def match(
         job_ids: what the job is called; a file that says it is of another is left out.
         running: the newest attempt may not be over.
     """
-    others = [file for file in files if _is_of_another(file, job_ids)]
-    matched = _by_time([file for file in files if file not in others], spans, running=running)
+    mine: list[Columns] = []
+    others: list[Columns] = []
+    for file in files:
+        (others if _is_of_another(file, job_ids) else mine).append(file)
+    matched = _by_time(mine, spans, running=running)
     return replace(matched, notes=(*matched.notes, *_of_others(others)))
 
 

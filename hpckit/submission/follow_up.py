@@ -260,11 +260,9 @@ class Link(Watched):
 
     def _end(self, status: int) -> LinkEnd:
         """Return how this job ended, by the exit status of its command."""
-        if status in (0, GOES_ON):
+        if status in (0, GOES_ON) or self._lost:
             outcome = Outcome.GOES_ON if status else Outcome.COMPLETE
             end = LinkEnd(link=self.number, job_id=self.job_id, outcome=outcome)
-        elif self._lost:
-            end = LinkEnd(link=self.number, job_id=self.job_id, outcome=Outcome.GOES_ON)
         else:
             end = self._judged(self.number)
         if end.over or self._checkpoints is None or self._checkpoints.newer():
