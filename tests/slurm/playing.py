@@ -137,7 +137,17 @@ class Show:
     @cached_property
     def played(self) -> dict[str, Played]:
         """What each node's sampler wrote in the first attempt, once the job is over."""
-        return self.attempt(0)
+        return self.counted(0)
+
+    def counted(self, restart: int) -> dict[str, Played]:
+        """What each node's sampler wrote in an attempt that is over, as far as it counts.
+
+        A machine that stands still ends a script after Slurm has ended its job; what a GPU does
+        more than a second later is not in the job's hours.
+        """
+        attempt = next(row for row in self.document["attempts"] if row["restart"] == restart)
+        found = self.attempt(restart)
+        return {host: played.until(attempt["end"] + 1) for host, played in found.items()}
 
     def attempt(self, restart: int) -> dict[str, Played]:
         """What each node's sampler has written in an attempt."""
@@ -198,7 +208,7 @@ def assert_coverage(show: Show, restart: int = 0) -> None:
     """Coverage is the time from first to last sample, of the time the job held its nodes."""
     attempt = next(row for row in show.document["attempts"] if row["restart"] == restart)
     held, seconds, longest = attempt["elapsed_s"], {}, show.interval_s
-    for host, played in show.attempt(restart).items():
+    for host, played in show.counted(restart).items():
         begin, end = played.span()
         # Accounting's times are whole seconds: a job's last part may be after its end.
         seconds[host] = min((end - begin) / SCALE, held)

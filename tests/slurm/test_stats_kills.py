@@ -220,7 +220,7 @@ def test_it_starts_again(theatre: Theatre, again: Show) -> None:
     for row in (first, second):
         assert row["hosts"] == ["c1", "c2"]
         assert row["gpu_utilization_percent"] == pytest.approx(60, rel=0.01)
-        played = show.attempt(row["restart"]).items()
+        played = show.counted(row["restart"]).items()
         gpus = [gpu for host, samples in played for gpu in show.exact(host, samples).values()]
         joules = sum(gpu.energy()[0] for gpu in gpus)
         assert row["energy_joules"] == pytest.approx(joules, rel=0.001)

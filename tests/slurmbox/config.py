@@ -93,10 +93,14 @@ StorageLoc=slurm
 """
 
 
-# By default Slurm 22.05 gathers in a ring what ranks tell one another, and on two busy cores that
-# lets one through too early: 5 of 1,050 starts of an Open MPI program died in MPI_Init, none of
-# 1,407 with a tree (side by side: 2 of 869, none of 1,087).
-MPI_CONF = "PMIxCollFence=tree\n"
+# On two busy cores Slurm 22.05's PMIx lets a rank through a fence too early now and then, the more
+# where it gathers in a ring, its default. Another one of Open MPI 4's, which still waits for the
+# first fence in MPI_Init, then dies of the early one's message: nobody there takes it yet. Without
+# that wait all is ready when the first message can come (tests/slurm/test_box.py).
+MPI_CONF = """\
+PMIxCollFence=tree
+PMIxEnv=OMPI_MCA_pmix_base_async_modex=1
+"""
 
 
 def slurm_conf(layout: Layout) -> str:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -83,6 +83,13 @@ class Played:
     def span(self) -> tuple[float, float]:
         first, last = (self.samples[at].mono_us for at in (0, -1))
         return self.stub.script_time(first), self.stub.script_time(last)
+
+    def until(self, epoch_s: float) -> "Played":
+        """What it wrote without the samples after a moment."""
+        last_us = self.header.mono_us + round(epoch_s * 1e6) - self.header.epoch_us
+        late = {id(row) for row in self.samples if row.mono_us > last_us}
+        kept = [row for row in self.records if id(row) not in late]
+        return replace(self, records=kept)
 
     def mean(self, position: int, name: str) -> float:
         """The time-weighted mean of a field that holds since the last sample; gaps left out."""
