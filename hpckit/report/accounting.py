@@ -1,239 +1,60 @@
-"""What Slurm's accounting says a job used, as answers to merge; and its peaks. Pure.
+"""What Slurm's accounting says a job used, in all its attempts, as answers to merge. Pure."""
 
-Slurm looks at a step every so often (JobAcctGatherFrequency, 30 s unless set) and keeps the highest
-of what it saw. So a step shorter than two looks was seen in its start at best; and `extern` adds up
-processes that come and go and were never there at once. Neither tells a peak.
-"""
-
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hpckit.frozen import frozen
-from hpckit.report.terminal import duration, size
+from hpckit.report.peaks import (
+    EXTERN,
+    MOST_NAMES,
+    Peak,
+    attempt_names,
+    gpu_memory_peak,
+    gpu_util_peak,
+    has_lost,
+    memory_peak,
+)
 from hpckit.slurm.states import JobRecord, is_finished, parse_state
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.js1 import Js1, covers_attempt, decode, elapsed_of, from_record
 from hpckit.stats.merge import Answer, Remark
-from hpckit.stats.summary.coverage import total
+from hpckit.stats.summary.coverage import enough, percent_of, total
 from hpckit.stats.summary.figures import SACCT, SSTAT, SourceNote
 from hpckit.text import format_seconds
 
-EXTERN = "extern"
-# slurm.conf(5), JobAcctGatherFrequency.
-_USUAL_POLL_S = 30
-_POLLS = 2
-# No program that has loaded its libraries is as small: such a one was seen while it was started.
-_STARTING_BYTES, _STARTING_CPU_S = 1 << 20, 10.0
-# Memory goes with work: the steps that were measured must have done nearly all of the job's.
-_MOST_WORK = 0.9
-_LITTLE = 0.1
-# Percent of a GPU: what several steps do on one is not more.
-_WHOLE = 100.0
-_NO_SUM = "Slurm does not measure the sum over tasks and steps"
-_TOO_SHORT = "ended before Slurm had measured it twice"
-
-
-@frozen(kw_only=True)
-class Peak:
-    """The highest use of a job, as far as Slurm measured it.
-
-    Attributes:
-        value: None if it is not known.
-        low: why it may have been higher, in half a sentence.
-        why: why it is not known, in half a sentence; None too if there was nothing to measure.
-    """
-
-    value: float | None = None
-    low: str | None = None
-    why: str | None = None
-
-
-def memory_peak(job: JobUsage) -> Peak:
-    """Return the highest use of any step in bytes, on all nodes together (as seff has it)."""
-    steps = _working(job)
-    seen = [step for step in steps if step.memory_bytes and measured(step, job)]
-    if not seen:
-        return Peak(why=_why(job, steps))
-    # A step that was seen too seldom had at least what was seen.
-    peak = max(step.memory_bytes or 0 for step in steps)
-    outside = max((step.memory_task_bytes or 0 for step in _outside(job)), default=0)
-    if outside > peak:
-        had = f"a process outside Slurm's steps (extern) had {size(outside)}"
-        return Peak(why=f"{had}, and their sum was not measured")
-    if not _did_the_work(seen, steps):
-        return Peak(why=f"at least {size(peak)}, but most of it {_TOO_SHORT} {_period(job)}")
-    if any(step.memory_at_least for step in seen) or _more(_memory_together(job), peak):
-        return Peak(value=peak, low=_NO_SUM)
-    return Peak(value=peak, low=_short(job, peak, (step.memory_bytes or 0 for step in seen)))
-
-
-def gpu_util_peak(job: JobUsage) -> Peak:
-    """Return the highest gpuutil of any step, divided by the step's GPUs: a peak, not a mean."""
-    told = [
-        (step, step.gpu_util_peak / gpus)
-        for step in _working(job)
-        if step.gpu_util_peak is not None and (gpus := step.gpus or job.alloc_gpus)
-    ]
-    sums = [(step, float(step.gpu_util_peak or 0)) for step, _ in told]
-    gpus = job.alloc_gpus or max((step.gpus or 1 for step, _ in told), default=1)
-    return _gpu_peak(job, told, min(_together(sums) / gpus, _WHOLE))
-
-
-def gpu_memory_peak(job: JobUsage) -> Peak:
-    """Return the highest gpumem of any step in bytes, on all its GPUs together."""
-    told = [
-        (step, step.gpu_memory_peak_bytes)
-        for step in _working(job)
-        if step.gpu_memory_peak_bytes is not None
-    ]
-    return _gpu_peak(job, told, _together(told))
-
-
-def measured(step: StepUsage, job: JobUsage) -> bool:
-    """Say whether Slurm looked at a step often enough to have seen its highest use.
-
-    Of a step that runs, `sstat` makes it look.
-    """
-    if step.live:
-        return True
-    poll_s = _poll_s(job)
-    lasted = job.record.elapsed_s if step.elapsed_s is None else step.elapsed_s
-    if not poll_s or (lasted is not None and lasted < _POLLS * poll_s):
-        return False
-    tasks = step.tasks or 1
-    starting = step.memory_bytes is not None and step.memory_bytes < _STARTING_BYTES * tasks
-    return not (starting and (step.cpu_s or 0.0) > _STARTING_CPU_S * tasks)
-
-
-def _working(job: JobUsage) -> list[StepUsage]:
-    return [step for step in job.steps if step.step != EXTERN]
-
-
-def _outside(job: JobUsage) -> list[StepUsage]:
-    return [step for step in job.steps if step.step == EXTERN]
-
-
-def _gpu_peak(job: JobUsage, told: Sequence[tuple[StepUsage, float]], together: float) -> Peak:
-    # Slurm's 0 of everything is that of a step it never looked at.
-    seen = [
-        (step, value)
-        for step, value in told
-        if measured(step, job)
-        and (step.memory_bytes or step.gpu_memory_peak_bytes or step.gpu_util_peak)
-    ]
-    if not seen:
-        return Peak(why=_why(job, [step for step, _ in told]) if told else None)
-    names = {step.step for step, _ in told}
-    # Steps that it looked at and found without GPUs do not count.
-    due = [step for step in _working(job) if step.step in names or not step.memory_bytes]
-    if not _did_the_work([step for step, _ in seen], due):
-        return Peak(why=f"most of it {_TOO_SHORT} {_period(job)}")
-    peak = max(value for _, value in told)
-    if any(step.gpu_at_least for step, _ in seen) or _more(together, peak):
-        return Peak(value=peak, low=_NO_SUM)
-    return Peak(value=peak, low=_short(job, peak, (value for _, value in seen)))
-
-
-def _short(job: JobUsage, peak: float, seen: Iterable[float]) -> str | None:
-    """Say that a step had the highest that Slurm had not seen often enough, if so."""
-    return f"the step that had it {_TOO_SHORT} {_period(job)}" if peak > max(seen) else None
-
-
-def _memory_together(job: JobUsage) -> float:
-    """Return the most that steps which ran side by side may have had together, in bytes.
-
-    Of what `extern` adds up, only one process is known to have been there at once.
-    """
-    parts = [(step, float(step.memory_bytes or 0)) for step in _working(job)]
-    parts += [(step, float(step.memory_task_bytes or 0)) for step in _outside(job)]
-    return _together(parts)
-
-
-def _together(parts: Sequence[tuple[StepUsage, float]]) -> float:
-    """Return the highest sum of the values of steps that ran at one time, or may have.
-
-    A moment that is not known may be any. A step that began in the second in which another ended
-    came after it: so Slurm writes the steps of a script that starts one after another.
-    """
-    changes: list[tuple[float, float]] = []
-    for step, value in parts:
-        began = -math.inf if step.start_time is None else step.start_time
-        ended = math.inf if step.end_time is None else step.end_time
-        if value and began < ended:
-            changes += [(began, value), (ended, -value)]
-    now = highest = 0.0
-    for _, change in sorted(changes):  # at one moment, ends come first
-        now += change
-        highest = max(highest, now)
-    return highest
-
-
-def _more(together: float, peak: float) -> bool:
-    """Say whether a sum is so much more than a peak that the peak may have been missed."""
-    return together > peak * (1 + _LITTLE)
-
-
-def _did_the_work(seen: Sequence[StepUsage], steps: Sequence[StepUsage]) -> bool:
-    return sum(map(_work, seen)) >= _MOST_WORK * sum(map(_work, steps))
-
-
-def _work(step: StepUsage) -> float:
-    """Return a step's CPU time; of one without any, the time it took."""
-    return step.cpu_s or float(step.elapsed_s or 0)
-
-
-def _why(job: JobUsage, steps: Sequence[StepUsage]) -> str | None:
-    """Say why no step has a figure; None where there is none to ask about."""
-    if not job.steps:
-        return None
-    if not steps:
-        return "Slurm measured only its own step (extern), not the other processes"
-    if not _poll_s(job):
-        return "Slurm does not measure running jobs here (JobAcctGatherFrequency=0)"
-    if max((step.elapsed_s or 0 for step in steps), default=0) < _POLLS * _poll_s(job):
-        return f"it {_TOO_SHORT} {_period(job)}"
-    return "Slurm measured its processes only at their start, or never"
-
-
-def _period(job: JobUsage) -> str:
-    usual = " unless the site says otherwise" if job.poll_s is None else ""
-    return f"(every {duration(_poll_s(job))}{usual})"
-
-
-def _poll_s(job: JobUsage) -> float:
-    return _USUAL_POLL_S if job.poll_s is None else job.poll_s
+_MEMORY = ("memory_peak_bytes", "memory_efficiency_percent")
+_GPU_PEAKS = ("gpu_utilization_peak_percent", "gpu_memory_peak_bytes")
+_GPU_MEANS = ("gpu_utilization_percent", "gpu_memory_used_percent")
+_NO_CPU = {"cpu_s": None, "cpu_efficiency_percent": None}
 
 
 def slurm_answers(attempts: Sequence[JobUsage]) -> Iterator[Answer]:
-    """Yield what accounting knows of the newest attempt that ran: JS1 before Slurm's own figures.
+    """Yield what accounting knows of all attempts that ran: JS1 before Slurm's own figures.
 
-    The hours are of all attempts: JS1 knows only of its own.
+    JS1 knows only of the newest attempt.
     """
     if not attempts:
         return
-    usage, hours = _newest(attempts), _gpu_hours(attempts)
-    record = _js1(usage).record
+    newest, ran, hours = _newest(attempts), _ran(attempts), _gpu_hours(attempts)
+    over = _is_over(newest, attempts)
+    figures = _figures(ran, newest) if over else _so_far(newest)
+    record = _js1(newest).record
     if record is not None:
-        answer = from_record(record, nodes=usage.alloc_nodes, gpus=usage.alloc_gpus)
+        answer = from_record(record, nodes=newest.alloc_nodes, gpus=newest.alloc_gpus)
         theirs = answer.summary["gpu_hours"]
-        yield replace(
-            answer,
-            summary={**answer.summary, "gpu_hours": theirs if hours is None else hours},
-            remarks=(*answer.remarks, *_newest_only(attempts)),
-        )
-    over = _is_over(usage, attempts)
-    figures = _figures(usage) if over else _so_far(usage)
-    remarks = (*_limits(usage), *_newest_only(attempts)) if over else ()
+        summary = {**answer.summary, "gpu_hours": theirs if hours is None else hours}
+        answer = replace(answer, summary=summary)
+        yield _of_newest(answer, figures) if len(ran) > 1 else answer
+    remarks = tuple(_limits(ran)) if over else ()
     yield Answer(source=SACCT, summary={**figures, "gpu_hours": hours}, remarks=remarks)
 
 
-def running_answer(usage: JobUsage, steps: Sequence[StepUsage]) -> Answer:
+def running_answer(attempts: Sequence[JobUsage], steps: Sequence[StepUsage]) -> Answer:
     """Return what a running job has used so far: sstat's of steps that run, sacct's of the others.
 
     The CPU time is unknown if sstat lacks a step that accounting says runs; the site's own step,
     `extern`, does no work.
     """
+    usage = attempts[-1]
     live = {step.step: step for step in steps}
     ended = [step for step in usage.steps if step.step not in live]
     missing = any(_runs(step) for step in ended)
@@ -244,11 +65,12 @@ def running_answer(usage: JobUsage, steps: Sequence[StepUsage]) -> Answer:
     )
     new = (step for name, step in live.items() if name not in {old.step for old in usage.steps})
     whole = replace(usage, total_cpu_s=None, steps=(*ended, *known, *new))
-    figures = _figures(whole)
+    ran = [*filter(_has_run, attempts[:-1]), whole]
+    figures = _figures(ran, whole)
     return Answer(
         source=SSTAT,
         summary={**figures, **_NO_CPU} if missing else figures,
-        remarks=tuple(_limits(whole)),
+        remarks=tuple(_limits(ran)),
     )
 
 
@@ -257,12 +79,6 @@ def slurm_notes(attempts: Sequence[JobUsage]) -> Iterator[SourceNote]:
     trouble = _js1(_newest(attempts)).trouble if attempts else None
     if trouble:
         yield SourceNote(code="js1", text=trouble)
-
-
-_MOST_NAMES = 3
-_MEMORY = ("memory_peak_bytes", "memory_efficiency_percent")
-_GPU_PEAKS = ("gpu_utilization_peak_percent", "gpu_memory_peak_bytes")
-_NO_CPU = {"cpu_s": None, "cpu_efficiency_percent": None}
 
 
 def _js1(usage: JobUsage) -> Js1:
@@ -289,6 +105,17 @@ def _newest(attempts: Sequence[JobUsage]) -> JobUsage:
     """Return the newest attempt that ran; one that waits again has nothing to tell."""
     ran = [usage for usage in attempts if usage.record.start_time is not None and _held(usage)]
     return ran[-1] if ran else attempts[-1]
+
+
+def _ran(attempts: Sequence[JobUsage]) -> list[JobUsage]:
+    """Return the attempts that ran, oldest first; the newest one where none did."""
+    return [*filter(_has_run, attempts)] or [_newest(attempts)]
+
+
+def _has_run(usage: JobUsage) -> bool:
+    """Say whether an attempt had time to use something; where Slurm lost its time, use tells."""
+    lasted = usage.record.start_time is not None and usage.record.elapsed_s != 0
+    return _held(usage) and (lasted or _cpu_of(usage) is not None)
 
 
 def _held(usage: JobUsage) -> bool:
@@ -333,19 +160,21 @@ def _elapsed(record: JobRecord) -> float | None:
     return end - start
 
 
-def _figures(usage: JobUsage) -> dict[str, float | int | None]:
-    cpu_s, peak = cpu_seconds(usage), _whole(memory_peak(usage))
-    limit = usage.memory_limit_bytes
-    one_node = usage.alloc_nodes == 1
+def _figures(ran: Sequence[JobUsage], newest: JobUsage) -> dict[str, float | int | None]:
+    """Return the figures of attempts together; limits are the newest one's, which a job has now."""
+    cpu_s, peak = cpu_seconds(*ran), _whole(memory_peak(*ran))
+    nodes, gpus = ({getattr(row, name) for row in ran} for name in ("alloc_nodes", "alloc_gpus"))
+    # Slurm adds up over nodes: the sums of a different number of them are not alike.
+    limit = newest.memory_limit_bytes if nodes == {newest.alloc_nodes} else None
     return {
         "cpu_s": cpu_s,
-        "cpu_efficiency_percent": _cpu_efficiency(cpu_s, usage.alloc_cpus, _elapsed(usage.record)),
+        "cpu_efficiency_percent": _cpu_efficiency(cpu_s, ran),
         "memory_efficiency_percent": peak / limit * 100 if peak is not None and limit else None,
-        # Slurm adds up over nodes: what one of them used can only be told where there is one.
-        "memory_peak_bytes": peak if one_node else None,
-        "memory_limit_bytes": usage.memory_limit_bytes_per_node,
-        "gpu_utilization_peak_percent": gpu_util_peak(usage).value,
-        "gpu_memory_peak_bytes": _whole(gpu_memory_peak(usage)) if usage.alloc_gpus == 1 else None,
+        # What one node used can only be told where there is one.
+        "memory_peak_bytes": peak if nodes == {1} else None,
+        "memory_limit_bytes": newest.memory_limit_bytes_per_node,
+        "gpu_utilization_peak_percent": gpu_util_peak(*ran).value,
+        "gpu_memory_peak_bytes": _whole(gpu_memory_peak(*ran)) if gpus == {1} else None,
     }
 
 
@@ -353,14 +182,16 @@ def _whole(peak: Peak) -> int | None:
     return None if peak.value is None else round(peak.value)
 
 
-def _limits(usage: JobUsage) -> Iterator[Remark]:
-    """Yield what the reader should know of a job's figures."""
-    peaks: list[tuple[str, tuple[str, ...], Peak]] = [("CPU memory", _MEMORY, memory_peak(usage))]
-    if usage.alloc_gpus != 0:
-        peaks.append(("GPU peaks", _GPU_PEAKS, gpu_util_peak(usage)))
-    if usage.alloc_gpus == 1 and not peaks[-1][2].low:
+def _limits(ran: Sequence[JobUsage]) -> Iterator[Remark]:
+    """Yield what the reader should know of the figures of attempts."""
+    yield from _cpu_limits(ran)
+    peaks: list[tuple[str, tuple[str, ...], Peak]] = [("CPU memory", _MEMORY, memory_peak(*ran))]
+    gpus = {usage.alloc_gpus for usage in ran}
+    if gpus != {0}:
+        peaks.append(("GPU peaks", _GPU_PEAKS, gpu_util_peak(*ran)))
+    if gpus == {1} and not peaks[-1][2].low:
         # Where it is not known, GPU peaks are not, and this is said above.
-        peaks.append(("GPU memory", _GPU_PEAKS[1:], replace(gpu_memory_peak(usage), why=None)))
+        peaks.append(("GPU memory", _GPU_PEAKS[1:], replace(gpu_memory_peak(*ran), why=None)))
     for label, figures, peak in peaks:
         if peak.why:
             text = f"{label} not measured by Slurm: {peak.why}."
@@ -369,9 +200,19 @@ def _limits(usage: JobUsage) -> Iterator[Remark]:
             text = f"{label} is a lower bound: {peak.low}."
             note = SourceNote(code="at_least", text=text)
             yield Remark(figures=figures, note=note, at_least=True)
-    polled = [step.step for step in usage.steps if step.cpu_polled]
+
+
+def _cpu_limits(ran: Sequence[JobUsage]) -> Iterator[Remark]:
+    lacking = [usage for usage in ran if _cpu_of(usage) is None]
+    if lacking and any(step.cpu_s for usage in ran for step in usage.steps):
+        low = cpu_seconds(*ran) is not None
+        what = "a lower bound" if low else "unknown"
+        text = f"CPU time is {what}: accounting lacks some of {attempt_names(lacking, ran)}."
+        note = SourceNote(code="at_least" if low else "not_measured", text=text)
+        yield Remark(figures=tuple(_NO_CPU), note=note, at_least=low)
+    polled = [*dict.fromkeys(step.step for job in ran for step in job.steps if step.cpu_polled)]
     if polled:
-        names = ", ".join(polled[:_MOST_NAMES]) + ", ..." * (len(polled) > _MOST_NAMES)
+        names = ", ".join(polled[:MOST_NAMES]) + ", ..." * (len(polled) > MOST_NAMES)
         text = (
             f"The CPU time of step {names} comes from Slurm's polls (TRESUsageInTot). The "
             "sum at the end (TotalCPU) lacks processes whose parent did not wait for them."
@@ -379,25 +220,55 @@ def _limits(usage: JobUsage) -> Iterator[Remark]:
         yield Remark(figures=("cpu_s",), note=SourceNote(code="cpu_polled", text=text))
 
 
-def _newest_only(attempts: Sequence[JobUsage]) -> Iterator[Remark]:
-    """Say of which attempt figures are, where several held nodes."""
-    if sum(usage.record.elapsed_s != 0 and _held(usage) for usage in attempts) < 2:
-        return
-    text = "Accounting has CPU time and memory for the newest attempt only."
-    figures = (*_NO_CPU, *_MEMORY, *_GPU_PEAKS, "gpu_utilization_percent")
+def _of_newest(answer: Answer, of_all: Mapping[str, object]) -> Answer:
+    """Return the site's record of a job that ran several times, without what sacct has of all.
+
+    What is left of sums and peaks may be higher: the record lacks the earlier attempts.
+    """
+    own = (*_NO_CPU, *_MEMORY)
+    rest = {
+        name: value
+        for name, value in answer.summary.items()
+        if name not in own or of_all.get(name) is None
+    }
+    text = "The site's jobstats record has the newest attempt only."
     note = SourceNote(code="newest_attempt", text=text)
-    yield Remark(figures=figures, note=note, of_known=True)
+    told = Remark(figures=(*own, *_GPU_PEAKS, *_GPU_MEANS), note=note, of_known=True)
+    low = replace(told, figures=("cpu_s", *_MEMORY, *_GPU_PEAKS, _GPU_MEANS[1]), at_least=True)
+    return replace(answer, summary=rest, remarks=(*answer.remarks, told, low))
 
 
-def cpu_seconds(job: JobUsage) -> float | None:
-    """Return the CPU time of all steps; None if Slurm knows of none."""
-    known = [step.cpu_s for step in job.steps if step.cpu_s is not None]
-    return max(job.total_cpu_s or 0.0, sum(known)) or None
-
-
-def _cpu_efficiency(cpu_s: float | None, cpus: int | None, elapsed: float | None) -> float | None:
-    """Return the share of cores x time; over 100 % only if whole seconds cannot explain it."""
-    if cpu_s is None or not cpus or not elapsed:
+def cpu_seconds(*attempts: JobUsage) -> float | None:
+    """Return the CPU time of all steps; None if that of more than a little time is not known."""
+    known = [cpu_s for usage in attempts if (cpu_s := _cpu_of(usage)) is not None]
+    if not known or len(known) == len(attempts):
+        return sum(known) or None
+    told = total(_elapsed(usage.record) for usage in attempts if _cpu_of(usage) is not None)
+    whole = total(_elapsed(usage.record) for usage in attempts)
+    if told is None or whole is None or not enough(percent_of(told, whole)):
         return None
-    share = cpu_s / (cpus * elapsed) * 100
-    return min(share, 100.0) if cpu_s <= cpus * (elapsed + 1) else share
+    return sum(known)
+
+
+def _cpu_of(usage: JobUsage) -> float | None:
+    """Return the CPU time of an attempt; None if Slurm knows none, or has lost that of a step."""
+    known = [step.cpu_s for step in usage.steps if step.cpu_s is not None]
+    return None if has_lost(usage) else max(usage.total_cpu_s or 0.0, sum(known)) or None
+
+
+def _cpu_efficiency(cpu_s: float | None, attempts: Sequence[JobUsage]) -> float | None:
+    """Return the share of cores x time; over 100 % only if whole seconds cannot explain it."""
+    core_s = total(map(_core_seconds, attempts))
+    if cpu_s is None or not core_s:
+        return None
+    share = cpu_s / core_s * 100
+    rounded_s = sum(usage.alloc_cpus or 0 for usage in attempts)
+    return min(share, 100.0) if cpu_s <= core_s + rounded_s else share
+
+
+def _core_seconds(usage: JobUsage) -> float | None:
+    """Return cores x time of an attempt; None if not known, or if Slurm has lost its time."""
+    elapsed, cores = _elapsed(usage.record), usage.alloc_cpus
+    if not cores or elapsed is None or (not elapsed and (_cpu_of(usage) or 0.0) > cores):
+        return None
+    return cores * elapsed

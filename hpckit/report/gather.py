@@ -111,7 +111,7 @@ def gather_one(
         answers.sort(key=lambda answer: RANKED.index(answer.source))
     live = [row for row in live if target.step in (None, row.step)]
     if live and known.attempts and job.running:
-        answers.insert(0, running_answer(known.attempts[-1], live))
+        answers.insert(0, running_answer(known.attempts, live))
     drawn = files or (told.files if told else ())
     job = merge(job, account, answers)
     return Gathered(

@@ -257,7 +257,8 @@ CASES: dict[str, tuple[Sequence[Row], dict[str, Any]]] = {
     "requeued": (
         [JOB | {"State": "REQUEUED", "Submit": str(START - 9000), "Start": str(START - 8000),
                 "End": str(START - 4400)}, JOB | {"Submit": str(START - 4400)}, STEP],
-                    {"elapsed_s": 7200, "start": START - 8000, "gpu_hours": 4, "attempts": 2}),
+                    {"elapsed_s": 7200, "start": START - 8000, "gpu_hours": 4, "attempts": 2,
+                     "cpu_s": 14400}),
     "requeued before it started": (
         [JOB | {"State": "REQUEUED", "ElapsedRaw": "0", "Start": "Unknown", "End": str(START - 20),
                 "NodeList": "None assigned", "AllocTRES": "", "Submit": str(START - 99)}, JOB,
@@ -265,7 +266,7 @@ CASES: dict[str, tuple[Sequence[Row], dict[str, Any]]] = {
     "requeued, of unknown length": (
         [JOB | {"State": "NODE_FAIL", "Submit": str(START - 9000), "Start": str(START - 8000),
                 "ElapsedRaw": "", "End": "Unknown"}, JOB, STEP], {"elapsed_s": None,
-                    "start": START - 8000, "gpu_hours": None}),
+                    "start": START - 8000, "gpu_hours": None, "cpu_s": 14400, "cpu": None}),
     "another user's job of old": (
         [JOB | {"User": "you", "Submit": str(START - 10**7), "Start": str(START - 10**7),
                 "End": str(START - 10**7 + 60), "ElapsedRaw": "60"}, JOB, STEP], {}),

@@ -181,9 +181,16 @@ def test_a_step_is_of_its_own_nodes_and_attempts(stats: Any) -> None:
     assert (two["elapsed_s"], len(two["attempts"])) == (100, 1)
 
 
-def test_accounting_says_of_which_attempt_its_figures_are(stats: Any, cli: Cli) -> None:
+def test_accounting_has_figures_of_all_attempts(stats: Any, cli: Cli) -> None:
     found = stats([first(1, TotalCPU="16:00:00"), again(1, TotalCPU="04:00:00")], 1)
-    assert found["summary"]["cpu_s"] == 4 * 3600
+    assert found["summary"]["cpu_s"] == 20 * 3600
+    assert "2 attempts (figures above are for all of them)" in cli("stats", "1").out
+
+
+def test_the_sites_record_says_of_which_attempt_it_is(stats: Any, cli: Cli) -> None:
+    known = {"gpu_utilization": {"0": 60}, "cpus": 16, "total_time": 3600}
+    record = encode({"gpus": 1, "nodes": {"n1": known}, "total_time": 3600})
+    found = stats([first(1), again(1, AdminComment=record)], 1)
     assert "newest_attempt" in {note["code"] for note in found["notes"]}
     assert "2 attempts (GPU-hours above are for all of them)" in cli("stats", "1").out
 
