@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs pytest: with arguments once, with them; without, everything. Tests on real Slurm mostly wait,
 # so two parts of them, each with a Slurm of its own, run beside the others; what they said is
-# printed at the end. Tests of torch's side follow, so that all three take as long.
+# printed at the end. Tests of torch's side follow, so that all three take as long; of the others,
+# what two processes can share comes last, when the Slurm parts leave a core to it.
 set -uom pipefail
 cd "$(dirname "$0")/.." || exit
 # Some tests send signals, which whoever starts this may ignore (nohup, a shell in the background).
@@ -20,13 +21,16 @@ HPCKIT_SLURMBOX=$box-more "${run[@]}" tests/clients tests/slurm tests/parallel \
 beside+=($!)
 # They have process groups of their own, which Ctrl-C does not reach: their Slurm must be stopped.
 trap 'for pid in "${beside[@]}"; do kill -INT -- -"$pid"; done; wait "${beside[@]}"; exit 130' INT TERM
-"${run[@]}" --ignore=tests/slurm --ignore=tests/clients --ignore=tests/workloads \
-  --ignore=tests/parallel
-others=$? slurm=()
+shared=(tests/advice tests/report tests/stats tests/unit)
+"${run[@]}" "${shared[@]/#/--ignore=}" \
+  --ignore={tests/slurm,tests/clients,tests/workloads,tests/parallel}
+others=($?) slurm=()
+"${run[@]}" -n 2 --dist worksteal "${shared[@]}"
+others+=($?)
 for pid in "${beside[@]}"; do
   wait "$pid"
   slurm+=($?)
 done
 cat "$said/1" "$said/2"
-echo "Tests on real Slurm, and of torch: exit status ${slurm[*]}. All others: exit status $others."
-((!others && !slurm[0] && !slurm[1]))
+echo "Tests on real Slurm, and of torch: exit status ${slurm[*]}. All others: exit status ${others[*]}."
+((!others[0] && !others[1] && !slurm[0] && !slurm[1]))
