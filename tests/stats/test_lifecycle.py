@@ -311,11 +311,6 @@ def test_sample_of_a_killed_command(stub: Stub) -> None:
     assert sample(stub, "--", "sh", "-c", "kill -9 $$").wait(LONG_S) == 137
 
 
-def test_sample_never_fails_for_its_folder(stub: Stub) -> None:
-    process = sample(stub, "--dir", "/proc/nowhere", "--", "sleep", "0.4")
-    assert process.wait(LONG_S) == 0
-
-
 def test_it_is_nice(start: Start) -> None:
     running = start([busy(0)])
     running.wait_for_samples()

@@ -5,6 +5,7 @@ Neither can fail or hold up the job; the command runs as if nothing stood betwee
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,7 +74,9 @@ def start_sampler(
                 stdout=quiet,
                 stderr=quiet,
                 new_session=True,
-                prepare=_step_back,
+                # Python may stand still between fork and exec where there are other threads; the
+                # sampler steps back itself, too, some 0.2 s later.
+                prepare=_step_back if threading.active_count() == 1 else None,
             )
     except CommandError as error:
         _warn("No GPU samples: %s", error)
