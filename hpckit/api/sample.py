@@ -33,6 +33,9 @@ def sample(
 ) -> int:
     """Run a command, and record how this node's GPUs, cores and memory are used meanwhile.
 
+    Signals (TERM, INT, HUP, USR1, USR2) are passed on to the command. A call from another thread
+    than the main one works too, but passes on none: Python handles signals in the main one alone.
+
     Args:
         command: a program and its arguments.
         interval: seconds between samples; 0 = none.

@@ -37,8 +37,8 @@ def start_sampler(
 ) -> "Popen[bytes] | None":
     """Start a sampler that writes to a folder and ends with this process; takes milliseconds.
 
-    Call it from the main thread, before the job's own work: the kernel ends the sampler with the
-    thread that started it.
+    Call it before the job's own work, from a thread that lives as long as the sampler should: the
+    kernel ends the sampler with the thread that started it, or with all of the process.
 
     Args:
         folder: where its file goes; made if it is not there.
@@ -148,6 +148,8 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 def run_alongside(argv: Sequence[str]) -> int:
     """Run a command to its end, pass it our signals; return its exit status as a shell would.
 
+    From another thread than the main one no signals are passed on: Python handles them there alone.
+
     Raises:
         CommandError: it is missing or cannot be started.
     """
@@ -160,7 +162,8 @@ def run_alongside(argv: Sequence[str]) -> int:
         else:
             child.send_signal(signum)
 
-    before = {signum: signal.signal(signum, forward) for signum in _FORWARDED}
+    handled = _FORWARDED if threading.current_thread() is threading.main_thread() else ()
+    before = {signum: signal.signal(signum, forward) for signum in handled}
     try:
         # stdin is inherited: the command may be a shell, or read a pipe.
         child = shell.spawn(argv, stdin=None, close_fds=False)
