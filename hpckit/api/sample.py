@@ -47,20 +47,39 @@ def sample(
         The command's exit status as a shell's; 128 + signal for one that a signal ended.
 
     Raises:
-        RequestError: there is no command, or it is one text. CommandError: it is missing or cannot
-            be started.
+        RequestError: there is no command, it is not a list of texts and paths, or another argument
+            does not fit. CommandError: the command is missing or cannot be started.
     """
-    # Of a text, its letters would be the words.
-    if isinstance(command, str) or not isinstance(command, Iterable):
+    # Of a text, its letters would be the words; of bytes, numbers.
+    if isinstance(command, str | bytes) or not isinstance(command, Iterable):
         raise RequestError(f"command={command!r} must be a list, as in ['python', 'train.py'].")
     argument(Seconds, interval, "interval")
-    argv = [os.fspath(word) for word in command]
+    argv = [_word(word, "command") for word in command]
+    given = None if folder is None else Path(_word(folder, "folder"))
     if not argv:
         raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")
     if interval == 0 or not _sees_own_gpus(os.environ):
         return run_alongside(argv)
-    with _sampled(None if folder is None else Path(folder), interval, tell):
+    with _sampled(given, interval, tell):
         return run_alongside(argv)
+
+
+def _word(given: str | os.PathLike[str], name: str) -> str:
+    """Read a text or a path that a program can be given.
+
+    Raises:
+        RequestError: it is neither, or has a NUL or half a letter.
+    """
+    try:
+        text = os.fsdecode(given)
+        fits = b"\0" not in os.fsencode(text)
+    except (TypeError, UnicodeEncodeError):
+        fits = False
+    if not fits:
+        raise RequestError(
+            f"{name}: {given!r} must be a text or a path that a program can be given."
+        )
+    return text
 
 
 @contextlib.contextmanager
