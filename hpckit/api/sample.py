@@ -91,9 +91,9 @@ def _sampled(given: Path | None, interval: float, tell: Callable[[str], None]) -
     sampler = start_sampler(folder, interval, {}) if usable else None
     if sampler is None:
         why = why or "the sampler could not be started"
-    if why:
-        tell(in_line(f"no GPU samples: {why}"))
     try:
+        if why:
+            tell(in_line(f"no GPU samples: {why}"))
         yield
     finally:
         stop_sampler(sampler)
