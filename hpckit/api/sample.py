@@ -1,22 +1,27 @@
 """`hpckit.sample`: any command with a sampler beside it, in any job script."""
 
 import contextlib
+import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hpckit.api import log
 from hpckit.errors import RequestError
+from hpckit.files import reason, replace_file
 from hpckit.stats.sampler.start import run_alongside, start_sampler, stop_sampler
+from hpckit.stats.sampler.writer import LOST
+from hpckit.text import in_line
 from hpckit.values import Seconds, argument
-
-if TYPE_CHECKING:
-    from subprocess import Popen  # noqa: TID251  # the type only
 
 # Set in a step by --gpus-per-task and --gpu-bind: srun(1), OUTPUT ENVIRONMENT VARIABLES.
 _BINDING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
+_FIRST_BYTES = 4096  # about a header and the first samples of 8 GPUs
+_ANSWER_S = 5.0  # of a file system, which takes milliseconds unless it hangs
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_OTHER_FOLDER = "choose another folder with --dir"
 
 
 def sample(
@@ -28,44 +33,107 @@ def sample(
 ) -> int:
     """Run a command, and record how this node's GPUs, cores and memory are used meanwhile.
 
+    Signals (TERM, INT, HUP, USR1, USR2) are passed on to the command. A call from another thread
+    than the main one works too, but passes on none: Python handles signals in the main one alone.
+
     Args:
         command: a program and its arguments.
         interval: seconds between samples; 0 = none.
         folder: where samples go (else the run's own, or ./hpckit-samples/JOBID).
-        tell: hears why there are no samples; the command runs either way.
+        tell: hears, before the command starts, why there are no samples, or after its end why the
+            last ones are missing; the command runs either way.
 
     Returns:
         The command's exit status as a shell's; 128 + signal for one that a signal ended.
 
     Raises:
-        RequestError: there is no command, or it is one text. CommandError: it is missing or cannot
-            be started.
+        RequestError: there is no command, it is not a list of texts and paths, or another argument
+            does not fit. CommandError: the command is missing or cannot be started.
     """
-    # Of a text, its letters would be the words.
-    if isinstance(command, str) or not isinstance(command, Iterable):
+    # Of a text, its letters would be the words; of bytes, numbers.
+    if isinstance(command, str | bytes) or not isinstance(command, Iterable):
         raise RequestError(f"command={command!r} must be a list, as in ['python', 'train.py'].")
     argument(Seconds, interval, "interval")
-    argv = [os.fspath(word) for word in command]
+    argv = [_word(word, "command") for word in command]
+    given = None if folder is None else Path(_word(folder, "folder"))
     if not argv:
         raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")
-    wanted = interval > 0 and _sees_own_gpus(os.environ)
-    sampler = _start(None if folder is None else Path(folder), interval, tell) if wanted else None
-    try:
+    if interval == 0 or not _sees_own_gpus(os.environ):
         return run_alongside(argv)
-    finally:
-        stop_sampler(sampler)
+    with _sampled(given, interval, tell):
+        return run_alongside(argv)
 
 
-def _start(
-    folder: Path | None, interval: float, tell: Callable[[str], None]
-) -> "Popen[bytes] | None":
-    """Start the sampler, or say why there is none: the job goes on either way."""
-    why = "" if folder else _foreign(_default_folder())
-    sampler = None if why else start_sampler(folder or _default_folder(), interval, {})
+def _word(given: str | os.PathLike[str], name: str) -> str:
+    """Read a text or a path that a program can be given.
+
+    Raises:
+        RequestError: it is neither, or has a NUL or half a letter.
+    """
+    try:
+        text = os.fsdecode(given)
+        fits = b"\0" not in os.fsencode(text)
+    except (TypeError, UnicodeEncodeError):
+        fits = False
+    if not fits:
+        raise RequestError(
+            f"{name}: {given!r} must be a text or a path that a program can be given."
+        )
+    return text
+
+
+@contextlib.contextmanager
+def _sampled(given: Path | None, interval: float, tell: Callable[[str], None]) -> Iterator[None]:
+    """Keep a sampler beside a block; say once if samples cannot be written, which fails nothing."""
+    folder = given or _default_folder()
+    usable, why = _look(folder, given=given is not None)
+    # Also where nothing can be written now: it tries again, and the user may free the disk.
+    sampler = start_sampler(folder, interval, {}) if usable else None
     if sampler is None:
         why = why or "the sampler could not be started"
-        tell(f"no GPU samples: {why}")
-    return sampler
+    try:
+        if why:
+            tell(in_line(f"no GPU samples: {why}"))
+        yield
+    finally:
+        stop_sampler(sampler)
+        if sampler and sampler.returncode == LOST and not why:
+            why = _look(folder, given=True)[1] or f"{folder} could not be written for a while"
+            tell(in_line(f"the last GPU samples are missing: {why}"))
+
+
+def _look(folder: Path, *, given: bool) -> tuple[bool, str]:
+    """Return whether a sampler may write into a folder, and what is wrong with it, if anything.
+
+    In another thread: a dead file system keeps whoever asks it, and the command should start.
+    """
+    found: list[tuple[bool, str]] = []
+
+    def look() -> None:
+        foreign = "" if given else _foreign(folder)
+        found.append((not foreign, foreign or _refusal(folder)))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_ANSWER_S)
+    silent = f"{folder} did not answer within {_ANSWER_S:g} s: {_OTHER_FOLDER}"
+    return found[0] if found else (given, silent)
+
+
+def _refusal(folder: Path) -> str:
+    """Write into a folder as much as the first samples take, remove it; say why that fails."""
+    place = folder
+    try:
+        place = folder.absolute()
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        probe = folder / f".hpckit-{os.urandom(8).hex()}"
+        replace_file(probe, bytes(_FIRST_BYTES))
+        probe.unlink()
+    except OSError as error:
+        why = "it is not a folder" if isinstance(error, FileExistsError) else reason(error)
+        todo = f"free space there, or {_OTHER_FOLDER}" if error.errno in _FULL else _OTHER_FOLDER
+        return f"nothing can be written in {place} ({why}): {todo}"
+    return ""
 
 
 def _foreign(folder: Path) -> str:
@@ -79,10 +147,10 @@ def _foreign(folder: Path) -> str:
                 path.mkdir(mode=0o755, parents=True)
             status = path.lstat()
         except OSError:
-            return ""  # a full disk: the sampler tries again
+            return ""  # as of a full disk: `_refusal` says so
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             kind = "a folder of another user" if stat.S_ISDIR(status.st_mode) else "not a folder"
-            return f"{path} is {kind}: choose another folder with --dir"
+            return f"{path} is {kind}: {_OTHER_FOLDER}"
     return ""
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,19 @@ from hpckit.stats.samples.records import (
 )
 from tests.patience import LONG_S
 from tests.stats.stub.script import SAMPLER, Gpu, Stub, build_library
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    """Put a file system in memory into a folder, as of a few pages only."""
+    argv = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+    done = subprocess.run(argv, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"cannot mount a small disk: {done.stderr.decode()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 @pytest.fixture(scope="session")

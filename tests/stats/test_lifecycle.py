@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -311,9 +312,53 @@ def test_sample_of_a_killed_command(stub: Stub) -> None:
     assert sample(stub, "--", "sh", "-c", "kill -9 $$").wait(LONG_S) == 137
 
 
-def test_sample_never_fails_for_its_folder(stub: Stub) -> None:
-    process = sample(stub, "--dir", "/proc/nowhere", "--", "sleep", "0.4")
-    assert process.wait(LONG_S) == 0
+def test_sample_in_a_thread(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in stub.environment([busy(0)]).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(starting, "_STOP_S", LONG_S)
+    before = [signal.getsignal(signum) for signum in starting._FORWARDED]
+    command = ["sh", "-c", SAMPLED.format(tmp_path / "samples") + "exit 7"]
+    with ThreadPoolExecutor() as pool:
+        status = pool.submit(hpckit.sample, command, interval=0.1, folder=tmp_path / "samples")
+        assert status.result(LONG_S) == 7
+    assert [signal.getsignal(signum) for signum in starting._FORWARDED] == before
+    played = read_folder(tmp_path / "samples", stub)
+    assert len(played.samples) >= 2
+    assert played.end is not None
+
+
+# Ends with a thread in the middle of a command: by itself, or by a signal it does not handle.
+THREAD = """
+import hpckit, sys, threading
+folder, pipe = sys.argv[1:]
+words = {"args": [["cat", f"/dev/fd/{pipe}"]], "kwargs": {"folder": folder}}
+threading.Thread(target=hpckit.sample, daemon=True, **words).start()
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("end", ["exit", signal.SIGTERM, signal.SIGKILL])
+def test_a_sampler_of_a_thread_ends_with_its_process(
+    stub: Stub, tmp_path: Path, end: str | signal.Signals
+) -> None:
+    folder = tmp_path / "samples"
+    reads, writes = os.pipe()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", THREAD, folder, str(reads)],
+        env=stub.environment([busy(0)]),
+        stdin=subprocess.PIPE,
+        pass_fds=[reads],
+        text=True,
+    )
+    os.close(reads)
+    with os.fdopen(writes):  # the command outlives all of them, until this is closed
+        assert until(lambda: len(read_folder(folder, stub).samples) > 1)
+        [file] = samples_files(folder)
+        assert not gone(file.pid)
+        if isinstance(end, signal.Signals):
+            parent.send_signal(end)
+        parent.communicate("\n", timeout=LONG_S)
+        assert until(lambda: gone(file.pid))
 
 
 def test_it_is_nice(start: Start) -> None:

@@ -20,7 +20,7 @@ from hpckit.stats.sampler.gpuset import GpuSet
 from hpckit.stats.sampler.node import NodeReader, allocated_cores, boot_id
 from hpckit.stats.sampler.procfs import all_pids, own_cost
 from hpckit.stats.sampler.schedule import SPOT_S, SamplerOptions, job_ids, moments, parse, period_s
-from hpckit.stats.sampler.writer import Writer
+from hpckit.stats.sampler.writer import LOST, Writer
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import (
     SHARED,
@@ -74,8 +74,8 @@ class Sampler:
         self._header_due = self._slow_due = 0.0
         self._state: tuple[GpuState, ...] | None = None
 
-    def run(self) -> None:
-        """Sample until told to end, or until the parent has ended."""
+    def run(self) -> int:
+        """Sample until told to end, or until the parent has ended; return the exit status."""
         try:
             due = self._started_s
             while True:
@@ -88,6 +88,7 @@ class Sampler:
                     break
             self._put_sample()
             self._end(reason)
+            return LOST if self._writer.failure else 0
         finally:
             if not self._ended:  # a bug of ours: note where it is, then let it end this process
                 import traceback  # noqa: PLC0415  # 3 ms, in front of the first sample
@@ -223,6 +224,6 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     os.nice(max(_NICE - os.nice(0), 0))  # `start_sampler` has done so before
     options = parse(sys.argv[1:])
-    Sampler(options, os.environ).run()
+    status = Sampler(options, os.environ).run()
     # The interpreter's own exit could wait for a thread that hangs in the driver.
-    os._exit(0)
+    os._exit(status)

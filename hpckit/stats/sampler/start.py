@@ -5,6 +5,7 @@ Neither can fail or hold up the job; the command runs as if nothing stood betwee
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,8 +37,8 @@ def start_sampler(
 ) -> "Popen[bytes] | None":
     """Start a sampler that writes to a folder and ends with this process; takes milliseconds.
 
-    Call it from the main thread, before the job's own work: the kernel ends the sampler with the
-    thread that started it.
+    Call it before the job's own work, from a thread that lives as long as the sampler should: the
+    kernel ends the sampler with the thread that started it, or with all of the process.
 
     Args:
         folder: where its file goes; made if it is not there.
@@ -73,7 +74,9 @@ def start_sampler(
                 stdout=quiet,
                 stderr=quiet,
                 new_session=True,
-                prepare=_step_back,
+                # Python may stand still between fork and exec where there are other threads; the
+                # sampler steps back itself, too, some 0.2 s later.
+                prepare=_step_back if threading.active_count() == 1 else None,
             )
     except CommandError as error:
         _warn("No GPU samples: %s", error)
@@ -145,6 +148,8 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 def run_alongside(argv: Sequence[str]) -> int:
     """Run a command to its end, pass it our signals; return its exit status as a shell would.
 
+    From another thread than the main one no signals are passed on: Python handles them there alone.
+
     Raises:
         CommandError: it is missing or cannot be started.
     """
@@ -157,7 +162,8 @@ def run_alongside(argv: Sequence[str]) -> int:
         else:
             child.send_signal(signum)
 
-    before = {signum: signal.signal(signum, forward) for signum in _FORWARDED}
+    handled = _FORWARDED if threading.current_thread() is threading.main_thread() else ()
+    before = {signum: signal.signal(signum, forward) for signum in handled}
     try:
         # stdin is inherited: the command may be a shell, or read a pipe.
         child = shell.spawn(argv, stdin=None, close_fds=False)

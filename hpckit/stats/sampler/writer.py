@@ -13,11 +13,13 @@ from pathlib import Path
 _KEPT_BYTES = 256 * 1024  # some ten minutes of 8 GPUs at 1 s, two hours at 10 s
 _TRY_AGAIN_S = 30.0
 
+# The exit status of a sampler whose last lines could not be written.
+LOST = os.EX_IOERR
 Append = Callable[[int, bytes], int]
 
 
 class Writer:
-    """One file, opened when first written to."""
+    """One file, opened when first written to; `failure` is what is wrong with it now, or None."""
 
     def __init__(
         self, path: Path, *, append: Append = os.write, try_again_s: float = _TRY_AGAIN_S
@@ -30,7 +32,7 @@ class Writer:
         self._file: int | None = None
         self._torn = False
         self._not_before = 0.0
-        self._failure: str | None = None
+        self.failure: str | None = None
         self.dropped = 0
 
     def put(self, line: bytes) -> None:
@@ -59,11 +61,11 @@ class Writer:
         try:
             self._write()
         except OSError as error:
-            self._failure = self._failure or f"{error.strerror} ({self.path})"
+            self.failure = self.failure or f"{error.strerror} ({self.path})"
             self._not_before = now_s + self._try_again_s
             self.close()
             return None
-        failure, self._failure = self._failure, None
+        failure, self.failure = self.failure, None
         return failure
 
     def _write(self) -> None:
@@ -94,6 +96,6 @@ class Writer:
             try:
                 os.close(self._file)
             except OSError as error:  # NFS tells of a failed write here
-                self._failure = self._failure or f"{error.strerror} ({self.path})"
+                self.failure = self.failure or f"{error.strerror} ({self.path})"
             self._file = None
             self._torn = True
