@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpckit.arguments import PATH, checked
 from hpckit.code.difference import Difference, compare, unified
 from hpckit.code.files import Found, TooManyError, find_files
 from hpckit.code.project import Project, project_at, read_rules
@@ -58,6 +59,7 @@ class RunCode:
         found = self.difference() if difference is None else difference
         return unified(self.tree, self.project, self.root, found)
 
+    @checked(folder=PATH)
     def restore(self, folder: Path | str) -> Path:
         """Write the copy out, with modes as of new files; return the folder.
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpckit.api import log
+from hpckit.arguments import FUNCTION, PATH, argument, checked, maybe
 from hpckit.errors import RequestError
 from hpckit.stats.sampler.start import run_alongside, start_sampler, stop_sampler
-from hpckit.values import Seconds, argument
+from hpckit.values import Seconds
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _BINDING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
 
 
+@checked(interval=Seconds, folder=maybe(PATH), tell=FUNCTION)
 def sample(
     command: Sequence[str | os.PathLike[str]],
     *,
@@ -44,8 +46,7 @@ def sample(
     # Of a text, its letters would be the words.
     if isinstance(command, str) or not isinstance(command, Iterable):
         raise RequestError(f"command={command!r} must be a list, as in ['python', 'train.py'].")
-    argument(Seconds, interval, "interval")
-    argv = [os.fspath(word) for word in command]
+    argv = [os.fspath(argument(PATH, word, "command")) for word in command]
     if not argv:
         raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")
     wanted = interval > 0 and _sees_own_gpus(os.environ)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.api import Tell, log, searched
+from hpckit.arguments import FUNCTION, checked
 from hpckit.collections import Collection, Found, content_hash, survey
 from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
@@ -53,11 +54,13 @@ def _template(found: Found) -> Template:
     )
 
 
+@checked(tell=FUNCTION)
 def templates(*, tell: Tell = log) -> list[Template]:
     """Return the templates, by name."""
     return [_template(found) for found in list_templates(searched(tell)).values()]
 
 
+@checked(name=str, tell=FUNCTION)
 def template(name: str, *, tell: Tell = log) -> Template:
     """Return a template by its name, or the short one of `template=` in `hpckit.submit`.
 
@@ -89,6 +92,7 @@ class Linted:
     findings: tuple[str, ...] = ()
 
 
+@checked(names=str)
 def lint(*names: str) -> Iterator[Linted]:
     """Yield what is wrong with templates: each is rendered for a matrix of plans and parsed.
 
@@ -165,6 +169,7 @@ def schema_kinds() -> dict[str, str]:
     return {kind: place for kind, (_, place) in KINDS.items()}
 
 
+@checked(kind=str)
 def file_schema(kind: str) -> dict[str, Any]:
     """Return the JSON Schema (draft 7) of a kind of file: collection, site, workload, rule, ...
 
