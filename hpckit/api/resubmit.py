@@ -108,7 +108,9 @@ def asked_again(
     rows: tuple[Sizing, ...] = ()
     jobs: tuple[str, ...] = ()
     with _standing_where(old):
-        ready = partial(prepare, preview=preview, bad=_events(old), sources=_sources(old))
+        ready = partial(
+            prepare, preview=preview, bad=_events(old), sources=_sources(old), again=True
+        )
         submission = ready(spec, root, tell=tell)
         if right_size:
             sizes, rows, jobs = _sizes(old, spec, submission, changes)
