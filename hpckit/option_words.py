@@ -213,7 +213,10 @@ def _listed(key: str, values: object) -> Sequence[object]:
 
 
 def _with_file(text: str) -> str:
-    """Put the lines of a file in the place of `@FILE`: what was asked does not change with it."""
+    """Put the lines of a file in the place of `@FILE`: what was asked does not change with it.
+
+    A value is a line without its end (LF or CR LF), blanks and all. Empty lines do not count.
+    """
     key, equals, values = text.partition("=")
     if not equals or not values.startswith("@"):
         return text
@@ -223,7 +226,13 @@ def _with_file(text: str) -> str:
     except (OSError, DamagedFileError) as error:
         why = getattr(error, "strerror", None) or error
         raise RequestError(f"--array {text!r}: {str(path)!r} cannot be read: {why}.") from error
-    found = [line.strip() for line in lines if line.strip()]
+    found = [line.removesuffix("\r") for line in lines]
+    if blank := next((at for at, line in enumerate(found, 1) if line and not line.strip()), None):
+        raise RequestError(
+            f"--array {text!r}: line {blank} of {str(path)!r} has nothing but blanks. Write a "
+            "value, or leave the line empty: empty lines do not count."
+        )
+    found = [line for line in found if line]
     if not found:
         raise RequestError(f"--array {text!r}: {str(path)!r} has no line with a value.")
     return joined_values(key, found)

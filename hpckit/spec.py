@@ -154,7 +154,7 @@ class JobSpec:
     array: tuple[str, ...] = option(
         "--array", default=(), metavar="KEY=A,B,C", sbatch="array", worked_out=True,
         read=read_array,
-        help="One job per value, or per line of a file (KEY=@FILE); repeat for a product.",
+        help="One job per value, or per whole line of a file (KEY=@FILE); repeat for a product.",
     )  # fmt: skip
     zip: bool = option(
         "--zip", default=False, help="Pair the values of several --array instead of a product."
