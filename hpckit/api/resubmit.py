@@ -27,7 +27,7 @@ from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import differences, make_record, shown
 from hpckit.submission.resubmitted import replaced_by, resubmitted_as
-from hpckit.text import counted, settings_text
+from hpckit.text import counted, in_line, settings_text
 
 if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
@@ -217,7 +217,7 @@ def _differs(
         return [line for line in lines if not line.startswith("code: ")]
     from hpckit.api.code import code_changed  # noqa: PLC0415  # a submission needs none of it
 
-    return [*lines, *code_changed(run)]
+    return [*map(in_line, lines), *code_changed(run)]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.render import find_template, list_templates, read_template
+from hpckit.text import in_line
 
 if TYPE_CHECKING:
     from hpckit.lint import Finding
@@ -135,7 +136,9 @@ def _advice(collections: tuple[Collection, ...], known: Sequence[str]) -> Linted
     return Linted(
         subject="advice",
         tried=f"{len(list_rules(collections))} rules",
-        findings=tuple(text for text in problems if not any(fault in text for fault in known)),
+        findings=tuple(
+            in_line(text) for text in problems if not any(fault in text for fault in known)
+        ),
     )
 
 
@@ -144,7 +147,7 @@ def _new(findings: "Sequence[Finding]", before: "Sequence[Finding]") -> tuple[st
     places = {(row.path, row.line) for row in before} | {(row.path, row.message) for row in before}
     files = {row.path for row in before}
     return tuple(
-        str(row)
+        in_line(str(row))
         for row in findings
         if not places & {(row.path, row.line), (row.path, row.message)}
         and not (row.line == 0 and row.path in files)

@@ -343,3 +343,12 @@ def test_resubmit_says_that_a_collection_moved(
     assert f"collection lab: {first} -> {second}" in said
     assert "template slurm/base.sh.j2 has changed" in said
     assert "workload lab-hello has changed" in said
+
+
+def test_a_line_break_in_a_files_name_breaks_no_line(here: Path, lab: Path, cli: Cli) -> None:
+    cli("collections", "add", str(lab))
+    (lab / "templates" / "odd\nname.j2").write_text("{{")
+    for words in (["collections", "verify"], ["templates", "lint"], ["doctor"]):
+        lines = cli(*words).out.splitlines()
+        assert [line for line in lines if "odd\\nname.j2" in line]
+        assert not [line for line in lines if line.startswith("name.j2")]
