@@ -73,9 +73,10 @@ class Added:
         """Fetch the commit that is pinned, if it is not here; return whether it was fetched.
 
         Raises:
-            OutsideError: it cannot be fetched, or is not what was pinned.
+            OutsideError: it cannot be fetched, or is not what was pinned. ConfigError: it is here,
+                and was changed.
         """
-        return manage.sync(self.entry)
+        return manage.sync(self.lock, self.entry)
 
     def verify(self) -> list[str]:
         """Read every file; return what differs from what was pinned, a line each."""

@@ -189,6 +189,8 @@ def sync_collections(names: NamesArgument = None) -> None:
         fetched = added.sync()
         pinned = added.entry.commit or added.source
         say(f"{added.name}: {'fetched' if fetched else 'here'}, {pinned}")
+        if not added.entry.commit and added.verify():
+            say(f"  It has changed since it was pinned: hpckit collections verify {added.name}")
 
     _each(api.added_collections(*names or ()), one, quiet=True)
 
