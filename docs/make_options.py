@@ -26,7 +26,7 @@ use instead; Slurm judges the rest, and `--check` says what it thinks. `resubmit
 ## Arrays
 
 `--array lr=0.1,0.01` starts one task per value; several `--array` make the product of their lists, or pairs of their values with `--zip`. `--array
-lr=@values.txt` takes a value from each line of a file that is not empty; the values are kept with the request. A comma within a value is written `\\,`.
+lr=@values.txt` takes a value from each line of a file that is not empty, with the blanks at both ends; the values are kept with the request. A comma within a value is written `\\,`.
 Each task gets its value as `--lr 0.1` after your arguments, or in the place of `{lr}` where they have it: `-- train --rate={lr}`.
 """
 

@@ -5,6 +5,7 @@ And options of sbatch that hpckit has no word of its own for, `--sbatch KEY[=VAL
 the last of two lines, and a job that starts otherwise than planned has no ranks.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -136,35 +137,73 @@ def read_retry(given: object) -> tuple[str, ...]:
     return read_rules(given)
 
 
-def read_texts(given: str | Iterable[Any]) -> tuple[Any, ...]:
-    """Read a list of values, or one."""
-    return (given,) if isinstance(given, str) else tuple(given)
+def read_texts(given: object) -> tuple[str, ...]:
+    """Read a list of texts, or one.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    rows = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if not all(isinstance(row, str) for row in rows):
+        raise ValueError("it must be a text, or a list of texts")
+    return rows
 
 
-def read_settings(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
-    """Read KEY=VALUE texts, or a mapping from Python."""
+def read_settings(given: object) -> tuple[str, ...]:
+    """Read KEY=VALUE texts, or a mapping from Python.
+
+    Raises:
+        ValueError: it is neither, or a value cannot be typed in a shell.
+    """
     if isinstance(given, Mapping):
-        return tuple(f"{key}={plain(value)}" for key, value in given.items())
+        return tuple(f"{_key(key)}={as_word(value)}" for key, value in given.items())
     return read_texts(given)
 
 
-def read_sbatch_texts(given: Mapping[str, Any] | str | Iterable[str]) -> tuple[str, ...]:
-    """Read KEY=VALUE and KEY texts, or a mapping from Python, whose None or True means a flag."""
+def read_sbatch_texts(given: object) -> tuple[str, ...]:
+    """Read KEY=VALUE and KEY texts, or a mapping from Python, whose None or True means a flag.
+
+    Raises:
+        ValueError: it is neither, or a value cannot be typed in a shell.
+    """
     if not isinstance(given, Mapping):
         return read_texts(given)
     return tuple(
-        key if value is None or value is True else f"{key}={value}"
+        _key(key) if value is None or value is True else f"{_key(key)}={as_word(value)}"
         for key, value in given.items()
         if value is not False
     )
 
 
-def read_array(given: Mapping[str, Iterable[Any]] | str | Iterable[str]) -> tuple[str, ...]:
-    """Read KEY=A,B,C and KEY=@FILE texts, or a mapping of sequences from Python."""
+def read_array(given: object) -> tuple[str, ...]:
+    """Read KEY=A,B,C and KEY=@FILE texts, or a mapping of sequences from Python.
+
+    Raises:
+        ValueError: it is neither, or a value cannot be typed in a shell.
+    """
     if isinstance(given, Mapping):
-        rows = ((key, _listed(key, row)) for key, row in given.items())
-        return tuple(joined_values(key, map(plain, row)) for key, row in rows)
+        rows = ((_key(key), _listed(key, row)) for key, row in given.items())
+        return tuple(joined_values(key, map(as_word, row)) for key, row in rows)
     return tuple(map(_with_file, read_texts(given)))
+
+
+def as_word(value: object) -> str:
+    """Return a value of Python's as it is typed in a shell.
+
+    Raises:
+        ValueError: it cannot be. Python writes what has no text of its own as `<object at 0x7f>`.
+    """
+    text = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
+    own = isinstance(value, str) or not re.fullmatch(r"(?s)<.*>", text)
+    if not own or value is None or isinstance(value, bytes) or "\0" in text:
+        raise ValueError(f"{value!r} cannot be a word of a command line. Write it as text")
+    return text
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"the key {key!r} must be a text")
+    return key
 
 
 def _listed(key: str, values: object) -> Sequence[object]:
@@ -174,7 +213,10 @@ def _listed(key: str, values: object) -> Sequence[object]:
 
 
 def _with_file(text: str) -> str:
-    """Put the lines of a file in the place of `@FILE`: what was asked does not change with it."""
+    """Put the lines of a file in the place of `@FILE`: what was asked does not change with it.
+
+    A value is a line without its end (LF or CR LF), blanks and all. Empty lines do not count.
+    """
     key, equals, values = text.partition("=")
     if not equals or not values.startswith("@"):
         return text
@@ -184,7 +226,13 @@ def _with_file(text: str) -> str:
     except (OSError, DamagedFileError) as error:
         why = getattr(error, "strerror", None) or error
         raise RequestError(f"--array {text!r}: {str(path)!r} cannot be read: {why}.") from error
-    found = [line.strip() for line in lines if line.strip()]
+    found = [line.removesuffix("\r") for line in lines]
+    if blank := next((at for at, line in enumerate(found, 1) if line and not line.strip()), None):
+        raise RequestError(
+            f"--array {text!r}: line {blank} of {str(path)!r} has nothing but blanks. Write a "
+            "value, or leave the line empty: empty lines do not count."
+        )
+    found = [line for line in found if line]
     if not found:
         raise RequestError(f"--array {text!r}: {str(path)!r} has no line with a value.")
     return joined_values(key, found)

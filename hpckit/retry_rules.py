@@ -33,6 +33,15 @@ class Rule:
     factor: float | None = None
     value: int | None = None
 
+    @property
+    def text(self) -> str:
+        """The rule as it is written."""
+        if self.field is None:
+            return self.kind
+        word = next(word for word, field in _FIELDS.items() if field == self.field)
+        change = f"*{self.factor:g}" if self.value is None else f"={self.value}"
+        return f"{self.kind}:{word}{change}"
+
 
 def read_rules(given: object) -> tuple[str, ...]:
     """Read `oom:mem*2,timeout:time*2`, or several such texts, as rules' texts.

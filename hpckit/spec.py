@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, replace
 from typing import Any, get_type_hints
 
+from hpckit.arguments import argument
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
@@ -27,7 +28,7 @@ from hpckit.option_words import (
     split_setting,
 )
 from hpckit.text import format_minutes, parse_minutes
-from hpckit.values import check, rebuild
+from hpckit.values import rebuild
 
 # Without commas: `--gpus a100:1,shard:8:1` would ask Slurm for two things.
 _TYPE = r"[A-Za-z0-9_.-]+"
@@ -153,7 +154,7 @@ class JobSpec:
     array: tuple[str, ...] = option(
         "--array", default=(), metavar="KEY=A,B,C", sbatch="array", worked_out=True,
         read=read_array,
-        help="One job per value, or per line of a file (KEY=@FILE); repeat for a product.",
+        help="One job per value, or per whole line of a file (KEY=@FILE); repeat for a product.",
     )  # fmt: skip
     zip: bool = option(
         "--zip", default=False, help="Pair the values of several --array instead of a product."
@@ -286,16 +287,13 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
     row = OPTIONS[name]
     try:
         found = row.read(given) if row.read else given
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         one = given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
         raise RequestError(f"{row.flags[0]} {one!r}: {error}.") from error
     # A reader may give several fields; what no reader has read is this one's value alone.
     values = found if row.read and isinstance(found, dict) else {name: found}
     for field_name, value in values.items():
-        try:
-            check(TYPES[field_name], value, row.flags[0])
-        except DamagedFileError as error:
-            raise RequestError(f"{row.flags[0]} {given!r}: {error}.") from error
+        argument(TYPES[field_name], value, row.flags[0])
     return values
 
 

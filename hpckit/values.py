@@ -6,7 +6,7 @@ no moment that `time.localtime` does not know.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -25,7 +25,6 @@ from typing import (
     is_typeddict,
 )
 
-from hpckit.errors import RequestError
 from hpckit.files import DamagedFileError
 from hpckit.frozen import frozen
 
@@ -98,28 +97,9 @@ def check(annotation: Any, found: object, name: str) -> Any:  # noqa: ANN401
     return _reader(annotation).read(found, name)
 
 
-def argument(annotation: Any, given: object, name: str) -> Any:  # noqa: ANN401
-    """Read an argument of a Python call as an annotation says.
-
-    Raises:
-        RequestError: it is of another type, or outside its limits.
-    """
-    try:
-        return check(annotation, given, name)
-    except DamagedFileError as error:
-        raise RequestError(f"{error}.") from error
-
-
-def several(given: object, name: str) -> tuple[str, ...]:
-    """Read an argument that is one text, or some of them.
-
-    Raises:
-        RequestError: it is neither.
-    """
-    rows = (given,) if isinstance(given, str) else given
-    if not isinstance(rows, Iterable):
-        raise RequestError(f"{name}={given!r} must be a text, or a list of texts.")
-    return tuple(argument(str, row, name) for row in rows)
+def kind_words(annotation: Any) -> str:  # noqa: ANN401
+    """Return what an annotation asks for, in words: `a whole number from 1 to 9 or null`."""
+    return _reader(annotation).what
 
 
 def _record(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hpckit.api import log
+from hpckit.arguments import checked
 from hpckit.collections import search_path
 from hpckit.errors import NotFoundError, OutsideError, RequestError
 from hpckit.node_events import events_at_end
@@ -75,6 +76,7 @@ def _document(row: BadNode) -> dict[str, Any]:
     }
 
 
+@checked(cluster=str | None, site=str | None)
 def bad_nodes(cluster: str | None = None, *, site: str | None = None) -> BadNodes:
     """Return the nodes that looked bad, and that `exclude_bad=True` leaves out.
 
@@ -90,6 +92,7 @@ def bad_nodes(cluster: str | None = None, *, site: str | None = None) -> BadNode
     return BadNodes([*found, *more], name, days, memory.trouble)
 
 
+@checked(host=str, why=str, cluster=str | None)
 def add_bad_node(host: str, why: str, *, cluster: str | None = None) -> None:
     """Remember a node by hand, as of now.
 
@@ -107,6 +110,7 @@ def add_bad_node(host: str, why: str, *, cluster: str | None = None) -> None:
     remember([event], now)
 
 
+@checked(host=str, cluster=str | None)
 def forget_bad_node(host: str, *, cluster: str | None = None) -> None:
     """Let nothing count any more that is remembered of a node; what comes later does.
 

@@ -25,6 +25,7 @@ from hpckit.api.call_result import Call, Calls, Result
 from hpckit.api.options import Options, job_spec
 from hpckit.api.prepare import prepare
 from hpckit.api.submit import send
+from hpckit.arguments import PATH, argument
 from hpckit.code.project import Source
 from hpckit.errors import RequestError
 from hpckit.paths import here
@@ -137,8 +138,8 @@ def _submitted(
     runs = asked.pop("runs", None)
     target = asked.pop("strategy", "serial")
     asked.setdefault("name", re.sub(r"\W+", "", _name_of(function)) or "function")
-    spec = job_spec(target, asked, program=_SCRIPT)
-    root = None if runs is None else Path(runs)
+    spec = job_spec(argument(str, target, "strategy"), asked, program=_SCRIPT)
+    root = None if runs is None else Path(argument(PATH, runs, "runs"))
     submission = _with_pickle(prepare(spec, root, tell=log, sources=_sources(function)))
     pickled = submission.place.dir / in_job.FOLDER / in_job.PICKLE
     sent = send(submission, ready=lambda: in_job.write_own(pickled, _header(), parts))

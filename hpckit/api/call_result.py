@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from hpckit.api.run import Run, RunList
 from hpckit.api.run_status import status_of
+from hpckit.arguments import checked
 from hpckit.errors import DamagedRunError, JobError, OutsideError, StillRunningError
 from hpckit.failures import error_report
 from hpckit.payload import function as in_job
@@ -18,6 +19,7 @@ from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
 from hpckit.submission.retry import retry_after
 from hpckit.submission.waiting import over_by_and_by, pauses
+from hpckit.values import Count, Seconds
 
 Result = TypeVar("Result")
 _PAUSE_S = 0.2
@@ -54,6 +56,7 @@ class Call(Run, Generic[Result]):
         """The number of its item in a map; 0 for a call alone."""
         return self._folder.task
 
+    @checked(timeout=Seconds | None, rank=Count)
     def result(self, timeout: float | None = None, *, rank: int = 0) -> Result:
         """Return what the function returned; wait for it.
 
@@ -79,6 +82,7 @@ class Call(Run, Generic[Result]):
             f"Job {self.job_id}: the function ended with {found.error!r} and returned nothing."
         ) from found.error
 
+    @checked(timeout=Seconds | None, rank=Count)
     def exception(self, timeout: float | None = None, *, rank: int = 0) -> BaseException | None:
         """Return what the function raised, None if nothing; else as `result`."""
         return self._outcome(timeout, rank).error
@@ -166,6 +170,7 @@ class Calls(Generic[Result]):
         """Return all results in the order of the items; raises as `Call.result`."""
         return list(self)
 
+    @checked(timeout=Seconds | None)
     def as_completed(self, timeout: float | None = None) -> Iterator[Call[Result]]:
         """Yield the calls as they end, well or not.
 
@@ -194,6 +199,7 @@ class Calls(Generic[Result]):
         """The calls as runs: `wait`, `status`, `cancel` for all at once."""
         return RunList(self.calls)
 
+    @checked(timeout=Seconds | None)
     def wait(self, timeout: float | None = None) -> Calls[Result]:
         """Wait until all jobs are over, as `Run.wait`."""
         self.runs.wait(timeout)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from hpckit.api.run import Run, RunList, handle
 from hpckit.api.run_status import status_of
+from hpckit.arguments import argument, several
 from hpckit.errors import RequestError
 from hpckit.find import array_key, newest_runs
 from hpckit.frozen import frozen
 from hpckit.runs import DamagedRun
 from hpckit.slurm.states import JobState, parse_state
 from hpckit.text import parse_past
-from hpckit.values import argument, several
 
 if TYPE_CHECKING:
     from hpckit.submission.status import RunStatus

@@ -10,6 +10,7 @@ from hpckit.api import Tell, log
 from hpckit.api.choice import parse_states
 from hpckit.api.lookup import settled_folder
 from hpckit.api.rebuild import usual_roots
+from hpckit.arguments import FUNCTION, PATH, SIZE, checked, maybe
 from hpckit.errors import HpckitError, NotFoundError, OutsideError
 from hpckit.files import DamagedFileError, reason
 from hpckit.find import newest_runs
@@ -97,6 +98,7 @@ def _sum(runs: Iterable[OldRun], left: Iterable[Leftover]) -> int:
     return sum(row.size for row in runs) + sum(row.size for row in left)
 
 
+@checked(larger=maybe(SIZE), runs=maybe(PATH), tell=FUNCTION)
 def clean(
     *,
     older: str | float | None = None,

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpckit.arguments import PATH, checked
 from hpckit.code.difference import Difference, compare, unified
 from hpckit.code.files import Found, TooManyError, find_files
 from hpckit.code.project import Project, project_at, read_rules
@@ -16,6 +17,7 @@ from hpckit.frozen import frozen
 from hpckit.paths import is_folder, typed_path
 from hpckit.runs import Run as RunFolder
 from hpckit.submission.kept_code import tree_place
+from hpckit.text import in_line
 
 
 @frozen(kw_only=True)
@@ -58,6 +60,7 @@ class RunCode:
         found = self.difference() if difference is None else difference
         return unified(self.tree, self.project, self.root, found)
 
+    @checked(folder=PATH)
     def restore(self, folder: Path | str) -> Path:
         """Write the copy out, with modes as of new files; return the folder.
 
@@ -157,6 +160,7 @@ def code_changed(run: RunFolder) -> list[str]:
     if not (run.record.get("code") or {}).get("tree"):
         return []
     try:
-        return [f"code {line}" for line in code_of(run).difference().lines()]
+        lines = [f"code {line}" for line in code_of(run).difference().lines()]
     except HpckitError as error:
-        return [f"code: what has changed is unknown: {error}"]
+        return [f"code: what has changed is unknown: {in_line(str(error))}"]
+    return [*lines, "code: --same-code runs it as it was"] if lines else []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpckit.api import Tell, log, searched
+from hpckit.arguments import FUNCTION, PATH, checked
 from hpckit.collections import LOCK, Collection, Unusable, manage, survey
 from hpckit.collections.lockfile import Entry, lock_files
 from hpckit.collections.manage import Change
@@ -22,6 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@checked(tell=FUNCTION)
 def collections(*, tell: Tell = log) -> list[Collection]:
     """Return the collections that can be used, in the order they are searched.
 
@@ -53,6 +55,7 @@ class Added:
         """The commit that is pinned, or the hash of a folder that is used in place."""
         return self.entry.commit or self.entry.hash
 
+    @checked(to=str | None, dry_run=bool)
     def update(self, *, to: str | None = None, dry_run: bool = False) -> Change:
         """Pin it to what its source holds now, or to a tag, branch or commit.
 
@@ -70,9 +73,10 @@ class Added:
         """Fetch the commit that is pinned, if it is not here; return whether it was fetched.
 
         Raises:
-            OutsideError: it cannot be fetched, or is not what was pinned.
+            OutsideError: it cannot be fetched, or is not what was pinned. ConfigError: it is here,
+                and was changed.
         """
-        return manage.sync(self.entry)
+        return manage.sync(self.lock, self.entry)
 
     def verify(self) -> list[str]:
         """Read every file; return what differs from what was pinned, a line each."""
@@ -110,6 +114,7 @@ class JustAdded(Added):
             yield from manage.shadowed(self.collection, rows[mine[0] + 1 :])
 
 
+@checked(names=str)
 def added_collections(*names: str) -> list[Added]:
     """Return the collections of the project's and the user's lock file; all, or those named.
 
@@ -120,6 +125,7 @@ def added_collections(*names: str) -> list[Added]:
     return [Added(lock=lock, entry=entry) for lock, entry in manage.entries_called(list(names))]
 
 
+@checked(source=str, trust=bool, project=bool, user=bool)
 def add_collection(
     source: str, *, trust: bool = False, project: bool = False, user: bool = False
 ) -> JustAdded:
@@ -147,6 +153,7 @@ def add_collection(
     )
 
 
+@checked(folder=PATH)
 def new_collection(folder: Path | str) -> list[Path]:
     """Make a collection to start from: a template, a site, a workload, and a check for CI.
 
@@ -160,6 +167,7 @@ def new_collection(folder: Path | str) -> list[Path]:
     return [*make_collection(Path(folder)), *write_schemas(folder, SCAFFOLDED)]
 
 
+@checked(folder=PATH, trusted=bool)
 def trust_folder(folder: Path | str, *, trusted: bool = True) -> str:
     """Use a folder although others could change it: a project, or one of $HPCKIT_COLLECTIONS.
 

@@ -5,11 +5,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from hpckit.api import Tell, log
 from hpckit.api.options import spec_values
 from hpckit.api.prepare import Submission, prepare
+from hpckit.arguments import FUNCTION, PATH, TIME, checked, maybe
 from hpckit.collections import survey
 from hpckit.detect import login_node
 from hpckit.detect.answers import Detected, read_answers
@@ -25,6 +26,7 @@ from hpckit.sites import find_site
 from hpckit.slurm.client import patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.text import parse_minutes
+from hpckit.values import Seconds, Within
 
 __all__ = [
     "Check", "Checks", "Level", "doctor", "doctor_gpu", "doctor_mpi", "doctor_notify",
@@ -55,6 +57,7 @@ class Checks(list[Check]):
         return "\n".join(map(str, self))
 
 
+@checked(site=str | None, runs=maybe(PATH), timeout=Seconds, tell=FUNCTION)
 def doctor(
     *,
     site: str | None = None,
@@ -109,6 +112,7 @@ def _of_site(
     yield from attempt("a small job", lambda: script_checks(prepare(spec, root, tell=tell)))
 
 
+@checked(site=str | None, runs=maybe(PATH), timeout=Seconds)
 def doctor_stats(
     *, site: str | None = None, runs: Path | str | None = None, timeout: float = 10.0
 ) -> Checks:
@@ -131,6 +135,7 @@ def doctor_stats(
     return checks
 
 
+@checked(site=str | None)
 def doctor_notify(*, site: str | None = None) -> Checks:
     """Send a test event to each sink of `notify:`: webhooks, commands, mail by the program `mail`.
 
@@ -145,6 +150,16 @@ def doctor_notify(*, site: str | None = None) -> Checks:
         return Checks(telling_checks(find_notify(here.notify)))
 
 
+@checked(
+    site=str | None,
+    partition=str | None,
+    account=str | None,
+    env=str | None,
+    nodes=Annotated[int, Within(1, 2)] | None,
+    runs=maybe(PATH),
+    within=TIME,
+    tell=FUNCTION,
+)
 def doctor_mpi(
     *,
     site: str | None = None,
@@ -190,6 +205,16 @@ def doctor_mpi(
     return checks
 
 
+@checked(
+    nodes=int | None,
+    site=str | None,
+    partition=str | None,
+    account=str | None,
+    env=str | None,
+    runs=maybe(PATH),
+    within=TIME,
+    tell=FUNCTION,
+)
 def doctor_gpu(
     *,
     gpus: int | str = 1,

@@ -13,6 +13,7 @@ from hpckit.api.login import login_node, own_command
 from hpckit.api.lookup import believed, settled_folder
 from hpckit.api.run import Run
 from hpckit.api.sessions import prepare_session
+from hpckit.arguments import PATH, TIME, checked, maybe
 from hpckit.environ import own_python
 from hpckit.environments import EnvironmentKind
 from hpckit.errors import JobError, NotFoundError, OutsideError, PlanError, RequestError
@@ -85,6 +86,7 @@ class Notebook:
         }
 
 
+@checked(idle=maybe(TIME), runs=maybe(PATH))
 def start_jupyter(
     *, idle: str | int | None = None, runs: Path | str | None = None, **options: Unpack[Options]
 ) -> Run:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hpckit.api import log
 from hpckit.api.run import Run, RunList, handle
+from hpckit.arguments import JOB, PATH, checked, maybe
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
 from hpckit.find import (
     any_handed_over,
@@ -17,9 +18,10 @@ from hpckit.find import (
 from hpckit.paths import is_there
 from hpckit.runs import DamagedRun, runs_root
 from hpckit.runs import Run as RunFolder
-from hpckit.values import Size, argument
+from hpckit.values import Size
 
 
+@checked(job=JOB, runs=maybe(PATH))
 def find(job: str | int, *, runs: Path | str | None = None) -> Run:
     """Return the run that a word means: a job's id, a run's id or folder, or `latest`.
 
@@ -46,6 +48,7 @@ def only(word: str, root: Path) -> Run:
     return handle(found[0])
 
 
+@checked(job=maybe(JOB), active=bool, limit=Size | None, runs=maybe(PATH))
 def runs(
     job: str | int | None = None,
     *,
@@ -78,7 +81,6 @@ def runs(
     """
     from hpckit.api.choice import Choice  # noqa: PLC0415  # what names one run needs none of it
 
-    limit = argument(Size | None, limit, "limit")
     chosen = Choice.of(state=state, since=since, name=name, user=user, active=active)
     root = settled_folder(_folder(runs), () if job is None else (str(job),))
     bad: list[DamagedRun] = []

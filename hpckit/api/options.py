@@ -4,13 +4,17 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from hpckit.arguments import PATH, Kind, argument, maybe
 from hpckit.errors import RequestError
+from hpckit.option_words import as_word
 from hpckit.spec import OPTIONS, TYPES, JobSpec, Option, option_values
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from hpckit.api.run import Run
+
+_TARGET = Kind("the name of a workload or a strategy", lambda given: isinstance(given, str))
 
 __all__ = ["OPTIONS", "TYPES", "JobSpec", "Option", "Options", "job_spec", "spec_values"]
 
@@ -82,8 +86,9 @@ def job_spec(
     Raises:
         RequestError: there is no such option, or a value is not of its type.
     """
-    if not isinstance(target, str):
-        raise RequestError(f"{target!r} must be the name of a workload or a strategy.")
+    argument(_TARGET, target, "target")
+    argument(maybe(PATH), program, "program")
+    argument(str | None, module, "module")
     from hpckit.job.program import typed_program  # noqa: PLC0415  # likewise
 
     return JobSpec(
@@ -108,10 +113,20 @@ def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
 
 def _word(value: object) -> str:
     """Return an argument of a program as its command line has it."""
-    word = os.fspath(value) if isinstance(value, os.PathLike | bytes) else str(value)
-    if value is None or isinstance(word, bytes) or "\0" in word:
-        raise RequestError(f"args: {value!r} cannot be a word of a command line. Write it as text.")
-    return word
+    try:
+        return str(value) if isinstance(value, bool) else as_word(value)
+    except ValueError as error:
+        raise RequestError(f"args: {error}.") from error
+
+
+def _after(value: Any) -> list[str]:  # noqa: ANN401  # users' own
+    """Return the ids of the jobs that `after` means: of ids, and of whatever has runs."""
+    rows = getattr(value, "runs", value)
+    rows = [rows] if isinstance(rows, str) or not isinstance(rows, Iterable) else rows
+    found = [getattr(row, "job_id", row) for row in rows]
+    if wrong := [row for row in found if not isinstance(row, str | int) or isinstance(row, bool)]:
+        raise RequestError(f"after={wrong[0]!r} must be a run, or the id of a job.")
+    return [str(row) for row in found]
 
 
 def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
@@ -122,8 +137,7 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401  # users' own
         case "args" if value is not None:
             return [_word(row) for row in value]
         case "after" if value is not None:
-            rows = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
-            return [getattr(row, "job_id", None) or str(row) for row in rows]
+            return _after(value)
         case "time" if not isinstance(value, int | str | None):
             from datetime import timedelta  # noqa: PLC0415  # what is typed is never one
 

@@ -51,8 +51,9 @@ def prepare(
     tell: Callable[[str], None] = lambda _text: None,
     bad: "Sequence[NodeEvent]" = (),
     sources: "Sequence[Source]" = (),
+    again: bool = False,
 ) -> Submission:
-    """Work out all that is to be submitted. `preview` needs no Slurm.
+    """Work out all that is to be submitted. `preview` needs no Slurm; `again`: it was before.
 
     `tell` is called at once for collections that are left out, since later errors may follow from
     that. `bad` are events of bad nodes that are not in the user's file yet; `sources` are the files
@@ -75,7 +76,8 @@ def prepare(
     job = resolve(
         spec, site, workload, python=python, machine=machine, scheduler=scheduler, notes=notes
     )
-    job = replace(job, notes=(*job.notes, *account_note(job, spec)))
+    rules = _retry_notes(job, spec.retries, again=again) if job.retry else ()
+    job = replace(job, notes=(*job.notes, *rules, *account_note(job, spec)))
     job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
     if "notify" not in spec.skip_checks:
         job = _with_notify(job)
@@ -101,6 +103,12 @@ def prepare(
         left_out=left_out,
         code=code,
     )
+
+
+def _retry_notes(job: Job, retries: int, *, again: bool) -> tuple[str, ...]:
+    from hpckit.submission.retry import look_at_rules  # noqa: PLC0415  # few jobs have rules
+
+    return look_at_rules(job, retries, again=again)
 
 
 def _asked_for(spec: JobSpec) -> frozenset[str]:

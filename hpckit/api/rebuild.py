@@ -5,11 +5,13 @@ from pathlib import Path
 
 from hpckit.api import Tell, log, searched
 from hpckit.api.lookup import settled_folder
+from hpckit.arguments import FUNCTION, PATH, checked, maybe
 from hpckit.errors import HpckitError, NotFoundError
 from hpckit.index import Rebuilt, known_roots, rebuild
 from hpckit.paths import is_folder, typed_path
 
 
+@checked(runs=maybe(PATH), tell=FUNCTION)
 def rebuild_index(*, runs: Path | str | None = None, tell: Tell = log) -> Rebuilt:
     """Make the index of your runs anew, from the runs' folders, which it only repeats.
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpckit.api.lookup import runs_folder
+from hpckit.arguments import PATH, checked, maybe, several
 from hpckit.collections import search_path
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
@@ -23,13 +24,16 @@ from hpckit.sites import Site, find_site
 from hpckit.slurm.client import own_patience_s, patience
 from hpckit.slurm.cluster import cluster_name
 from hpckit.text import counted, parse_past
-from hpckit.values import Size, argument, several
+from hpckit.values import Size
 
 # sacct may take long over a year of a large cluster, and nobody waits for anything else. One
 # question gets two thirds of it; $HPCKIT_PATIENCE may give more.
 _PATIENCE_S = 300.0
 
 
+@checked(
+    everyone=bool, by=str | None, hide_names=bool, wasteful=Size, site=str | None, runs=maybe(PATH)
+)
 def report(
     *,
     users: str | Sequence[str] = (),
@@ -67,7 +71,6 @@ def report(
     asked = _asked(
         several(users, "users"), several(accounts, "accounts"), since, until, everyone=everyone
     )
-    most = argument(Size, wasteful, "wasteful")
     kind = by or ("week" if len(asked.users) == 1 else "user")
     if kind not in KINDS:
         raise RequestError(f"--by {kind!r} is unknown. {nearest(kind, KINDS)}")
@@ -83,7 +86,7 @@ def report(
         by=kind,
         groups=groups,
         total=total(named),
-        wasteful=tuple(wasteful_job(*row) for row in most_wasteful(named, most)),
+        wasteful=tuple(wasteful_job(*row) for row in most_wasteful(named, wasteful)),
         weeks=groups if kind == "week" else grouped(named, "week"),
         costs=chosen.costs,
         cost_source=chosen.name if hide_names else str(chosen.path),

@@ -27,7 +27,7 @@ from hpckit.spec import JobSpec, spec_from_record, with_changes, without
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import differences, make_record, shown
 from hpckit.submission.resubmitted import replaced_by, resubmitted_as
-from hpckit.text import counted, settings_text
+from hpckit.text import counted, in_line, settings_text
 
 if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
@@ -108,7 +108,9 @@ def asked_again(
     rows: tuple[Sizing, ...] = ()
     jobs: tuple[str, ...] = ()
     with _standing_where(old):
-        ready = partial(prepare, preview=preview, bad=_events(old), sources=_sources(old))
+        ready = partial(
+            prepare, preview=preview, bad=_events(old), sources=_sources(old), again=True
+        )
         submission = ready(spec, root, tell=tell)
         if right_size:
             sizes, rows, jobs = _sizes(old, spec, submission, changes)
@@ -215,7 +217,7 @@ def _differs(
         return [line for line in lines if not line.startswith("code: ")]
     from hpckit.api.code import code_changed  # noqa: PLC0415  # a submission needs none of it
 
-    return [*lines, *code_changed(run)]
+    return [*map(in_line, lines), *code_changed(run)]
 
 
 @contextmanager

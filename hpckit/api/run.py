@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 
+from hpckit.arguments import FUNCTION, checked, maybe
 from hpckit.errors import DamagedRunError
 from hpckit.run_record import is_function_call
 from hpckit.runs import DamagedRun
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.states import JobState
 from hpckit.text import in_line
+from hpckit.values import Count
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -136,6 +138,7 @@ class Run:
         wait([self], timeout)
         return self
 
+    @checked(rank=Count | None, every=bool, follow=bool, look=maybe(FUNCTION))
     def pieces(
         self,
         rank: int | None = None,
@@ -178,6 +181,7 @@ class Run:
             files = partial(log_files, folder, rank, every=every)
             yield from follow(files, over_by_and_by([folder], look), damaged)
 
+    @checked(rank=Count, every=bool)
     def logs(self, rank: int = 0, *, every: bool = False) -> str:
         """Return what a rank wrote; of rank 0 that wrote nothing, what the job script did.
 
@@ -202,6 +206,7 @@ class Run:
 
         return error_report(self._folder, status.ranks, status.state)
 
+    @checked(every_attempt=bool)
     def metrics(self, *, every_attempt: bool = False) -> list[dict[str, Any]]:
         """Return what the script logged, a row per step: step, epoch, loss, samples_per_s...
 

@@ -14,11 +14,12 @@ from itertools import islice
 from typing import Any
 
 from hpckit.api.run import Run, RunList
+from hpckit.arguments import FUNCTION, checked, maybe
 from hpckit.errors import RequestError
 from hpckit.submission.states import statuses
 from hpckit.submission.status import RunStatus
 from hpckit.text import format_seconds, in_line, simulated
-from hpckit.values import Seconds, argument
+from hpckit.values import Seconds
 
 # How old an answer may be, and about how many runs one question may be.
 FRESH_S, MOST = 2.0, 500
@@ -69,6 +70,7 @@ def status_of(runs: Sequence[Run]) -> list[RunStatus]:
     return [run._ended or known[run.dir] for run in runs]
 
 
+@checked(timeout=Seconds | None, look=maybe(FUNCTION))
 def wait(
     runs: Run | str | int | Iterable[Run | str | int],
     timeout: float | None = None,
@@ -88,7 +90,6 @@ def wait(
     """
     from hpckit.submission.waiting import wait as wait_for  # noqa: PLC0415
 
-    argument(Seconds | None, timeout, "timeout")
     every = RunList(run for row in runs_or_ids(runs) for run in _called(row))
     if rest := [run for run in every if run._ended is None]:
         found = wait_for([run._folder for run in rest], timeout_s=timeout, look=look)
@@ -104,6 +105,7 @@ def runs_or_ids(given: Any) -> list[Run | str | int]:  # noqa: ANN401  # users' 
     Raises:
         RequestError: something is neither.
     """
+    given = getattr(given, "runs", given)  # of a study, or of calls: their results are no ids
     one = isinstance(given, Run | str | int) or not isinstance(given, Iterable)
     rows = [given] if one else list(given)
     for row in rows:

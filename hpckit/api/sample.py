@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpckit.api import log
+from hpckit.arguments import FUNCTION, PATH, WORD, argument, checked, maybe
 from hpckit.errors import RequestError
 from hpckit.files import reason, replace_file
 from hpckit.stats.sampler.start import run_alongside, start_sampler, stop_sampler
 from hpckit.stats.sampler.writer import LOST
 from hpckit.text import in_line
-from hpckit.values import Seconds, argument
+from hpckit.values import Seconds
 
 # Set in a step by --gpus-per-task and --gpu-bind: srun(1), OUTPUT ENVIRONMENT VARIABLES.
 _BINDING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
@@ -24,6 +25,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OTHER_FOLDER = "choose another folder with --dir"
 
 
+@checked(interval=Seconds, folder=maybe(PATH), tell=FUNCTION)
 def sample(
     command: Sequence[str | os.PathLike[str]],
     *,
@@ -53,33 +55,13 @@ def sample(
     # Of a text, its letters would be the words; of bytes, numbers.
     if isinstance(command, str | bytes) or not isinstance(command, Iterable):
         raise RequestError(f"command={command!r} must be a list, as in ['python', 'train.py'].")
-    argument(Seconds, interval, "interval")
-    argv = [_word(word, "command") for word in command]
-    given = None if folder is None else Path(_word(folder, "folder"))
+    argv = [os.fspath(argument(WORD, word, "command")) for word in command]
     if not argv:
         raise RequestError("Write the command after `--`: hpckit sample -- python train.py.")
     if interval == 0 or not _sees_own_gpus(os.environ):
         return run_alongside(argv)
-    with _sampled(given, interval, tell):
+    with _sampled(None if folder is None else Path(folder), interval, tell):
         return run_alongside(argv)
-
-
-def _word(given: str | os.PathLike[str], name: str) -> str:
-    """Read a text or a path that a program can be given.
-
-    Raises:
-        RequestError: it is neither, or has a NUL or half a letter.
-    """
-    try:
-        text = os.fsdecode(given)
-        fits = b"\0" not in os.fsencode(text)
-    except (TypeError, UnicodeEncodeError):
-        fits = False
-    if not fits:
-        raise RequestError(
-            f"{name}: {given!r} must be a text or a path that a program can be given."
-        )
-    return text
 
 
 @contextlib.contextmanager

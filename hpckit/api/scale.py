@@ -15,6 +15,7 @@ from hpckit.api.options import SizelessOptions, job_spec
 from hpckit.api.run import Run, RunList, handle
 from hpckit.api.run_status import status_of, wait
 from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
+from hpckit.arguments import FUNCTION, PATH, Kind, checked, maybe, several
 from hpckit.errors import DamagedRunError, NotFoundError, RequestError
 from hpckit.find import newest_runs, refuse_doubtful
 from hpckit.paths import typed_path
@@ -24,11 +25,30 @@ from hpckit.scaling.study import About, Outcome, Scaling, Shape, Wanted, evaluat
 from hpckit.scaling.timing import Timing, timing_of
 from hpckit.scaling.writing import as_csv, document, text
 from hpckit.submission.status import RunStatus
-from hpckit.values import several
+from hpckit.values import Seconds
 
+
+def _is_size(given: object) -> bool:
+    return isinstance(given, int | str) and not isinstance(given, bool)
+
+
+def _are_sizes(given: object) -> bool:
+    rows = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    return all(map(_is_size, rows))
+
+
+_SIZES = maybe(Kind("a number, or a list of them", _are_sizes))
 Sizes = Sequence[int | str] | int | str | None
 
 
+@checked(
+    gpus=_SIZES,
+    nodes=_SIZES,
+    tasks_per_node=_SIZES,
+    repeat=int,
+    in_turn=bool | None,
+    runs=maybe(PATH),
+)
 def scale(
     target: str,
     program: str | os.PathLike[str] | None = None,
@@ -78,6 +98,7 @@ def scale(
     return send_study(plan)
 
 
+@checked(name=str, runs=maybe(PATH))
 def study(name: str = "latest", *, runs: Path | str | None = None) -> "Study":
     """Return a study by its name, or the latest; `runs` is the folder of runs.
 
@@ -114,6 +135,7 @@ class Study:
         """What the study is called: `hpckit.study(name)` finds it again."""
         return self._part["id"]
 
+    @checked(timeout=Seconds | None, look=maybe(FUNCTION))
     def wait(
         self,
         timeout: float | None = None,
@@ -128,6 +150,7 @@ class Study:
         wait(self.runs, timeout, look=look)
         return self
 
+    @checked(efficiency=float, full_steps=int | None, full_epochs=int | None)
     def report(
         self,
         *,
@@ -182,6 +205,7 @@ class ScalingReport:
         """Return the report as a page of plain text."""
         return text(self.figures)
 
+    @checked(path=PATH)
     def html(self, path: Path | str) -> Path:
         """Write a page for a browser: one file; return its path.
 
@@ -192,6 +216,7 @@ class ScalingReport:
 
         return write_scaling_page(self.figures, typed_path(path))
 
+    @checked(path=PATH)
     def picture(self, path: Path | str) -> Path:
         """Draw time, speed-up and efficiency over the sizes, as .png or .svg; return the path.
 

@@ -4,10 +4,11 @@ import re
 from dataclasses import replace
 
 from hpckit.api import Tell, log, readable, searched
+from hpckit.arguments import FUNCTION, checked, maybe
 from hpckit.collections import Found
 from hpckit.detect import login_node
 from hpckit.detect.answers import Detected, read_answers
-from hpckit.detect.page import site_page
+from hpckit.detect.page import DETECTED, site_page
 from hpckit.detect.site_file import Outcome, WriteResult, write_site_file
 from hpckit.errors import OutsideError, RequestError
 from hpckit.paths import config_folder
@@ -22,6 +23,7 @@ from hpckit.sites import (
     list_sites,
     read_site,
 )
+from hpckit.values import Seconds
 
 __all__ = [
     "Detected", "Outcome", "PartitionLimits", "Site", "WriteResult", "detect_cluster", "init",
@@ -31,6 +33,7 @@ __all__ = [
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
+@checked(tell=FUNCTION)
 def sites(*, tell: Tell = log) -> list[Site]:
     """Return the sites, by name; `site()` is the one here. `tell` hears of those that are wrong."""
     return sites_and_here(tell)[0]
@@ -47,6 +50,7 @@ def sites_and_here(tell: Tell) -> tuple[list[Site], str]:
     return found, detect_among(found)
 
 
+@checked(name=str | None, tell=FUNCTION)
 def site(name: str | None = None, *, tell: Tell = log) -> Site:
     """Return a site: its limits, GPU types, environments, defaults; None: the one detected here.
 
@@ -57,6 +61,7 @@ def site(name: str | None = None, *, tell: Tell = log) -> Site:
     return find_site(name, collections)
 
 
+@checked(timeout=Seconds)
 def detect_cluster(*, timeout: float = 10.0) -> Detected:
     """Ask this cluster's programs what it is, each for so many seconds; nothing is submitted.
 
@@ -74,6 +79,7 @@ def detect_cluster(*, timeout: float = 10.0) -> Detected:
     return read_answers(answers, login_node.describe_machine())
 
 
+@checked(name=str | None, force=bool, found=maybe(DETECTED))
 def init(
     name: str | None = None, *, force: bool = False, found: Detected | None = None
 ) -> WriteResult:

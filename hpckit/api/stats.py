@@ -9,6 +9,7 @@ from typing import Any, Literal, TextIO
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, handle
+from hpckit.arguments import JOB, PATH, checked, maybe
 from hpckit.errors import HpckitError, JobError, RequestError
 from hpckit.files import write_shown
 from hpckit.frozen import frozen
@@ -66,6 +67,7 @@ class JobStats:
         """Return what `hpckit stats --json` prints."""
         return job_document(self.job, self.advice)
 
+    @checked(everything=bool)
     def page(self, stream: TextIO | None = None, *, everything: bool = False) -> str:
         """Return what `hpckit stats` prints of it.
 
@@ -78,6 +80,7 @@ class JobStats:
         )
         return page(content, _style(stream))
 
+    @checked(path=PATH)
     def html(self, path: Path | str) -> Path:
         """Write what `hpckit stats --html` writes: one page that needs no network.
 
@@ -86,6 +89,7 @@ class JobStats:
         """
         return _write_html([self], path)
 
+    @checked(path=PATH)
     def png(self, path: Path | str) -> Path:
         """Write what `hpckit stats --png` writes: the job's main picture, for papers and slides.
 
@@ -95,6 +99,7 @@ class JobStats:
         """
         return self._picture(path, "png")
 
+    @checked(path=PATH)
     def svg(self, path: Path | str) -> Path:
         """Write the same as an SVG, in which text is text; see `png`."""
         return self._picture(path, "svg")
@@ -108,6 +113,7 @@ class JobStats:
         """Return what `hpckit stats --openmetrics` prints: its figures as OpenMetrics text."""
         return StatsList([self]).openmetrics()
 
+    @checked(path=PATH)
     def textfile(self, path: Path | str) -> Path:
         """Write what `hpckit stats --textfile` writes; see `StatsList.textfile`."""
         return StatsList([self]).textfile(path)
@@ -143,6 +149,7 @@ class JobStats:
             link = link.replace(name, value)
         return link
 
+    @checked(least=float)
     def check_utilization(self, least: float) -> None:
         """Raise if the GPUs were used less than `least` percent; unknown is not good enough.
 
@@ -199,6 +206,7 @@ class StatsList(list[JobStats]):
             "distribution": distribution([row.job for row in self]),
         }
 
+    @checked(everything=bool)
     def page(self, stream: TextIO | None = None, *, everything: bool = False) -> str:
         """Return one page on the tasks of an array, else a page for each job; see `JobStats`."""
         arrays = {(row.run and row.run._folder.whole) or row.job.array_job_id for row in self}
@@ -210,6 +218,7 @@ class StatsList(list[JobStats]):
             return distribution_page(jobs, advice, _style(stream), all_jobs=everything)
         return "\n\n".join(row.page(stream, everything=everything) for row in self)
 
+    @checked(path=PATH)
     def html(self, path: Path | str) -> Path:
         """Write what `hpckit stats --html` writes; see `JobStats.html`."""
         return _write_html(self, path)
@@ -220,6 +229,7 @@ class StatsList(list[JobStats]):
 
         return openmetrics([row.job for row in self])
 
+    @checked(path=PATH)
     def textfile(self, path: Path | str) -> Path:
         """Write the same for node_exporter's textfile collector: whole or not at all.
 
@@ -251,6 +261,7 @@ def _cells(*words: str) -> str:
     return "".join(f"<td>{html.escape(in_line(word))}</td>" for word in words)
 
 
+@checked(job=JOB, runs=maybe(PATH), samples=maybe(PATH))
 def stats(
     job: str | int, *, runs: Path | str | None = None, samples: Path | str | None = None
 ) -> JobStats:
@@ -325,6 +336,7 @@ def stats_schema() -> str:
     return json_schema()
 
 
+@checked(rule=str)
 def explain_advice(rule: str) -> str:
     """Return a page on a rule of the advice: what it looks at, its limits, what it says.
 

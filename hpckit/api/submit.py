@@ -12,9 +12,9 @@ from hpckit.api.lookup import settle_cut_short
 from hpckit.api.options import JobSpec, Options, job_spec, spec_values
 from hpckit.api.prepare import Submission, preflight, prepare
 from hpckit.api.run import Run, RunList, handle
+from hpckit.arguments import PATH, TEXTS, VALUES, checked, maybe, several
 from hpckit.errors import RequestError
 from hpckit.paths import typed_path
-from hpckit.values import several
 
 if TYPE_CHECKING:
     from hpckit.api.resubmit import Again
@@ -42,6 +42,7 @@ def submit(
     runs: Path | str | None = None,
     **options: Unpack[Options],
 ) -> Run: ...
+@checked(array=maybe(VALUES), wait=bool, runs=maybe(PATH))
 def submit(
     target: str,
     program: str | os.PathLike[str] | None = None,
@@ -73,6 +74,7 @@ def submit(
     return sent if array else sent[0]
 
 
+@checked(array=maybe(VALUES), runs=maybe(PATH))
 def script(
     target: str,
     program: str | os.PathLike[str] | None = None,
@@ -91,6 +93,7 @@ def script(
     return prepare(spec, _folder(runs), preview=True, tell=log).rendered.text
 
 
+@checked(array=maybe(VALUES), runs=maybe(PATH))
 def check(
     target: str,
     program: str | os.PathLike[str] | None = None,
@@ -137,6 +140,7 @@ def send(
     return RunList(handle(run) for run in submit_job(submission, tell=tell, ready=ready))
 
 
+@checked(wait=bool, runs=maybe(PATH), right_size=bool, same_code=bool)
 def resubmit(
     old: Run,
     *,
@@ -168,6 +172,7 @@ def _log_again(again: Again, what: str, lines: Sequence[str] = ()) -> None:
         log(f"resubmitting {what}: {line}")
 
 
+@checked(unset=TEXTS, wait=bool, runs=maybe(PATH), right_size=bool, same_code=bool)
 def resubmit_failed(
     tasks: Sequence[Run],
     *,
@@ -196,6 +201,7 @@ def resubmit_failed(
     return sent.wait() if wait else sent
 
 
+@checked(runs=maybe(PATH), right_size=bool, same_code=bool)
 def preview(
     old: Run,
     *,

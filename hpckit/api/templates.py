@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpckit.api import Tell, log, searched
+from hpckit.arguments import FUNCTION, checked
 from hpckit.collections import Collection, Found, content_hash, survey
 from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.render import find_template, list_templates, read_template
+from hpckit.text import in_line
 
 if TYPE_CHECKING:
     from hpckit.lint import Finding
@@ -53,11 +55,13 @@ def _template(found: Found) -> Template:
     )
 
 
+@checked(tell=FUNCTION)
 def templates(*, tell: Tell = log) -> list[Template]:
     """Return the templates, by name."""
     return [_template(found) for found in list_templates(searched(tell)).values()]
 
 
+@checked(name=str, tell=FUNCTION)
 def template(name: str, *, tell: Tell = log) -> Template:
     """Return a template by its name, or the short one of `template=` in `hpckit.submit`.
 
@@ -89,6 +93,7 @@ class Linted:
     findings: tuple[str, ...] = ()
 
 
+@checked(names=str)
 def lint(*names: str) -> Iterator[Linted]:
     """Yield what is wrong with templates: each is rendered for a matrix of plans and parsed.
 
@@ -131,7 +136,9 @@ def _advice(collections: tuple[Collection, ...], known: Sequence[str]) -> Linted
     return Linted(
         subject="advice",
         tried=f"{len(list_rules(collections))} rules",
-        findings=tuple(text for text in problems if not any(fault in text for fault in known)),
+        findings=tuple(
+            in_line(text) for text in problems if not any(fault in text for fault in known)
+        ),
     )
 
 
@@ -140,7 +147,7 @@ def _new(findings: "Sequence[Finding]", before: "Sequence[Finding]") -> tuple[st
     places = {(row.path, row.line) for row in before} | {(row.path, row.message) for row in before}
     files = {row.path for row in before}
     return tuple(
-        str(row)
+        in_line(str(row))
         for row in findings
         if not places & {(row.path, row.line), (row.path, row.message)}
         and not (row.line == 0 and row.path in files)
@@ -165,6 +172,7 @@ def schema_kinds() -> dict[str, str]:
     return {kind: place for kind, (_, place) in KINDS.items()}
 
 
+@checked(kind=str)
 def file_schema(kind: str) -> dict[str, Any]:
     """Return the JSON Schema (draft 7) of a kind of file: collection, site, workload, rule, ...
 

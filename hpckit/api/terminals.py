@@ -14,6 +14,7 @@ from hpckit.api import log
 from hpckit.api.lookup import believed, runs_folder
 from hpckit.api.run import Run
 from hpckit.api.sessions import prepare_session
+from hpckit.arguments import PATH, TIME, checked, maybe
 from hpckit.errors import JobError, NotFoundError, OutsideError, RequestError
 from hpckit.find import newest_runs
 from hpckit.run_record import session_kind
@@ -32,6 +33,7 @@ _LATEST = 200
 _TTY_MODULE = "hpckit.session.attach"
 
 
+@checked(idle=maybe(TIME), runs=maybe(PATH))
 def start_shell(
     *, idle: str | int | None = None, runs: Path | str | None = None, **options: Unpack[Options]
 ) -> Run:

@@ -12,6 +12,7 @@ from hpckit.api.collections import LOCK, Added, Change, Collection, Unusable
 from hpckit.cli.arguments import JsonOption
 from hpckit.cli.output import note, print_json, say, say_note, show_text, table
 from hpckit.errors import HpckitError, RequestError
+from hpckit.text import in_line
 
 commands = typer.Typer(help="Folders of templates, workloads and sites.", no_args_is_help=True)
 NamesArgument = Annotated[
@@ -110,7 +111,7 @@ def add_collection(
     rows += [("shadows", f"{name} of {row.label()}") for name, row in added.shadows()]
     for key, value in rows:
         if value:
-            say(f"  {key:<9} {value}")
+            say(f"  {key:<9} {in_line(str(value))}")
     searched(say_note)
 
 
@@ -162,7 +163,7 @@ def _print_change(change: Change, *, in_full: bool) -> None:
     moved = f"{old} -> {new}" if old != new else f"{new}, unchanged"
     say(f"{now.name}: {moved}" + (f" ({now.rev})" if now.rev else ""))
     for line in change.files:
-        say(f"  {line}")
+        say(f"  {in_line(line)}")
     if in_full:
         show_text(change.diff())
 
@@ -188,6 +189,8 @@ def sync_collections(names: NamesArgument = None) -> None:
         fetched = added.sync()
         pinned = added.entry.commit or added.source
         say(f"{added.name}: {'fetched' if fetched else 'here'}, {pinned}")
+        if not added.entry.commit and added.verify():
+            say(f"  It has changed since it was pinned: hpckit collections verify {added.name}")
 
     _each(api.added_collections(*names or ()), one, quiet=True)
 
@@ -217,7 +220,7 @@ def verify_collections(names: NamesArgument = None, json: JsonOption = False) ->
         for added, found in rows:
             say(f"{added.name}: {'differs' if found else 'as pinned'}, {added.source}")
             for line in found:
-                say(f"  {line}")
+                say(f"  {in_line(line)}")
     if any(found for _, found in rows):
         raise typer.Exit(1)
 

@@ -19,7 +19,7 @@ from hpckit.cli.mistakes import OwnWordsCommand
 from hpckit.cli.options import with_options
 from hpckit.cli.output import by, note, print_json, say, say_note, show_text
 from hpckit.stand_ins import stand_ins
-from hpckit.text import counted, format_minutes, simulated
+from hpckit.text import counted, format_minutes, in_line, simulated
 
 # What Jinja imports to make code of templates, and to keep it in a way of its own: hpckit has
 # `kept`, and most often nothing is made.
@@ -132,7 +132,7 @@ def say_job(submission: Submission) -> None:
 def say_job_notes(submission: Submission) -> None:
     """Say on stderr what was found out while a job was worked out."""
     for line in submission.job.notes:
-        note(f"note: {line}")
+        note(f"note: {in_line(line)}")
 
 
 def say_which_script(submission: Submission) -> None:

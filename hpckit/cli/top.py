@@ -1,5 +1,6 @@
 """`hpckit top`: the user's jobs on a live screen, or one frame of it as text."""
 
+import os
 import shutil
 import sys
 from typing import Annotated
@@ -8,7 +9,7 @@ import typer
 
 from hpckit.api.top import View, Watch, frame, lines
 from hpckit.cli.arguments import RunsOption, TasksOption, finite, settled_root
-from hpckit.cli.output import say
+from hpckit.cli.output import say, say_note
 from hpckit.errors import OutsideError, RequestError
 from hpckit.text import shows_blocks
 from hpckit.version import DISTRIBUTION
@@ -47,13 +48,17 @@ def top(
 ) -> None:
     """Watch your jobs: state, progress, GPUs, and what is free. Press ? for the keys."""
     view = View(text=text, folded=not tasks)
-    if once:
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    dumb = at_terminal and os.environ.get("TERM") == "dumb"
+    if dumb and not once:
+        say_note("this terminal cannot draw a screen (TERM=dumb): here is one frame, as --once")
+    if once or dumb:
         watch = Watch(settled_root(runs), in_one=True)
         watch.refresh()
         watch.refresh_free()
         _print_frame(watch, view)
         return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not at_terminal:
         raise RequestError("hpckit top needs a terminal. In scripts: hpckit top --once")
     try:
         from hpckit.cli.top_screen import Top  # noqa: PLC0415  # an extra, and slow

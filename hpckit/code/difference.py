@@ -9,7 +9,7 @@ from hpckit.code.making import mode_of
 from hpckit.code.tree import KeptFile, Tree, content_digest
 from hpckit.files import DamagedFileError, read_bytes
 from hpckit.frozen import frozen
-from hpckit.text import listed
+from hpckit.text import in_line, listed
 
 _MOST_BYTES = 2**20  # of a file of which a difference is shown, line by line
 _MOST_LINES = 20_000
@@ -30,7 +30,7 @@ class Difference:
     def lines(self, most: int = 10) -> list[str]:
         """Return a line for each kind, with the first names."""
         rows = (("changed", self.changed), ("added", self.added), ("removed", self.removed))
-        return [f"{what}: {listed(paths, most)}" for what, paths in rows if paths]
+        return [f"{what}: {listed([*map(in_line, paths)], most)}" for what, paths in rows if paths]
 
 
 def compare(tree: Tree, name: str, found: Found) -> Difference:
@@ -79,7 +79,7 @@ def unified(tree: Tree, name: str, root: Path, difference: Difference) -> Iterat
 
 
 def _of_file(path: str, before: Path | None, after: Path | None) -> Iterator[str]:
-    old, new = _lines(before), _lines(after)
+    old, new, path = _lines(before), _lines(after), in_line(path)
     if old is None or new is None:
         what = "was added" if before is None else "was removed" if after is None else "differs"
         yield f"File {path} {what} (binary, a link, or large)"

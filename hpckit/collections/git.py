@@ -38,7 +38,7 @@ _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_TE
          "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_CONFIG_GLOBAL")  # fmt: skip
 _FETCH_S = 600
 # It is there while a clone is used: who finds it was preceded by one that was killed.
-_BEGUN = "begun"
+_BEGUN, _LOCK = "begun", "lock"
 _SHORT = re.compile(r"[0-9a-fA-F]{7,63}")
 
 
@@ -82,6 +82,26 @@ def diff(source: Source, old: str, new: str, cache: Path, *, names: bool = False
 
 
 @contextlib.contextmanager
+def taken_back(source: Source, cache: Path) -> Iterator[None]:
+    """Remove what was fetched of a source meanwhile, if it is refused: nobody will use it."""
+    place = repository(source, cache).parent
+    before = {path.name for path in _inside(place)}
+    try:
+        yield
+    except BaseException:
+        if source.is_git and is_folder(place):
+            with _alone(source, cache):  # also what somebody else began meanwhile is whole by now
+                for path in _inside(place):
+                    if path.name not in before | {_LOCK, _BEGUN}:
+                        _discard(path)
+        raise
+
+
+def _inside(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if is_folder(folder) else []
+
+
+@contextlib.contextmanager
 def _alone(source: Source, cache: Path) -> Iterator[Path]:
     """Give the clone of a source, made if need be, to one process at a time."""
     clone = repository(source, cache)
@@ -90,7 +110,7 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
         for folder in (cache, cache / "collections", clone.parent):
             make_folder(folder, mode=0o700)
         refuse_foreign(clone.parent, CACHE)  # and what somebody else may have made meanwhile
-        lock = open_to_lock(clone.parent / "lock")
+        lock = open_to_lock(clone.parent / _LOCK)
     except OSError as error:
         raise OutsideError(f"{error.filename}: cannot be created: {error.strerror}.") from error
     except DamagedFileError as error:
@@ -109,15 +129,15 @@ def _alone(source: Source, cache: Path) -> Iterator[Path]:
             begun.unlink(missing_ok=True)
 
 
-def _discard(clone: Path) -> None:
-    """Remove what a git wrote that may have been killed: its locks would stop every later one.
+def _discard(folder: Path) -> None:
+    """Remove what a git wrote: of one that may have been killed, locks would stop every later one.
 
-    That git may still be at it, so the clone first gets another name.
+    That git may still be at it, so the folder first gets another name.
     """
     with contextlib.suppress(OSError):
-        aside = Path(tempfile.mkdtemp(prefix=".new-", dir=clone.parent))
-        clone.rename(aside / "clone")
-    for rest in clone.parent.glob(".new-*"):
+        aside = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+        folder.rename(aside / "gone")
+    for rest in folder.parent.glob(".new-*"):
         shutil.rmtree(rest, ignore_errors=True)
 
 

@@ -103,14 +103,32 @@ def _parse(text: str, path: Path) -> tuple[Entry, ...]:
     except DamagedFileError as error:
         if isinstance(error.__cause__, json.JSONDecodeError):
             raise ConfigError(
-                f"is not valid JSON ({error.__cause__.msg}). Restore the file from git.",
+                f"is not valid JSON ({error.__cause__.msg}). {repair(path)}",
                 at=Location(path, error.__cause__.lineno),
             ) from error
-        raise ConfigError(f"is not an hpckit lock file: {error}.", at=path) from error
+        raise ConfigError(
+            f"is not an hpckit lock file: {error}. {repair(path)}", at=path
+        ) from error
     except (ValueError, RequestError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"is not an hpckit lock file: {error}", at=path) from error
+        raise ConfigError(f"is not an hpckit lock file: {error} {repair(path)}", at=path) from error
+
+
+def repair(path: Path) -> str:
+    """Say what to do with a lock file that is not as hpckit wrote it."""
+    from hpckit.gitfiles.repository import find_repository  # noqa: PLC0415  # an error alone asks
+
+    try:
+        in_git = find_repository(path.parent) is not None
+    except (OSError, DamagedFileError):  # then git restores nothing there either
+        in_git = False
+    if in_git:
+        return "Restore the file from git, or correct it by hand."
+    return (
+        "Correct the file; or remove it, and add its collections again: hpckit collections add "
+        "SOURCE."
+    )
 
 
 def _check(entry: Entry) -> None:

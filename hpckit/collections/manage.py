@@ -11,9 +11,29 @@ from pathlib import Path
 from hpckit.collections import git
 from hpckit.collections.collection import Collection, describe_shared
 from hpckit.collections.contents import file_hashes, hash_of, walk
-from hpckit.collections.lockfile import Entry, changing, lock_files, origin_of, read_lock
-from hpckit.collections.pinned import folder_of, locate, refuse_faults, refused_place
-from hpckit.collections.source import Source, check_rev, parse_source, repository
+from hpckit.collections.lockfile import (
+    Entry,
+    changing,
+    lock_files,
+    origin_of,
+    read_lock,
+    repair,
+)
+from hpckit.collections.pinned import (
+    changed_checkout,
+    folder_of,
+    locate,
+    missing,
+    refuse_faults,
+    refused_place,
+)
+from hpckit.collections.source import (
+    Source,
+    check_rev,
+    checkout_folder,
+    parse_source,
+    repository,
+)
 from hpckit.collections.trust import owner_name, repository_faults, set_trusted, trusted
 from hpckit.documents import nearest
 from hpckit.errors import ConfigError, OutsideError, RequestError
@@ -61,6 +81,18 @@ def add(word: str, lock: Path, *, trust: bool = False) -> tuple[Change, Collecti
         OutsideError: it cannot be fetched.
     """
     source = parse_source(word)
+    with git.taken_back(source, cache_folder()):
+        change = _pinned(source, lock, trust=trust)
+    if trust:
+        set_trusted(change.now.source, True)
+    found = locate(change.now, lock, "project lock")
+    if not isinstance(found, Collection):
+        raise OutsideError(found.why)
+    return change, found
+
+
+def _pinned(source: Source, lock: Path, *, trust: bool) -> Change:
+    """Write a source's entry into a lock file."""
     entry = _look(source, source.rev, trust=trust)
     with changing(lock) as entries:
         before = entries.get(entry.name)
@@ -70,12 +102,7 @@ def add(word: str, lock: Path, *, trust: bool = False) -> tuple[Change, Collecti
                 f"Remove it first: hpckit collections remove {entry.name}"
             )
         entries[entry.name] = _after(before, entry)
-    if trust:
-        set_trusted(entry.source, True)
-    found = locate(entries[entry.name], lock, "project lock")
-    if not isinstance(found, Collection):
-        raise OutsideError(found.why)
-    return Change(lock=lock, before=before, now=entries[entry.name]), found
+    return Change(lock=lock, before=before, now=entries[entry.name])
 
 
 def _look(source: Source, rev: str | None, *, trust: bool) -> Entry:
@@ -126,10 +153,17 @@ def refuse_repository(source: Source, *, trust: bool) -> None:
 
 
 def _after(before: Entry | None, now: Entry) -> Entry:
-    """Keep the commit before the last change, for `collections diff`."""
+    """Keep the commit before the last change, for `collections diff`.
+
+    Raises:
+        ConfigError: the commit is the same, and its files here are not.
+    """
     if before is None or before.source != now.source:
         return now
     moved = before.commit != now.commit
+    if now.commit and not moved and now.hash != before.hash:
+        folder = checkout_folder(now.parsed_source(), now.commit, cache_folder())
+        raise changed_checkout(before, folder, now.hash)
     return replace(now, previous=before.commit if moved else before.previous)
 
 
@@ -168,14 +202,15 @@ def newest(entry: Entry, rev: str | None) -> Entry:
             f"{entry.name} is a folder used in place. It has no revisions, so --to does not apply."
         )
     wanted = entry.rev if rev is None else check_rev(rev)
-    # The owner may only change by `add`: who says `update` may not have looked.
-    found = replace(_look(source, wanted, trust=False), name=entry.name)
-    if entry.owner and found.owner != entry.owner:
-        raise RequestError(
-            f"{entry.source} belongs to {found.owner}, but it belonged to {entry.owner} when it "
-            f"was added. If this is right: hpckit collections add {entry.source}"
-        )
-    return _after(entry, found)
+    with git.taken_back(source, cache_folder()):
+        # The owner may only change by `add`: who says `update` may not have looked.
+        found = replace(_look(source, wanted, trust=False), name=entry.name)
+        if entry.owner and found.owner != entry.owner:
+            raise RequestError(
+                f"{entry.source} belongs to {found.owner}, but it belonged to {entry.owner} when "
+                f"it was added. If this is right: hpckit collections add {entry.source}"
+            )
+        return _after(entry, found)
 
 
 def update(lock: Path, entry: Entry, rev: str | None = None) -> Change:
@@ -192,23 +227,28 @@ def update(lock: Path, entry: Entry, rev: str | None = None) -> Change:
     return Change(lock=lock, before=entry, now=now)
 
 
-def sync(entry: Entry) -> bool:
+def sync(lock: Path, entry: Entry) -> bool:
     """Fetch the commit an entry pins, if it is not here; say whether it had to be.
 
     Raises:
-        OutsideError: it cannot be fetched, or is not what was pinned.
+        OutsideError: it cannot be fetched, or is not what was pinned. ConfigError: it is here, and
+            was changed.
     """
-    if entry.commit is None or folder_of(entry):
+    here, source = folder_of(entry), entry.parsed_source()
+    if entry.commit is None:
+        if here is None:
+            raise OutsideError(missing(entry))
         return False
-    source = entry.parsed_source()
-    folder = git.make_checkout(source, entry.commit, cache_folder())
+    folder = here or git.make_checkout(source, entry.commit, cache_folder())
     content = hash_of(file_hashes(folder, walk(folder)))
-    if content != entry.hash:
-        raise OutsideError(
-            f"{entry.name}: commit {entry.commit[:12]} has content {content}, but the lock file "
-            f"says {entry.hash}. The lock file was changed: compare it with its history in git."
-        )
-    return True
+    if content == entry.hash:
+        return here is None
+    if here:
+        raise changed_checkout(entry, folder, content)
+    raise OutsideError(
+        f"Commit {entry.commit[:12]} of {entry.source} has content {content}, but {entry.hash} is "
+        f"pinned: the lock file {lock} was changed. {repair(lock)}"
+    )
 
 
 def remove(name: str) -> tuple[Path, Entry]:

@@ -34,7 +34,7 @@ def locate(entry: Entry, lock: Path, origin: str) -> Collection | Unusable:
     try:
         folder = folder_of(entry)
         if folder is None:
-            return _unusable(entry, lock, origin, "missing", _missing(entry))
+            return _unusable(entry, lock, origin, "missing", missing(entry))
         return _collection(entry, folder, lock, origin)
     except UntrustedError as error:
         return _unusable(entry, lock, origin, "refused", str(error))
@@ -50,10 +50,7 @@ def _collection(entry: Entry, folder: Path, lock: Path, origin: str) -> Collecti
     refuse_faults(entry.parsed_source(), folder, rows, owner=entry.owner)
     content = hash_of(remembered_hashes(folder, rows, cache_folder()))
     if entry.commit and content != entry.hash:
-        raise ConfigError(
-            f"{folder} has content {content}, but {entry.hash} is pinned: a file in the folder "
-            "or the lock file was changed. Remove the folder, then run: hpckit collections sync"
-        )
+        raise changed_checkout(entry, folder, content)
     return replace(
         describe_shared(folder, origin),
         name=entry.name,
@@ -62,6 +59,14 @@ def _collection(entry: Entry, folder: Path, lock: Path, origin: str) -> Collecti
         rev=entry.rev or "",
         revision=entry.commit or content,
         changed=content != entry.hash,
+    )
+
+
+def changed_checkout(entry: Entry, folder: Path, content: str) -> ConfigError:
+    """Return the error of a commit's files that are not what was pinned."""
+    return ConfigError(
+        f"{folder} has content {content}, but {entry.hash} is pinned: a file in the folder or the "
+        "lock file was changed. Remove the folder, then run: hpckit collections sync"
     )
 
 
@@ -172,7 +177,8 @@ def _refuse_new_owner(place: Source, folder: Path, owner: str) -> None:
         )
 
 
-def _missing(entry: Entry) -> str:
+def missing(entry: Entry) -> str:
+    """Say that a collection is not here, and what to do."""
     if entry.commit:
         return (
             f"commit {entry.commit[:12]} of {entry.source} is not on this machine. "

@@ -7,6 +7,7 @@ import glob
 import re
 from collections.abc import Callable, Iterator
 
+from hpckit.arguments import Kind, checked
 from hpckit.detect.answers import Detected, Surroundings, version_text
 from hpckit.detect.site_file import marked
 from hpckit.slurm.cluster import Partition
@@ -24,9 +25,12 @@ _MIB_PER_GIB = 1024  # Slurm's --mem=1G is 1024M
 _HOUR_MIN = 60  # a site's time, where it names none
 
 # YAML 1.1 reads these as something else than a text.
+# What `site_page` and `init` take.
+DETECTED = Kind("what detect_cluster returned", lambda given: isinstance(given, Detected))
 _NO_TEXT = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 
 
+@checked(found=DETECTED)
 def site_page(found: Detected) -> str:
     """Write the YAML; the first line holds a hash of the rest, which tells edits from our words."""
     return marked("\n".join(_lines(found)) + "\n")

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hpckit.errors import HpckitError
+from hpckit.text import in_line
 
 # Scripts of the jobs that doctor submits; the environment's Python runs them.
 JOBS = Path(__file__).parent / "jobs"
@@ -34,7 +35,7 @@ class Check:
 
     def __str__(self) -> str:
         todo = f": {self.todo}" if self.todo else ""
-        return f"{self.level:<4} {self.what.rstrip('.')}{todo}"
+        return in_line(f"{self.level:<4} {self.what.rstrip('.')}{todo}")
 
 
 def good(what: str) -> Check:

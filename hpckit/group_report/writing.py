@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hpckit.arguments import PATH, checked
 from hpckit.group_report.totals import CLASSES, Totals, Use
 from hpckit.paths import typed_path
 from hpckit.sites import Costs
@@ -134,6 +135,7 @@ class Report:
         """
         return "\n".join(_text(self, table or _aligned, width))
 
+    @checked(path=PATH)
     def html(self, path: Path | str) -> Path:
         """Write what `hpckit report --html` writes: one page for a browser; return its path.
 

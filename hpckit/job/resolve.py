@@ -51,7 +51,7 @@ def resolve(
     own = scheduler or usual_scheduler(one_machine=machine is not None)
     job = _worked_out(spec, site, workload, partition, own, machine, python)
     _refuse_chain(spec, own)
-    _refuse_retry(job)
+    _refuse_retry(job, spec.retries)
     job = replace(job, notes=(*notes, *job.notes))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
@@ -81,10 +81,15 @@ def _refuse_chain(spec: JobSpec, scheduler: Scheduler) -> None:
         )
 
 
-def _refuse_retry(job: Job) -> None:
+def _refuse_retry(job: Job, retries: int) -> None:
     """Refuse what cannot go together with `--retry`."""
     rules = ",".join(job.retry)
     if not rules:
+        if retries > 1:
+            raise RequestError(
+                f"--retries {retries} says how often --retry may act. Give --retry, as in --retry "
+                "oom:mem*2, or leave --retries out (hpckit resubmit: --unset retries)."
+            )
         return
     if job.chain:
         raise RequestError(

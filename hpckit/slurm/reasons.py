@@ -87,6 +87,7 @@ _RESOURCES = {
 }
 
 
+_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue")
 # Why a job waits for others, and why for what cannot come any more.
 WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"
 
@@ -94,6 +95,11 @@ WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"
 def code_of(reason: str | None) -> str:
     """Return Slurm's code without what follows it."""
     return (reason or "").partition(",")[0].strip()
+
+
+def is_held(reason: str | None) -> bool:
+    """Say whether a job starts only after somebody has released it, whatever its begin time."""
+    return code_of(reason) in _HELD
 
 
 def in_vain(reason: str | None, held_by: str | None) -> bool:

@@ -157,7 +157,7 @@ def _too_large(found: "Found", what: str, most: int) -> RequestError:
         sizes[top] += row.size
         counts[top] += 1
     largest = ", ".join(
-        f"{name} ({size / _MB:.1f} MB, {counts[name]:,} {plural('file', counts[name])})"
+        f"{in_line(name)} ({size / _MB:.1f} MB, {counts[name]:,} {plural('file', counts[name])})"
         for name, size in sizes.most_common(_SHOWN)
     )
     return RequestError(

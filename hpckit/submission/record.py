@@ -227,9 +227,8 @@ def _code_of(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     if before.get("commit") != now.get("commit"):
         lines.append(f"code: commit {_short(before)} -> {_short(now)}")
     if before.get("dirty"):
-        lines.append(
-            "code: the recorded run had uncommitted changes, which the record does not hold"
-        )
+        kept = "--same-code takes them along" if before.get("tree") else "which were not kept"
+        lines.append(f"code: the recorded run had uncommitted changes: {kept}")
     if now.get("dirty"):
         lines.append("code: there are uncommitted changes now")
     if now.get("unknown"):

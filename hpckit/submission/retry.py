@@ -5,14 +5,15 @@ submits it again. Both runs say so: the record of the new one, and a note in the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from hpckit.causes import Cause, Kind
-from hpckit.errors import HpckitError
+from hpckit.errors import HpckitError, RequestError
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
+from hpckit.job import Job
 from hpckit.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
 from hpckit.run_files import write_json
 from hpckit.run_record import RetryOf
@@ -97,6 +98,48 @@ def changes(rules: Sequence[Rule], kind: str, had: Had) -> tuple[Change, ...] | 
             return f"it had {_written(rule.field, before)} of {_LABELS[rule.field]}, and {why}"
         found.append(Change(field=rule.field, before=before, after=wanted, note=note))
     return tuple(found)
+
+
+def look_at_rules(job: Job, retries: int, *, again: bool) -> tuple[str, ...]:
+    """Return notes on rules that cannot act, or not as often as they may.
+
+    `again` is for a request that was made before: the last of its retries has rules that have done
+    their work, and they are told, not refused.
+
+    Raises:
+        RequestError: a rule can never act.
+    """
+    rules = parse_rules(job.retry)
+    idle = tuple(_idle_rules(rules, _asked(job)))
+    if idle and not again:
+        raise RequestError(f"{idle[0]}. Give more, or leave the rule out.")
+    once = {rule.kind for rule in rules if rule.value is not None}
+    if once == {rule.kind for rule in rules} and retries > len(once) and not idle:
+        rule = ",".join(job.retry)
+        often = "once for each kind of failure" if len(once) > 1 else "once"
+        return (f"--retries {retries}: --retry {rule} names fixed sizes and can act only {often}",)
+    return idle
+
+
+def _asked(job: Job) -> Had:
+    """Return what a job will have, as far as that is certain before it is submitted."""
+    partition = job.options["partition"]
+    limits = job.site.partitions.get(partition or "")
+    return Had(
+        mem_gb=job.mem_gb,
+        time_min=job.time_min,
+        most_mem_gb=limits.mem_gb_per_node if limits else None,
+        most_time_min=limits.max_time_min if limits else None,
+        partition=partition,
+    )
+
+
+def _idle_rules(rules: Sequence[Rule], had: Had) -> Iterator[str]:
+    for rule in rules:
+        known = rule.field is not None and getattr(had, rule.field) is not None
+        why = changes([rule], rule.kind, had) if known else ()
+        if isinstance(why, str):
+            yield f"--retry {rule.text} can never act: {why.replace('it had', 'the job has', 1)}"
 
 
 @frozen(kw_only=True)

@@ -9,6 +9,7 @@ from hpckit.ranks import RankRecord, first_failure, read_ranks
 from hpckit.runs import Run
 from hpckit.schedulers.base import Answers, Scheduler
 from hpckit.schedulers.local.state import cancel_asked
+from hpckit.slurm.reasons import is_held
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource, is_finished, is_waiting
 from hpckit.submission import verdict
 from hpckit.submission.status import RunStatus
@@ -99,7 +100,8 @@ def _as_recorded(run: Run, record: JobRecord, ranks: tuple[RankRecord, ...]) -> 
         elapsed_s=_elapsed_s(record, ranks),
         start_time=None if waiting else record.start_time,
         time_limit_min=record.time_limit_min,
-        expected_start=record.start_time if waiting else None,
+        # Of a held job, Slurm gives its begin time as its start.
+        expected_start=record.start_time if waiting and not is_held(record.reason) else None,
         restarts=restarts,
         exit_code=exit_code_of(record, ranks),
         ranks=ranks,

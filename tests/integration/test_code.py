@@ -41,7 +41,8 @@ def test_the_code_of_a_run_is_shown_restored_and_run_again(
     assert "+TEXT = '\\x1b[2Jnew'" in shown  # a terminal obeys nothing of it
     assert run.code.difference().lines() == ["changed: part.py", "added: more.py"]
     again = cli("resubmit", run.job_id, "--dry-run").err
-    assert "  code changed: part.py\n  code added: more.py\n" in again
+    same = "code: --same-code runs it as it was"
+    assert f"  code changed: part.py\n  code added: more.py\n  {same}\n" in again
     assert "code" not in cli("resubmit", run.job_id, "--same-code", "--dry-run").err
     assert run.resubmit(same_code=True, wait=True).logs() == f"says old {here.name}\n"
     assert "new" in run.resubmit(wait=True).logs()
@@ -59,6 +60,26 @@ def test_the_code_of_a_run_is_shown_restored_and_run_again(
     said = cli("code", run.job_id)
     assert "Somebody has changed files of this copy since" in said.err
     assert '"copy_changed": true' in cli("code", run.job_id, "--json").out
+
+
+def test_a_run_of_uncommitted_changes_says_how_to_run_them_again(
+    here: Path, cli: Callable[..., Answer]
+) -> None:
+    """And a line break in a file's name breaks no line of what is said."""
+    git(here, "init", "-q", ".")
+    write_files(here, {"train.py": "print(1)\n", "odd\nname.py": "", ".gitignore": "runs/\n"})
+    git(here, "add", "-A")
+    git(here, "commit", "-qm", "one")
+    (here / "train.py").write_text("print(2)\n")
+    run = hpckit.submit("serial", "train.py", executor="local", gpus=0, wait=True)
+    git(here, "checkout", "-q", "train.py")
+    (here / "odd\nname.py").write_text("new = 1\n")
+    said = cli("resubmit", run.job_id, "--dry-run").err
+    assert "had uncommitted changes: --same-code takes them along\n" in said
+    assert "  code changed: odd\\nname.py, train.py\n" in said
+    shown = cli("code", run.job_id).out.splitlines()
+    assert shown[:2] == ["--- kept/odd\\nname.py", "+++ now/odd\\nname.py"]
+    assert run.resubmit(same_code=True, wait=True).logs() == "2\n"
 
 
 def test_of_a_folder_that_is_too_large_the_program_alone_is_compared(

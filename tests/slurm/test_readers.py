@@ -161,8 +161,10 @@ def test_components_of_a_heterogeneous_job_are_found(submit: Submit) -> None:
 
 def test_a_held_job_says_why_it_waits_and_one_with_a_begin_says_when(submit: Submit) -> None:
     held, later = submit("true", "--hold"), submit("true", "--begin=now+1hour")
-    found = jobs.squeue([held, later, "99999999"])
-    assert (found[held].state, found[held].reason) == (JobState.PENDING, "JobHeldUser")
+    both = submit("true", "--hold", "--begin=now+1hour")
+    found = jobs.squeue([held, later, both, "99999999"])
+    for job in (held, both):
+        assert (found[job].state, found[job].reason) == (JobState.PENDING, "JobHeldUser")
     assert found[held].start_time is None
     wait(jobs.squeue, later, lambda record: record.start_time is not None)
     start = jobs.squeue([later])[later].start_time

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import hpckit
+from hpckit.api.options import spec_values
 from tests.conftest import write_files
 
 NAN = float("nan")
@@ -19,36 +21,36 @@ def double(number: int) -> int:
     ("call", "says"),
     [
         (lambda: hpckit.runs(state=1), "state=1"),
-        (lambda: hpckit.runs(state=["FAILED", 3]), "'state' is 3"),
+        (lambda: hpckit.runs(state=["FAILED", 3]), "'FAILED', 3"),
         (lambda: hpckit.runs(since={}), r"since \{\}"),
         (lambda: hpckit.runs(since=NAN), "since nan"),
         (lambda: hpckit.runs(since=True), "since True"),
-        (lambda: hpckit.runs(name=5), "'name' is 5"),
-        (lambda: hpckit.runs(limit="a"), "'limit' is 'a'"),
-        (lambda: hpckit.runs(limit=-1), "'limit' is -1"),
+        (lambda: hpckit.runs(name=5), "name=5"),
+        (lambda: hpckit.runs(limit="a"), "limit='a'"),
+        (lambda: hpckit.runs(limit=-1), "limit=-1"),
         (lambda: hpckit.clean(older=[]), r"older \[\]"),
         (lambda: hpckit.clean(state=3), "state=3"),
         (lambda: hpckit.report(users=3), "users=3"),
-        (lambda: hpckit.report(accounts=["a", None]), "'accounts' is None"),
+        (lambda: hpckit.report(accounts=["a", None]), "accounts="),
         (lambda: hpckit.report(since={}), r"--since \{\}"),
-        (lambda: hpckit.report(wasteful=-1), "'wasteful' is -1"),
+        (lambda: hpckit.report(wasteful=-1), "wasteful=-1"),
         (lambda: hpckit.wait(None), "None is neither a run nor the id"),
         (lambda: hpckit.wait([2.5]), "2.5 is neither a run nor the id"),
-        (lambda: hpckit.wait([], timeout=NAN), "'timeout' is nan"),
-        (lambda: hpckit.wait([], timeout="1h"), "'timeout' is '1h'"),
+        (lambda: hpckit.wait([], timeout=NAN), "timeout=nan"),
+        (lambda: hpckit.wait([], timeout="1h"), "timeout='1h'"),
         (lambda: hpckit.cancel(None), "None is neither a run nor the id"),
         (lambda: hpckit.cancel([True]), "True is neither a run nor the id"),
         (lambda: hpckit.map(double, None), "None is not a list of items for .*double"),
         (lambda: hpckit.map(double, [1], 5), "5 is not a list of items"),
         (lambda: hpckit.sample(None), "command=None must be a list"),
         (lambda: hpckit.sample(b"true"), "command=b'true' must be a list"),
-        (lambda: hpckit.sample(["sleep", 1]), "command: 1 must be a text or a path"),
-        (lambda: hpckit.sample(["echo", "a\0b"]), r"command: 'a\\x00b' must be a text or a path"),
-        (lambda: hpckit.sample(["echo", "\ud800"]), r"command: '\\ud800' must be a text or a path"),
-        (lambda: hpckit.sample(["true"], folder=5), "folder: 5 must be a text or a path"),
-        (lambda: hpckit.sample(["true"], folder="\0"), r"folder: '\\x00' must be a text or a path"),
-        (lambda: hpckit.sample(["true"], interval=NAN), "'interval' is nan"),
-        (lambda: hpckit.sample(["true"], interval=-1), "'interval' is -1"),
+        (lambda: hpckit.sample(["sleep", 1]), "command=1 must be a text or a path"),
+        (lambda: hpckit.sample(["echo", "a\0b"]), r"command='a\\x00b' must be a text or a path"),
+        (lambda: hpckit.sample(["echo", "\ud800"]), r"command='\\ud800' must be a text or a path"),
+        (lambda: hpckit.sample(["true"], folder=5), "folder=5 must be a path"),
+        (lambda: hpckit.sample(["true"], folder="\0"), r"folder='\\x00' must be a path"),
+        (lambda: hpckit.sample(["true"], interval=NAN), "interval=nan"),
+        (lambda: hpckit.sample(["true"], interval=-1), "interval=-1"),
     ],
 )
 def test_what_does_not_fit_is_refused(here: Path, call: Callable[[], object], says: str) -> None:
@@ -63,3 +65,14 @@ def test_a_mapping_sets_no_other_option(here: Path, option: str) -> None:
     write_files(here, {"train.py": "print(1)\n"})
     with pytest.raises(hpckit.RequestError, match="nodes"):
         hpckit.script("ddp", "train.py", **{option: {"nodes": 5}})
+
+
+def test_what_has_runs_stands_for_them() -> None:
+    """The calls of a map yield their results, which passed for ids of jobs."""
+    waited = SimpleNamespace(job_id="5")
+
+    class Calls(list[int]):
+        runs = (waited,)
+
+    assert spec_values({"after": Calls([7, 8])}) == {"after": ("5",)}
+    assert hpckit.wait(hpckit.Calls([])) == []

@@ -218,7 +218,7 @@ def test_a_lock_that_lies_about_its_content_is_found_out(
     monkeypatch.setenv("XDG_CACHE_HOME", str(here.parent / "other-cache"))
     answer = cli("collections", "sync")
     assert answer.status == 3
-    assert "The lock file was changed" in answer.err
+    assert f"the lock file {lock} was changed. Correct the file; or remove it" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -343,3 +343,68 @@ def test_resubmit_says_that_a_collection_moved(
     assert f"collection lab: {first} -> {second}" in said
     assert "template slurm/base.sh.j2 has changed" in said
     assert "workload lab-hello has changed" in said
+
+
+def test_a_line_break_in_a_files_name_breaks_no_line(here: Path, lab: Path, cli: Cli) -> None:
+    cli("collections", "add", str(lab))
+    (lab / "templates" / "odd\nname.j2").write_text("{{")
+    for words in (["collections", "verify"], ["templates", "lint"], ["doctor"]):
+        lines = cli(*words).out.splitlines()
+        assert [line for line in lines if "odd\\nname.j2" in line]
+        assert not [line for line in lines if line.startswith("name.j2")]
+
+
+def test_sync_says_what_is_not_as_pinned(here: Path, repo: Path, lab: Path, cli: Cli) -> None:
+    cli("collections", "add", f"file://{repo}@main")
+    commit_ = read_lock(user_lock(here))[0].commit
+    assert cli("collections", "sync").out == f"lab: here, {commit_}\n"
+    [file] = here.parent.glob("home/.cache/hpckit/collections/*/*/templates/slurm/base.sh.j2")
+    file.write_text("changed by hand\n")
+    for words in (["sync"], ["update"], ["add", f"file://{repo}@main"]):
+        answer = cli("collections", *words)
+        assert (answer.status, answer.out) == (2, "")
+        assert f"{file.parents[2]} has content sha256:" in answer.err
+        assert "Remove the folder, then run: hpckit collections sync" in answer.err
+    shutil.rmtree(file.parents[2])
+    assert cli("collections", "sync").out == f"lab: fetched, {commit_}\n"
+
+
+def test_sync_tells_of_a_folder_that_has_changed_or_gone(here: Path, lab: Path, cli: Cli) -> None:
+    cli("collections", "add", str(lab))
+    write_files(lab, version("two"))
+    answer = cli("collections", "sync")
+    assert answer.out.splitlines() == [
+        f"lab: here, {lab}",
+        "  It has changed since it was pinned: hpckit collections verify lab",
+    ]
+    shutil.rmtree(lab)
+    answer = cli("collections", "sync")
+    assert (answer.status, answer.out) == (3, "")
+    assert f"folder {lab} does not exist" in answer.err
+
+
+def test_what_a_refused_add_or_update_fetched_goes(here: Path, repo: Path, cli: Cli) -> None:
+    def cached() -> list[str]:
+        found = here.parent.glob("home/.cache/hpckit/collections/*/*")
+        return sorted(path.name for path in found if path.is_dir())
+
+    for word in (f"file://{repo}@nope", f"file://{here}"):
+        assert cli("collections", "add", word).status != 0
+        assert cached() == []
+    broken = git(repo, "rev-parse", "HEAD")
+    cli("collections", "add", f"file://{repo}@main")
+    assert cached() == [broken, "repository.git"]
+    commit(repo, {"hpckit.yaml": "name: [\n"})
+    assert cli("collections", "update").status == 2
+    assert cached() == [broken, "repository.git"]
+
+
+@pytest.mark.parametrize("text", ['{"format": 1,', '{"format": 1, "collections": 3}'])
+def test_a_damaged_lock_says_what_can_restore_it(here: Path, cli: Cli, text: str) -> None:
+    write_files(user_lock(here).parent, {"hpckit.lock": text})
+    said = cli("collections", "verify").err
+    assert "remove it, and add its collections again: hpckit collections add SOURCE." in said
+    user_lock(here).unlink()
+    write_files(here, {"hpckit.lock": text})
+    git(here, "init", "-q")
+    assert "Restore the file from git, or correct it by hand." in cli("collections", "verify").err

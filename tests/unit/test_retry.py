@@ -22,10 +22,19 @@ from hpckit.slurm.states import JobState
 from hpckit.spec import option_values
 from hpckit.submission import follow_up
 from hpckit.submission.follow_up import Link, Retried, watched
-from hpckit.submission.retry import Had, RetryNote, changes, kind_of, retry_after, write_note
+from hpckit.submission.retry import (
+    Had,
+    RetryNote,
+    changes,
+    kind_of,
+    look_at_rules,
+    retry_after,
+    write_note,
+)
 from hpckit.submission.states import statuses
 from hpckit.submission.waiting import wait
 from hpckit.tracebacks import OUT_OF_MEMORY
+from tests.conftest import write_files
 from tests.unit.made import PLAN, make_run, rank
 from tests.unit.recorded import slurm_said
 from tests.unit.test_chain import CANCELLED, TIME_LIMIT
@@ -302,3 +311,54 @@ def test_the_command_to_do_it_by_hand_is_exact_where_the_memory_is_known(
     answers(fake_slurm, squeue_out=squeue_row("11", "TIMEOUT"))
     notes = statuses([Run(dir=run.dir, record=broken)])[0].notes
     assert notes[0].endswith("hpckit resubmit 11 --right-size")
+
+
+# --- rules that cannot act ---
+
+ASKED = ("submit", "serial", "train.py", "--dry-run", "--executor", "slurm", "--mem-gb", "8")
+SITE = "description: A box.\npartitions: {short: {max_time: 1h, mem_gb_per_node: 64}}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--retries", "3"], "--retries 3 says how often --retry may act. Give --retry"),
+        (["--retry", "oom:mem=8"],
+         "--retry oom:mem=8 can never act: the job has 8 GiB of memory per node, and the rule"),
+        (["--retry", "fail,timeout:time=30m", "--time", "1h"],
+         "--retry timeout:time=30 can never act: the job has 01:00:00 of time, and the rule asks"),
+        (["--retry", "timeout:time*2", "--time", "1h", "--site", "box", "--partition", "short"],
+         "--retry timeout:time*2 can never act: the job has 01:00:00 of time, and partition short"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_can_never_act_is_refused(
+    here: Path, fake_slurm: Path, cli: Any, words: list[str], says: str
+) -> None:
+    write_files(here, {"train.py": "", "templates/sites/box.yaml": SITE})
+    answer = cli(*ASKED, *words)
+    assert answer.status != 0
+    assert says in " ".join(answer.err.split())
+
+
+def test_more_retries_than_the_rules_can_act_are_told(
+    here: Path, fake_slurm: Path, cli: Any
+) -> None:
+    write_files(here, {"train.py": ""})
+    told = cli(*ASKED, "--retry", "oom:mem=16", "--retries", "2")
+    assert told.status == 0
+    assert "--retries 2: --retry oom:mem=16 names fixed sizes and can act only once" in told.err
+    for rules in ("oom:mem*2", "fail", "oom:mem=16,timeout:time=30", "timeout:time*2"):
+        answer = cli(*ASKED, "--retry", rules, "--retries", "2", "--time", "10")
+        assert (answer.status, "--retries" in answer.err) == (0, False)
+
+
+def test_of_a_request_made_again_they_are_told(tmp_path: Path) -> None:
+    """The last retry has the memory that its rule asks for."""
+    job: Any = SimpleNamespace(
+        retry=("oom:mem=16",), mem_gb=16, time_min=10, options={"partition": None},
+        site=SimpleNamespace(partitions={}),
+    )  # fmt: skip
+    [note] = look_at_rules(job, 2, again=True)
+    assert note.startswith("--retry oom:mem=16 can never act: the job has 16 GiB")
+    with pytest.raises(RequestError):
+        look_at_rules(job, 2, again=False)

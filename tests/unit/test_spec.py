@@ -153,13 +153,13 @@ def test_values_come_from_a_file_line_by_line(tmp_path: Path, monkeypatch) -> No
     monkeypatch.chdir(tmp_path)
     [text] = option_values({"array": ["lr=@values.txt"]})["array"]
     (tmp_path / "values.txt").write_text("another\n")  # what was asked stays what it was
-    assert array_values(text) == ("lr", ["0.1", "a b", "x,y", "@z"])
+    assert array_values(text) == ("lr", ["0.1", "  a b ", "x,y", "@z"])
     job = made(array=[text])
-    assert job.tasks == (("--lr", "0.1"), ("--lr", "a b"), ("--lr", "x,y"), ("--lr", "@z"))
+    assert job.tasks == (("--lr", "0.1"), ("--lr", "  a b "), ("--lr", "x,y"), ("--lr", "@z"))
     for bad in ("lr=@gone.txt", "lr=@.", "lr=@"):
         with pytest.raises(RequestError, match="cannot be read"):
             option_values({"array": [bad]})
-    (tmp_path / "empty").write_text("\n \n")
+    (tmp_path / "empty").write_text("\n\r\n")
     with pytest.raises(RequestError, match="no line with a value"):
         option_values({"array": ["lr=@empty"]})
 
@@ -169,7 +169,7 @@ def test_values_of_an_array_come_back_whatever_they_hold(values: list[str]) -> N
     try:
         [text] = option_values({"array": {"key": values}})["array"]
     except RequestError:
-        assert any(value.endswith("\\") for value in values)
+        assert any(value.endswith("\\") or "\0" in value for value in values)
         return
     assert array_values(text) == ("key", values)
 
@@ -278,5 +278,11 @@ def test_an_array_that_is_dropped_takes_its_words_along() -> None:
 
 
 def test_lines_of_a_file_end_at_newlines_alone(tmp_path: Path) -> None:
-    (tmp_path / "v").write_text("\ufeff0.1\r\na\x0cb\n")
-    assert option_values({"array": [f"k=@{tmp_path}/v"]})["array"] == ("k=0.1,a\x0cb",)
+    (tmp_path / "v").write_bytes("\ufeff0.1\r\n\ta\x0cb \n\nc\rd\r\n".encode())
+    assert option_values({"array": [f"k=@{tmp_path}/v"]})["array"] == ("k=0.1,\ta\x0cb ,c\rd",)
+
+
+def test_a_line_of_blanks_is_neither_a_value_nor_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "v").write_text("0.1\n \t\n0.2\n")
+    with pytest.raises(RequestError, match=r"line 2 of '.*v' has nothing but blanks"):
+        option_values({"array": [f"k=@{tmp_path}/v"]})

@@ -785,3 +785,16 @@ def test_accountings_exit_status_is_shown_as_what_it_is(
     found = one(run)
     assert (found.exit_words, found.source) == (words, "sacct")
     assert status_line(found).endswith(words or "FAILED: 1 min 00 s")
+
+
+def test_a_held_job_has_no_expected_start(tmp_path: Path, fake_slurm: Path) -> None:
+    """Slurm gives the begin time of a held job as its start; it starts once it is released."""
+    run = make_run(tmp_path, "a-1", job_id="11")
+    for reason, words in (("JobHeldUser", "is held by its user"), ("JobHeldAdmin", "is held by")):
+        answers(fake_slurm, squeue_out=squeue_row("11", "PENDING", start="4000", reason=reason))
+        [held] = statuses([run])
+        assert held.expected_start is None
+        assert words in status_line(held)
+        assert "expected start" not in status_line(held)
+    answers(fake_slurm, squeue_out=squeue_row("11", "PENDING", start="4000", reason="BeginTime"))
+    assert "expected start" in status_line(statuses([run])[0])

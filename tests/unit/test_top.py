@@ -354,6 +354,26 @@ def test_once_prints_a_frame_and_needs_no_textual(
     assert "hpckit top --once" in refused.err
 
 
+def test_a_terminal_that_cannot_draw_gets_one_frame(
+    fake_slurm: Path,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from hpckit.cli import top as command
+
+    monkeypatch.setenv("TERM", "dumb")
+    make_run(here / "runs", "ddp-1", job_id="100")
+    up(fake_slurm, squeue_row("100", "RUNNING"))
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True, raising=False)
+    command.top()
+    said = capsys.readouterr()
+    assert said.out.startswith("1 RUNNING | ")
+    assert "\x1b" not in said.out + said.err
+    assert "TERM=dumb" in said.err
+
+
 def test_without_textual_it_says_what_to_do(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from hpckit.cli import top as command
     from hpckit.errors import OutsideError
@@ -364,6 +384,7 @@ def test_without_textual_it_says_what_to_do(here: Path, monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "hpckit.cli.top_list", raising=False)
     for name in [name for name in sys.modules if name.startswith("textual.")]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setenv("TERM", "xterm")
     for stream in ("stdin", "stdout"):
         monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True, raising=False)
     with pytest.raises(OutsideError, match=r"pip install 'hpckit.*\[top\]'"):

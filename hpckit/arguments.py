@@ -1,0 +1,128 @@
+"""Arguments of Python calls: each is checked at the door, and refused by its name.
+
+Annotations are promises that nobody keeps at run time. A text where a flag stands counts as true, a
+number where a name stands fails deep inside, with Python's words.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+from hpckit.errors import RequestError
+from hpckit.files import DamagedFileError
+from hpckit.frozen import frozen
+from hpckit.values import check, kind_words
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_SHOWN = 60
+# Of a code object whose function takes *args: inspect.CO_VARARGS.
+_VARARGS = 4
+# Above it, `repr` of a whole number takes its time, or raises.
+_LONG = 2**256
+
+
+@frozen()
+class Kind:
+    """What an argument must be that JSON has not: `what` says it in errors."""
+
+    what: str
+    fits: Callable[[Any], bool]
+
+
+def maybe(kind: Kind) -> Kind:
+    """Return a kind that may also be None: it was not given."""
+    return Kind(kind.what, lambda given: given is None or kind.fits(given))
+
+
+def _is_path(given: object) -> bool:
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # half a letter
+        return False
+
+
+def _is_job(given: object) -> bool:
+    return _is_path(given) or (isinstance(given, int) and not isinstance(given, bool))
+
+
+def _is_text_or_number(given: object) -> bool:
+    return isinstance(given, str) or (type(given) is int and given >= 0)
+
+
+def _are_texts(given: object) -> bool:
+    rows = (given,) if isinstance(given, str) else given
+    return isinstance(rows, list | tuple | set | frozenset) and all(
+        isinstance(row, str) for row in rows
+    )
+
+
+PATH = Kind("a path", _is_path)
+WORD = Kind("a text or a path that a program can be given", _is_path)
+JOB = Kind("a job's id, or a run's id or folder", _is_job)
+FUNCTION = Kind("a function", callable)
+TIME = Kind("a time, as in 1h30m or minutes", _is_text_or_number)
+SIZE = Kind("a size, as in 10G or bytes", _is_text_or_number)
+VALUES = Kind("a mapping of options to their values", lambda given: isinstance(given, Mapping))
+TEXTS = Kind("a text, or a list of texts", _are_texts)
+
+
+def argument(kind: Any, given: Any, name: str) -> Any:  # noqa: ANN401
+    """Read an argument as a kind says: a `Kind`, or an annotation of what JSON can have.
+
+    `name` is what errors call it: a keyword, or a flag.
+
+    Raises:
+        RequestError: it is of another type, or outside its limits.
+    """
+    if isinstance(kind, Kind):
+        if not kind.fits(given):
+            raise RequestError(f"{shown(given, name)} must be {kind.what}.")
+        return given
+    try:
+        return check(kind, given, name)
+    except DamagedFileError as error:
+        what = kind_words(kind).removesuffix(" or null")
+        raise RequestError(f"{shown(given, name)} must be {what}.") from error
+
+
+def shown(given: object, name: str) -> str:
+    """Return an argument as its caller wrote it: `limit=-1`, `--nodes -1`."""
+    long = type(given) is int and abs(given) > _LONG
+    text = "a number of many digits" if long else repr(given)
+    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return f"{name}{' ' if name.startswith('-') else '='}{text}"
+
+
+def several(given: object, name: str) -> tuple[str, ...]:
+    """Read an argument that is one text, or some of them.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    rows = given if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    found = argument(TEXTS, rows, name)
+    return (found,) if isinstance(found, str) else found
+
+
+def checked(**kinds: Any) -> Callable[[Function], Function]:  # noqa: ANN401
+    """Check a function's arguments, by their names, before anything of it is done."""
+
+    def decorate(function: Function) -> Function:
+        code = function.__code__
+        names, rest = code.co_varnames[: code.co_argcount], []
+        if code.co_flags & _VARARGS:
+            rest = [code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> Any:  # noqa: ANN401
+            every = [*names, *rest * (len(args) - len(names))]
+            for name, value in (*zip(every, args, strict=False), *given.items()):
+                if name in kinds:
+                    argument(kinds[name], value, name)
+            return function(*args, **given)
+
+        return call  # type: ignore[return-value]  # the same, checked
+
+    return decorate
