@@ -12,6 +12,7 @@ from hpckit.group_report.totals import CLASSES, Totals, Use
 from hpckit.paths import typed_path
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
+from hpckit.stats.summary.coverage import enough_of
 from hpckit.text import format_period, format_seconds, in_line
 
 SCHEMA = 1
@@ -31,10 +32,12 @@ _MEANINGS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WastefulJob:
-    """A job with many GPU-hours that came to nothing.
+    """A job with many GPU-hours that came to nothing. State, GPUs and advice: the last attempt's.
 
     Attributes:
         gpu_hours, gpu_hours_wasted: held; and of these, all of failed attempts, else unused ones.
+        utilization_percent: the mean over the GPU-hours of all attempts; None where it is not
+            known of 80 % of them, or all but a minute.
         advice: hpckit's first advice on it, where it has a summary of it.
     """
 
@@ -150,19 +153,23 @@ class Report:
         return f"<pre>{html.escape(self.text())}</pre>"
 
 
-def wasteful_job(use: Use, hours: float, wasted: float) -> WastefulJob:
+def wasteful_job(last: Use, whole: Totals, wasted: float) -> WastefulJob:
     """Describe one of the jobs that `totals.most_wasteful` found."""
     return WastefulJob(
-        job_id=use.row.job_id,
-        user=use.row.user,
-        name=use.row.name,
-        state=str(use.row.state),
-        gpus=use.row.gpus,
-        gpu_hours=hours,
+        job_id=last.row.job_id,
+        user=last.row.user,
+        name=last.row.name,
+        state=str(last.row.state),
+        gpus=last.row.gpus,
+        gpu_hours=whole.gpu_hours,
         gpu_hours_wasted=wasted,
-        utilization_percent=use.measured.utilization_percent,
-        advice=use.measured.advice,
+        utilization_percent=whole.utilization_percent if _is_measured(whole) else None,
+        advice=last.measured.advice,
     )
+
+
+def _is_measured(whole: Totals) -> bool:
+    return enough_of(whole.gpu_hours_measured * 3.6e9, whole.gpu_hours * 3.6e9)
 
 
 def _named(groups: Mapping[str, Totals]) -> list[dict[str, Any]]:

@@ -192,8 +192,10 @@ def _wasteful(document: Document) -> Element | None:
 def _why(job: Document) -> str:
     """Say what was wasted of a job that no advice is known of."""
     used = job["utilization_percent"]
-    if used is None or job["gpu_hours_wasted"] >= job["gpu_hours"]:
+    if job["gpu_hours_wasted"] >= job["gpu_hours"]:
         return f"It ended as {job['state']}."
+    if used is None:
+        return "Attempts of it failed, or their GPUs were without work."
     return f"Its GPUs were without work for {percent(100 - used)} of the time."
 
 

@@ -17,6 +17,7 @@ import hpckit
 from hpckit.group_report.allocations import Allocation, parse_allocations
 from hpckit.group_report.measured import Measured
 from hpckit.group_report.totals import Use, grouped, most_wasteful, total
+from hpckit.group_report.writing import wasteful_job
 from hpckit.ranks import write_rank
 from hpckit.slurm.states import JobState
 from hpckit.stats.js1 import encode
@@ -324,8 +325,29 @@ def test_attempts_of_a_job_are_one_job_whose_last_end_counts() -> None:
     whole = total([second, first])
     assert (whole.jobs, whole.failed_jobs, whole.gpu_hours) == (1, 0, 3)
     assert (whole.gpu_hours_failed, whole.gpu_hours_unused) == (1, 0.5)
-    ((last, held, wasted),) = most_wasteful([second, first], 5)
-    assert (last, held, wasted) == (second, 3, 1.5)
+    ((last, all_of_it, wasted),) = most_wasteful([second, first], 5)
+    assert (last, all_of_it, wasted) == (second, whole, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("before", "used"),
+    [
+        (20.0, 35.0),  # 6 h at 20 %, 2 h at 80 %
+        (None, None),  # of a quarter of the hours
+    ],
+)
+def test_a_wasteful_jobs_utilization_is_that_of_the_hours_beside_it(
+    before: float | None, used: float | None
+) -> None:
+    attempts = [use(0, 6 * HOUR, before, state=JobState.NODE_FAIL), use(7 * HOUR, 9 * HOUR, 80.0)]
+    job = wasteful_job(*most_wasteful(attempts, 1)[0])
+    assert (job.state, job.gpu_hours, job.gpu_hours_wasted) == ("COMPLETED", 8, 6.4)
+    assert job.utilization_percent == (None if used is None else pytest.approx(used))
+
+
+def test_an_attempt_of_which_little_is_unknown_leaves_the_job_known() -> None:
+    attempts = [use(0, HOUR, None, state=JobState.NODE_FAIL), use(2 * HOUR, 8 * HOUR, 75.0)]
+    assert wasteful_job(*most_wasteful(attempts, 1)[0]).utilization_percent == 75
 
 
 def test_gpus_that_slurm_does_not_count_are_said(accounts, cli: Cli) -> None:
