@@ -10,10 +10,11 @@ from typing import Any
 
 from hpckit.group_report.totals import CLASSES, Totals, Use
 from hpckit.paths import typed_path
+from hpckit.report.terminal import energy, mass
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
 from hpckit.stats.summary.coverage import enough_of
-from hpckit.text import format_period, format_seconds, in_line
+from hpckit.text import csv_cell, format_period, format_seconds, in_line
 
 SCHEMA = 1
 # Lays out a table of heads and rows.
@@ -121,7 +122,7 @@ class Report:
         writer.writerow([self.by, *names])
         for name, totals in self.groups.items():
             values = _figures(totals)
-            writer.writerow([_cell(name), *(values[key] for key in names)])
+            writer.writerow([csv_cell(name), *(values[key] for key in names)])
         return stream.getvalue()
 
     def markdown(self) -> str:
@@ -181,11 +182,6 @@ def _figures(totals: Totals) -> dict[str, Any]:
     return figures
 
 
-def _cell(text: str) -> str:
-    """Return a name that no spreadsheet takes for a formula (OWASP, CSV injection)."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text != "-" else text
-
-
 def _title(report: Report) -> str:
     return f"GPU use of {in_line(report.who)}, {format_period(report.since, report.until)}"
 
@@ -212,15 +208,15 @@ def _lines(report: Report) -> Iterator[str]:
             f"nine of ten at most {format_seconds(whole.wait_p90_s)}"
         )
     yield from _cost_lines(report)
-    yield from report.notes
+    yield from map(in_line, report.notes)
 
 
 def _cost_lines(report: Report) -> Iterator[str]:
-    energy = report.total.energy_kwh
-    if energy is not None:
+    kwh = report.total.energy_kwh
+    if kwh is not None:
         share = _percent(report.total.energy_gpu_hours, report.total.gpu_hours)
-        co2 = "" if report.co2_kg is None else f", {report.co2_kg:.1f} kg CO2"
-        yield f"energy of GPUs {energy:.1f} kWh (of {share} of the GPU-hours){co2}"
+        co2 = "" if report.co2_kg is None else f", {mass(report.co2_kg)} CO2"
+        yield f"energy of GPUs {energy(kwh * 3.6e6)} (of {share} of the GPU-hours){co2}"
     if report.money is not None:
         yield f"cost {report.money:,.2f} {in_line(report.costs.currency)}"
 

@@ -17,8 +17,9 @@ import hpckit
 from hpckit.group_report.allocations import Allocation, parse_allocations
 from hpckit.group_report.measured import Measured
 from hpckit.group_report.totals import Use, grouped, most_wasteful, total
-from hpckit.group_report.writing import wasteful_job
+from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.ranks import write_rank
+from hpckit.sites import Costs
 from hpckit.slurm.states import JobState
 from hpckit.stats.js1 import encode
 from tests.conftest import Answer, add_program
@@ -263,6 +264,45 @@ def test_no_name_is_a_formula_in_a_spreadsheet(accounts, cli: Cli) -> None:
     rows = list(csv.DictReader(io.StringIO(cli("report", "--by", "name", "--csv").out)))
     assert [one["name"] for one in rows] == ["'=HYPERLINK(1)", "train"]
     assert [float(one["gpu_hours"]) for one in rows] == [2, 1]
+
+
+def test_no_name_in_csv_reaches_a_terminal_as_it_is(accounts, cli: Cli) -> None:
+    """Standard output is a pipe here, as before `| less`."""
+    names = ("\x1b]0;title\x07a", "\t=1+1", "two\nlines", 'a "b", c', "Grüße 中")
+    accounts(*(row(str(at), NOW - HOUR, 1 / (at + 1), JobName=one) for at, one in enumerate(names)))
+    said = cli("report", "--by", "name", "--csv").out
+    assert not any(letter < " " for letter in said.replace("\n", ""))
+    assert len(said.splitlines()) == 1 + len(names)
+    assert [one["name"] for one in csv.DictReader(io.StringIO(said))] == [
+        "\\x1b]0;title\\x07a", "\\t=1+1", "two\\nlines", 'a "b", c', "Grüße 中",
+    ]  # fmt: skip
+    assert hpckit.report(by="name").csv() == said
+
+
+def test_no_note_reaches_a_terminal_as_it_is() -> None:
+    """A ledger's file may have any name."""
+    made = Report(
+        who="me", since=0, until=HOUR, by="user", groups={}, total=total([]), notes=("x\x1b[2J",)
+    )  # fmt: skip
+    assert "x\\x1b[2J" in made.text()
+    assert "\x1b" not in made.text() + made.markdown()
+
+
+@pytest.mark.parametrize(
+    ("joules", "energy", "co2"),
+    [(0.0, "0 Wh", "0 g"), (14_400.0, "4 Wh", "0.18 g"), (3.6e6, "1.0 kWh", "45 g"),
+     (7.2e9, "2,000.0 kWh", "90.0 kg")],
+)  # fmt: skip
+def test_little_energy_is_not_none(here: Path, joules: float, energy: str, co2: str) -> None:
+    one = replace(use(0, HOUR, 50.0), measured=Measured(energy_joules=joules))
+    made = Report(
+        who="me", since=0, until=HOUR, by="user", groups={}, total=total([one]),
+        costs=Costs(co2_g_per_kwh=45.0),
+    )  # fmt: skip
+    assert f"energy of GPUs {energy} (of 100 % of the GPU-hours), {co2} CO2" in made.text()
+    page = made.html("page.html").read_text()
+    assert f">{energy}</data>" in page
+    assert f">{co2}</data>" in page
 
 
 def test_the_sites_own_record_says_what_was_used(accounts, cli: Cli) -> None:
