@@ -63,8 +63,7 @@ def report(
         runs: the folder of runs.
 
     Raises:
-        RequestError: a word is wrong, or a name that Slurm's accounting does not have.
-        CommandError: there is no accounting, or it does not answer.
+        RequestError: a word or a name is wrong. CommandError: accounting does not answer.
     """
     asked = _asked(
         several(users, "users"), several(accounts, "accounts"), since, until, everyone=everyone
