@@ -15,7 +15,7 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -156,29 +156,40 @@ class Read:
 
     Attributes:
         entries: each attempt once, by what its newest line says.
-        left_out: a file's name -> how many lines, or None: all of it; and why.
+        left_out: a file's name -> how many lines are left out, by why; None: all of it.
     """
 
     entries: list[Entry] = field(default_factory=list)
-    left_out: dict[str, tuple[int | None, str]] = field(default_factory=dict)
+    left_out: dict[str, Mapping[str, int | None]] = field(default_factory=dict)
 
     def notes(self, *, hide_names: bool = False) -> Iterator[str]:
         """Yield a sentence for each file of which something is left out; of many, a few."""
         if hide_names:
             if self.left_out:
-                lines = sum(count or 0 for count, _ in self.left_out.values())
-                files = sum(count is None for count, _ in self.left_out.values())
+                counts = [count for why in self.left_out.values() for count in why.values()]
+                lines, files = sum(count or 0 for count in counts), counts.count(None)
                 yield f"of the ledger {lines} lines and {files} whole files are left out"
             return
-        for name, (count, why) in list(self.left_out.items())[:_MOST_NOTES]:
-            what = name if count is None else f"{counted(count, 'line')} of {name}"
-            yield f"ledger: {what} left out: {why}"
+        for name, why in list(self.left_out.items())[:_MOST_NOTES]:
+            count = sum(number or 0 for number in why.values())
+            what = f"{counted(count, 'line')} of {name}" if count else name
+            yield f"ledger: {what} left out: {_reasons(why)}"
         if len(self.left_out) > _MOST_NOTES:
             more = len(self.left_out) - _MOST_NOTES
             yield f"ledger: {more} more files are left out in part or whole"
 
 
-_MOST_NOTES = 5
+_MOST_NOTES, _MOST_REASONS = 5, 5
+
+
+def _reasons(why: Mapping[str, int | None]) -> str:
+    """Write reasons, each with its count where there are several; of many, the most frequent."""
+    if len(why) == 1:
+        return next(iter(why))
+    often = sorted(why.items(), key=lambda row: -(row[1] or 0))
+    named = [f"{text} ({count})" for text, count in often[:_MOST_REASONS]]
+    rest = sum(count or 0 for _, count in often[_MOST_REASONS:])
+    return "; ".join([*named, *([f"other reasons ({rest})"] if rest else [])])
 
 
 def read_ledger(folder: Path, since: float, users: Collection[str] = ()) -> Read:
@@ -201,7 +212,7 @@ def read_ledger(folder: Path, since: float, users: Collection[str] = ()) -> Read
             if sizes[user] > _MOST_OF_USER or sizes.total() > _MOST_IN_ALL:
                 raise DamagedFileError("there is too much of it")
         except (OSError, DamagedFileError) as error:
-            found.left_out[name] = (None, reason(error))
+            found.left_out[name] = {reason(error): None}
             continue
         for entry in _entries(content, user, name, found):
             if entry.end >= since:
@@ -252,7 +263,7 @@ def _content(path: Path) -> tuple[str, bytes]:
 
 
 def _entries(content: bytes, user: str, name: str, found: Read) -> Iterator[Entry]:
-    wrong: list[str] = []
+    wrong: Counter[str] = Counter()
     for line in content.split(b"\n"):
         try:
             if not line.strip():
@@ -262,11 +273,11 @@ def _entries(content: bytes, user: str, name: str, found: Read) -> Iterator[Entr
             entry = rebuild(Entry, parse_json(line), newer=True)
             _refuse_impossible(entry, user)
         except DamagedFileError as error:
-            wrong.append(str(error))
+            wrong[str(error)] += 1
             continue
         yield entry
     if wrong:
-        found.left_out[name] = (len(wrong), wrong[0])
+        found.left_out[name] = wrong
 
 
 def _refuse_impossible(entry: Entry, user: str) -> None:

@@ -59,6 +59,16 @@ def in_line(text: str) -> str:
     return spelt(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def csv_cell(text: str) -> str:
+    """Return a name as a cell of CSV: one line, which no spreadsheet takes for a formula.
+
+    Control characters are spelt out, because a pipe ends in a terminal as well (`| less`). For
+    formulas see OWASP, CSV injection.
+    """
+    shown = in_line(text)
+    return f"'{shown}" if shown[:1] in ("=", "+", "-", "@") and shown != "-" else shown
+
+
 def cells(text: str) -> int:
     """Return how many columns of a terminal a text takes: of wide letters two, of accents none."""
     if text.isascii():

@@ -11,6 +11,7 @@ from hpckit.arguments import PATH, checked, maybe, several
 from hpckit.collections import search_path
 from hpckit.documents import nearest
 from hpckit.errors import RequestError
+from hpckit.group_report.absent import absent_notes
 from hpckit.group_report.allocations import SOURCES, Allocation
 from hpckit.group_report.cache import allocations
 from hpckit.group_report.ledgers import Asked, from_ledgers
@@ -66,7 +67,7 @@ def report(
         runs: the folder of runs.
 
     Raises:
-        RequestError: a word is wrong. CommandError: there is no accounting, or it does not answer.
+        RequestError: a word or a name is wrong. CommandError: accounting does not answer.
     """
     asked = _asked(
         several(users, "users"), several(accounts, "accounts"), since, until, everyone=everyone
@@ -143,8 +144,9 @@ def _uses(
     rows = [row for row in rows if not row.start_lost and row.overlaps(asked.since, asked.until)]
     figures = Figures(own_runs(rows, runs), more.measured)
     uses = [_use(row, figures.of(row), asked.since, asked.until) for row in rows]
+    absent = absent_notes(asked, [*rows, *left], hide_names=hide_names)
     missing = lost_notes(len(lost) - len(left), left, hide_names=hide_names)
-    return uses, [*_notes(rows), *missing, *kept, *more.notes]
+    return uses, [*absent, *_notes(rows), *missing, *kept, *more.notes]
 
 
 def _ledgers(site: Site) -> list[Path]:

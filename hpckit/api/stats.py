@@ -26,9 +26,8 @@ from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.loading import advised, find_rule, forget_rules, rules_for, site_called
 from hpckit.stats.document import job_document, json_schema
 from hpckit.stats.js1 import jobstats_record
-from hpckit.stats.merge import utilization_coverage
+from hpckit.stats.merge import too_little_read
 from hpckit.stats.samples.records import samples_files
-from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse, Summary
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import in_line
@@ -159,8 +158,7 @@ class JobStats:
         job, value = self.job, self.job.summary.gpu_utilization_percent
         if value is None:
             raise JobError(f"Job {job.job_id}: GPU utilization is unknown.")
-        read = utilization_coverage(job)
-        if read is not None and not enough(read):
+        if (read := too_little_read(job)) is not None:
             raise JobError(
                 f"Job {job.job_id}: GPU utilization is unknown: its GPUs were read for "
                 f"{read:.0f} % of their time."

@@ -43,16 +43,17 @@ def samples_checks(root: Path) -> Iterator[Check]:
 def accounting_checks(user: str, now: float) -> Iterator[Check]:
     """Ask accounting for the user's last jobs, and look for jobstats' records of them."""
     try:
-        jobs = ask_allocations(now - _DAYS * 86400, now, users=(user,))
+        attempts = ask_allocations(now - _DAYS * 86400, now, users=(user,))
     except CommandError as error:
         yield bad("accounting (sacct) does not answer", str(error), counts=False)
         return
+    jobs = {row.job_id for row in attempts}
     if not jobs:
         yield good(f"accounting (sacct) answers: no job of yours in {_DAYS} days")
         yield unknown("jobstats' records (JS1)", "they stand beside jobs in accounting")
         return
     yield good(f"accounting (sacct) answers: {len(jobs)} of your jobs in {_DAYS} days")
-    kept = [job for job in jobs if decode(job.comment).record is not None]
+    kept = {row.job_id for row in attempts if decode(row.comment).record is not None}
     if kept:
         yield good(f"jobstats' records (JS1) of {len(kept)} of them")
     else:

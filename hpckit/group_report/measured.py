@@ -15,7 +15,7 @@ from hpckit.group_report.allocations import Allocation
 from hpckit.report.at_end import SUMMARY
 from hpckit.runs import Run
 from hpckit.stats.js1 import as_number, covers_attempt, decode
-from hpckit.stats.summary.coverage import enough_of_elapsed
+from hpckit.stats.summary.coverage import enough_of_each
 
 # A run is written down some moments before Slurm says when it was submitted; its clock may be late.
 _BEFORE_S = 60.0
@@ -73,8 +73,10 @@ class Figures:
         used = attempt.get("gpu_utilization_percent")
         covered = _percent(attempt.get("gpu_coverage_percent"))
         advice: Mapping[str, Any] = next(iter(document.get("advice") or ()), {})
+        # A summary of an older hpckit does not say of each GPU how much of it was read.
+        lowest = _percent(attempt.get("gpu_coverage_lowest_percent"))
         elapsed_s = as_number(attempt.get("elapsed_s"))
-        known = _percent(used) is not None and enough_of_elapsed(covered, elapsed_s)
+        known = _percent(used) is not None and enough_of_each(covered, lowest, elapsed_s)
         return Measured(
             utilization_percent=_percent(used) if known else None,
             energy_joules=as_number(attempt.get("energy_joules")) if known else None,

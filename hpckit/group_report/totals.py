@@ -258,16 +258,15 @@ _LABELS: Mapping[str, Callable[[Use], str | None]] = {
 KINDS = (*_OF_TIME, *_LABELS)
 
 
-def most_wasteful(uses: Iterable[Use], number: int) -> list[tuple[Use, float, float]]:
-    """Return the jobs that wasted most GPU-hours: last attempt, hours held, hours wasted."""
-    held: dict[str, float] = defaultdict(float)
-    wasted: dict[str, float] = defaultdict(float)
-    last: dict[str, Use] = {}
+def most_wasteful(uses: Iterable[Use], number: int) -> list[tuple[Use, Totals, float]]:
+    """Return the jobs that wasted most: last attempt, all attempts' totals, GPU-hours wasted."""
+    mine: dict[str, list[Use]] = defaultdict(list)
     for use in uses:
-        job = use.row.job_id
-        held[job] += use.hours
-        wasted[job] += use.wasted
-        if job not in last or last[job].row.start <= use.row.start:
-            last[job] = use
-    worst = sorted((job for job in last if wasted[job] > 0), key=lambda job: -wasted[job])
-    return [(last[job], held[job], wasted[job]) for job in worst[:number]]
+        mine[use.row.job_id].append(use)
+    wasted = {job: sum(use.wasted for use in attempts) for job, attempts in mine.items()}
+    worst = sorted((job for job in mine if wasted[job] > 0), key=lambda job: -wasted[job])
+    return [(_last(mine[job]), total(mine[job]), wasted[job]) for job in worst[:number]]
+
+
+def _last(attempts: Sequence[Use]) -> Use:
+    return max(reversed(attempts), key=lambda use: use.row.start)

@@ -11,9 +11,11 @@ from typing import Any
 from hpckit.arguments import PATH, checked
 from hpckit.group_report.totals import CLASSES, Totals, Use
 from hpckit.paths import typed_path
+from hpckit.report.terminal import energy, mass
 from hpckit.sites import Costs
 from hpckit.stats.document import rounded
-from hpckit.text import format_period, format_seconds, in_line
+from hpckit.stats.summary.coverage import enough_of
+from hpckit.text import csv_cell, format_period, format_seconds, in_line
 
 SCHEMA = 1
 # Lays out a table of heads and rows.
@@ -32,10 +34,12 @@ _MEANINGS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WastefulJob:
-    """A job with many GPU-hours that came to nothing.
+    """A job with many GPU-hours that came to nothing. State, GPUs and advice: the last attempt's.
 
     Attributes:
         gpu_hours, gpu_hours_wasted: held; and of these, all of failed attempts, else unused ones.
+        utilization_percent: the mean over the GPU-hours of all attempts; None where it is not
+            known of 80 % of them, or all but a minute.
         advice: hpckit's first advice on it, where it has a summary of it.
     """
 
@@ -119,7 +123,7 @@ class Report:
         writer.writerow([self.by, *names])
         for name, totals in self.groups.items():
             values = _figures(totals)
-            writer.writerow([_cell(name), *(values[key] for key in names)])
+            writer.writerow([csv_cell(name), *(values[key] for key in names)])
         return stream.getvalue()
 
     def markdown(self) -> str:
@@ -152,19 +156,23 @@ class Report:
         return f"<pre>{html.escape(self.text())}</pre>"
 
 
-def wasteful_job(use: Use, hours: float, wasted: float) -> WastefulJob:
+def wasteful_job(last: Use, whole: Totals, wasted: float) -> WastefulJob:
     """Describe one of the jobs that `totals.most_wasteful` found."""
     return WastefulJob(
-        job_id=use.row.job_id,
-        user=use.row.user,
-        name=use.row.name,
-        state=str(use.row.state),
-        gpus=use.row.gpus,
-        gpu_hours=hours,
+        job_id=last.row.job_id,
+        user=last.row.user,
+        name=last.row.name,
+        state=str(last.row.state),
+        gpus=last.row.gpus,
+        gpu_hours=whole.gpu_hours,
         gpu_hours_wasted=wasted,
-        utilization_percent=use.measured.utilization_percent,
-        advice=use.measured.advice,
+        utilization_percent=whole.utilization_percent if _is_measured(whole) else None,
+        advice=last.measured.advice,
     )
+
+
+def _is_measured(whole: Totals) -> bool:
+    return enough_of(whole.gpu_hours_measured * 3.6e9, whole.gpu_hours * 3.6e9)
 
 
 def _named(groups: Mapping[str, Totals]) -> list[dict[str, Any]]:
@@ -174,11 +182,6 @@ def _named(groups: Mapping[str, Totals]) -> list[dict[str, Any]]:
 def _figures(totals: Totals) -> dict[str, Any]:
     figures: dict[str, Any] = rounded(asdict(totals))
     return figures
-
-
-def _cell(text: str) -> str:
-    """Return a name that no spreadsheet takes for a formula (OWASP, CSV injection)."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text != "-" else text
 
 
 def _title(report: Report) -> str:
@@ -207,15 +210,15 @@ def _lines(report: Report) -> Iterator[str]:
             f"nine of ten at most {format_seconds(whole.wait_p90_s)}"
         )
     yield from _cost_lines(report)
-    yield from report.notes
+    yield from map(in_line, report.notes)
 
 
 def _cost_lines(report: Report) -> Iterator[str]:
-    energy = report.total.energy_kwh
-    if energy is not None:
+    kwh = report.total.energy_kwh
+    if kwh is not None:
         share = _percent(report.total.energy_gpu_hours, report.total.gpu_hours)
-        co2 = "" if report.co2_kg is None else f", {report.co2_kg:.1f} kg CO2"
-        yield f"energy of GPUs {energy:.1f} kWh (of {share} of the GPU-hours){co2}"
+        co2 = "" if report.co2_kg is None else f", {mass(report.co2_kg)} CO2"
+        yield f"energy of GPUs {energy(kwh * 3.6e6)} (of {share} of the GPU-hours){co2}"
     if report.money is not None:
         yield f"cost {report.money:,.2f} {in_line(report.costs.currency)}"
 

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from hpckit.files import write_shown
 from hpckit.pages.elements import Content, e, figure, section, table
 from hpckit.pages.frame import page
-from hpckit.report.terminal import hours, percent
+from hpckit.report.terminal import energy, hours, mass, percent
 from hpckit.text import format_period
 
 Document = Mapping[str, Any]
@@ -129,9 +129,9 @@ def _figure(document: Document, path: str) -> Element:
     if path == "money":
         return _worded(path, value, f"{value:,.2f} {document['currency']}".strip())
     if path.endswith("_kwh") and value is not None:
-        return _worded(path, value, f"{value:,.1f} kWh")
+        return _worded(path, value, energy(value * 3.6e6))
     if path.endswith("_kg") and value is not None:
-        return _worded(path, value, f"{value:,.1f} kg")
+        return _worded(path, value, mass(value))
     if isinstance(value, int):
         return _worded(path, value, f"{value:,}")
     return figure(path, value)
@@ -192,18 +192,20 @@ def _wasteful(document: Document) -> Element | None:
 def _why(job: Document) -> str:
     """Say what was wasted of a job that no advice is known of."""
     used = job["utilization_percent"]
-    if used is None or job["gpu_hours_wasted"] >= job["gpu_hours"]:
+    if job["gpu_hours_wasted"] >= job["gpu_hours"]:
         return f"It ended as {job['state']}."
+    if used is None:
+        return "Attempts of it failed, or their GPUs were without work."
     return f"Its GPUs were without work for {percent(100 - used)} of the time."
 
 
 def _costs(document: Document) -> Element | None:
-    costs, energy = document["costs"], document["total"]["energy_kwh"]
+    costs, kwh = document["costs"], document["total"]["energy_kwh"]
     lines: list[Content] = []
     if costs["gpu_hour"] is not None:
         price = f"{costs['gpu_hour']:g} {costs['currency']}".strip()
         lines.append(["Cost: GPU-hours held × ", price, ": ", _figure(document, "money"), "."])
-    if energy is not None:
+    if kwh is not None:
         share = _share(document["total"]["energy_gpu_hours"], document["total"]["gpu_hours"])
         known = f", known of {share} of the GPU-hours."
         lines.append(["Energy of the GPUs: ", _figure(document, "total.energy_kwh"), known])

@@ -27,7 +27,7 @@ from hpckit.runs import Run, read_run
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.loading import advised
 from hpckit.stats.document import job_document, timeline_document
-from hpckit.stats.summary.coverage import enough_of_elapsed
+from hpckit.stats.summary.coverage import enough_of_each
 from hpckit.stats.summary.figures import JobUse, SourceNote
 from hpckit.text import parse_moment
 
@@ -114,7 +114,9 @@ def entry_of(
     begun = min((row.started for row in ranks), default=now)
     start = parse_moment(environ.get("SLURM_JOB_START_TIME", "")) or begun
     used = next((row for row in job.attempts if row.restart == restart), None)
-    known = used and enough_of_elapsed(used.gpu_coverage_percent, used.elapsed_s)
+    known = used and enough_of_each(
+        used.gpu_coverage_percent, used.gpu_coverage_lowest_percent, used.elapsed_s
+    )
     return Entry(
         user="",
         job_id=run.jobs[restart] if restart < len(run.jobs) > 1 else run.job_id,

@@ -20,10 +20,9 @@ from hpckit.report.terminal import (
 from hpckit.slurm.states import exit_words, unstarted
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.rules import DRIVER, Severity
-from hpckit.stats.merge import utilization_coverage
+from hpckit.stats.merge import too_little_read
 from hpckit.stats.metric import Metric
 from hpckit.stats.metric_table import GPU, NODE
-from hpckit.stats.summary.coverage import enough
 from hpckit.stats.summary.figures import SACCT, JobUse
 from hpckit.stats.summary.timeline import Timeline
 from hpckit.text import counted, cut, in_line, listed, settings_text, state_colour
@@ -156,8 +155,7 @@ def _unmeasured(job: JobUse) -> str:
 def _gpu_figures(job: JobUse, style: Style) -> Iterator[str]:
     summary = job.summary
     yield _bar("GPU utilization", summary.gpu_utilization_percent, "", style, low_is_bad=True)
-    read = utilization_coverage(job)
-    if read is not None and not enough(read):
+    if (read := too_little_read(job)) is not None:
         yield f"{'':{_LABEL}}(the GPUs were read for {percent(read)} of their time)"
     if summary.gpu_utilization_percent is None and summary.gpu_utilization_peak_percent is not None:
         peak = percent(summary.gpu_utilization_peak_percent)

@@ -26,7 +26,8 @@ def gpu_rows(
     width = min(max(len(_label(gpu)) for gpu in shown), 22)
     more = [row for row in GPU if row.column and any(_of(row, gpu) is not None for gpu in shown)]
     partly = any(
-        gpu.covered_percent is not None and not enough(gpu.covered_percent) for gpu in gpus
+        gpu.covered_percent is not None and not enough(gpu.covered_percent, gpu.hours)
+        for gpu in gpus
     )
     head = f"{'GPU':<{width}}  {'util':>5} {'idle':>5} {'mem':>5}"
     head += "".join(f" {row.column:>5}" for row in more)

@@ -104,8 +104,17 @@ def energy(joules: float | None) -> str:
     """Return joules in kWh, or Wh."""
     if joules is None:
         return "?"
-    kwh = joules / 3.6e6
-    return f"{kwh:.1f} kWh" if kwh >= 0.9995 else f"{kwh * 1000:.3g} Wh"
+    return _thousands(joules / 3.6e6, "kWh", "Wh")
+
+
+def mass(kg: float) -> str:
+    """Return kilograms in kg, or g."""
+    return _thousands(kg, "kg", "g")
+
+
+def _thousands(value: float, unit: str, smaller: str) -> str:
+    """Return a value in its unit, or what is less than one in one a thousand times smaller."""
+    return f"{value:,.1f} {unit}" if value >= 0.9995 else f"{value * 1000:.3g} {smaller}"
 
 
 def duration(seconds: float | None) -> str:

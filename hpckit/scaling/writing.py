@@ -10,7 +10,7 @@ from hpckit.scaling.intervals import LEVEL, Estimate
 from hpckit.scaling.laws import AMDAHL, Law
 from hpckit.scaling.study import Outcome, Scaling, SizeFigures
 from hpckit.scaling.timing import PARTS, Source
-from hpckit.text import counted, format_seconds, in_line
+from hpckit.text import counted, csv_cell, format_seconds, in_line
 
 SCHEMA = 1
 _WIDTH = 96
@@ -127,7 +127,10 @@ def is_certain(found: Scaling) -> bool | None:
 
 def as_csv(found: Scaling) -> str:
     """Return the sizes as comma-separated values, with a line of names."""
-    rows = [_flat(row) for row in document(found)["sizes"]]
+    rows = [
+        {name: csv_cell(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in map(_flat, document(found)["sizes"])
+    ]
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

@@ -246,7 +246,7 @@ _OF_NODES = frozenset(
     | {"memory_peak_bytes", "memory_limit_bytes", "node_imbalance_percent"}
 )
 # They say themselves of how much they are.
-_ALWAYS = frozenset({"gpu_coverage_percent", "gpu_hours"})
+_ALWAYS = frozenset({"gpu_coverage_percent", "gpu_coverage_lowest_percent", "gpu_hours"})
 
 
 def _figures(

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hpckit.frozen import frozen
+from hpckit.stats.summary.coverage import enough_of_each
 from hpckit.stats.summary.figures import (
     JS1,
     LOCAL,
@@ -36,6 +37,7 @@ _SHARE = "percent"
 _TELLING = {"per_node": "cpu_efficiency_percent", "per_gpu": "utilization_percent"}
 # sacct rounds to seconds, and counters are read some milliseconds apart.
 _TOLERANCE = 1.0
+_COVERAGE = "summary.gpu_coverage_percent"
 
 
 @frozen(kw_only=True)
@@ -122,12 +124,17 @@ def _with_rows(answers: Sequence[Answer], name: str, figure: str) -> Answer | No
     return next(telling, there[0] if there else None)
 
 
-def utilization_coverage(job: JobUse) -> float | None:
-    """Return for how much of their time GPUs were read, if utilization is of readings."""
-    origin = job.origins.get("summary.gpu_utilization_percent")
-    known = origin in (SAMPLES, PROMETHEUS)
-    same = job.origins.get("summary.gpu_coverage_percent") == origin
-    return job.summary.gpu_coverage_percent if known and same else None
+def too_little_read(job: JobUse) -> float | None:
+    """Return for how much of their time GPUs were read, if this is too little for their mean.
+
+    None also where their utilization is not of readings, but of a record.
+    """
+    summary, origins = job.summary, job.origins
+    origin = origins.get("summary.gpu_utilization_percent")
+    if origin not in (SAMPLES, PROMETHEUS) or origins.get(_COVERAGE) != origin:
+        return None
+    read, lowest = summary.gpu_coverage_percent, summary.gpu_coverage_lowest_percent
+    return None if enough_of_each(read, lowest, job.elapsed_s) else read
 
 
 def _remarks(answers: Sequence[Answer], origins: Mapping[str, str]) -> Iterator[Remark]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hpckit.stats.samples.records import SHARED
-from hpckit.stats.summary.coverage import enough, enough_of_elapsed
+from hpckit.stats.summary.coverage import enough, enough_of_each
 from hpckit.stats.summary.figures import SAMPLES, GpuUse, JobUse
 from hpckit.text import format_minutes
 
@@ -204,7 +204,9 @@ def _peak_bytes(job: JobUse) -> int | None:
 
 def _read(job: JobUse) -> bool:
     """Tell whether samples cover enough of a job's time."""
-    return enough_of_elapsed(job.summary.coverage_percent, job.elapsed_s)
+    nodes = [node.covered_percent or 0.0 for node in job.per_node]
+    lowest = min(nodes) if nodes and len(nodes) >= (job.nodes or 1) else 0.0
+    return enough_of_each(job.summary.coverage_percent, lowest, job.elapsed_s)
 
 
 def _cores(asked: Asked, runs: Sequence[Evidence]) -> Sizing | None:

@@ -151,6 +151,24 @@ def test_a_near_miss_with_a_figure_less_is_still_none(case: Case) -> None:
             assert advice is None or (case.rule, name) in EXEMPTIONS, name
 
 
+@pytest.mark.parametrize(
+    ("ids", "file"),
+    [
+        ({"job_id": "4711", "raw_id": "4711"}, "slurm-4711.out"),
+        ({"job_id": "4711.0", "raw_id": "4711"}, "slurm-4711.out"),
+        # %A_%a of sbatch(1): a task's own number stands in no name.
+        ({"job_id": "4711_3", "raw_id": "4715", "array_job_id": "4711"}, "slurm-4711_3.out"),
+        ({"job_id": "4711_3.batch", "raw_id": "4715", "array_job_id": "4711"}, "slurm-4711_3.out"),
+        ({"job_id": "4711+1", "raw_id": "4712"}, "slurm-4711.out"),
+    ],
+)
+def test_a_failed_job_of_others_names_the_file_that_slurm_has_written(
+    ids: dict[str, str], file: str
+) -> None:
+    account = job(state="FAILED", submitted_by_hpckit=False, **ids)
+    assert f"default is {file} in" in (found(account)["failed"].action or "")
+
+
 def test_the_shipped_rules_have_no_problem() -> None:
     assert check_rules(BUILTIN) == ()
 

@@ -17,7 +17,9 @@ import hpckit
 from hpckit.group_report.allocations import Allocation, parse_allocations
 from hpckit.group_report.measured import Measured
 from hpckit.group_report.totals import Use, grouped, most_wasteful, total
+from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.ranks import write_rank
+from hpckit.sites import Costs
 from hpckit.slurm.states import JobState
 from hpckit.stats.js1 import encode
 from tests.conftest import Answer, add_program
@@ -150,6 +152,92 @@ def test_a_user_whom_nobody_knows_is_a_wrong_word(here: Path, cli: Cli) -> None:
     assert "--user 'nobody7': this machine knows no such user." in answer.err
 
 
+def sacctmgr(here: Path, *names: str, refuses: bool = False) -> Path:
+    """Let sacctmgr show these users or accounts; return the log of how it was asked."""
+    lines = "".join(f"echo {name}\n" for name in names)
+    log = here.parent / "sacctmgr.log"
+    no = "echo 'sacctmgr: error: Access/permission denied' >&2; exit 1\n" if refuses else ""
+    text = f'#!/bin/sh\necho "$*" >> {log}\n{no}{lines}'
+    add_program(here.parent / "bin" / "sacctmgr", text)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "said"),
+    [
+        (("--account", "nosuch"), ("root", "lab", "other"),
+         "--account 'nosuch': Slurm's accounting has no such account. Known: lab, other, root."),
+        (("--account", "lab", "--account", "alb"), ("root", "lab", "other"),
+         "--account 'alb': Slurm's accounting has no such account. Did you mean 'lab'?"),
+        (("--user", "daemon"), ("root", *(f"u{at}" for at in range(20))),
+         "--user 'daemon': Slurm's accounting has no such user. sacctmgr show user lists them."),
+    ],
+)  # fmt: skip
+def test_a_name_that_accounting_does_not_have_is_a_wrong_word(
+    accounts, here: Path, cli: Cli, words: tuple[str, ...], names: tuple[str, ...], said: str
+) -> None:
+    accounts(*([row("1", NOW - HOUR, 0.5)] if "lab" in words else []))
+    sacctmgr(here, *names)
+    answer = cli("report", *words)
+    assert (answer.status, answer.out) == (2, "")
+    assert said in answer.err
+
+
+def test_who_has_no_job_in_the_time_is_said(accounts, here: Path, cli: Cli) -> None:
+    rows = accounts(row("1", NOW - HOUR, 0.5))
+    log = sacctmgr(here, "root", "lab", "other", "alice", "daemon")
+    why = "; Slurm shows others' jobs only where the site allows it"
+    for words, whose in (
+        ("-A lab -A OTHER", "account OTHER"),
+        ("-u alice -u daemon", "daemon"),
+        ("-u alice -u 1", "daemon"),  # its number
+        ("-u alice -u daemon -u bin --hide-names", "2 users"),
+        ("-A lab -A other -u alice -u daemon", None),
+    ):
+        sacctmgr(here, "root", "lab", "other", "alice", "daemon", "bin")
+        said = json.loads(cli("report", *words.split(), "--json").out)["notes"]
+        two = [f"no job of {name} is in this time{why}" for name in ("daemon", "account other")]
+        assert said == ([f"no job of {whose} is in this time{why}"] if whose else two)
+    accounts()
+    whole = cli("report", "-u", "alice", "-A", "lab").out
+    assert f"no job of alice in account lab is in this time{why}" in whole
+    # One's own jobs, or everybody's: there is nobody to ask about.
+    log.unlink()
+    assert "  no job of" not in cli("report", "--all").out
+    assert rows()
+
+
+def test_nobody_asks_about_ones_own_name(accounts, here: Path, cli: Cli, monkeypatch) -> None:
+    accounts()
+    log = sacctmgr(here, "root", "lab")
+    monkeypatch.setattr("getpass.getuser", lambda: "me")
+    for words in ((), ("--user", "me")):
+        assert json.loads(cli("report", *words, "--json").out)["notes"] == [
+            "no job of me is in this time"
+        ]
+    assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (None, "'sacctmgr' exited with status 1: sacctmgr: error: Access/permission denied"),
+        ((), "sacctmgr shows you no other accounts"),  # a site that shows nobody others
+        (("root",), "sacctmgr shows you no other accounts"),  # or one without associations
+    ],
+)
+def test_a_site_that_does_not_say_which_accounts_there_are_gets_a_note(
+    accounts, here: Path, cli: Cli, names: tuple[str, ...] | None, why: str
+) -> None:
+    accounts()
+    sacctmgr(here, *(names or ()), refuses=names is None)
+    answer = cli("report", "--account", "lab", "--json")
+    assert answer.status == 0
+    first, second = json.loads(answer.out)["notes"]
+    assert first.startswith("no job of account lab is in this time")
+    assert second == f"hpckit cannot tell whether Slurm has this account: {why}"
+
+
 def test_a_text_that_is_no_answer_is_not_taken_for_no_jobs(here: Path, cli: Cli) -> None:
     add_program(here.parent / "bin" / "sacct", "#!/bin/sh\necho 'Welcome to the cluster'\n")
     answer = cli("report")
@@ -176,6 +264,45 @@ def test_no_name_is_a_formula_in_a_spreadsheet(accounts, cli: Cli) -> None:
     rows = list(csv.DictReader(io.StringIO(cli("report", "--by", "name", "--csv").out)))
     assert [one["name"] for one in rows] == ["'=HYPERLINK(1)", "train"]
     assert [float(one["gpu_hours"]) for one in rows] == [2, 1]
+
+
+def test_no_name_in_csv_reaches_a_terminal_as_it_is(accounts, cli: Cli) -> None:
+    """Standard output is a pipe here, as before `| less`."""
+    names = ("\x1b]0;title\x07a", "\t=1+1", "two\nlines", 'a "b", c', "Grüße 中")
+    accounts(*(row(str(at), NOW - HOUR, 1 / (at + 1), JobName=one) for at, one in enumerate(names)))
+    said = cli("report", "--by", "name", "--csv").out
+    assert not any(letter < " " for letter in said.replace("\n", ""))
+    assert len(said.splitlines()) == 1 + len(names)
+    assert [one["name"] for one in csv.DictReader(io.StringIO(said))] == [
+        "\\x1b]0;title\\x07a", "\\t=1+1", "two\\nlines", 'a "b", c', "Grüße 中",
+    ]  # fmt: skip
+    assert hpckit.report(by="name").csv() == said
+
+
+def test_no_note_reaches_a_terminal_as_it_is() -> None:
+    """A ledger's file may have any name."""
+    made = Report(
+        who="me", since=0, until=HOUR, by="user", groups={}, total=total([]), notes=("x\x1b[2J",)
+    )  # fmt: skip
+    assert "x\\x1b[2J" in made.text()
+    assert "\x1b" not in made.text() + made.markdown()
+
+
+@pytest.mark.parametrize(
+    ("joules", "energy", "co2"),
+    [(0.0, "0 Wh", "0 g"), (14_400.0, "4 Wh", "0.18 g"), (3.6e6, "1.0 kWh", "45 g"),
+     (7.2e9, "2,000.0 kWh", "90.0 kg")],
+)  # fmt: skip
+def test_little_energy_is_not_none(here: Path, joules: float, energy: str, co2: str) -> None:
+    one = replace(use(0, HOUR, 50.0), measured=Measured(energy_joules=joules))
+    made = Report(
+        who="me", since=0, until=HOUR, by="user", groups={}, total=total([one]),
+        costs=Costs(co2_g_per_kwh=45.0),
+    )  # fmt: skip
+    assert f"energy of GPUs {energy} (of 100 % of the GPU-hours), {co2} CO2" in made.text()
+    page = made.html("page.html").read_text()
+    assert f">{energy}</data>" in page
+    assert f">{co2}</data>" in page
 
 
 def test_the_sites_own_record_says_what_was_used(accounts, cli: Cli) -> None:
@@ -324,8 +451,29 @@ def test_attempts_of_a_job_are_one_job_whose_last_end_counts() -> None:
     whole = total([second, first])
     assert (whole.jobs, whole.failed_jobs, whole.gpu_hours) == (1, 0, 3)
     assert (whole.gpu_hours_failed, whole.gpu_hours_unused) == (1, 0.5)
-    ((last, held, wasted),) = most_wasteful([second, first], 5)
-    assert (last, held, wasted) == (second, 3, 1.5)
+    ((last, all_of_it, wasted),) = most_wasteful([second, first], 5)
+    assert (last, all_of_it, wasted) == (second, whole, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("before", "used"),
+    [
+        (20.0, 35.0),  # 6 h at 20 %, 2 h at 80 %
+        (None, None),  # of a quarter of the hours
+    ],
+)
+def test_a_wasteful_jobs_utilization_is_that_of_the_hours_beside_it(
+    before: float | None, used: float | None
+) -> None:
+    attempts = [use(0, 6 * HOUR, before, state=JobState.NODE_FAIL), use(7 * HOUR, 9 * HOUR, 80.0)]
+    job = wasteful_job(*most_wasteful(attempts, 1)[0])
+    assert (job.state, job.gpu_hours, job.gpu_hours_wasted) == ("COMPLETED", 8, 6.4)
+    assert job.utilization_percent == (None if used is None else pytest.approx(used))
+
+
+def test_an_attempt_of_which_little_is_unknown_leaves_the_job_known() -> None:
+    attempts = [use(0, HOUR, None, state=JobState.NODE_FAIL), use(2 * HOUR, 8 * HOUR, 75.0)]
+    assert wasteful_job(*most_wasteful(attempts, 1)[0]).utilization_percent == 75
 
 
 def test_gpus_that_slurm_does_not_count_are_said(accounts, cli: Cli) -> None:

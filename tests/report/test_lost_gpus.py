@@ -1,14 +1,19 @@
 """GPUs that could not be read for a part of the job: never idle, never whole, always found."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpckit.group_report.allocations import Allocation
+from hpckit.group_report.measured import Figures
 from hpckit.report.job_page import Page, page
 from hpckit.report.terminal import Style
+from hpckit.runs import read_run
+from hpckit.slurm.states import JobState
 from hpckit.stats.advice.engine import Advice, advise
-from hpckit.stats.merge import merge
+from hpckit.stats.merge import merge, too_little_read
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.samples.records import Note, samples_files
 from hpckit.stats.summary.attempts import Span
@@ -163,3 +168,50 @@ def test_the_gate_does_not_trust_half_of_the_gpus(tmp_path: Path, here: Path, cl
     answer = cli("stats", "latest", "--fail-under", "40")
     assert answer.status == 1
     assert "its GPUs were read for 58 % of their time" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "late", "silent", "said"),
+    [
+        (46, 15, 0, None),
+        (180, 50, 0, None),
+        (180, 70, 0, "were read for 62 % of their time"),
+        # Less than a minute of the mean is missing, but all of one GPU.
+        (180, 0, 1, "were read for 75 % of their time"),
+        (46, 0, 1, "were read for 75 % of their time"),
+    ],
+)
+def test_short_jobs_lack_a_minute_of_each_gpu_and_no_gpu(
+    here: Path, cli: Any, seconds: int, late: int, silent: int, said: str | None
+) -> None:
+    folder = make_run(here / "runs", seconds=seconds)
+    count = seconds - late + 1
+    rows = [[90.0] * count] * (4 - silent) + [[None] * count] * silent
+    write_samples(folder / "samples", rows, late_s=late, period_s=1)
+    answer = cli("stats", "latest", "--fail-under", "40")
+    assert answer.status == (0 if said is None else 1)
+    assert "(the GPUs were read for" in answer.out or said is None
+    assert said is None or said in answer.err
+    # The report and the ledger have the same rule.
+    (attempt,) = json.loads((folder / "summary.json").read_text())["attempts"]
+    assert attempt["gpu_coverage_lowest_percent"] == pytest.approx(
+        0 if silent else 100 * (seconds - late) / seconds, abs=3
+    )
+    start, run = attempt["start"], read_run(folder)
+    row = Allocation(
+        job_id=run.job_id, user="u", account="a", partition="p", name="n", state=JobState.COMPLETED,
+        submit=start, start=start, end=start + seconds, wait_s=0.0, nodes=1, gpus=4, gpu_type=None,
+        limit_s=None,
+    )  # fmt: skip
+    known = Figures({run.job_id: [run]}).of(row).utilization_percent
+    assert known == (pytest.approx(90) if said is None else None)
+
+
+def test_a_gpu_without_any_sample_is_too_little_of_a_short_job(tmp_path: Path) -> None:
+    write_samples(tmp_path, [[90.0] * 181] * 3, period_s=1)
+    job, _ = judged(account(tmp_path, gpus=4, seconds=180))
+    assert job.summary.gpu_coverage_percent == pytest.approx(75, abs=0.5)
+    assert job.summary.gpu_coverage_lowest_percent == 0
+    assert too_little_read(job) == job.summary.gpu_coverage_percent
+    whole, _ = judged(account(tmp_path, gpus=3, seconds=180))
+    assert too_little_read(whole) is None

@@ -141,6 +141,14 @@ def test_a_user_whom_slurm_does_not_know_is_a_wrong_word(theatre: Theatre) -> No
     assert "--user 'nobody-of-that-name': this machine knows no such user." in refused.err
 
 
+def test_an_account_whom_slurm_does_not_know_is_a_wrong_word(theatre: Theatre) -> None:
+    refused = theatre.desk.call("report", "--account", "labb", expect=2)
+    assert "--account 'labb': Slurm's accounting has no such account. Did you mean 'lab'?" in (
+        refused.err
+    )
+
+
 def test_a_user_without_jobs_has_none(theatre: Theatre) -> None:
     said = theatre.desk.call("report", "--user", "daemon", "--json").json
     assert (said["who"], said["total"]["jobs"], said["groups"]) == ("daemon", 0, [])
+    assert said["notes"][0].startswith("no job of daemon is in this time")

@@ -34,6 +34,7 @@ def test_all_of_them_answer(
     make_run(here / "runs", "other")
     record = {"nodes": {"n1": {"cpus": 16, "total_time": 9}}, "total_time": 60, "gpus": 0}
     accounts(
+        {"job_id": "77", "AdminComment": encode(record), "State": "NODE_FAIL"},  # an attempt of it
         {"job_id": "77", "AdminComment": encode(record)},
         {"job_id": "78", "AdminComment": "JS1:Short"},
     )

@@ -162,6 +162,21 @@ def test_a_line_that_cannot_be_is_left_out_and_counted(
     assert why in note
 
 
+def test_each_reason_is_said_with_its_count(tmp_path: Path) -> None:
+    others, late = [row(user="root2")] * 3, [row(end=NOW - 200)] * 2
+    put(tmp_path, f"{ME}-2026-09.n1.jsonl", *late, row(), *others, *late, "{")
+    put(tmp_path, f"{ME}-2026-10.n1.jsonl", *(row(gpus=65 + at) for at in range(9)), *others)
+    first, second = read_ledger(tmp_path, 0).notes()
+    name = f"{ME}-2026-09.n1.jsonl"
+    begun = f"ledger: 8 lines of {name} left out: its start and end cannot be (4); it names another"
+    assert first.startswith(f"{begun} user (3); it is not JSON")
+    assert first.endswith(" (1)")
+    assert second.startswith(
+        f"ledger: 12 lines of {ME}-2026-10.n1.jsonl left out: it names another"
+    )
+    assert second.endswith("; other reasons (5)")
+
+
 def test_files_of_any_size_and_kind_do_no_harm(tmp_path: Path) -> None:
     put(tmp_path, "notes.txt", "x")
     put(tmp_path, f"{ME}-2026-01.n1.jsonl", "not of this time")
@@ -173,9 +188,9 @@ def test_files_of_any_size_and_kind_do_no_harm(tmp_path: Path) -> None:
     append(tmp_path, ENTRY)
     found = read_ledger(tmp_path, NOW - 7200)
     assert found.entries == [ENTRY]
-    assert [why for _, why in found.left_out.values()] == [
-        "it is not a regular file", f"it has {1 << 40} bytes", "it is a link",
-        "it is not a regular file",
+    assert [*found.left_out.values()] == [
+        {"it is not a regular file": None}, {f"it has {1 << 40} bytes": None},
+        {"it is a link": None}, {"it is not a regular file": None},
     ]  # fmt: skip
 
 
@@ -193,7 +208,7 @@ def test_half_a_line_of_a_full_disk_costs_that_line_alone(tmp_path: Path) -> Non
     append(tmp_path, replace(ENTRY, job_id="8"))
     found = read_ledger(tmp_path, 0)
     assert [entry.job_id for entry in found.entries] == ["7", "8"]
-    assert [count for count, _ in found.left_out.values()] == [1]
+    assert [sum(why.values()) for why in found.left_out.values()] == [1]
 
 
 def test_a_folder_that_is_not_there_is_one_error(tmp_path: Path) -> None:

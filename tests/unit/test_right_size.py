@@ -9,7 +9,7 @@ import pytest
 
 import hpckit
 from hpckit.stats.right_size import Asked, Evidence, Sizing, right_size
-from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, Requested, Summary
+from hpckit.stats.summary.figures import Attempt, GpuUse, JobUse, NodeUse, Requested, Summary
 from tests.report.made import make_run, write_samples
 
 GIB = 2**30
@@ -59,6 +59,17 @@ def values(*runs: Evidence, asked: Asked = ASKED) -> dict[str, int | None]:
 
 def test_a_job_of_under_a_second_took_no_time() -> None:
     assert "the last run took at most 0:00:00" in sized(run(took_s=0.0))["time_min"].line
+
+
+@pytest.mark.parametrize(("least", "wanted"), [(75.0, 12), (0.0, None)])
+def test_a_node_that_no_sampler_saw_says_nothing_of_a_short_job(
+    least: float, wanted: int | None
+) -> None:
+    """All but a minute of three nodes' time is read in both: but not of each node."""
+    nodes = tuple(NodeUse(host=f"c{at}", covered_percent=75.0) for at in range(3))
+    known = (*nodes, NodeUse(host="c9", covered_percent=least))
+    short = run(180.0, covered=75.0, nodes=4, per_node=known)
+    assert values(short)["mem_gb"] == wanted
 
 
 def test_a_time_that_is_not_known_is_said_to_be_that() -> None:

@@ -366,6 +366,12 @@ def test_the_csv_has_a_row_of_figures_for_each_size() -> None:
     assert dict(zip(heads, lines[2].split(","), strict=True))["time_s"] == "5.5"
 
 
+def test_no_text_in_the_csv_is_a_formula_or_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"label": "=1+1", "size": 2}, {"label": "\x1b[2J", "size": -1}]
+    monkeypatch.setattr("hpckit.scaling.writing.document", lambda _found: {"sizes": rows})
+    assert as_csv(studied(*EXACT)) == "label,size\n'=1+1,2\n\\x1b[2J,-1\n"
+
+
 @pytest.mark.parametrize(
     ("share", "shown"),
     [

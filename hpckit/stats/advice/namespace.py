@@ -26,6 +26,7 @@ _TOLERANCE = 1
 # What each subject a rule can be written for may name beside the job.
 SUBJECTS: Mapping[str, tuple[str, ...]] = {"job": (), "node": ("node",), "gpu": ("node", "gpu")}
 
+JOB_EXTRAS = {"output_file": _T}
 GPU_EXTRAS = {"others_median_utilization_percent": _N}
 NODE_EXTRAS = {
     "index": _N,
@@ -66,7 +67,7 @@ def names_for(subject: str) -> dict[str, Any]:
     }
     partition = {name: kind for name, kind in _names_of(PartitionLimits).items() if name != "name"}
     return {
-        "job": _names_of(JobUse),
+        "job": {**_names_of(JobUse), **JOB_EXTRAS},
         "attempt": _names_of(Attempt),
         "gpus": GPUS,
         "nodes": NODES,
@@ -109,13 +110,22 @@ def job_values(
     _add_others(gpus, "utilization_percent", "others_median_utilization_percent")
     last = len(job.attempts) - 1
     whole: dict[str, Any] = {
-        "job": _figures(job, "", suspect),
+        "job": {**_figures(job, "", suspect), "output_file": output_file(job.job_id)},
         "attempt": _figures(job.attempts[last], f"attempts.{last}", suspect) if last >= 0 else {},
         "gpus": _over_gpus(gpus),
         "nodes": _over_nodes(nodes),
         "site": _site(job, site),
     }
     return whole, nodes, gpus
+
+
+def output_file(job_id: str) -> str:
+    """Return how Slurm calls a job's output by default: sbatch(1), --output.
+
+    `job_id` is as users type it: `123`, `123_4`, `123+1`, and each with a step, as `123.0`.
+    """
+    # A heterogeneous job has one script and one output, those of its first component.
+    return f"slurm-{job_id.partition('.')[0].partition('+')[0]}.out"
 
 
 def _figures(row: Any, path: str, suspect: frozenset[str]) -> dict[str, Any]:  # noqa: ANN401

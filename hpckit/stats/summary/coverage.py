@@ -5,14 +5,16 @@
   was read for less than ENOUGH of that time, as when it stopped, is unknown.
 - A total (energy, hours idle, CPU time) and a moment (first use, idle tail) are of the whole time
   that they are about: unknown unless ENOUGH of it was read.
-- Comparisons between GPUs, red advice and `--fail-under` need ENOUGH, too.
+- Comparisons between GPUs and `--fail-under` need ENOUGH, too; red advice needs 80 %.
 - A figure of several parts is known only if each part is: half-known is unknown. The mean of the
   nodes that answered passes for the job's, and a gate like `--fail-under` would trust it. What is
   known of each part is shown in its own row.
 - A job's means and peaks from samples are of those GPUs and nodes of which they are known, so
   `--fail-under` asks of each GPU that was read whether its utilization is.
 
-ENOUGH is 80 %, or all but a minute, which a job's start may take before a sampler runs.
+ENOUGH is 80 %, or all but a minute, which a job's start may take before a sampler runs. Of several
+GPUs it is 80 % of their time together, or all but a minute of each: where one of four was never
+read for three minutes, less than a minute is missing of the mean, and all of that GPU.
 """
 
 from bisect import bisect_left, bisect_right
@@ -37,6 +39,17 @@ def enough(percent: float | None, hours: float | None = None) -> bool:
 def enough_of_elapsed(percent: float | None, elapsed_s: float | None) -> bool:
     """Tell whether so much of an attempt's or job's own time is enough; unknown is not."""
     return enough(percent, (elapsed_s or 0.0) / 3600 * (percent or 0.0) / 100)
+
+
+def enough_of_each(percent: float | None, lowest: float | None, elapsed_s: float | None) -> bool:
+    """Tell whether so much of several GPUs' (nodes') time is enough; unknown is not.
+
+    Args:
+        percent: of all of them together.
+        lowest: of the one of which it is least; 0: one was never read.
+        elapsed_s: the time of the attempt or job, for each of them at most.
+    """
+    return enough(percent) or (percent is not None and enough_of_elapsed(lowest, elapsed_s))
 
 
 def enough_of(part: float, whole: float) -> bool:

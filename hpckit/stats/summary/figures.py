@@ -187,6 +187,7 @@ class Attempt:
     memory_peak_bytes: int | None = None
     coverage_percent: float | None = None
     gpu_coverage_percent: float | None = None
+    gpu_coverage_lowest_percent: float | None = None
 
 
 @with_fields(job_figures(GPU), job_figures(NODE))
@@ -213,6 +214,7 @@ class Summary(JobOfTable):
         samples: how many samples hpckit's samplers wrote.
         coverage_percent: time covered by samples, of the time the job had its nodes.
         gpu_coverage_percent: time in which GPUs were read, of the time the job had them.
+        gpu_coverage_lowest_percent: the same of the GPU that was read least; 0 if one never was.
         gpu_imbalance_percent, node_imbalance_percent: the largest difference between two GPUs'
             (nodes') utilization.
     """
@@ -234,6 +236,7 @@ class Summary(JobOfTable):
     samples: int | None = None
     coverage_percent: float | None = None
     gpu_coverage_percent: float | None = None
+    gpu_coverage_lowest_percent: float | None = None
     gpu_imbalance_percent: float | None = None
     node_imbalance_percent: float | None = None
 

@@ -99,6 +99,7 @@ def _figures(attempt: AttemptSums) -> Attempt:
         memory_peak_bytes=summary.memory_peak_bytes,
         coverage_percent=summary.coverage_percent,
         gpu_coverage_percent=summary.gpu_coverage_percent,
+        gpu_coverage_lowest_percent=summary.gpu_coverage_lowest_percent,
     )
 
 
@@ -147,6 +148,7 @@ def job_summary(
             sum(tally.read_us for attempt in attempts for tally in attempt.gpus),
             sum(attempt.gpu_due_us for attempt in attempts),
         ),
+        gpu_coverage_lowest_percent=_least_read(per_gpu, saw_all=saw_all),
         gpu_imbalance_percent=_spread(
             gpu.utilization_percent for gpu in per_gpu if enough(gpu.covered_percent, gpu.hours)
         ),
@@ -154,6 +156,12 @@ def job_summary(
         **over_all(GPU, per_gpu, hours, lambda known: total(known) if saw_all else None),
         **over_all(NODE, per_node, [node.covered_percent for node in per_node], add_known),
     )
+
+
+def _least_read(per_gpu: Sequence[GpuUse], *, saw_all: bool) -> float | None:
+    """Return for how much of its time the GPU was read that was read least."""
+    known = _known(gpu.covered_percent for gpu in per_gpu)
+    return (min(known) if saw_all else 0.0) if known else None
 
 
 def _used(pairs: Iterable[tuple[int | None, int | None]]) -> tuple[int, int]:
