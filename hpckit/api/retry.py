@@ -1,6 +1,6 @@
 """A failed job submits itself again: `python -m hpckit.api.retry RUN_DIR KIND`, inside the job.
 
-`hpckit.submission.follow_up` has found out which kind of failure it is. What is asked for changes
+`hpckit.submission.retried` has found out which kind of failure it is. What is asked for changes
 as the rules of `--retry` say, within the partition's limits.
 """
 

@@ -1,6 +1,6 @@
 """`--retry`: why a job failed, as its rules say it, what is asked for next, and who followed it.
 
-Inside the job, at its end, `hpckit.submission.follow_up` finds out why, and `hpckit.api.retry`
+Inside the job, at its end, `hpckit.submission.retried` finds out why, and `hpckit.api.retry`
 submits it again. Both runs say so: the record of the new one, and a note in the folder of the old.
 """
 
