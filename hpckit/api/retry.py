@@ -21,6 +21,7 @@ from hpckit.retry_rules import KINDS, parse_rules
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, read_run
 from hpckit.spec import spec_from_record
+from hpckit.submission.awaited import take_along
 from hpckit.submission.called_off import is_called_off, next_run, refuse_called_off
 from hpckit.submission.code_plan import same_code
 from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, write_note
@@ -72,7 +73,10 @@ def retry(
     text = f"{failed}; job {new.job_id} tries again {what}"
     note = replace(note, text=text, job_id=new.job_id)
     write_note(run.dir, note)
-    return _ended_too(note, new._folder, run) if is_called_off(run.dir) else note
+    if is_called_off(run.dir):
+        return _ended_too(note, new._folder, run)
+    take_along(run.job_id, new.job_id, _say)
+    return note
 
 
 def _ended_too(note: RetryNote, new: Run, run: Run) -> RetryNote:

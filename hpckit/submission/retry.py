@@ -147,6 +147,13 @@ def retry_after(run: Run) -> Run | None:
     return following(run, "retry", note.run_id, run.dir.with_name(note.run_id))
 
 
+def last_retry(run: Run) -> Run:
+    """Return the run that tried a run again last; itself if none did."""
+    while run.record["request"].get("retry") and (new := retry_after(run)):
+        run = new
+    return run
+
+
 def retry_lines(run: Run, state: JobState, cause: Cause | None) -> list[str]:
     """Say of a run which run it tries again, and what tries it again; or what was to do so."""
     before: RetryOf | None = run.record.get("retry")
