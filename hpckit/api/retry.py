@@ -15,7 +15,7 @@ from hpckit.api.evidence import limits
 from hpckit.api.resubmit import asked_again
 from hpckit.api.run import handle
 from hpckit.api.submit import send
-from hpckit.errors import CommandError, HpckitError
+from hpckit.errors import CommandError, HpckitError, UnknownOutcomeError
 from hpckit.job import Job
 from hpckit.retry_rules import KINDS, parse_rules
 from hpckit.run_record import RetryOf
@@ -122,6 +122,9 @@ def main() -> None:
         if before and not (before.open and next_run(run) is None):
             return
         note = retry(run, kind, os.environ, seen)
+    except UnknownOutcomeError as error:
+        _say(f"job {run.job_id}: {error}")
+        return  # the note names the run, whose job is looked for by whoever asks
     except HpckitError as error:
         note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {error}")
     write_note(run.dir, note)

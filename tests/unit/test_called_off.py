@@ -13,7 +13,7 @@ import pytest
 
 import hpckit
 from hpckit.api import retry
-from hpckit.errors import CommandError, OutsideError
+from hpckit.errors import CommandError, OutsideError, UnknownOutcomeError
 from hpckit.joblog import was_cancelled
 from hpckit.schedulers.slurm import sbatch
 from hpckit.slurm import control
@@ -243,6 +243,20 @@ def test_an_attempt_that_was_ended_while_it_did_so_is_no_reason_to_do_nothing(
     cluster.submits_again()
     cluster.submits_again()
     assert list(cluster.states) == ["1001", "1002"]
+
+
+def test_a_job_of_which_slurm_said_nothing_is_found_and_ended(cluster: Cluster) -> None:
+    def silent(*_: object) -> None:
+        raise UnknownOutcomeError("Slurm does not answer.")
+
+    with cluster.patch.context() as patch:
+        patch.setattr(submit, "finish", silent)
+        cluster.submits_again()
+    said = "\n".join(cluster.run.status().notes)
+    assert said.startswith("it failed; run train-")
+    assert "whether Slurm has taken that run is not known yet. To know: hpckit status train" in said
+    assert [run.job_id for run in hpckit.cancel(cluster.run)] == ["1001", "1002"]
+    assert nothing_runs(cluster)
 
 
 def test_one_that_cannot_be_ended_is_told(
