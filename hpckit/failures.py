@@ -179,6 +179,14 @@ def _attempt_log(run: Run, ranks: Sequence[RankRecord]) -> str:
     return attempt_log(run.dir, min((row.log_start for row in ranks), default=0))
 
 
+def log_bytes(folder: Path) -> int:
+    """Return how long a job's log is, in bytes; 0 where there is none."""
+    try:
+        return (folder / JOB_LOG).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def attempt_log(
     folder: Path, start: int, until: int | None = None, *, most: int = _LOG_BYTES
 ) -> str:

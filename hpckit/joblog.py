@@ -16,6 +16,7 @@ from hpckit.text import number_ranges
 _SLURMSTEPD = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ (?:CANCELLED|FAILED)")
 # srun was told from outside to end the step: by scancel, or by PMIx, which misses a rank.
 _ABORTED = re.compile(r"srun: Job step aborted")
+_WHOLE_JOB = re.compile(r"\*\*\* JOB \S+ ON \S+ CANCELLED")
 _WHY = re.compile(r"DUE TO ([A-Z ]+)", re.IGNORECASE)
 # Who says so, and of which ranks: `srun: error: c1: tasks 0-1: Exited with exit code 3`.
 _TASKS = re.compile(r"srun: (?:error|launch/slurm): ([\w.-]+): tasks? ([\d,\[\]-]+): (.+)")
@@ -115,6 +116,16 @@ def job_facts(text: str) -> JobFacts:
         given_up=next((row["words"] for row in given_up), None),
         not_launched=next((row["words"] for row in given_up if row["launch"]), None),
     )
+
+
+def was_cancelled(text: str) -> bool:
+    """Say whether somebody has ended the whole job, by what its log got meanwhile.
+
+    Slurm writes the same line of a job that it ends for its memory, and of no other for its own
+    reasons.
+    """
+    facts = job_facts(text)
+    return facts.why == "" and not facts.out_of_memory and bool(_WHOLE_JOB.search(text))
 
 
 def _task_ends(lines: list[str]) -> Iterator[TaskEnd]:

@@ -25,8 +25,13 @@ from hpckit.submission.waiting import cancel as cancel_runs
 def cancel(runs: Run | str | int | Iterable[Run | str | int]) -> RunList:
     """End runs, or remove them from the queue; those that are over stay as they were.
 
+    Runs that try one again (`retry=`) end with it.
+
     Args:
         runs: runs, or ids; a job's id in Slurm is enough also where hpckit has no run of it.
+
+    Returns:
+        The runs that were named, and those that try them again.
 
     Raises:
         RequestError: one is somebody else's, or is no run or id. JobError: Slurm does not end
@@ -39,6 +44,8 @@ def cancel(runs: Run | str | int | Iterable[Run | str | int]) -> RunList:
     found = cancel_runs([run._folder for run in every]) if every else []
     for run in every:
         run._answer = None  # what was said of it before
+    named = {run._folder.dir for run in every}
+    every += [handle(status.run) for status in found if status.run.dir not in named]
     errors = _troubles(found, {})
     if words := [str(row) for row in rows if not isinstance(row, Run)]:
         called = cancel_called(words, None, log)

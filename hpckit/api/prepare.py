@@ -83,7 +83,7 @@ def prepare(
         job = _with_notify(job)
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(job.name)
-    dependencies = _dependencies(spec, scheduler, root, preview=preview)
+    job, dependencies = _dependencies(job, spec, root, preview=preview)
     code = plan_code(spec, job, here(), sources)
     return Submission(
         spec=spec,
@@ -239,11 +239,11 @@ def chosen_otherwise(submission: Submission) -> bool:
 
 
 def _dependencies(
-    spec: JobSpec, scheduler: Scheduler, root: Path, *, preview: bool
-) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what `--after` means; refuse to wait for what cannot come any more."""
+    job: Job, spec: JobSpec, root: Path, *, preview: bool
+) -> tuple[Job, list[tuple[str, tuple[str, ...]]]]:
+    """Return a job with notes, and what `--after` means; refuse what cannot come any more."""
     if not spec.after:
-        return []
+        return job, []
     from hpckit.submission.after import (  # noqa: PLC0415
         dependency,
         refuse_beside_chain,
@@ -252,10 +252,14 @@ def _dependencies(
 
     if not preview and "after" not in spec.skip_checks:
         refuse_hopeless(spec.after, root)
-    found = [dependency(word, scheduler.name, root) for word in spec.after]
+    found = [dependency(word, job.scheduler.name, root) for word in spec.after]
     more = bool(spec.chain or spec.parallel)
     refuse_beside_chain(spec.after, [text for text, _ in found], more=more)
-    return found
+    if job.scheduler.accounting:
+        from hpckit.submission.awaited import notes_on  # noqa: PLC0415  # not of local runs
+
+        job = replace(job, notes=(*job.notes, *notes_on(spec.after, found)))
+    return job, found
 
 
 def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""A failed job submits itself again: `python -m hpckit.api.retry RUN_DIR KIND`, inside the job.
+"""A failed job submits itself again: `python -m hpckit.api.retry RUN_DIR KIND [LOG_BYTES]`, in it.
 
-`hpckit.submission.follow_up` has found out which kind of failure it is. What is asked for changes
-as the rules of `--retry` say, within the partition's limits.
+`hpckit.submission.retried` has found out which kind of failure it is. What is asked for changes
+as the rules of `--retry` say, within the partition's limits. After so many bytes of the job's log
+a line of Slurm's tells that the job was cancelled: see `hpckit.submission.called_off`.
 """
 
 import os
@@ -14,22 +15,29 @@ from hpckit.api.evidence import limits
 from hpckit.api.resubmit import asked_again
 from hpckit.api.run import handle
 from hpckit.api.submit import send
-from hpckit.errors import HpckitError
+from hpckit.errors import CommandError, HpckitError, UnknownOutcomeError
 from hpckit.job import Job
 from hpckit.retry_rules import KINDS, parse_rules
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, read_run
 from hpckit.spec import spec_from_record
+from hpckit.submission.awaited import take_along
+from hpckit.submission.called_off import is_called_off, next_run, refuse_called_off
 from hpckit.submission.code_plan import same_code
 from hpckit.submission.retry import Change, Had, RetryNote, changes, read_note, write_note
 from hpckit.text import whole_number
 
 
-def retry(run: Run, kind: str, environ: Mapping[str, str]) -> RetryNote:
+def retry(
+    run: Run, kind: str, environ: Mapping[str, str], log_bytes: int | None = None
+) -> RetryNote:
     """Submit a run again after a failure of a kind; return what was done, or why nothing was.
+
+    `log_bytes` is a note's.
 
     Raises:
         RequestError: the request is wrong by now. OutsideError: Slurm refuses or does not answer.
+        StoppedError: the job was cancelled meanwhile.
     """
     spec = spec_from_record(run.record["request"])
     before: RetryOf | None = run.record.get("retry")
@@ -56,9 +64,29 @@ def retry(run: Run, kind: str, environ: Mapping[str, str]) -> RetryNote:
     )
     for line in again.submission.job.notes:
         _say(f"note: {line}")
-    new = send(replace(again.submission, retry=by, again=()), tell=_say)[0]
+    run_id = again.submission.place.run_id
+    text = f"{failed}; run {run_id} tries again {what}"
+    note = RetryNote(text=text, run_id=run_id, log_bytes=log_bytes)
+    write_note(run.dir, note)
+    submission = replace(again.submission, retry=by, again=())
+    new = send(submission, tell=_say, ready=lambda: refuse_called_off(run))[0]
     text = f"{failed}; job {new.job_id} tries again {what}"
-    return RetryNote(text=text, run_id=new.run_id, job_id=new.job_id)
+    note = replace(note, text=text, job_id=new.job_id)
+    write_note(run.dir, note)
+    if is_called_off(run.dir):
+        return _ended_too(note, new._folder, run)
+    take_along(run.job_id, new.job_id, _say)
+    return note
+
+
+def _ended_too(note: RetryNote, new: Run, run: Run) -> RetryNote:
+    """End a run that was submitted while the one before it was cancelled; say what came of it."""
+    why = f"job {run.job_id} was cancelled meanwhile"
+    try:
+        new.scheduler.cancel([new])
+    except CommandError as error:
+        return replace(note, text=f"{note.text}; {why}, but the new one could not be: {error}")
+    return replace(note, text=f"{note.text}; {why}, and so the new one, too")
 
 
 def _said(rows: tuple[Change, ...]) -> str:
@@ -87,10 +115,16 @@ def _say(text: str) -> None:
 def main() -> None:
     """Submit the run again whose job this is, once; write down what came of it."""
     run, kind = read_run(Path(sys.argv[1])), sys.argv[2]
-    if read_note(run.dir):
-        return
+    seen = int(sys.argv[3]) if len(sys.argv) > 3 else None
+    before = read_note(run.dir)
     try:
-        note = retry(run, kind, os.environ)
+        # An attempt before this one may have been ended while it did so.
+        if before and not (before.open and next_run(run) is None):
+            return
+        note = retry(run, kind, os.environ, seen)
+    except UnknownOutcomeError as error:
+        _say(f"job {run.job_id}: {error}")
+        return  # the note names the run, whose job is looked for by whoever asks
     except HpckitError as error:
         note = RetryNote(text=f"it {KINDS[kind]}, and could not be submitted again: {error}")
     write_note(run.dir, note)

@@ -137,7 +137,14 @@ def send(
     from hpckit.submission.submit import submit as submit_job  # noqa: PLC0415  # brings submitit's
 
     settle_cut_short(submission.place.dir.parent, (), lambda line: tell(f"note: {line}"))
-    return RunList(handle(run) for run in submit_job(submission, tell=tell, ready=ready))
+    found = RunList(handle(run) for run in submit_job(submission, tell=tell, ready=ready))
+    after, dirs = submission.place.after, submission.after_dirs
+    # Of an array, whose tasks' retries nobody waits for, there is a folder for each task.
+    if submission.job.scheduler.accounting and 0 < len(dirs) <= len(after):
+        from hpckit.submission.awaited import catch_up  # noqa: PLC0415  # few wait for others
+
+        catch_up(dirs, tell)
+    return found
 
 
 @checked(wait=bool, runs=maybe(PATH), right_size=bool, same_code=bool)

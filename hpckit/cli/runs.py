@@ -192,6 +192,8 @@ def wait(
 def cancel(job_ids: JobsArgument, runs: RunsOption = None, json: JsonOption = False) -> None:
     """End jobs, or remove them from the queue. Jobs that are over stay as they were.
 
+    A job that was submitted again by its --retry ends with the new job.
+
     Slurm's own id is enough also where the run cannot be read: Slurm says whose the job is.
     """
     from hpckit.api.cancel import cancel_called  # noqa: PLC0415  # the others need none of it

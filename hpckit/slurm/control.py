@@ -110,6 +110,15 @@ def forbid_requeue(job_id: str) -> None:
     ask(["scontrol", "update", f"JobId={checked_id(job_id)}", "Requeue=0"])
 
 
+def set_dependency(job_id: str, dependency: str) -> None:
+    """Let a job that waits wait for something else: scontrol(1).
+
+    Raises:
+        CommandError: The controller does not answer or refuses, or there is no scontrol.
+    """
+    ask(["scontrol", "update", f"JobId={checked_id(job_id)}", f"Dependency={dependency}"])
+
+
 def requeue(job_id: str) -> None:
     """End a job that runs, and put it back into the queue: scontrol(1).
 

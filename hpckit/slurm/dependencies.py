@@ -15,6 +15,8 @@ from hpckit.slurm.reasons import NEVER, WAITS, code_of
 from hpckit.slurm.rows import COLUMN, ROW, new_mark
 from hpckit.slurm.states import expand_array
 
+# What waits for how a job ends. `after` waits for its begin, `aftercorr` for tasks of an array.
+ON_ITS_END = ("afterok", "afterany", "afternotok")
 _COLUMNS = ("%i", "%r", "%E")
 # As squeue prints them: `afterok:12(unfulfilled)`, `aftercorr:12_*(failed)`, `after:12+5(...)`.
 _ON = r"(?P<kind>\w+):(?P<job>\d{1,20})(?:_(?P<task>\d{1,10}|\*))?"
@@ -35,6 +37,10 @@ def ask_hopeless() -> dict[str, str]:
     Raises:
         CommandError: The controller does not answer, or there is no squeue.
     """
+    return hopeless(_ask_waiting())
+
+
+def _ask_waiting() -> list[Waiting]:
     mark = new_mark()
     form = ROW + mark + (COLUMN + mark).join(_COLUMNS)
     argv = ["squeue", "--noheader", "--states=PENDING", f"--user={os.getuid()}"]
@@ -42,7 +48,37 @@ def ask_hopeless() -> dict[str, str]:
     rows = parse_waiting(result.stdout, mark)
     if not is_answer(result, rows=bool(rows)):
         raise refusal(result)
-    return hopeless(rows)
+    return rows
+
+
+def ask_moved(job_id: str, to: str) -> dict[str, str]:
+    """Return this user's jobs that wait for the end of a job, each with `moved`.
+
+    An array is called by its own id.
+
+    Raises:
+        CommandError: The controller does not answer, or there is no squeue.
+    """
+    found = {}
+    for row in _ask_waiting():
+        if text := moved(row.dependency, job_id, to):
+            found[row.job_id.partition("_")[0]] = text
+    return found
+
+
+def moved(dependency: str, job_id: str, to: str) -> str | None:
+    """Return a dependency, as squeue prints it, on another job's end; None: it is not on this one.
+
+    In the words of sbatch, without `(unfulfilled)` and its like. One on a whole array is not on a
+    task of it.
+    """
+    words = re.split("([,?])", re.sub(r"\([^)]*\)", "", dependency))
+    new = [f"{word.partition(':')[0]}:{to}" if _is_on(word, job_id) else word for word in words]
+    return None if new == words else "".join(new)
+
+
+def _is_on(word: str, job_id: str) -> bool:
+    return word in {f"{kind}:{job_id}" for kind in ON_ITS_END}
 
 
 def parse_waiting(text: str, mark: str = "") -> list[Waiting]:

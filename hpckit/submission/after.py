@@ -10,7 +10,9 @@ from hpckit.job.checks import off_switch
 from hpckit.runs import Run
 from hpckit.schedulers.base import find_scheduler
 from hpckit.schedulers.slurm.asking import never_starts, records_of
+from hpckit.slurm.dependencies import ON_ITS_END
 from hpckit.slurm.states import JobState, is_finished
+from hpckit.submission.retry import last_retry
 from hpckit.submission.states import statuses
 
 KINDS = ("afterok", "afterany", "afternotok", "after", "aftercorr")
@@ -75,6 +77,8 @@ def dependency(word: str, executor: str, root: Path) -> tuple[str, tuple[str, ..
         )
     if len(found[0].jobs) > 1:
         return _of_chain(kind, found[0].jobs), (f"{kind}:{found[0].dir}",)
+    if len(found) == 1 and kind in ON_ITS_END:
+        found = [last_retry(found[0])]
     ids = [found[0].job_id]
     if len(found) > 1:
         ids = list(dict.fromkeys(str(run.array_job_id) for run in found))
@@ -180,6 +184,8 @@ def _known(job: str, root: Path) -> Iterator[_Known]:
             ended = row.state if is_finished(row.state) else None
             yield _Known(job_id=row.job_id, ended=ended, never_starts=never_starts(row))
         return
+    if len(runs) == 1:
+        runs = [last_retry(runs[0])]
     for status in statuses(runs):
         ended = status.state if status.finished else None
         yield _Known(job_id=status.run.job_id, ended=ended, never_starts=status.never_starts)

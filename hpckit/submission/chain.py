@@ -1,7 +1,7 @@
 """`--chain N`: jobs that follow one another in one run; which of them says what became of the run.
 
 Each job of a chain is an attempt of the run. At its end it writes down in the run's folder whether
-the next one has something left to do: `hpckit.submission.follow_up`.
+the next one has something left to do: `hpckit.submission.chained`.
 """
 
 from collections.abc import Mapping

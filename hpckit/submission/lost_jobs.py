@@ -29,20 +29,25 @@ _MOST_BYTES = 256 * 2**20  # some 500,000 tasks
 _SUBMITTING_S = 180.0
 
 
-def find_lost_jobs(root: Path | None = None, words: tuple[str, ...] = ()) -> list[str]:
+def find_lost_jobs(
+    root: Path | None = None, words: tuple[str, ...] = (), *, unfinished: bool = False
+) -> list[str]:
     """Find the jobs of submissions that were cut short; return what is to be said of them.
 
-    Those on the user's list are looked at, and runs of `root` that are called by name.
+    Those on the user's list are looked at, and runs of `root` that are called by name; with
+    `unfinished`, these also while a process of this machine submits them.
 
     Raises:
         UnknownOutcomeError, NotFoundError: one that was called by name has no job, or Slurm does
         not say.
     """
     with patience():
-        return list(_lost_jobs(root, words))
+        return list(_lost_jobs(root, words, words if unfinished else ()))
 
 
-def _lost_jobs(root: Path | None, words: tuple[str, ...]) -> Iterator[str]:
+def _lost_jobs(
+    root: Path | None, words: tuple[str, ...], unfinished: tuple[str, ...]
+) -> Iterator[str]:
     named = [root / word for word in words if root and "/" not in word]
     for folder in dict.fromkeys([*_listed(), *(path for path in named if _unsettled(path))]):
         handover = _read(folder)
@@ -51,7 +56,7 @@ def _lost_jobs(root: Path | None, words: tuple[str, ...]) -> Iterator[str]:
             forget(folder.name)
             continue
         try:
-            yield from _find_lost_job(handover)
+            yield from _find_lost_job(handover, unfinished=folder.name in unfinished)
         except (UnknownOutcomeError, NotFoundError) as error:
             if folder.name in words:
                 raise
@@ -102,9 +107,9 @@ def _read(folder: Path) -> Handover | None:
     return found if found.base == folder else None
 
 
-def _find_lost_job(handover: Handover) -> list[str]:
+def _find_lost_job(handover: Handover, *, unfinished: bool) -> list[str]:
     here = handover.host == os.uname().nodename
-    if here and _under_way(handover):
+    if here and _under_way(handover) and not unfinished:
         return []  # it is being submitted in this moment
     who = _scheduler(handover).takes_jobs
     try:

@@ -1,6 +1,6 @@
 """`--retry`: why a job failed, as its rules say it, what is asked for next, and who followed it.
 
-Inside the job, at its end, `hpckit.submission.follow_up` finds out why, and `hpckit.api.retry`
+Inside the job, at its end, `hpckit.submission.retried` finds out why, and `hpckit.api.retry`
 submits it again. Both runs say so: the record of the new one, and a note in the folder of the old.
 """
 
@@ -14,13 +14,15 @@ from hpckit.errors import HpckitError, RequestError
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.job import Job
+from hpckit.paths import is_there
 from hpckit.retry_rules import FAIL, KINDS, OOM, TIMEOUT, Rule, parse_rules
 from hpckit.run_files import write_json
 from hpckit.run_record import RetryOf
 from hpckit.runs import Run, following
 from hpckit.slurm.states import JobState
+from hpckit.submission.handover import HANDOVER
 from hpckit.text import format_minutes, in_line
-from hpckit.values import Word, rebuild
+from hpckit.values import Count, Word, rebuild
 
 _NOTE, _MOST_BYTES = "retry.json", 1 << 16
 _OPTIONS = {"mem_gb": "--mem-gb", "time_min": "--time"}
@@ -146,12 +148,21 @@ def _idle_rules(rules: Sequence[Rule], had: Had) -> Iterator[str]:
 class RetryNote:
     """What followed a failed job: another run, or nothing, and why.
 
-    `run_id` and `job_id` are the other run's. `text` is for people.
+    Attributes:
+        text: for people.
+        run_id, job_id: the other run's; the second is None while it is being submitted.
+        log_bytes: how long the job's log was when the job had failed; None: it does not count.
     """
 
     text: Word
     run_id: Word | None = None
     job_id: Word | None = None
+    log_bytes: Count | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether the other run was about to be submitted, and nobody said what came of it."""
+        return self.run_id is not None and self.job_id is None
 
 
 def write_note(run_dir: Path, note: RetryNote) -> None:
@@ -179,19 +190,40 @@ def retry_after(run: Run) -> Run | None:
     return following(run, "retry", note.run_id, run.dir.with_name(note.run_id))
 
 
+def last_retry(run: Run) -> Run:
+    """Return the run that tried a run again last; itself if none did."""
+    while run.record["request"].get("retry") and (new := retry_after(run)):
+        run = new
+    return run
+
+
 def retry_lines(run: Run, state: JobState, cause: Cause | None) -> list[str]:
     """Say of a run which run it tries again, and what tries it again; or what was to do so."""
     before: RetryOf | None = run.record.get("retry")
     said = [in_line(f"job {before['job_id']} {before['text']}")] if before else []
+    if line := _noted(run):
+        return [*said, in_line(line)]
     rules = {str(text).partition(":")[0] for text in run.record["request"].get("retry") or ()}
     kind = kind_of(state, cause) if rules else None
     if kind not in rules:
         return said
-    note = read_note(run.dir)
-    if note is not None:
-        return [*said, in_line(note.text)]
     how = f"hpckit resubmit {run.job_id} {_by_hand(run, str(kind))}".rstrip()
     return [*said, f"it {KINDS[str(kind)]}, and could not submit itself again. To do so: {how}"]
+
+
+def _noted(run: Run) -> str | None:
+    """Return what a run's note says of the run that follows it; None: nothing that counts."""
+    note = read_note(run.dir)
+    if note is None:
+        return None
+    if not note.open:
+        return note.text
+    if new := retry_after(run):
+        return note.text.replace(f"run {new.run_id}", f"job {new.job_id}", 1)
+    if not is_there(run.dir.with_name(str(note.run_id)) / HANDOVER):
+        return None
+    ask = f"hpckit status {note.run_id}"
+    return f"{note.text}; whether Slurm has taken that run is not known yet. To know: {ask}"
 
 
 def _by_hand(run: Run, kind: str) -> str:

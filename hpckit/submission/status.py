@@ -109,7 +109,7 @@ class RunStatus:
         strategy = str(self.run.record["plan"]["strategy"])
         said = never_met(strategy, self.run.ranks, self.ranks)
         rest = [said] if said else []
-        return (*self._session(), *self._retries(), *rest, *self.node_notes)
+        return (*self._session(), *self._retries(), *self._tried_again(), *rest, *self.node_notes)
 
     @property
     def speaks_of_nodes(self) -> bool:
@@ -164,6 +164,13 @@ class RunStatus:
         failed = self.finished and not self.good
         cause = why(self.run, self.ranks, self.state) if failed else None
         return retry_lines(self.run, self.state, cause)
+
+    def _tried_again(self) -> list[str]:
+        if not (self.never_starts and self.run.record["request"].get("after")):
+            return []
+        from hpckit.submission.awaited import tried_again  # noqa: PLC0415  # few can never start
+
+        return list(map(in_line, tried_again(self.run)))
 
     @property
     def good(self) -> bool:

@@ -161,11 +161,24 @@ def over_by_and_by(
 
 
 def cancel(runs: Sequence[Run]) -> list[RunStatus]:
-    """End runs; return what they are a moment later. Runs that are over stay as they were.
+    """End runs, and those that try them again (`--retry`); return what they are a moment later.
+
+    Runs that are over stay as they were. Runs that the user did not name come last.
 
     Raises:
         RequestError: a run is somebody else's, whose folder is not ours to write to.
+        UnknownOutcomeError: one was being submitted again, and Slurm does not say whether it was.
+        OutsideError: the folder of one cannot be written, so it may be submitted again.
     """
+    _refuse_of_others(runs)
+    if not any(run.record["request"].get("retry") for run in runs):
+        return _cancel(runs)
+    from hpckit.submission.called_off import end_with_retries  # noqa: PLC0415  # few have rules
+
+    return end_with_retries(runs, _cancel)
+
+
+def _refuse_of_others(runs: Sequence[Run]) -> None:
     for run in runs:
         if not run.mine:
             how = run.scheduler.by_hand(run.job_id)
@@ -174,6 +187,9 @@ def cancel(runs: Sequence[Run]) -> list[RunStatus]:
                 f"Run {run.run_id} belongs to {run.owner}. Only its owner can cancel it "
                 f"with hpckit.{how}"
             )
+
+
+def _cancel(runs: Sequence[Run]) -> list[RunStatus]:
     with patience():
         with patience(left_s() / 2):  # the other half is for scancel
             before = {status.run.dir: status for status in statuses(runs)}

@@ -16,9 +16,9 @@ from hpckit.ranks import write_rank
 from hpckit.runs import Run
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource
 from hpckit.stop_marks import NO_CHECKPOINT, marks, marks_of
-from hpckit.submission import follow_up
+from hpckit.submission import chained, follow_up
 from hpckit.submission.chain import LinkEnd, Outcome, read_end, record_of, write_end
-from hpckit.submission.follow_up import Link
+from hpckit.submission.chained import Link
 from hpckit.submission.states import statuses
 from tests.unit.made import PLAN, make_run, rank
 from tests.unit.test_causes import NEVER, NOT_LAUNCHED
@@ -177,7 +177,7 @@ class Controller:
 @pytest.fixture
 def controller(monkeypatch: pytest.MonkeyPatch):
     one = Controller()
-    monkeypatch.setattr(follow_up.control, "cancel", one.cancel)
+    monkeypatch.setattr(chained.control, "cancel", one.cancel)
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     yield one
     for number, handler in before.items():
@@ -355,7 +355,7 @@ def test_a_job_that_left_no_word_is_not_tried_again(
 def test_status_0_of_srun_is_believed_only_if_the_ranks_agree(
     chain: Run, controller: Controller, monkeypatch, end: dict[str, Any], outcome: Outcome
 ) -> None:
-    monkeypatch.setattr(follow_up, "LATE_S", 0.0)
+    monkeypatch.setattr(chained, "LATE_S", 0.0)
     write_rank(chain.dir, rank(0, **end))
     assert link(chain, 0, "", monkeypatch) == int(outcome is not Outcome.COMPLETE)
     found = read_end(chain.dir)
@@ -384,6 +384,6 @@ def test_a_job_may_end_before_the_chain_is_submitted(
         waits.append(seconds)
         record.write_text(text)
 
-    monkeypatch.setattr(follow_up.time, "sleep", submitted)
+    monkeypatch.setattr(chained.time, "sleep", submitted)
     assert link(chain, 0, "", monkeypatch) == 0
     assert (len(waits), controller.cancelled) == (1, ["13", "12"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpckit import shell
 from hpckit.api.evidence import limits
 from hpckit.api.retry import _had
 from hpckit.causes import Cause, Kind
@@ -20,8 +21,9 @@ from hpckit.retry_rules import Rule, parse_rules, read_rules
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
 from hpckit.spec import option_values
-from hpckit.submission import follow_up
-from hpckit.submission.follow_up import Link, Retried, watched
+from hpckit.submission.chained import Link
+from hpckit.submission.follow_up import watched
+from hpckit.submission.retried import Retried
 from hpckit.submission.retry import (
     Had,
     RetryNote,
@@ -185,16 +187,17 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Give a run with rules, and the kinds by which it was submitted again."""
     run = make_run(tmp_path, plan={**PLAN, "ranks": 1}, request={"target": "x", "retry": RULES})
     asked: list[str] = []
-    spawn = follow_up.shell.spawn
+    spawn = shell.spawn
 
     def again(argv: Any, **options: Any) -> Any:
         if "hpckit.api.retry" in argv:
-            assert argv[-2] == str(run.dir)
-            asked.append(argv[-1])
+            folder, kind = argv[argv.index("hpckit.api.retry") + 1 :][:2]
+            assert folder == str(run.dir)
+            asked.append(kind)
             return spawn(["true"])
         return spawn(argv, **options)
 
-    monkeypatch.setattr(follow_up.shell, "spawn", again)
+    monkeypatch.setattr(shell, "spawn", again)
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     yield run, asked
     for number, handler in before.items():

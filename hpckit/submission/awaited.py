@@ -1,0 +1,97 @@
+"""Jobs that wait (`--after`) for a job with `--retry`: they wait for its last retry.
+
+The job that submits the retry lets them wait for the new job, while it is not over itself: some
+clusters cancel what waits for a job that has failed. A job that is submitted in just that moment
+looks for itself: its job is in the queue before it looks, and the retry's note is written before
+the queue is asked.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from hpckit.errors import CommandError, HpckitError, RequestError
+from hpckit.find import find_believed
+from hpckit.runs import Run, read_run
+from hpckit.slurm.control import set_dependency
+from hpckit.slurm.dependencies import ON_ITS_END, ask_moved
+from hpckit.submission.after import is_slurm_id, read_after
+from hpckit.submission.retry import last_retry
+
+
+def take_along(job_id: str, to: str, tell: Callable[[str], None]) -> None:
+    """Let the user's jobs that wait for the end of a job wait for another's; `tell` hears of each.
+
+    What keeps a job from it is told, too.
+    """
+    try:
+        waiting = ask_moved(job_id, to)
+    except CommandError as error:
+        tell(f"jobs that wait for job {job_id} cannot be made to wait for job {to}: {error}")
+        return
+    for waits, dependency in waiting.items():
+        try:
+            set_dependency(waits, dependency)
+        except CommandError as error:
+            tell(f"job {waits} cannot be made to wait for job {to}, not for {job_id}: {error}")
+        else:
+            tell(f"job {waits} waits for job {to} now, in place of job {job_id}")
+
+
+def catch_up(after_dirs: Sequence[str], tell: Callable[[str], None]) -> None:
+    """See that a run just submitted waits for the retries that others have got meanwhile.
+
+    `after_dirs` are `kind:folder` of the others; `tell` hears what is done.
+    """
+    for word in after_dirs:
+        try:
+            run = read_run(Path(word.partition(":")[2]))
+        except HpckitError as error:
+            tell(f"note: {error}")
+            continue
+        if (new := last_retry(run)) is not run:
+            take_along(run.job_id, new.job_id, lambda line: tell(f"note: {line}"))
+
+
+def notes_on(
+    words: Sequence[str], dependencies: Sequence[tuple[str, Sequence[str]]]
+) -> Iterator[str]:
+    """Say of each `--after` which retry it means, or which retries it does not wait for.
+
+    `dependencies` are what `hpckit.submission.after.dependency` makes of each.
+    """
+    for word, (_, folders) in zip(words, dependencies, strict=True):
+        if folders:  # of a job that hpckit submitted
+            run = read_run(Path(folders[0].partition(":")[2]))
+            yield from _note(word, run, many=len(folders) > 1)
+
+
+def _note(word: str, run: Run, *, many: bool) -> Iterator[str]:
+    kind, job = read_after(word)
+    rules = run.record["request"].get("retry")
+    alone = "not for one that tries it again"
+    if is_slurm_id(job) and run.record.get("retry") and job != run.job_id and not many:
+        yield f"--after {word}: job {job} is tried again as job {run.job_id}; this one waits for it"
+    elif rules and many:
+        yield f"--after {word} is an array with --retry: this job waits for each task, {alone}"
+    elif rules and not run.mine and kind in ON_ITS_END:
+        yield f"--after {word}, of {run.owner}, has --retry: this job waits for that job, {alone}"
+
+
+def tried_again(run: Run) -> Iterator[str]:
+    """Say of a job that can never start which jobs are tried again that it waited for."""
+    for word in run.record["request"].get("after") or ():
+        kind, job = read_after(word)
+        found = _runs(job, run.dir.parent) if kind in ON_ITS_END and is_slurm_id(job) else []
+        for one in found:
+            if (new := last_retry(one)) is not one:
+                yield (
+                    f"job {one.job_id}, which it waits for, is tried again as job {new.job_id}. To "
+                    f"wait for that: hpckit cancel {run.job_id}, then hpckit resubmit {run.job_id}"
+                )
+
+
+def _runs(job: str, root: Path) -> list[Run]:
+    try:
+        return find_believed(job, root)
+    except RequestError:  # a job that hpckit did not submit; others are refused elsewhere
+        return []

@@ -1,0 +1,54 @@
+"""A job of `--retry`, inside the job: it is submitted again once it has failed."""
+
+from hpckit import shell
+from hpckit.environ import own_python
+from hpckit.failures import ended_as, log_bytes
+from hpckit.payload.children import prepare_shielded_child
+from hpckit.retry_rules import FAIL, OOM, TIMEOUT
+from hpckit.runs import Run
+from hpckit.slurm import control
+from hpckit.slurm.states import JobState
+from hpckit.submission.called_off import before_it, is_called_off
+from hpckit.submission.retry import kind_of
+from hpckit.submission.watched import Watched, ranks_of
+
+
+class Retried(Watched):
+    """A job that is submitted again once it has failed."""
+
+    _done = False
+
+    def ends_at_once(self) -> int | None:
+        """End a job that tries another one again which was cancelled in that moment."""
+        before = before_it(self.run_dir)
+        if not before or not is_called_off(self.run_dir):
+            return None
+        self.say(f"is not needed: job {before['job_id']} was cancelled. It ends at once")
+        control.cancel([self.job_id])
+        return 1
+
+    def ending(self) -> None:
+        """Submit it again before Slurm kills all of it, if its time limit has come."""
+        run = None if self._done else self.recorded()
+        if run and ended_as(run, ranks_of(run, self.attempt))[0] is JobState.TIMEOUT:
+            self._retry(run, TIMEOUT, None)
+
+    def ended(self, status: int) -> None:
+        """Submit it again, if there is a rule for its kind of failure."""
+        # Slurm's words on a job that it ends for its memory are those of a cancelled one.
+        oom_until = log_bytes(self.run_dir)
+        run = self.recorded() if status and not self._done else None
+        ranks = ranks_of(run, self.attempt) if run else []
+        if run and (kind := kind_of(*ended_as(run, ranks))):
+            began = min((row.log_start for row in ranks), default=0)
+            self._retry(run, kind, {OOM: oom_until, FAIL: began}.get(kind))
+
+    def _retry(self, run: Run, kind: str, seen: int | None) -> None:
+        self._done = True
+        rules = run.record["request"].get("retry") or ()
+        if kind in {text.partition(":")[0] for text in rules}:
+            # In a process of its own, which works out the request as the command line does.
+            # It goes on when Slurm sends SIGTERM, and looks then what that means.
+            words = (str(self.run_dir), kind, *([] if seen is None else [str(seen)]))
+            argv = (*own_python(), "-m", "hpckit.api.retry", *words)
+            shell.spawn(argv, prepare=prepare_shielded_child).wait()
