@@ -45,7 +45,7 @@ def _find(name: str, known: Mapping[str, Found]) -> Found:
 
 @changeable()
 class Loader:
-    """Finds templates on the search path, and remembers which were used.
+    """Finds templates on the search path, reads each once, and remembers which were used.
 
     A template that extends its own name gets the next one down the path; `NAME:path` reaches into
     the collection called NAME. Inside Jinja such a template is called `NAME:path`.
@@ -53,6 +53,7 @@ class Loader:
 
     collections: tuple[Collection, ...]
     used: dict[str, Found] = field(default_factory=dict)
+    _read: dict[str, str] = field(default_factory=dict)
     _listed: dict[int, dict[str, Found]] = field(default_factory=dict)
 
     def find(self, name: str) -> Found:
@@ -97,9 +98,10 @@ class Loader:
         found = self.templates(start).get(path)
         if found is None or (owner and found.collection.name != owner):
             return None
-        source = read_template(found)
+        if name not in self._read:
+            self._read[name] = read_template(found)
         self.used[name] = found
-        return source, str(found.path), lambda: True
+        return self._read[name], str(found.path), lambda: True
 
 
 def read_template(found: Found) -> str:

@@ -59,6 +59,8 @@ def render(
     try:
         template = environment.get_template(found.name)
         text = "".join(template.generate(dict(context)))
+        if not trace:
+            _refuse_left_out(environment, loader)
     except jinja2.TemplateSyntaxError as error:
         place = error.filename or error.name or found.path
         why = (error.message or "").rstrip(".")
@@ -81,6 +83,21 @@ def render(
         raise TemplateError(f"the template is nested too deeply: {why}.", at=found.path) from error
     text, origins = take_marks(text, files) if trace else (text, ())
     return Rendered(text=text, templates=tuple(loader.used.values()), origins=origins)
+
+
+def _refuse_left_out(environment: "SandboxedEnvironment", loader: Loader) -> None:
+    """Refuse what Jinja left out of people's own templates, as a misspelt block.
+
+    Raises:
+        TemplateError: the first such part.
+    """
+    for name, found in tuple(loader.used.items()):
+        if found.collection.origin == "built-in":
+            continue
+        from hpckit.render.left_out import left_out  # noqa: PLC0415  # hpckit's own need it not
+
+        for line, message in left_out(environment, name):
+            raise TemplateError(message, at=Location(found.path, line))
 
 
 def _location(error: Exception, found: Found) -> Location:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hpckit.collections import Collection, Found
 from hpckit.documents import nearest
 from hpckit.errors import TemplateError
+from hpckit.render.left_out import left_out
 from hpckit.render.loader import Loader, list_templates, read_template
 from hpckit.render.sandbox import make_environment
 
@@ -29,7 +30,8 @@ def template_faults(
     from jinja2 import meta, nodes
 
     source = read_template(found)
-    environment = make_environment(Loader(collections))
+    loader = Loader(collections)
+    environment = make_environment(loader)
     try:
         tree = environment.parse(source, found.name, str(found.path))
         environment.compile(source, found.name, str(found.path))
@@ -51,6 +53,20 @@ def template_faults(
         if isinstance(template, nodes.Const):
             for message in _missing(str(template.value), found, collections):
                 yield use.lineno, message
+    yield from _left_out(environment, loader, found)
+
+
+def _left_out(
+    environment: "SandboxedEnvironment", loader: Loader, found: Found
+) -> Iterator[tuple[int, str]]:
+    import jinja2
+
+    name = f"{found.collection.name}:{found.name}"
+    loader.used[name] = found
+    try:
+        yield from left_out(environment, name)
+    except (jinja2.TemplateSyntaxError, TemplateError):
+        return  # in one that it extends, whose own faults are told with that one
 
 
 def _left_open(environment: "SandboxedEnvironment", source: str) -> int | None:

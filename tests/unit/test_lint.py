@@ -54,6 +54,17 @@ FAULTS = {
         BASE + "{% block setup %}\n{{ super() -}}\n\nrm -r $TMPDIR_OLD/*\n{% endblock %}\n",
         {5: "shellcheck SC"},
     ),
+    "templates/slurm/vain.sh.j2": (
+        BASE + "{% block setupp %}\nexport A=1\n{% endblock %}\n\n# why\nexport B=1\n"
+        "{% if nodes > 1 %}{{ run.id }}{% endif %}\n{% block setup %}{% block mine %}true\n"
+        "{% endblock %}{% endblock %}\n",
+        {
+            2: "block 'setupp' is left out, because no template that this one extends has it. "
+            "Did you mean 'setup'?",
+            6: "'# why' is left out, because it stands in no block",
+            8: "what is printed here is left out",
+        },
+    ),
     "templates/slurm/unknown.sh.j2": (
         BASE + "{% block setup %}\n{% if nodes > 9000 %}\necho {{ nodez }}\n{% endif %}\n"
         "{% endblock %}\n",

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hpckit.collections import Collection
-from hpckit.errors import TemplateError
+from hpckit.errors import Location, TemplateError
 from hpckit.quoting import ShellCode, shell_word
 from hpckit.render import find_template, list_templates, render
 from tests.conftest import examples, write_files
@@ -211,6 +211,46 @@ def test_one_block_of_the_shipped_template_can_be_replaced(tmp_path: Path) -> No
     made = render("t", names, (lab, BUILTIN))
     assert made.text.rstrip().endswith("echo 2")
     assert "set -euo pipefail" in made.text
+
+
+ROOT = "[{% block a %}a {% block b %}b{% endblock %}{% endblock %}]"
+MIDDLE = "{% extends 'slurm/t.sh.j2' %}{% block b %}{% block c %}c{% endblock %}{% endblock %}"
+OWN = "{% extends 'slurm/t.sh.j2' %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (OWN + "{% block c %}mine{% endblock %}", "[a mine]"),  # of any of those it extends
+        (OWN + "{% block b %}{% block d %}mine{% endblock %}{% endblock %}", "[a mine]"),
+        (OWN + " \n{# a word #}{% set y = 1 %}{% macro m() %}m{% endmacro %}\n", "[a c]"),
+        ("before {% block c %}mine{% endblock %}" + OWN, "before mine[a mine]"),
+        ("{% if x %}" + OWN + "{% endif %}{% block e %}e{% endblock %}", "[a c]"),
+        ("{% extends ['slurm/t.sh.j2', 'x'][0] %}{% block e %}e{% endblock %}", "[a c]"),
+    ],
+)
+def test_what_a_template_may_say_beside_blocks(tmp_path: Path, source: str, text: str) -> None:
+    assert render("t", {"x": 1}, stack(tmp_path, source, MIDDLE, ROOT)).text == text
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "says"),
+    [
+        (OWN + "\n{% block cc %}mine{% endblock %}", 2, "block 'cc' is left out.*mean 'c'"),
+        (OWN + "{% if x %}\n{% block e %}e{% endblock %}{% endif %}", 2, "block 'e'.*: a, b, c"),
+        (OWN + "\n\nexport X=1\nY=1\n", 3, "'export X=1' is left out, because it stands in no"),
+        (OWN + "\n{{ x }}", 2, "what is printed here is left out"),
+        (OWN + "{% for y in [x] %}\nset {{ y }}\n{% endfor %}", 2, "'set' is left out"),
+        (OWN + "\n{% include 'slurm/t.sh.j2' %}", 2, "what is printed here is left out"),
+    ],
+)
+def test_what_jinja_would_leave_out_is_refused(
+    tmp_path: Path, source: str, line: int, says: str
+) -> None:
+    found = stack(tmp_path, source, MIDDLE, ROOT)
+    with pytest.raises(TemplateError, match=says) as refused:
+        render("t", {"x": 1}, found)
+    assert refused.value.at == Location(found[0].path / NAME, line)
 
 
 @pytest.mark.parametrize(
