@@ -194,7 +194,7 @@ class LiveView:
 
 
 class NeverStarting:
-    """Says once of each run that it will never start, while others are waited for."""
+    """Says once of each run that it will never start, or not without a change, while one waits."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -206,7 +206,8 @@ class NeverStarting:
         if all(status.finished or status.never_starts for status in statuses):
             return
         for status in statuses:
-            if status.never_starts and status.run.job_id not in self._said:
+            stuck = status.never_starts or status.needs_change
+            if stuck and status.run.job_id not in self._said:
                 self._said.add(status.run.job_id)
                 note(status_line(status))
 

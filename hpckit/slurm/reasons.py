@@ -88,6 +88,13 @@ _RESOURCES = {
 
 
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue")
+# What somebody must change before a job with such a reason starts: time alone does not.
+_NEEDS_CHANGE = (
+    *_HELD,
+    "PartitionTimeLimit", "PartitionNodeLimit", "PartitionConfig", "PartitionInactive",
+    "BadConstraints", "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed",
+    "MaxMemPerLimit", "ReservationDeleted", "ReservationInvalid",
+)  # fmt: skip
 # Why a job waits for others, and why for what cannot come any more.
 WAITS, NEVER = "Dependency", "DependencyNeverSatisfied"
 
@@ -100,6 +107,11 @@ def code_of(reason: str | None) -> str:
 def is_held(reason: str | None) -> bool:
     """Say whether a job starts only after somebody has released it, whatever its begin time."""
     return code_of(reason) in _HELD
+
+
+def needs_change(reason: str | None) -> bool:
+    """Say whether a job waits until somebody changes it, or the cluster's rules."""
+    return code_of(reason) in _NEEDS_CHANGE
 
 
 def in_vain(reason: str | None, held_by: str | None) -> bool:

@@ -9,7 +9,7 @@ from hpckit.launchers import launched_by
 from hpckit.paths import is_there
 from hpckit.ranks import RankRecord, first_failure, never_met
 from hpckit.runs import RESUBMITTED, Run
-from hpckit.slurm.reasons import in_vain
+from hpckit.slurm.reasons import in_vain, needs_change
 from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
 from hpckit.text import in_line, listed
 
@@ -102,6 +102,11 @@ class RunStatus:
     def never_starts(self) -> bool:
         """Whether it waits for what cannot come any more."""
         return self.waiting and in_vain(self.reason, self.held_by)
+
+    @property
+    def needs_change(self) -> bool:
+        """Whether it waits until somebody changes it, as one that is held or asks for too much."""
+        return self.waiting and needs_change(self.reason)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -445,6 +445,32 @@ def test_of_several_it_is_said_while_the_others_run(
 
 
 @pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("PartitionTimeLimit", "more time than the partition allows: lower --time"),
+        ("JobHeldUser", "release it with 'scontrol release JOBID'"),
+        ("Resources", None),
+    ],
+)
+def test_what_waits_for_a_change_is_said_once_and_waited_for(
+    fake_slurm: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    reason: str,
+    said: str | None,
+) -> None:
+    run = make_run(tmp_path)
+    look = NeverStarting()
+    answers(fake_slurm, squeue_out=squeue_row("11", "PENDING", reason=reason))
+    look(statuses([run]))
+    look(statuses([run]))
+    err = capsys.readouterr().err
+    assert err.count("11 PENDING") == (said is not None)
+    assert said is None or said in err
+    assert not one(run).never_starts  # somebody may change it
+
+
+@pytest.mark.parametrize(
     ("word", "restarts", "said"),
     [
         ("TIMEOUT", 0, "it reached its time limit of 01:00:00, in attempt 1 of 3 "
