@@ -23,7 +23,7 @@ from hpckit.sites import Site, find_site
 from hpckit.slurm.client import ask, patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
-from hpckit.submission.code_plan import plan_code
+from hpckit.submission.code_plan import CodePlan, kept_files, plan_code
 from hpckit.submission.model import Submission, preflight, refuse_unusable
 from hpckit.workloads import Workload, find_workload, known_workload, list_workloads
 
@@ -51,12 +51,13 @@ def prepare(
     tell: Callable[[str], None] = lambda _text: None,
     bad: "Sequence[NodeEvent]" = (),
     sources: "Sequence[Source]" = (),
+    code: CodePlan | None = None,
 ) -> Submission:
     """Work out all that is to be submitted. `preview` needs no Slurm.
 
     `tell` is called at once for collections that are left out, since later errors may follow from
     that. `bad` are events of bad nodes that are not in the user's file yet; `sources` are the files
-    of a function that the job calls.
+    of a function that the job calls. `code` is which code the job runs, where that is settled.
 
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm was asked for, and is not here.
@@ -72,9 +73,11 @@ def prepare(
     scheduler = choose_scheduler(spec.executor, preview=preview)
     site, notes = _with_mpi(spec, site, workload, scheduler)
     python, machine = own_python()[0], scheduler.machine()
+    kept = kept_files(code) if code else None
     job = resolve(
-        spec, site, workload, python=python, machine=machine, scheduler=scheduler, notes=notes
-    )
+        spec, site, workload, python=python, machine=machine, scheduler=scheduler, notes=notes,
+        kept=kept,
+    )  # fmt: skip
     job = replace(job, notes=(*job.notes, *account_note(job, spec)))
     job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
     if "notify" not in spec.skip_checks:
@@ -82,7 +85,8 @@ def prepare(
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(job.name)
     dependencies = _dependencies(spec, scheduler, root, preview=preview)
-    code = plan_code(spec, job, here(), sources)
+    code = code or plan_code(spec, job, here(), sources)
+    root_of_code = kept.root if kept else code.project.root if code.project else None
     return Submission(
         spec=spec,
         job=job,
@@ -92,7 +96,7 @@ def prepare(
             cwd=str(here()),
             after=tuple(word for word, _ in dependencies),
             keeps_code=code.keeps,
-            project=code.project.root if code.project else None,
+            project=root_of_code,
         ),
         collections=collections,
         unusable=around.unusable,
