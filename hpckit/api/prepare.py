@@ -73,10 +73,9 @@ def prepare(
     scheduler = choose_scheduler(spec.executor, preview=preview)
     site, notes = _with_mpi(spec, site, workload, scheduler)
     python, machine = own_python()[0], scheduler.machine()
-    kept = kept_files(code) if code else None
     job = resolve(
         spec, site, workload, python=python, machine=machine, scheduler=scheduler, notes=notes,
-        kept=kept,
+        kept=kept_files(code),
     )  # fmt: skip
     job = replace(job, notes=(*job.notes, *account_note(job, spec)))
     job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
@@ -86,7 +85,6 @@ def prepare(
     run_id = new_run_id(job.name)
     dependencies = _dependencies(spec, scheduler, root, preview=preview)
     code = code or plan_code(spec, job, here(), sources)
-    root_of_code = kept.root if kept else code.project.root if code.project else None
     return Submission(
         spec=spec,
         job=job,
@@ -96,7 +94,7 @@ def prepare(
             cwd=str(here()),
             after=tuple(word for word, _ in dependencies),
             keeps_code=code.keeps,
-            project=root_of_code,
+            project=code.root,
         ),
         collections=collections,
         unusable=around.unusable,

@@ -54,7 +54,7 @@ def resolve(
     job = _worked_out(spec, site, workload, partition, own, machine, python, kept)
     _refuse_chain(spec, own)
     _refuse_retry(job)
-    job = replace(job, notes=(*notes, *job.notes))
+    job = replace(job, notes=(*notes, *job.notes, *job.program.notes))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
     check_job(job, spec, limits)
@@ -166,7 +166,6 @@ def _worked_out(
             *_crowded(machine, nodes * tasks_per_node),
             *_unused_gpus(site, partition, gpus),
             *headers,
-            *program.notes,
         ),
     )
 

@@ -31,6 +31,13 @@ class CodePlan:
         """Whether the run gets a copy of any code."""
         return self.project is not None or self.same_as is not None
 
+    @property
+    def root(self) -> Path | None:
+        """The folder of the code's project today; None: nothing is kept."""
+        if self.same_as is not None:
+            return Path(str(self.same_as.record["code"]["root"]))
+        return self.project.root if self.project else None
+
 
 def same_code(run: Run) -> CodePlan | None:
     """Return the plan that takes the code which a run has; None: it has no copy of any."""
@@ -38,13 +45,13 @@ def same_code(run: Run) -> CodePlan | None:
     return CodePlan(same_as=run) if code.get("tree") else None
 
 
-def kept_files(plan: CodePlan) -> KeptFiles | None:
+def kept_files(plan: CodePlan | None) -> KeptFiles | None:
     """Return the copy that a job runs in place of today's files; None: it runs these.
 
     Raises:
         RequestError: the program's copy is gone.
     """
-    run = plan.same_as
+    run = plan.same_as if plan else None
     if run is None:
         return None
     from hpckit.submission.kept_code import tree_place  # noqa: PLC0415  # few runs take another's
