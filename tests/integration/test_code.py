@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 import hpckit
+from hpckit.api.prepare import prepare
 from hpckit.errors import OutsideError, PlanError, RequestError
+from hpckit.spec import spec_from_record
+from hpckit.submission.code_plan import same_code
+from hpckit.submission.kept_code import check_code
 from tests.conftest import Answer, write_files
 from tests.unit.checkouts import git
 
@@ -57,6 +61,12 @@ def test_the_code_of_a_run_is_shown_restored_and_run_again(
     place.write_text("TEXT = 'planted'\n")
     with pytest.raises(RequestError, match=r"part\.py is not what was kept"):
         run.resubmit(same_code=True)
+    with pytest.raises(RequestError, match=r"part\.py is not what was kept"):
+        check_code(
+            prepare(
+                spec_from_record(run._folder.record["request"]), None, code=same_code(run._folder)
+            )
+        )
     said = cli("code", run.job_id)
     assert "Somebody has changed files of this copy since" in said.err
     assert '"copy_changed": true' in cli("code", run.job_id, "--json").out
