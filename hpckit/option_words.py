@@ -184,6 +184,10 @@ def _with_file(text: str) -> str:
     except (OSError, DamagedFileError) as error:
         why = getattr(error, "strerror", None) or error
         raise RequestError(f"--array {text!r}: {str(path)!r} cannot be read: {why}.") from error
+    if wrong := next((number for number, line in enumerate(lines, 1) if "\0" in line), None):
+        raise RequestError(
+            f"--array {text!r}: {str(path)!r} has a NUL byte in line {wrong}: take it out."
+        )
     found = [line.strip() for line in lines if line.strip()]
     if not found:
         raise RequestError(f"--array {text!r}: {str(path)!r} has no line with a value.")
