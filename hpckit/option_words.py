@@ -118,8 +118,9 @@ def read_gpus(given: str | int) -> dict[str, Any]:
     Raises:
         RequestError: it is neither.
     """
-    kind, _, count = str(given).rpartition(":")
-    if not re.fullmatch(r"[0-9]{1,9}", count) or isinstance(given, bool):
+    kind, colon, count = str(given).rpartition(":")
+    number = re.fullmatch(r"[0-9]{1,9}", count)
+    if not number or isinstance(given, bool) or (colon and not kind):
         raise RequestError(f"--gpus {given!r} must be a number per node, or TYPE:N as in A100:4.")
     # Where only the number is changed, the type stays.
     return {"gpus": int(count), **({"gpu_type": kind} if kind else {})}

@@ -303,6 +303,10 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
     # A reader may give several fields; what no reader has read is this one's value alone.
     values = found if row.read and isinstance(found, dict) else {name: found}
     for field_name, value in values.items():
+        if "" in (value if isinstance(value, tuple) else (value,)):
+            raise RequestError(
+                f"{row.flags[0]} is empty, as of a variable that the shell has not set."
+            )
         try:
             check(TYPES[field_name], value, row.flags[0])
         except DamagedFileError as error:
