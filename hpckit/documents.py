@@ -315,9 +315,16 @@ def _scalar(node: Any, mark: Location) -> Scalar:  # noqa: ANN401
     except (ValueError, LookupError, AttributeError) as error:  # `0x_`, `!!bool maybe`
         kind = node.tag.rpartition(":")[2]
         raise ConfigError(f"{node.value[:80]!r} cannot be read as {kind}.", at=mark) from error
+    _refuse_nul(value, mark)
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise ConfigError("a number is too large.", at=mark)
     return value
+
+
+def _refuse_nul(value: object, mark: Location) -> None:
+    """Refuse the one sign that no command line, variable or path can contain."""
+    if isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{value[:80]!r} contains a NUL character: take it out.", at=mark)
 
 
 def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any, Location]]:  # noqa: ANN401
@@ -327,6 +334,7 @@ def _build_mapping(node: Any, path: Path, seen: set[int]) -> dict[str, tuple[Any
         key = str(key_node.value)
         if line in _LEFT_OUT.get():
             continue
+        _refuse_nul(key, Location(path, line))
         if key in built:
             raise ConfigError(f"key {key!r} is given twice.", at=Location(path, line))
         value, mark = _build(value_node, path, seen)

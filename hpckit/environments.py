@@ -28,6 +28,8 @@ _OWN_OPTIONS = (
 )
 # `SCHEME://USER:PASSWORD@`, as addresses have it, or Pyxis's `USER:PASSWORD@REGISTRY#IMAGE`.
 _WITH_PASSWORD = r"(?i)((?:[a-z0-9+.-]+://)?[^/@:#]*:)[^/@#]+@(?!sha\d)"  # noqa: S105  # it finds them
+# As `python3.13t`, `pypy3` and wrappers called so; not `python3-config`, nor a script.
+_PYTHON = r"(?i)(?:python|pypy|graalpy)(?!.*(?:-config|\.py)$).*"
 _FIRST_COMMENT = r"(?s)\s*\{#(.*?)#\}"
 
 
@@ -179,7 +181,7 @@ def ad_hoc_environment(word: str) -> Environment | None:
                 return Environment(name=word, kind=kind, path=typed_image(kind, rest))
     if is_file(typed_path(word) / "bin" / "python"):
         return _venv(word)
-    if "/" in word and is_program(typed_path(word)):
+    if "/" in word and is_program(typed_path(word)) and _is_python(typed_path(word)):
         return Environment(name=word, kind=EnvironmentKind.NONE, python=str(typed_path(word)))
     return None
 
@@ -191,6 +193,11 @@ def why_none(word: str) -> str:
         return f"has a python that cannot be reached: {link}"
     if is_folder(path):
         return "is a folder, but not of a virtual environment: it has no bin/python"
+    if is_program(path) and "/" in word:
+        return (
+            "is a program, but not a Python by its name, as python3.12 or pypy3 (a wrapper of "
+            "another name can be `python:` of an environment in the site's YAML)"
+        )
     if is_file(path) and "/" in word:
         return "is a file that cannot be started as a python is"
     if is_file(path):
@@ -200,6 +207,12 @@ def why_none(word: str) -> str:
     if "/" in word:
         return "does not exist"
     return "is not a folder on this machine"
+
+
+def _is_python(path: Path) -> bool:
+    """Say whether a program is a Python by its name, or by that of what it is a link to."""
+    names = (path.name, os.path.basename(os.path.realpath(path)))  # noqa: PTH119  # as is_file
+    return any(re.fullmatch(_PYTHON, name) for name in names)
 
 
 def _leads_nowhere(path: Path) -> str:

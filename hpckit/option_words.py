@@ -119,8 +119,9 @@ def read_gpus(given: str | int) -> dict[str, Any]:
     Raises:
         RequestError: it is neither.
     """
-    kind, _, count = str(given).rpartition(":")
-    if not re.fullmatch(r"[0-9]{1,9}", count) or isinstance(given, bool):
+    kind, colon, count = str(given).rpartition(":")
+    number = re.fullmatch(r"[0-9]{1,9}", count)
+    if not number or isinstance(given, bool) or (colon and not kind):
         raise RequestError(f"--gpus {given!r} must be a number per node, or TYPE:N as in A100:4.")
     # Where only the number is changed, the type stays.
     return {"gpus": int(count), **({"gpu_type": kind} if kind else {})}
@@ -227,11 +228,15 @@ def _with_file(text: str) -> str:
         why = getattr(error, "strerror", None) or error
         raise RequestError(f"--array {text!r}: {str(path)!r} cannot be read: {why}.") from error
     found = [line.removesuffix("\r") for line in lines]
-    if blank := next((at for at, line in enumerate(found, 1) if line and not line.strip()), None):
-        raise RequestError(
-            f"--array {text!r}: line {blank} of {str(path)!r} has nothing but blanks. Write a "
-            "value, or leave the line empty: empty lines do not count."
-        )
+    for at, line in enumerate(found, 1):
+        where = f"--array {text!r}: line {at} of {str(path)!r}"
+        if "\0" in line:
+            raise RequestError(f"{where} has a NUL byte: take it out.")
+        if line and not line.strip():
+            raise RequestError(
+                f"{where} has nothing but blanks. Write a value, or leave the line empty: empty "
+                "lines do not count."
+            )
     found = [line for line in found if line]
     if not found:
         raise RequestError(f"--array {text!r}: {str(path)!r} has no line with a value.")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from hpckit.frozen import frozen
-from hpckit.text import parse_minutes
+from hpckit.text import is_ascii_number, parse_minutes
 
 OOM, TIMEOUT, FAIL = "oom", "timeout", "fail"
 KINDS = {
@@ -97,7 +97,7 @@ def _rule(text: str) -> Rule:
 
 def _factor(text: str, word: str) -> float:
     try:
-        factor = float(word)
+        factor = float(word) if is_ascii_number(word) else 0.0
     except ValueError:
         factor = 0.0
     if not 1.0 < factor <= _MOST_FACTOR:

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpckit.errors import DamagedRunError, HpckitError, NotFoundError, OutsideError
+from hpckit.errors import (
+    DamagedRunError,
+    HpckitError,
+    NotFoundError,
+    OutsideError,
+    RequestError,
+)
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
 from hpckit.paths import is_there, typed_path, writers
@@ -156,8 +162,13 @@ def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, 
     """Return where runs live: `--runs`, else `$HPCKIT_RUNS`, else the site's, else `./runs`.
 
     `~` and `$VARIABLES` in the site's value are those of the user.
+
+    Raises:
+        RequestError: no folder can have such a name.
     """
     if option is not None:
+        if "\0" in str(option):
+            raise RequestError(f"The folder of runs {str(option)!r} contains a NUL byte.")
         return typed_path(option)
     if environ.get("HPCKIT_RUNS"):
         return typed_path(environ["HPCKIT_RUNS"])

@@ -32,6 +32,7 @@ from hpckit.values import rebuild
 
 # Without commas: `--gpus a100:1,shard:8:1` would ask Slurm for two things.
 _TYPE = r"[A-Za-z0-9_.-]+"
+_AROUND = 30  # characters shown on each side of one that is refused
 
 
 @frozen(kw_only=True)
@@ -227,6 +228,8 @@ class JobSpec:
                 f"Both a program, {self.program!r}, and -m {self.module} are given. Arguments go "
                 "after `--`."
             )
+        for name in TYPES:
+            _refuse_nul(OPTIONS[name].flags[0] if name in OPTIONS else name, getattr(self, name))
         for name, row in OPTIONS.items():
             value, flag = getattr(self, name), row.flags[0]
             if row.is_word and value is not None and not re.fullmatch(WORD, value):
@@ -252,6 +255,14 @@ class JobSpec:
     def of_workload(self) -> bool:
         """Whether `target` is a workload, not a strategy."""
         return self.program is None and self.module is None
+
+
+def _refuse_nul(what: str, value: object) -> None:
+    """Refuse the one sign that no command line, variable or path can contain."""
+    for text in value if isinstance(value, tuple) else (value,):
+        if isinstance(text, str) and (at := text.find("\0")) >= 0:
+            shown = text[max(at - _AROUND, 0) : at + _AROUND]
+            raise RequestError(f"{what} {shown!r} contains a NUL byte: take it out.")
 
 
 OPTIONS: Mapping[str, Option] = {
@@ -293,6 +304,10 @@ def _value(name: str, given: Any) -> dict[str, Any]:  # noqa: ANN401
     # A reader may give several fields; what no reader has read is this one's value alone.
     values = found if row.read and isinstance(found, dict) else {name: found}
     for field_name, value in values.items():
+        if "" in (value if isinstance(value, tuple) else (value,)):
+            raise RequestError(
+                f"{row.flags[0]} is empty, as of a variable that the shell has not set."
+            )
         argument(TYPES[field_name], value, row.flags[0])
     return values
 

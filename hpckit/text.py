@@ -27,12 +27,12 @@ _STATES = {
 }
 BLOCKS = "▁▂▃▄▅▆▇█"
 _ODD = r"[^\x20-\x7e\n\t]+"
-_LETTERS = r"(?i)(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?"
+_LETTERS = r"(?ai)(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?"
 _WEEKS = r"(?ai)(\d{1,6})w"
-_MONTH = r"\d{4}-\d\d"
+_MONTH = r"(?a)\d{4}-\d\d"
 # What users type has at most nine digits.
-_LONG = r"\d{10}"
-_DURATION = r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?"
+_LONG = r"(?a)\d{10}"
+_DURATION = r"(?a)(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})(?:\.\d+)?"
 _SIZE = r"(?ai)(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)(?:i?B)?"
 _DIGITS = r"0*([0-9]{1,19})"
 # Slurm and Linux count in 63 bits at most.
@@ -190,7 +190,7 @@ def parse_past(text: str | float, now: float, option: str = "since") -> float:
     """
     if isinstance(text, int | float) and not isinstance(text, bool) and math.isfinite(text):
         return float(text)
-    word = text.strip() if isinstance(text, str) else ""
+    word = text.strip() if isinstance(text, str) and text.isascii() else ""
     if match := re.fullmatch(_WEEKS, word):
         return max(now - int(match[1]) * 7 * 86400, 0.0)
     # A bare number may mean days as well as minutes, and `2026-11` a month as well as 2026 days.
@@ -312,6 +312,14 @@ def number_ranges(text: str, most: int) -> Iterator[int]:
         first, _, last = word.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
             yield from range(int(first), min(int(last or first), int(first) + most) + 1)
+
+
+def is_ascii_number(text: str) -> bool:
+    """Say whether Python reads a number as people do: no `1_0`, and no other alphabet's digits.
+
+    Whether it is a number is for int() or float() to say.
+    """
+    return text.isascii() and "_" not in text
 
 
 def whole_number(text: str, most: int = _MOST) -> int | None:

@@ -13,6 +13,7 @@ from hpckit.frozen import frozen
 from hpckit.option_words import merge_sbatch, split_setting
 from hpckit.paths import typed_path
 from hpckit.strategies import STRATEGIES
+from hpckit.text import is_ascii_number
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
 TYPES = ("int", "float", "str", "bool", "path")
@@ -39,6 +40,8 @@ class Parameter:
             RequestError: not of the type, not among the choices, or out of range.
         """
         try:
+            if self.type in ("int", "float") and not is_ascii_number(text):
+                raise ValueError(text)
             value = _CONVERT[self.type](text)
         except (ValueError, KeyError) as error:
             raise RequestError(

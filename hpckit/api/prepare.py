@@ -23,7 +23,7 @@ from hpckit.sites import Site, find_site
 from hpckit.slurm.client import ask, patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
-from hpckit.submission.code_plan import plan_code
+from hpckit.submission.code_plan import CodePlan, kept_files, plan_code
 from hpckit.submission.model import Submission, preflight, refuse_unusable
 from hpckit.workloads import Workload, find_workload, known_workload, list_workloads
 
@@ -52,12 +52,13 @@ def prepare(
     bad: "Sequence[NodeEvent]" = (),
     sources: "Sequence[Source]" = (),
     again: bool = False,
+    code: CodePlan | None = None,
 ) -> Submission:
     """Work out all that is to be submitted. `preview` needs no Slurm; `again`: it was before.
 
     `tell` is called at once for collections that are left out, since later errors may follow from
     that. `bad` are events of bad nodes that are not in the user's file yet; `sources` are the files
-    of a function that the job calls.
+    of a function that the job calls. `code` is which code the job runs, where that is settled.
 
     Raises:
         RequestError: the request is wrong. OutsideError: Slurm was asked for, and is not here.
@@ -74,8 +75,9 @@ def prepare(
     site, notes = _with_mpi(spec, site, workload, scheduler)
     python, machine = own_python()[0], scheduler.machine()
     job = resolve(
-        spec, site, workload, python=python, machine=machine, scheduler=scheduler, notes=notes
-    )
+        spec, site, workload, python=python, machine=machine, scheduler=scheduler, notes=notes,
+        kept=kept_files(code),
+    )  # fmt: skip
     rules = _retry_notes(job, spec.retries, again=again) if job.retry else ()
     job = replace(job, notes=(*job.notes, *rules, *account_note(job, spec)))
     job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
@@ -84,7 +86,7 @@ def prepare(
     root = runs_root(runs, site.runs, os.environ)
     run_id = new_run_id(job.name)
     job, dependencies = _dependencies(job, spec, root, preview=preview)
-    code = plan_code(spec, job, here(), sources)
+    code = code or plan_code(spec, job, here(), sources)
     return Submission(
         spec=spec,
         job=job,
@@ -94,7 +96,7 @@ def prepare(
             cwd=str(here()),
             after=tuple(word for word, _ in dependencies),
             keeps_code=code.keeps,
-            project=code.project.root if code.project else None,
+            project=code.root,
         ),
         collections=collections,
         unusable=around.unusable,

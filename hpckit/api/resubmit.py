@@ -24,6 +24,7 @@ from hpckit.render import Rendered
 from hpckit.run_record import refuse_session
 from hpckit.runs import Run as RunFolder
 from hpckit.spec import JobSpec, spec_from_record, with_changes, without
+from hpckit.submission.code_plan import CodePlan
 from hpckit.submission.code_plan import same_code as kept_plan
 from hpckit.submission.record import differences, make_record, shown
 from hpckit.submission.resubmitted import replaced_by, resubmitted_as
@@ -107,9 +108,10 @@ def asked_again(
     root = root or (old.dir.parent if old.mine else runs_folder(None))
     rows: tuple[Sizing, ...] = ()
     jobs: tuple[str, ...] = ()
-    with _standing_where(old):
+    code = _kept_code(old) if same_code else None
+    with _standing_where(old, kept=same_code):
         ready = partial(
-            prepare, preview=preview, bad=_events(old), sources=_sources(old), again=True
+            prepare, preview=preview, bad=_events(old), sources=_sources(old), again=True, code=code
         )
         submission = ready(spec, root, tell=tell)
         if right_size:
@@ -117,8 +119,6 @@ def asked_again(
             if sizes:
                 spec = with_changes(spec, sizes)
                 submission = ready(spec, root)
-        if same_code:
-            submission = with_same_code(submission, old)
         if len(again) == len(submission.job.tasks):  # a damaged record may count others
             submission = replace(submission, again=again)
         rendered = submission.rendered
@@ -221,30 +221,39 @@ def _differs(
 
 
 @contextmanager
-def _standing_where(run: RunFolder) -> Iterator[None]:
-    """Let relative paths start from where a run was submitted."""
+def _standing_where(run: RunFolder, *, kept: bool) -> Iterator[None]:
+    """Let relative paths start from where a run was submitted; `kept`: it runs a copy of its code.
+
+    The job works there, too.
+    """
     with ExitStack() as stack:
         try:
             stack.enter_context(standing_in(Path(run.record["cwd"])))
         except OSError as error:
-            raise _closed(run, error) from error
+            raise _closed(run, error, kept=kept) from error
         yield
 
 
-def _closed(run: RunFolder, error: OSError) -> OutsideError:
+def _closed(run: RunFolder, error: OSError, *, kept: bool) -> OutsideError:
     old = str(run.record["cwd"])
     todo = ""
     if isinstance(error, FileNotFoundError):
         link = shlex.join(["ln", "-s", "NEW", old])
         todo = f" If it was moved to NEW, lead there by a link ({link}), or submit anew from there."
+        if kept:
+            folder = shlex.join(["mkdir", "-p", old])
+            todo = (
+                f" Its code is kept, but the job works in that folder: create it again ({folder}); "
+                f"or, if it was moved to NEW, lead there by a link ({link})."
+            )
     return OutsideError(
         f"The run was submitted from {old}, but this folder cannot be entered: "
         f"{error.strerror}.{todo}"
     )
 
 
-def with_same_code(submission: Submission, run: RunFolder) -> Submission:
-    """Let a submission run the code that a run has.
+def _kept_code(run: RunFolder) -> CodePlan:
+    """Return the plan that takes the code which a run has.
 
     Raises:
         RequestError: it has no copy of its code.
@@ -255,9 +264,7 @@ def with_same_code(submission: Submission, run: RunFolder) -> Submission:
         raise RequestError(
             f"Run {run.run_id} has no copy of its code ({why}): leave --same-code out."
         )
-    project = Path(str(run.record["code"]["root"]))
-    place = replace(submission.place, keeps_code=True, project=project)
-    return replace(submission, code=plan, place=place)
+    return plan
 
 
 def _changed(before: JobSpec, spec: JobSpec) -> list[str]:

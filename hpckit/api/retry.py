@@ -46,7 +46,7 @@ def retry(
     if number > spec.retries:
         return RetryNote(text=f"{failed}, and all {spec.retries} retries of --retries are used")
     kept = same_code(run) is not None  # what was edited since is not this job's
-    same = asked_again(handle(run), {"after": ()}, run.dir.parent, alone=True)
+    same = asked_again(handle(run), {"after": ()}, run.dir.parent, alone=True, same_code=kept)
     had = _had(same.submission.job, environ)
     found = changes(parse_rules(spec.retry), kind, had)
     if isinstance(found, str):

@@ -72,7 +72,7 @@ def plan_study(
     for row in plain:
         _ = row.rendered
         if not (preview or one_machine):
-            preflight(row)
+            preflight(row, code=row is plain[0])  # all sizes have the same
     part = StudyPart(
         id=new_run_id(f"{plain[0].job.name}-scale"),
         sizes=len(plain),

@@ -7,12 +7,14 @@ programmer's words.
 import contextlib
 import shlex
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from hpckit.cli.front import front_page
 from hpckit.errors import RequestError
+from hpckit.text import is_ascii_number
 
 _TYPED = "hpckit.typed"
 # What other programs call what hpckit has under another name.
@@ -63,6 +65,12 @@ class Commands(TyperGroup):
         context.meta[_TYPED] = typed
         return context
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
+        """Return a command, whose options take what is meant as they look."""
+        found = super().get_command(ctx, cmd_name)
+        _let_be_strict(found)
+        return found
+
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         """Write the first page, the same as without typer."""
         from hpckit.cli import COMMANDS  # noqa: PLC0415  # it imports this module
@@ -74,6 +82,31 @@ class Commands(TyperGroup):
         """Read the command's options and run it."""
         with _told(ctx.meta[_TYPED]):
             return super().invoke(ctx)
+
+
+def _let_be_strict(command: Any) -> None:  # noqa: ANN401
+    """Refuse numbers that only Python takes, as `1_0`, and empty paths, as of an unset variable."""
+    for row in getattr(command, "params", ()):
+        # int, integer, float, or a range of them, by the version of typer.
+        if row.type.name.startswith(("int", "float", "path")):
+            row.type = _strict(row.type)
+    for inner in getattr(command, "commands", {}).values():
+        _let_be_strict(inner)
+
+
+def _strict(kind: Any) -> Any:  # noqa: ANN401
+    plain, name = kind.convert, kind.name.split()[0]
+    strict = copy(kind)
+
+    def convert(value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401
+        if name == "path" and value == "":
+            kind.fail("it is empty, as of a variable that the shell has not set", param, ctx)
+        if name != "path" and isinstance(value, str) and not is_ascii_number(value):
+            kind.fail(f"{value!r} is not a valid {name[:3].replace('flo', 'float')}.", param, ctx)
+        return plain(value, param, ctx)
+
+    strict.convert = convert
+    return strict
 
 
 @contextlib.contextmanager

@@ -6,15 +6,21 @@ import struct
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpckit.digests import sha1
 from hpckit.files import DamagedFileError, open_regular
+
+if TYPE_CHECKING:
+    from hpckit.gitfiles.split_index import Link
 
 MAX_BYTES = 64 * 2**20
 # Each file is looked at once, which on a busy shared file system takes up to a millisecond.
 MAX_FILES = 50_000
 FOLDER, LINK, SUBMODULE = 0o040000, 0o120000, 0o160000
+_HASH = 20  # bytes at the end of an index
+_DAMAGED = "its index is not as git writes it"
+_REMEDY = "`git status` says more, and `rm .git/index && git reset` makes it anew"
 _HEAD = struct.Struct(">4sII")
 _ENTRY = struct.Struct(">10I20sH")
 _EXTENDED, _STAGE, _NAME_BYTES = 0x4000, 0x3000, 0x0FFF
@@ -29,7 +35,7 @@ class IndexEntry(NamedTuple):
     """A file in the index.
 
     `seen` is ctime and mtime (whole seconds and nanoseconds), device, inode, mode, user, group and
-    size modulo 2^32, of the file when its content was `blob`. `settled` is False amid a merge.
+    size modulo 2^32, of the file when its content was `blob`. `stage` is not 0 amid a merge.
     `skipped`: it need not be on disk (sparse checkouts). `intended`: added without content.
     """
 
@@ -37,9 +43,14 @@ class IndexEntry(NamedTuple):
     mode: int
     blob: bytes
     seen: tuple[int, ...]
-    settled: bool
+    stage: int
     skipped: bool
     intended: bool
+
+    @property
+    def settled(self) -> bool:
+        """Whether no merge has left it to the user."""
+        return not self.stage
 
 
 class Index(NamedTuple):
@@ -54,25 +65,82 @@ class Index(NamedTuple):
     tree: str | None
 
 
+class _Parsed(NamedTuple):
+    """One file of an index: its entries, the tree that is written down in it, its other part."""
+
+    entries: tuple[IndexEntry, ...]
+    tree: tuple[int, str] | None = None
+    link: "Link | None" = None
+
+
 def read_index(path: Path) -> Index:
-    """Read an index, versions 2 to 4; one that is absent has no files.
+    """Read an index, versions 2 to 4, split or whole; one that is absent has no files.
 
     Raises:
         OSError: it cannot be read. DamagedFileError: it is too large, or none read here.
     """
     try:
-        with open_regular(path) as stream:
-            status = os.fstat(stream.fileno())
-            data = stream.read(MAX_BYTES + 1)
+        data, written_ns = _content(path)
     except FileNotFoundError:
         return Index((), 0, None)
+    parsed = _understood(data)
+    link = parsed.link
+    entries = parsed.entries
+    if link and link.shared:
+        entries = _joined(_shared_part(path.with_name(f"sharedindex.{link.shared}")), parsed, link)
+    whole = parsed.tree and parsed.tree[0] == len(entries)  # else it is not up to date
+    return Index(entries, written_ns, parsed.tree[1] if parsed.tree and whole else None)
+
+
+def _content(path: Path) -> tuple[bytes, int]:
+    with open_regular(path) as stream:
+        status = os.fstat(stream.fileno())
+        data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise DamagedFileError(f"its index has over {MAX_BYTES} bytes")
+    return data, status.st_mtime_ns
+
+
+def _understood(data: bytes) -> _Parsed:
     try:
-        entries, tree = _parse(data)
-    except (struct.error, IndexError, ValueError) as error:
-        raise DamagedFileError(f"its index is not as git writes it: {error}") from error
-    return Index(entries, status.st_mtime_ns, tree)
+        return _parse(data)
+    except (struct.error, IndexError) as error:
+        raise DamagedFileError(f"{_DAMAGED}: it is cut off; {_REMEDY}") from error
+    except ValueError as error:
+        raise DamagedFileError(f"{_DAMAGED}: {error}; {_REMEDY}") from error
+
+
+def _shared_part(path: Path) -> tuple[IndexEntry, ...]:
+    """Return the files of a split index's larger part."""
+    try:
+        data, _ = _content(path)
+    except FileNotFoundError as error:
+        raise DamagedFileError(f"{_DAMAGED}: {path.name} is missing; {_REMEDY}") from error
+    if data[-_HASH:].hex() != path.name.rpartition(".")[2]:
+        raise DamagedFileError(f"{_DAMAGED}: {path.name} is another; {_REMEDY}")
+    return _understood(data).entries
+
+
+def _joined(shared: tuple[IndexEntry, ...], own: _Parsed, link: "Link") -> tuple[IndexEntry, ...]:
+    """Return all files of a split index: the shared ones, some of them replaced, and its own."""
+    rows = list(shared)
+    if max((*link.deleted, *link.replaced), default=-1) >= len(rows):
+        raise DamagedFileError(f"{_DAMAGED}: it takes more of its shared part than this has")
+    count = len(link.replaced)
+    if count > len(own.entries) or not all(row.path for row in own.entries[count:]):
+        raise DamagedFileError(f"{_DAMAGED}: what it adds to its shared part has no names")
+    for at, row in zip(link.replaced, own.entries, strict=False):
+        rows[at] = row._replace(path=rows[at].path)
+    gone = {*link.deleted}
+    found = {(row.path, row.stage): row for at, row in enumerate(rows) if at not in gone}
+    found |= {(row.path, row.stage): row for row in own.entries[count:]}
+    if len(found) > MAX_FILES:
+        raise _too_many(len(found))
+    return tuple(found[key] for key in sorted(found))
+
+
+def _too_many(count: int) -> DamagedFileError:
+    return DamagedFileError(f"it has {count} files, over the {MAX_FILES} looked at")
 
 
 def tree_of(entries: Iterable[IndexEntry]) -> str:
@@ -111,14 +179,17 @@ def _object_id(kind: bytes, content: bytes | bytearray) -> bytes:
     return sha1(b"%b %d\0" % (kind, len(content)) + content).digest()
 
 
-@lru_cache(maxsize=1)  # a submission asks twice: what was changed, and what is kept
-def _parse(data: bytes) -> tuple[tuple[IndexEntry, ...], str | None]:
+# A submission asks twice, what was changed and what is kept, of an index and its shared part.
+@lru_cache(maxsize=2)
+def _parse(data: bytes) -> _Parsed:
     """Return the files, and the id of their tree where git has written it down."""
     magic, version, count = _HEAD.unpack_from(data)
-    if magic != b"DIRC" or version not in (2, 3, 4):
+    if magic != b"DIRC":
+        raise ValueError("it does not begin with DIRC")
+    if version not in (2, 3, 4):
         raise DamagedFileError(f"its index is of version {version}")
     if count > MAX_FILES:
-        raise DamagedFileError(f"it has {count} files, over the {MAX_FILES} looked at")
+        raise _too_many(count)
     entries: list[IndexEntry] = []
     at, path = _HEAD.size, b""
     for _ in range(count):
@@ -130,15 +201,16 @@ def _parse(data: bytes) -> tuple[tuple[IndexEntry, ...], str | None]:
             (more,) = struct.unpack_from(">H", data, at)
             at += 2
         kept, at = _varint(data, at, len(path)) if version == 4 else (0, at)
-        end = data.index(b"\0", at)
+        if (end := data.find(b"\0", at)) < 0:
+            raise ValueError("it is cut off")
         path = _checked(path[:kept] + data[at:end])
         # Before version 4 one to eight zeros fill up to a multiple of eight.
         at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
         entries.append(
-            IndexEntry(path, _mode(seen[6]), blob, tuple(seen), not flags & _STAGE,
+            IndexEntry(path, _mode(seen[6]), blob, tuple(seen), (flags & _STAGE) >> 12,
                   bool(more & _SKIPPED), bool(more & _INTENDED))
         )  # fmt: skip
-    return tuple(entries), _read_extensions(data, at, count)
+    return _Parsed(tuple(entries), *_read_extensions(data, at))
 
 
 def _checked(path: bytes) -> bytes:
@@ -166,20 +238,27 @@ def _mode(recorded: int) -> int:
     return recorded & 0o170000
 
 
-def _read_extensions(data: bytes, at: int, files: int) -> str | None:
-    """Return the id of the tree of all files, if git knew it when it wrote the index.
+def _read_extensions(data: bytes, at: int) -> "tuple[tuple[int, str] | None, Link | None]":
+    """Return the number of files and the id of their tree, if git knew it; and the other part.
 
     Raises:
-        DamagedFileError: one changes the index's meaning: a signature in lower case, as of a split
-            index.
+        DamagedFileError: one changes the index's meaning, as a signature in lower case says.
     """
-    tree = None
-    while at < len(data) - 20:
+    tree, link = None, None
+    while at < len(data) - _HASH:
         signature, size = struct.unpack_from(">4sI", data, at)
-        if signature[:1].islower() and signature != b"sdir":
-            raise DamagedFileError(f"its index has the extension {signature!r}")
-        found = re.match(_WHOLE_TREE, data[at + 8 : at + 8 + size], re.DOTALL)
-        if signature == b"TREE" and found and int(found[1]) == files:  # else it is not up to date
-            tree = found[2].hex()
+        content = data[at + 8 : at + 8 + size]
+        found = re.match(_WHOLE_TREE, content, re.DOTALL)
+        if signature == b"link":
+            from hpckit.gitfiles.split_index import read_link  # noqa: PLC0415  # few are split
+
+            link = read_link(content, MAX_FILES)
+        elif signature[:1].islower() and signature != b"sdir":
+            raise DamagedFileError(
+                f"its index has the extension {signature.decode(errors='replace')!r} of a newer "
+                "git, which hpckit does not read"
+            )
+        elif signature == b"TREE" and found:
+            tree = int(found[1]), found[2].hex()
         at += 8 + size
-    return tree
+    return tree, link

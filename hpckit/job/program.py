@@ -7,6 +7,7 @@ program that the environment or its modules provide; it is looked up on the node
 import os
 import re
 import shlex
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -109,6 +110,28 @@ class Program:
         return self.kind in (ProgramKind.PYTHON, ProgramKind.MODULE)
 
 
+@frozen(kw_only=True)
+class KeptFiles:
+    """The copy of the code that a job runs in place of today's files.
+
+    Attributes:
+        root: the project's real path, today. copy: where its copy is.
+        script: the program's file in the copy; None: it was not kept, so that today's runs.
+    """
+
+    root: Path
+    copy: Path
+    script: Path | None
+
+    def of(self, file: Path) -> Path:
+        """Return a file's copy; where it has none, the file itself, which is then what runs."""
+        real = Path(os.path.realpath(file))
+        if not real.is_relative_to(self.root):
+            return file
+        kept = self.copy / real.relative_to(self.root)
+        return kept if is_file(kept) else file
+
+
 def typed_program(text: str) -> str:
     """Return the absolute path of a path, or of a file here; return any other word unchanged."""
     path = typed_path(text)
@@ -116,10 +139,11 @@ def typed_program(text: str) -> str:
     return text if bare and not is_file(path) else str(path)
 
 
-def find_module(name: str) -> Program:
+def find_module(name: str, kept: KeptFiles | None = None) -> Program:
     """Return a Python module as a program; whether it exists is found out on the node.
 
-    Its file is looked for as `python -m` does: in this folder, then in those of PYTHONPATH.
+    Its file is looked for as `python -m` does: in this folder, then in those of PYTHONPATH; in
+    `kept` first, where that is what runs.
 
     Raises:
         RequestError: no module can have such a name.
@@ -132,18 +156,23 @@ def find_module(name: str) -> Program:
     words = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     for top in (here(), *(here() / word for word in words if word)):
         at = top.joinpath(*name.split("."))
-        for file in (at.with_name(f"{at.name}.py"), at / "__main__.py"):
+        for typed in (at.with_name(f"{at.name}.py"), at / "__main__.py"):
+            file = kept.of(typed) if kept else typed
             if is_file(file):
                 return Program(kind=ProgramKind.MODULE, word=name, file=file, top=top)
     return Program(kind=ProgramKind.MODULE, word=name)
 
 
-def find_program(text: str, environment: Environment) -> Program:
+def find_program(text: str, environment: Environment, kept: KeptFiles | None = None) -> Program:
     """Return the program that a user, or a workload, names: a path, a file here, or a bare word.
+
+    If `kept` has its file, that copy is read, whatever lies in its place today.
 
     Raises:
         RequestError: it is a folder, or no program can have such a name.
     """
+    if kept and kept.script:
+        return read_program(typed_path(text), kept)
     word = typed_program(text)
     path = Path(word)
     if not path.is_absolute():
@@ -195,9 +224,20 @@ def _is_here(word: str, environment: Environment) -> bool:
     return shell.which(word) is not None or bool(beside and is_program(beside))
 
 
-def read_program(path: Path) -> Program:
-    """Return how a file that is there is started."""
-    suffix, may_start, word = path.suffix.lower(), is_program(path), str(path)
+def read_program(path: Path, kept: KeptFiles | None = None) -> Program:
+    """Return how a file that is there, or its copy in `kept`, is started."""
+    if kept is None or kept.script is None:
+        return _read_program(path, str(path))
+    found = _read_program(kept.script, str(path))
+    if found.fault is None:
+        return found
+    said = found.fault.replace(str(kept.script), str(path))
+    hint = "So it is in the copy that --same-code runs: leave that out to run today's file."
+    return replace(found, fault=f"{said} {hint}")
+
+
+def _read_program(path: Path, word: str) -> Program:
+    suffix, may_start = path.suffix.lower(), is_program(path)
     if suffix in _PYTHON_NAMES:
         return Program(kind=ProgramKind.PYTHON, word=word, file=path)
     try:
@@ -207,7 +247,7 @@ def read_program(path: Path) -> Program:
         # A program may be started, and not read, where its owner wants it so.
         fault = None if may_start else f"Program {word!r} cannot be read: {reason(error)}."
         return Program(kind=ProgramKind.FILE, word=word, fault=fault)
-    if _names_python(start) and not (may_start and _is_beside_its_python(path, start)):
+    if _names_python(start) and not (may_start and _is_beside_its_python(Path(word), start)):
         return Program(kind=ProgramKind.PYTHON, word=word, file=path)
     alone = start.startswith((b"#!", _ELF)) or (b"\0" in start and not start.startswith(_ZIP))
     starter = () if alone and may_start else _starter(suffix, start)

@@ -8,7 +8,7 @@ from hpckit.environments import Environment
 from hpckit.errors import RequestError
 from hpckit.job import Job, appended
 from hpckit.job.checks import check_job
-from hpckit.job.program import Program, find_module, find_program, read_program
+from hpckit.job.program import KeptFiles, Program, find_module, find_program, read_program
 from hpckit.launchers import default_launcher, named_launcher
 from hpckit.option_words import merge_sbatch
 from hpckit.schedulers.base import Machine, Scheduler, usual_scheduler
@@ -31,10 +31,12 @@ def resolve(
     machine: Machine | None = None,
     scheduler: Scheduler | None = None,
     notes: tuple[str, ...] = (),
+    kept: KeptFiles | None = None,
 ) -> Job:
     """Work out a job. `machine` is this machine where jobs run on it, None on a cluster.
 
-    `notes` are lines for people, on what was found out before.
+    `notes` are lines for people, on what was found out before. `kept` is a copy of the code that
+    the job runs in place of today's files.
 
     Raises:
         PlanError: the request does not fit the site. RequestError: a value is wrong.
@@ -49,10 +51,10 @@ def resolve(
     # Of several, Slurm takes the first that starts: nobody knows what its nodes will have.
     partition = rows[0] if len(rows) == 1 else None
     own = scheduler or usual_scheduler(one_machine=machine is not None)
-    job = _worked_out(spec, site, workload, partition, own, machine, python)
+    job = _worked_out(spec, site, workload, partition, own, machine, python, kept)
     _refuse_chain(spec, own)
     _refuse_retry(job, spec.retries)
-    job = replace(job, notes=(*notes, *job.notes))
+    job = replace(job, notes=(*notes, *job.notes, *job.program.notes))
     if not (spec.launcher or (workload and workload.launcher)):
         job = replace(job, launcher=default_launcher(job))
     check_job(job, spec, limits)
@@ -119,6 +121,7 @@ def _worked_out(
     scheduler: Scheduler,
     machine: Machine | None,
     python: str,
+    kept: KeptFiles | None,
 ) -> Job:
     """Return the job before it is checked, with the first launcher if none was asked for."""
     strategy = find_strategy(workload.strategy if workload else spec.target)
@@ -126,7 +129,7 @@ def _worked_out(
     gpus = _gpus_per_node(spec, workload, strategy, machine)
     tasks_per_node = (gpus or spec.tasks_per_node or 1) if strategy.rank_per_gpu else 1
     environment = site.find_environment(spec.env or (workload.environment if workload else None))
-    program = _program(spec, workload, environment)
+    program = _program(spec, workload, environment, kept)
     settings = workload.parse_settings(spec.settings) if workload else {}
     task_settings, headers = _array(spec, workload)
     device, notes = _device(machine, nodes, gpus, strategy)
@@ -168,7 +171,6 @@ def _worked_out(
             *_crowded(machine, nodes * tasks_per_node),
             *_unused_gpus(site, partition, gpus),
             *headers,
-            *program.notes,
         ),
     )
 
@@ -214,14 +216,16 @@ def _gpus_per_node(
     return 0 if strategy.mpi or (machine is not None and not machine.gpus) else 1
 
 
-def _program(spec: JobSpec, workload: Workload | None, environment: Environment) -> Program:
+def _program(
+    spec: JobSpec, workload: Workload | None, environment: Environment, kept: KeptFiles | None
+) -> Program:
     if workload and workload.script:
-        return read_program(workload.script)
+        return read_program(workload.script, kept)
     if workload:
-        return find_program(workload.program or "", environment)
+        return find_program(workload.program or "", environment, kept)
     if spec.module is not None:
-        return find_module(spec.module)
-    return find_program(spec.program or "", environment)
+        return find_module(spec.module, kept)
+    return find_program(spec.program or "", environment, kept)
 
 
 def _arguments(

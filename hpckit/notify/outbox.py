@@ -63,7 +63,7 @@ class Outbox:
     def _failed(self, sink: Sink, line: str) -> None:
         with self._lock:
             self._out.add(sink.name)
-        self._tell(f"notify: {line}.")
+        self._tell(f"notify: {line.rstrip('.')}.")
 
     def post(self, event: Event, claim: str, *, seconds: float = PATIENCE_S) -> None:
         """Tell those that want an event, if nobody has told of it; return at once."""

@@ -107,6 +107,8 @@ def _gpu_type(words: Sequence[str]) -> tuple[str | None, list[str]]:
         RequestError: there are two types.
     """
     parts = [word.strip().rpartition(":") for word in words]
+    if empty := next((word for word in words if word.strip().startswith(":")), None):
+        raise RequestError(f"--gpus {empty!r} names no type before the colon, as in A100:1,2,4.")
     kinds = list(dict.fromkeys(kind for kind, _, _ in parts if kind))
     if len(kinds) > 1:
         raise RequestError(

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpckit.code.project import Project, Source, project_at, project_of, read_rules
+from hpckit.errors import RequestError
 from hpckit.frozen import frozen
 from hpckit.job import Job
-from hpckit.job.program import ProgramKind
-from hpckit.paths import is_folder
+from hpckit.job.program import KeptFiles, ProgramKind
+from hpckit.paths import is_file, is_folder
 from hpckit.runs import Run
 from hpckit.spec import JobSpec
 
@@ -30,11 +31,40 @@ class CodePlan:
         """Whether the run gets a copy of any code."""
         return self.project is not None or self.same_as is not None
 
+    @property
+    def root(self) -> Path | None:
+        """The folder of the code's project today; None: nothing is kept."""
+        if self.same_as is not None:
+            return Path(str(self.same_as.record["code"]["root"]))
+        return self.project.root if self.project else None
+
 
 def same_code(run: Run) -> CodePlan | None:
     """Return the plan that takes the code which a run has; None: it has no copy of any."""
     code = run.record.get("code") or {}
     return CodePlan(same_as=run) if code.get("tree") else None
+
+
+def kept_files(plan: CodePlan | None) -> KeptFiles | None:
+    """Return the copy that a job runs in place of today's files; None: it runs these.
+
+    Raises:
+        RequestError: the program's copy is gone.
+    """
+    run = plan.same_as if plan else None
+    if run is None:
+        return None
+    from hpckit.submission.kept_code import tree_place  # noqa: PLC0415  # few runs take another's
+
+    code = run.record["code"]
+    copy = tree_place(run) / str(code["project"])
+    script = copy / str(code["script"]) if code.get("script") else None
+    if script and not is_file(script):
+        raise RequestError(
+            f"The kept code of run {run.run_id} is gone: {script} does not exist. "
+            "Leave --same-code out."
+        )
+    return KeptFiles(root=Path(str(code["root"])), copy=copy, script=script)
 
 
 def plan_code(spec: JobSpec, job: Job, here: Path, sources: Sequence[Source] = ()) -> CodePlan:

@@ -79,6 +79,22 @@ def keeping(submission: "Submission", runs: Path) -> Iterator[KeptCode | None]:
         yield kept
 
 
+def check_code(submission: "Submission") -> None:
+    """Look at the code as `keeping` does, and keep nothing.
+
+    Raises:
+        OutsideError: it cannot be read. RequestError: it is too large, or a copy of it was changed.
+    """
+    plan, runs = submission.code, submission.place.dir.parent
+    if plan.same_as:
+        from hpckit.code.tree import verify  # noqa: PLC0415  # as below
+
+        with _kept_tree(plan.same_as) as tree:
+            verify(tree)
+    elif plan.project:
+        _looked(plan.project, runs)
+
+
 def _new(submission: "Submission", project: Project, store: "Store", runs: Path) -> KeptCode:
     job = submission.job
     found, note = _looked(project, runs)
@@ -250,19 +266,26 @@ def _same(run: Run, store: "Store") -> KeptCode:
     Raises:
         RequestError: it has none, or it was changed since.
     """
-    from hpckit.code.tree import read_tree  # noqa: PLC0415  # as above
-
-    try:
-        tree = store.adopt(read_tree(tree_place(run)))
-    except DamagedFileError as error:
-        raise RequestError(f"The kept code of run {run.run_id} was changed: {error}.") from error
-    except FileNotFoundError as error:
-        raise RequestError(f"The kept code of run {run.run_id} is gone: {error}.") from error
+    with _kept_tree(run) as kept:
+        tree = store.adopt(kept)
     code = run.record["code"]
     names = ("root", "project", "script", "files", "bytes", "left_out", "alone")
     record = {"tree": tree.name, "store": store.path.name, **{key: code[key] for key in names}}
     record["source"] = code.get("source")
     return KeptCode(tree=tree, record=record)
+
+
+@contextmanager
+def _kept_tree(run: Run) -> Iterator["Tree"]:
+    """Give the tree of a run's code; its errors, and those of looking at it, name the run."""
+    from hpckit.code.tree import read_tree  # noqa: PLC0415  # as above
+
+    try:
+        yield read_tree(tree_place(run))
+    except DamagedFileError as error:
+        raise RequestError(f"The kept code of run {run.run_id} was changed: {error}.") from error
+    except FileNotFoundError as error:
+        raise RequestError(f"The kept code of run {run.run_id} is gone: {error}.") from error
 
 
 def tree_place(run: Run) -> Path:

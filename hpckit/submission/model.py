@@ -90,17 +90,24 @@ def in_parts(submission: Submission) -> list[Submission]:
     return [replace(submission, place=replace(submission.place, part=part)) for part in parts]
 
 
-def preflight(submission: Submission) -> str:
+def preflight(submission: Submission, *, code: bool = True) -> str:
     """Return one line in which the scheduler says whether and when a job would start.
 
+    `code`: look at the code, too, as a submission does.
+
     Raises:
-        SubmissionError: it would be refused. RequestError: the scheduler cannot say.
+        SubmissionError: it would be refused. RequestError: the scheduler cannot say, or the code is
+            too large. OutsideError: the code cannot be read.
     """
     job = submission.job
     scheduler = job.scheduler
     if scheduler.one_machine and submission.spec.executor not in SCHEDULERS:
         where = scheduler.where(job)
         raise RequestError(f"--check asks Slurm, but this run is for {where}: {why_silent()}.")
+    if code:
+        from hpckit.submission.kept_code import check_code  # noqa: PLC0415  # a dry run needs none
+
+        check_code(submission)
     with patience():
         return scheduler.preflight(job, in_parts(submission)[0].rendered.text)
 

@@ -106,8 +106,11 @@ def _origin(found: Found | None) -> dict[str, str]:
 def _code(submission: Submission) -> dict[str, Any] | None:
     """Return the git version of the user's code; an added collection's revision says more.
 
-    It is that of the program's file, or the function's, else of the folder of submission.
+    It is that of the program's file, or the function's, else of the folder of submission. Where the
+    code of another run is taken, it is what that run's record says.
     """
+    if submission.code.same_as:
+        return dict(submission.code.same_as.record["code"])
     job = submission.job
     found = job.workload.found if job.workload else None
     if found and found.collection.source:

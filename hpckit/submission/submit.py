@@ -193,7 +193,7 @@ def _take_back(root: Root, submission: Submission, sent: Sent, error: BaseExcept
         if trouble := submission.job.scheduler.take_back(folders, sent):
             kind = StoppedError if isinstance(error, KeyboardInterrupt) else OutsideError
             why = str(error) or "the submission was interrupted"
-            raise kind(f"{trouble} Reason for cancelling: {why}.") from error
+            raise kind(f"{trouble} Reason for cancelling: {why.rstrip('.')}.") from error
     forget(run_id)
     root.remove(before=lambda: _drop_code(root.path))
 

@@ -1,5 +1,6 @@
 """The code of a run from the command line: what changed since, as it was, and once more."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,11 @@ from pathlib import Path
 import pytest
 
 import hpckit
-from hpckit.errors import RequestError
+from hpckit.api.prepare import prepare
+from hpckit.errors import OutsideError, PlanError, RequestError
+from hpckit.spec import spec_from_record
+from hpckit.submission.code_plan import same_code
+from hpckit.submission.kept_code import check_code
 from tests.conftest import Answer, write_files
 from tests.unit.checkouts import git
 
@@ -57,6 +62,12 @@ def test_the_code_of_a_run_is_shown_restored_and_run_again(
     place.write_text("TEXT = 'planted'\n")
     with pytest.raises(RequestError, match=r"part\.py is not what was kept"):
         run.resubmit(same_code=True)
+    with pytest.raises(RequestError, match=r"part\.py is not what was kept"):
+        check_code(
+            prepare(
+                spec_from_record(run._folder.record["request"]), None, code=same_code(run._folder)
+            )
+        )
     said = cli("code", run.job_id)
     assert "Somebody has changed files of this copy since" in said.err
     assert '"copy_changed": true' in cli("code", run.job_id, "--json").out
@@ -162,3 +173,99 @@ def test_bytecode_of_copies_is_kept_by_content_for_this_user_alone(
     hpckit.runs()[0].dir.joinpath("x").touch()
     cli("clean", "--state", "COMPLETED", "--yes")
     assert not kept.exists()
+
+
+STARTED = "#!/bin/sh\necho says old\n"
+
+
+def spoilt(program: Path, how: str) -> None:
+    """Let today's program be one that no submission takes, or that starts otherwise."""
+    if how == "renamed":
+        program.rename(program.with_name("tool2.sh"))
+    elif how == "a folder":
+        program.unlink()
+        program.mkdir()
+    elif how == "may not start":
+        program.write_text("#!/bin/sh\r\necho says new\r\n")  # the line ends of Windows
+    elif how == "another starter":
+        program.chmod(0o644)
+        program.write_text("#!/none/such -x\n")
+    else:
+        program.write_text(f"{STARTED}#SBATCH --nodes=2\nsrun true\n")
+
+
+@pytest.mark.parametrize(
+    "how", ["renamed", "a folder", "may not start", "another starter", "notes"]
+)
+def test_same_code_looks_at_the_copy_and_not_at_todays_files(
+    here: Path, cli: Callable[..., Answer], how: str
+) -> None:
+    program = here / "tool.sh"
+    program.write_text(STARTED)
+    program.chmod(0o755)
+    run = hpckit.submit("serial", "tool.sh", executor="local", gpus=0, wait=True)
+    spoilt(program, how)
+    shown = cli("resubmit", run.job_id, "--same-code", "--dry-run")
+    assert (shown.status, "SBATCH" in shown.err) == (0, False), shown.err
+    again = run.resubmit(same_code=True, wait=True)
+    assert again.logs() == "says old\n"
+    record = again._folder.record
+    assert record["script_hash"] == run._folder.record["script_hash"]
+    assert again.resubmit(same_code=True, wait=True).logs() == "says old\n"  # a copy of a copy
+
+
+def test_same_code_of_an_array_and_of_a_module_that_are_gone(
+    here: Path, cli: Callable[..., Answer]
+) -> None:
+    git(here, "init", "-q")
+    (here / "pack").mkdir()
+    (here / "pack" / "inner.py").write_text("print('says inner')\n")
+    (here / "train.py").write_text("import sys\nprint('says', *sys.argv[1:])\n")
+    git(here, "add", "-A")
+    git(here, "-c", "user.name=n", "-c", "user.email=e@e", "commit", "-qm", "1")
+    array = hpckit.submit(
+        "serial", "train.py", executor="local", gpus=0, array=["x=1,2"], wait=True
+    )
+    module = hpckit.submit("serial", module="pack.inner", executor="local", gpus=0, wait=True)
+    (here / "train.py").unlink()
+    (here / "pack" / "inner.py").unlink()
+    git(here, "-c", "user.name=n", "-c", "user.email=e@e", "commit", "-qam", "2")
+    assert array[1].resubmit(same_code=True, wait=True).logs() == "says --x 2\n"
+    whole = cli("resubmit", array[0].job_id.partition("_")[0], "--same-code", "--wait", "--json")
+    assert (whole.status, len(json.loads(whole.out)["jobs"])) == (0, 2), whole.err
+    again = module.resubmit(same_code=True, wait=True)
+    assert again.logs() == "says inner\n"
+    assert again._folder.record["code"] == module._folder.record["code"]  # that commit, not today's
+
+
+def test_same_code_says_how_a_folder_that_is_gone_comes_back(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = here / "below"
+    below.mkdir()
+    (below / "train.py").write_text("print('says old')\n")
+    monkeypatch.chdir(below)
+    run = hpckit.submit("serial", "train.py", executor="local", gpus=0, wait=True, runs=here / "r")
+    monkeypatch.chdir(here)
+    (below / "train.py").unlink()
+    below.rmdir()
+    with pytest.raises(OutsideError, match=f"Its code is kept.*mkdir -p {below}"):
+        run.resubmit(same_code=True)
+    below.mkdir()
+    assert run.resubmit(same_code=True, wait=True).logs() == "says old\n"
+
+
+def test_a_copy_that_cannot_run_or_is_gone_is_said_before_anything_is_submitted(
+    here: Path,
+) -> None:
+    program = here / "tool.sh"
+    program.write_text("#!/bin/sh\r\ntrue\r\n")
+    skip = {"skip_check": ["program"], "executor": "local", "gpus": 0}
+    run = hpckit.submit("serial", "tool.sh", wait=True, **skip)  # type: ignore[arg-type]
+    program.write_text(STARTED)
+    with pytest.raises(PlanError, match=r"line ends of Windows.*leave that out"):
+        run.resubmit(same_code=True, unset=["skip-check"])
+    run.code.path.chmod(0o755)
+    (run.code.path / "tool.sh").unlink()
+    with pytest.raises(RequestError, match=r"tool\.sh does not exist. Leave --same-code out"):
+        run.resubmit(same_code=True)

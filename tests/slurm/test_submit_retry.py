@@ -114,3 +114,16 @@ def test_a_call_has_the_result_of_the_job_that_tries_it_again(desk: Desk) -> Non
     folder = desk.status(second)["run_dir"].rpartition("/")[2]
     at = said.index(f"==> {folder}/logs/0.out <==")
     assert (said.index(f"job {first}") < at, said.index(f"job {second}") > at) == (True, True)
+
+
+def test_a_retry_runs_the_copy_of_a_program_that_is_gone_by_then(desk: Desk) -> None:
+    text = "import pathlib, sys\nfile = pathlib.Path('once.py')\nif file.exists():\n"
+    (desk.work / "once.py").write_text(
+        f"{text}    file.unlink()\n    sys.exit(3)\nprint('again')\n"
+    )
+    said = desk.call(
+        "submit", "serial", "once.py", "--gpus", "0", "--retry", "fail", "--wait", "--json"
+    )
+    desk.submitted.append(said.json["job_id"])
+    assert said.json["state"] == "COMPLETED"
+    assert "this job tries again" in said.err

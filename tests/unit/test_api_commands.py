@@ -12,6 +12,7 @@ import typer
 import hpckit
 from hpckit.cli import COMMANDS, make_app
 from tests.conftest import Answer, write_files
+from tests.unit.checkouts import git
 from tests.unit.detected import Cluster
 from tests.unit.recorded import slurm_said
 
@@ -99,6 +100,25 @@ def test_what_slurm_says_of_a_job_before_it_is_submitted(
     answer = json.loads(cli(*words, "--json").out)
     assert answer["accepted"] is True
     assert answer["answer"].startswith("Slurm would accept this job: ")
+
+
+def test_a_check_refuses_code_that_a_submission_would_not_take(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    git(here, "init", "-q")
+    write_files(here, {"train.py": "print(1)\n", "hpckit.yaml": "code: {max_mb: 1}\n"})
+    git(here, "add", "train.py")
+    words = ("submit", "serial", "train.py", "--gpus", "0", "--check")
+    assert cli(*words).status == 0
+    large = here / "large.bin"
+    large.write_bytes(bytes(2_000_000))
+    assert "is not kept: it is 2 MB of files, and at most 1 MB" in cli(*words).err
+    assert cli(*words, "--no-code").status == 0
+    large.unlink()
+    (here / ".git" / "index").write_bytes(b"garbage")
+    said = cli(*words)
+    assert (said.status, "it is cut off; `git status` says more" in said.err) == (3, True)
+    assert not [*here.glob("runs/*")]
 
 
 def test_a_time_limit_over_that_of_each_partition_named_is_refused(

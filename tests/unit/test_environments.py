@@ -82,3 +82,29 @@ def test_a_link_to_a_python_that_is_gone_is_told_as_such(here: Path) -> None:
     (here / "gone").mkdir()
     (here / "gone/python3").touch()
     assert ad_hoc_environment("env") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("python", True),
+        ("python3.13t", True),
+        ("Python-of-ours", True),
+        ("pypy3.10", True),
+        ("ls", False),
+        ("train", False),
+        ("python3-config", False),
+        ("python_train.py", False),
+    ],
+)
+def test_a_program_is_taken_for_a_python_by_its_name(
+    tmp_path: Path, name: str, taken: bool
+) -> None:
+    path = tmp_path / name
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    assert (ad_hoc_environment(str(path)) is not None) is taken
+    assert taken or "is a program, but not a Python by its name" in why_none(str(path))
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    assert (ad_hoc_environment(str(link)) is not None) is taken

@@ -270,6 +270,17 @@ def outbox(
     return Outbox(sinks, claims, deliver=deliver, tell=lines.append)
 
 
+def test_a_command_that_is_nowhere_is_said_in_one_sentence(tmp_path: Path) -> None:
+    lines: list[str] = []
+    nowhere = Command(name="a", events=("failure",), argv=("no-such-program",))
+    box = Outbox([nowhere], Claims(tmp_path), deliver=send, tell=lines.append)
+    box.post(EVENT, "end")
+    box.finish(60)
+    (line,) = lines
+    assert line.startswith("notify: 'a' was not told of 'failure': Program 'no-such-program' was")
+    assert line.endswith("or run this where it exists.")
+
+
 def test_each_event_once_whoever_tells(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     lines: list[str] = []

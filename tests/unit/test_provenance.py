@@ -92,10 +92,6 @@ def _line_ends_of_another(root: Path) -> None:
     (root / "a" / "b" / "c.txt").write_bytes(b"c\r\n")
 
 
-def _split(root: Path) -> None:
-    git(root, "update-index", "--split-index")
-
-
 def _other_hash(root: Path) -> None:
     shutil.rmtree(root / ".git")
     git(root, "init", "--quiet", "--object-format=sha256")
@@ -146,7 +142,16 @@ UNKNOWN = {
     "files in what is left out": (_sparse_with_files, "its sparse checkout leaves out 'a/'"),
     "a filter": (_filtered, "git converts 'train.py' by attributes or filters"),
     "line ends": (_line_ends_of_another, "git converts 'a/b/c.txt'"),
-    "a split index": (_split, "extension b'link'"),
+    "an index of a newer git": (
+        _index(b"DIRC" + struct.pack(">II", 2, 0) + b"newx" + bytes(24)),
+        "extension 'newx' of a",
+    ),
+    "a shared index that is missing": (
+        _index(b"DIRC" + struct.pack(">II", 2, 0) + b"link\0\0\0\x14" + b"x" * 40),
+        f"sharedindex.{'78' * 20} is missing",
+    ),
+    "garbage": (_index(b"garbage"), "it is cut off; `git status` says more"),
+    "more garbage": (_index(b"garbage, and more of it"), "it does not begin with DIRC"),
     "another hash": (_other_hash, "of a kind hpckit does not read"),
     "reftable": (_reftable, "its HEAD names no branch or commit"),
     "objects gone": (_no_commit, "is not among its objects"),

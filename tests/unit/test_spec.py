@@ -1,5 +1,6 @@
 """What was asked: options as fields, sbatch's other options, values of arrays, changes."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from hpckit.job import Job
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace, header
 from hpckit.option_words import array_values, merge_sbatch, read_sbatch
+from hpckit.runs import runs_root
 from hpckit.sites import Site, read_site
 from hpckit.spec import (
     OPTIONS,
@@ -286,3 +288,31 @@ def test_a_line_of_blanks_is_neither_a_value_nor_passed_over(tmp_path: Path) -> 
     (tmp_path / "v").write_text("0.1\n \t\n0.2\n")
     with pytest.raises(RequestError, match=r"line 2 of '.*v' has nothing but blanks"):
         option_values({"array": [f"k=@{tmp_path}/v"]})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("program", "a\0b"),
+        ("module", "a\0b"),
+        ("args", ("x", "a\0b")),
+        ("settings", ("k=a\0b",)),
+        ("array", ("k=a\0b",)),
+        ("env", "uv:a\0b"),
+        ("after", ("a\0b",)),
+        ("checkpoint", "a\0b"),
+        ("site", "a\0b"),
+    ],
+)
+def test_no_field_of_a_request_holds_a_nul(field: str, value: object) -> None:
+    wanted = r"'.*a\\x00b' contains a NUL byte"
+    with pytest.raises(RequestError, match=wanted):
+        JobSpec(target="serial", **{field: value})  # type: ignore[arg-type]
+    record = {**asdict(JobSpec(target="serial")), field: value}
+    with pytest.raises(RequestError, match=wanted):
+        spec_from_record(json.loads(json.dumps(record)))
+
+
+def test_nor_does_the_folder_of_runs() -> None:
+    with pytest.raises(RequestError, match="contains a NUL byte"):
+        runs_root(Path("a\0b"), None, {})
