@@ -21,9 +21,9 @@ from hpckit.cli.arguments import (
 from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_log
 from hpckit.cli.view import (
     NeverStarting,
-    Silence,
     given,
     say_notes,
+    silent_line,
     status_document,
     status_lines,
     status_pages,
@@ -82,9 +82,19 @@ def logs(
         return
     if chosen:
         note(chosen.heading)
-    pieces = run.pieces(rank, every=every, follow=following, look=Silence())
-    if not _print(pieces, run) and not following:
-        _say_silent(run.status())
+    if following:
+        _follow(run, rank, every=every)
+    elif not _print(run.pieces(rank, every=every), run):
+        note(silent_line(run.status()))
+
+
+def _follow(run: Run, rank: int | None, *, every: bool) -> None:
+    """Print a log as it is written, and say on stderr that its job waits and how it ended."""
+    from hpckit.cli.followed import Followed  # noqa: PLC0415  # the others need none of it
+
+    look = Followed()
+    wrote = _print(run.pieces(rank, every=every, follow=True, look=look), run)
+    look.end(wrote=wrote)
 
 
 def _called(word: str, option: Path | None) -> RunList:
@@ -103,16 +113,6 @@ def _chosen(found: RunList, *, following: bool) -> "Chosen":
     return chosen_task(found, following=following)
 
 
-def _say_silent(status: "RunStatus") -> None:
-    """Say of a job without a log whether one may still come."""
-    job_id = status.run.job_id
-    if status.never_started:
-        note(f"{job_id} is {status.state}: it never started, and wrote nothing.")
-    else:
-        yet = "" if status.finished else " yet"
-        note(f"{job_id} has written nothing{yet}. See `hpckit status {job_id}`.")
-
-
 def _print_errors(run: Run, chosen: "Chosen | None" = None) -> None:
     if chosen and not chosen.failed:
         note(chosen.nothing_failed)
@@ -124,7 +124,7 @@ def _print_errors(run: Run, chosen: "Chosen | None" = None) -> None:
 
 def _print_errors_of(run: Run, status: "RunStatus") -> None:
     if status.never_started:
-        _say_silent(status)
+        note(silent_line(status))
         return
     if run.parameters and not status.good:
         note(f"{run.job_id} {status.state}{given(run.parameters)}:")
