@@ -1,6 +1,6 @@
 """Commands about runs that are there: `status`, `logs`, `wait` and `cancel`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +28,7 @@ from hpckit.cli.view import (
     status_lines,
     status_pages,
 )
+from hpckit.errors import RequestError
 
 if TYPE_CHECKING:
     from hpckit import RunStatus
@@ -73,6 +74,8 @@ def logs(
 
     Of an array, this is about the first task that failed, else about the first that has begun.
     """
+    _one_of({"--errors": errors, "--rank": rank is not None, "--all": every})
+    _one_of({"--errors": errors, "--follow": following})
     found = _called(job_id, runs)
     chosen = _chosen(found, following=following) if len(found) > 1 else None
     run = chosen.run if chosen else found[0]
@@ -86,6 +89,17 @@ def logs(
         _follow(run, rank, every=every)
     elif not _print(run.pieces(rank, every=every), run):
         note(silent_line(run.status()))
+
+
+def _one_of(given: Mapping[str, bool]) -> None:
+    """Refuse options of which only one would count.
+
+    Raises:
+        RequestError: several are given.
+    """
+    names = [name for name, is_given in given.items() if is_given]
+    if names[1:]:
+        raise RequestError(f"Give {names[0]} or {names[1]}, not both.")
 
 
 def _follow(run: Run, rank: int | None, *, every: bool) -> None:

@@ -77,6 +77,25 @@ def test_a_job_that_never_starts_is_told_of_once(here: Path, play, cli: Cli) -> 
     assert "so it will never start, remove it from the queue: hpckit cancel 11" in said.err
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--all", "--rank", "1"), "--rank or --all"),
+        (("--errors", "--rank", "1"), "--errors or --rank"),
+        (("--errors", "--all"), "--errors or --all"),
+        (("--errors", "-f"), "--errors or --follow"),
+        (("--errors", "-f", "--all", "--rank", "0"), "--errors or --rank"),
+    ],
+)
+def test_options_of_which_one_would_be_ignored_are_refused(
+    here: Path, cli: Cli, words: tuple[str, ...], named: str
+) -> None:
+    make_run(here / "runs")
+    said = cli("logs", "11", *words)
+    assert (said.status, said.out) == (2, "")
+    assert f"Give {named}, not both." in said.err
+
+
 @pytest.mark.parametrize("words", [(), ("--rank", "1"), ("--all",)])
 def test_each_choice_of_logs_can_be_followed(
     here: Path, play, cli: Cli, words: tuple[str, ...]
