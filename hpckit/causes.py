@@ -80,6 +80,8 @@ class Evidence:
         full: the disk of the run's folder has no room left.
         was_full: a rank's record found no room there, or in its user's quota.
         again: an attempt before this one had ranks.
+        by_mpi: of `ranks`, those without an end that MPI ended as it says in their logs, with the
+            exit status and the error that these tell, the first to look at first.
     """
 
     ranks: tuple[RankRecord, ...]
@@ -90,6 +92,7 @@ class Evidence:
     full: bool = False
     was_full: bool = False
     again: bool = False
+    by_mpi: tuple[RankRecord, ...] = ()
 
     @property
     def own(self) -> tuple[RankRecord, ...]:
@@ -133,9 +136,14 @@ def find_cause(known: Evidence) -> Cause | None:
         return _ranks_own(known)
     if not is_finished(known.state):
         return None
-    for look in (_lost_node, _out_of_memory, _taken, _lost_ranks, _signalled):
+    for look in (_lost_node, _out_of_memory, _taken):
         if found := look(known):
-            return _from_outside(known, *found, silent=look in (_taken, _signalled))
+            return _from_outside(known, *found, silent=look is _taken)
+    if known.by_mpi:
+        return _ended_by_mpi(known)
+    for look in (_lost_ranks, _signalled):
+        if found := look(known):
+            return _from_outside(known, *found, silent=look is _signalled)
     if known.own:  # they only say that a peer is gone, and none is
         return _ranks_own(known)
     if not known.ranks and (words := known.facts.never_begun(again=known.again)):
@@ -172,6 +180,8 @@ def _others_first(known: Evidence) -> bool:
         return bool(known.lost or _taken(known))
     # SIGKILL to the whole step may look like a failure of a rank's own; an error is one.
     errors = known.own[0].exit_code != _KILLED
+    if known.by_mpi and not errors:  # it had the whole step killed
+        return True
     lost = _first_told(known.lost, known, in_order=errors)
     return known.srun and lost < _first_told(known.own, known, in_order=errors)
 
@@ -204,6 +214,21 @@ def _ranks_own(known: Evidence) -> Cause:
         also=tuple(also),
         stopped=known.stopped,
         lost=known.lost,
+    )
+
+
+def _ended_by_mpi(known: Evidence) -> Cause:
+    """Return the cause where MPI ended a rank, and then Slurm the step with all that watched it."""
+    first, *also = known.by_mpi
+    code = "" if first.exit_code is None else f", exit status {first.exit_code}"
+    numbers = {row.rank for row in known.by_mpi}
+    return Cause(
+        kind=Kind.RANK,
+        text=f"rank {first.rank} on {first.host} failed first{code}",
+        rank=first,
+        also=(*also, *known.own),
+        stopped=known.stopped,
+        lost=tuple(row for row in known.lost if row.rank not in numbers),
     )
 
 

@@ -17,11 +17,12 @@ from hpckit.causes import (
 from hpckit.files import DamagedFileError, no_room, open_regular, read_bytes, reason
 from hpckit.joblog import job_facts
 from hpckit.launchers import recorded_launcher
+from hpckit.mpi_ends import is_mpi_end
 from hpckit.ranks import RankRecord, read_all_attempts
 from hpckit.run_files import JOB_LOG
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.tracebacks import error_line, last_error, says_why
+from hpckit.tracebacks import ended_by_mpi, error_line, last_error, last_words, says_why
 
 # Slurm's words of one attempt; what users' own set-up prints may be more.
 _LOG_BYTES = 1 << 20
@@ -92,7 +93,8 @@ def _rows(cause: Cause) -> Iterator[tuple[str, str]]:
         yield "why", cause.text
     for rank in (*([cause.rank] if cause.rank else []), *cause.also):
         error = f": {error_line(rank.error)}" if rank.error else ""
-        yield f"rank {rank.rank}", f"{rank.host}, exit status {rank.exit_code}{error}"
+        code = "" if rank.exit_code is None else f", exit status {rank.exit_code}"
+        yield f"rank {rank.rank}", f"{rank.host}{code}{error}"
     if cause.lost and cause.kind not in (Kind.LOST, Kind.CANCELLED):
         yield "lost", f"{places(cause.lost)} recorded no end"
     if cause.stopped:
@@ -147,7 +149,19 @@ def _known(run: Run, ranks: Sequence[RankRecord], state: JobState, log: str) -> 
         full=no_room(run.dir) is not None,
         was_full=_was_full(run, ranks),
         again=not ranks and bool(read_all_attempts(run.dir, [])),
+        by_mpi=_by_mpi(run, ranks) if state is JobState.FAILED else (),
     )
+
+
+def _by_mpi(run: Run, ranks: Sequence[RankRecord]) -> tuple[RankRecord, ...]:
+    """Return ranks without an end that MPI ended, by their logs; who called MPI_Abort first."""
+    found: list[tuple[bool, RankRecord]] = []
+    for row in (row for row in ranks if row.ended is None):
+        err = run.dir / "logs" / f"{row.rank}.err"
+        if end := ended_by_mpi(err, row.err_start):
+            error = last_error(err, row.err_start)
+            found.append((end.aborted, replace(row, exit_code=end.status, error=error)))
+    return tuple(row for _, row in sorted(found, key=lambda one: (not one[0], one[1].rank)))
 
 
 def _was_full(run: Run, ranks: Sequence[RankRecord]) -> bool:
@@ -214,7 +228,7 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         yield cause.text
         yield from _last_words(run, cause.lost)
     if cause.also:
-        also = [f"{row.rank} ({row.host}, {row.exit_code})" for row in cause.also]
+        also = [f"{row.rank} ({_host_and_code(row)})" for row in cause.also]
         yield f"{'also' if cause.rank else 'after that'} failed: {named('rank', also)}"
     if cause.stopped:
         numbers = [row.rank for row in cause.stopped]
@@ -227,19 +241,31 @@ def _report(run: Run, cause: Cause, log: str) -> Iterator[str]:
         yield f"{full}: the last output is lost"
 
 
+def _host_and_code(row: RankRecord) -> str:
+    return row.host if row.exit_code is None else f"{row.host}, {row.exit_code}"
+
+
 def _rank_words(run: Run, row: RankRecord) -> Iterator[str]:
     """Yield a rank's error, or the signal that ended it, and its last lines."""
     killed = row.error and row.error.startswith("killed by ")
     error = f"rank {row.rank} on {row.host}: {row.error}" if killed else row.error
     yield error or f"the rank printed no error; see {run.dir}/logs/{row.rank}.out"
-    if row.last_words:
-        yield row.last_words
+    if words := row.last_words or _before_mpi(run, row):
+        yield words
+
+
+def _before_mpi(run: Run, row: RankRecord) -> str | None:
+    """Return what a rank without an end wrote before MPI ended it."""
+    if row.ended is not None or not is_mpi_end(row.error or ""):
+        return None
+    out, err = (run.dir / "logs" / f"{row.rank}.{end}" for end in ("out", "err"))
+    return last_words((err, row.err_start), (out, row.out_start))
 
 
 def _last_words(run: Run, lost: Sequence[RankRecord]) -> Iterator[str]:
     """Yield the traceback of a rank without an end: MPI_Abort ends a rank and its supervisor."""
     for row in lost:
-        words = last_error(run.dir / "logs" / f"{row.rank}.err")
+        words = last_error(run.dir / "logs" / f"{row.rank}.err", row.err_start)
         if words and says_why(words):
             yield f"rank {row.rank} on {row.host} wrote:\n{words}"
             return

@@ -61,8 +61,9 @@ class RankRecord:
     last line it wrote to stderr. `consequence` is true for a rank that was told to stop, because
     another one had failed or the job was to end. `met`: whether its script joined other ranks, by
     torch.distributed or MPI; None: not known. `log_start`: the size of the job's log in bytes when
-    this rank began. `last_words`: the last lines of a rank that failed without a traceback, below a
-    line that names the stream. `cluster`, `node`: Slurm's names of where it ran; None: not known.
+    this rank began; `out_start`, `err_start`: those of its own logs. `last_words`: the last lines
+    of a rank that failed without a traceback, below a line that names the stream. `cluster`,
+    `node`: Slurm's names of where it ran; None: not known.
     `fault`: what a rank that did not end well wrote of its node's hardware.
     """
 
@@ -78,6 +79,8 @@ class RankRecord:
     consequence: bool = False
     met: bool | None = None
     log_start: Count = 0
+    out_start: Count = 0
+    err_start: Count = 0
     last_words: str | None = None
     cluster: Word | None = None
     node: Word | None = None

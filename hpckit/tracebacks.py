@@ -7,12 +7,12 @@ from itertools import takewhile
 from pathlib import Path
 
 from hpckit.files import DamagedFileError, read_tail
+from hpckit.mpi_ends import MpiEnd, is_mpi_end, mpi_end
 
 _TAIL_BYTES = 64_000
 START = "Traceback (most recent call last):"
 _MAX_LINES, _MAX_WIDTH, _LINE_WIDTH, _LAST_LINES = 80, 2_000, 200, 10
-# How MPI's two libraries begin what they say at MPI_Abort.
-_ABORTS = ("MPI_ABORT was invoked on rank", "application called MPI_Abort(")
+_BEFORE_MPI = 20  # Open MPI may have explained its error
 # How Python begins and ends what it says of a script that it cannot read (traceback module).
 _FILE, _UNREAD = '  File "', ("SyntaxError: ", "IndentationError: ", "TabError: ")
 _WHERE = re.compile(r'  File "(?:.*/)?([^/"]+)", line (\d+)')
@@ -40,8 +40,10 @@ def last_error(path: Path, start: int = 0) -> str | None:
     lines = _tail(path, start)
     starts = [number for number, line in enumerate(lines) if START in line]
     if not starts:
+        if end := mpi_end(lines):
+            return end.text
         said = [line.strip() for line in lines if not _NOISE.match(line)]
-        found = _unread(lines) or _abort(said) or _thrown(said) or _halted(said)
+        found = _unread(lines) or _thrown(said) or _halted(said)
         return found or (said[-1] if said else None)
     return "\n".join(lines[_chain_start(lines, starts) :][-_MAX_LINES:])
 
@@ -49,14 +51,23 @@ def last_error(path: Path, start: int = 0) -> str | None:
 def last_words(err: tuple[Path, int], out: tuple[Path, int]) -> str | None:
     """Return the last lines of a program that says nothing in Python's way; None: it is silent.
 
-    They are stderr's; stdout's where stderr has one line or none. Each log comes with the byte from
-    which on it counts.
+    They are stderr's; stdout's where stderr has one line or none. Of a rank that MPI ended they are
+    those before MPI's own. Each log comes with the byte from which on it counts.
     """
-    for (path, start), name, least in ((err, "stderr", 2), (out, "stdout", 1)):
-        lines = [line for line in _tail(path, start) if line.strip() and not _NOISE.fullmatch(line)]
-        if len(lines) >= least:
-            return "\n".join([f"the end of its {name}:", *lines[-_LAST_LINES:]])
+    lines = _tail(*err)
+    end = mpi_end(lines)
+    said, least, most = (lines[: end.at], 1, _BEFORE_MPI) if end else (lines, 2, _LAST_LINES)
+    before = "before that, " if end else ""
+    for words, name, enough in ((said, "stderr", least), (_tail(*out), "stdout", 1)):
+        kept = [line for line in words if line.strip() and not _NOISE.fullmatch(line)]
+        if len(kept) >= enough:
+            return "\n".join([f"{before}the end of its {name}:", *kept[-most:]])
     return None
+
+
+def ended_by_mpi(path: Path, start: int) -> MpiEnd | None:
+    """Return how MPI ended a rank by its stderr's log from byte `start` on; None: it did not."""
+    return mpi_end(_tail(path, start))
 
 
 def _tail(path: Path, start: int) -> list[str]:
@@ -88,8 +99,8 @@ def silent_error(err: Path, out: Path, start: int, quiet_s: float) -> str | None
 
 
 def says_why(words: str) -> bool:
-    """Say whether an error is more than a last line: a traceback, or MPI_Abort."""
-    return START in words or words.startswith((*_ABORTS, _FILE))
+    """Say whether an error is more than a last line: a traceback, or what MPI ended it with."""
+    return START in words or words.startswith(_FILE) or is_mpi_end(words)
 
 
 def _unread(lines: list[str]) -> str | None:
@@ -119,14 +130,6 @@ def _halted(lines: list[str]) -> str | None:
         lambda line: not line.startswith(("Calls: ", "In addition: ")), lines[starts[-1] : -1]
     )
     return " ".join(said)
-
-
-def _abort(lines: list[str]) -> str | None:
-    """Return what MPI said at MPI_Abort; Open MPI's second line has the status."""
-    for number, line in enumerate(lines):
-        if line.startswith(_ABORTS):
-            return " ".join([line, *lines[number + 1 : number + 2][: "errorcode" not in line]])
-    return None
 
 
 def signal_error(status: int, error: str | None, *, by_signal: bool = True) -> str | None:

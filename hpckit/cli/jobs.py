@@ -143,10 +143,9 @@ def _heads(words: str | None) -> list[str]:
         RequestError: one is not a column.
     """
     asked = [*_DEFAULT] if words is None else [word.strip().lower() for word in words.split(",")]
-    if wrong := next((word for word in asked if word not in _COLUMNS), None):
-        raise RequestError(
-            f"--format: there is no column {wrong!r}. Columns: {', '.join(_COLUMNS)}."
-        )
+    if wrong := [word for word in asked if word not in _COLUMNS]:
+        what = f"there is no column {wrong[0]!r}" if wrong[0] else "a column's name is empty"
+        raise RequestError(f"--format {words!r}: {what}. Columns: {', '.join(_COLUMNS)}.")
     return asked
 
 

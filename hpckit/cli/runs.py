@@ -1,6 +1,6 @@
 """Commands about runs that are there: `status`, `logs`, `wait` and `cancel`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,13 +21,14 @@ from hpckit.cli.arguments import (
 from hpckit.cli.output import note, print_json, say, say_note, say_whose, show_log
 from hpckit.cli.view import (
     NeverStarting,
-    Silence,
     given,
     say_notes,
+    silent_line,
     status_document,
     status_lines,
     status_pages,
 )
+from hpckit.errors import RequestError
 
 if TYPE_CHECKING:
     from hpckit import RunStatus
@@ -73,6 +74,8 @@ def logs(
 
     Of an array, this is about the first task that failed, else about the first that has begun.
     """
+    _one_of({"--errors": errors, "--rank": rank is not None, "--all": every})
+    _one_of({"--errors": errors, "--follow": following})
     found = _called(job_id, runs)
     chosen = _chosen(found, following=following) if len(found) > 1 else None
     run = chosen.run if chosen else found[0]
@@ -82,9 +85,30 @@ def logs(
         return
     if chosen:
         note(chosen.heading)
-    pieces = run.pieces(rank, every=every, follow=following, look=Silence())
-    if not _print(pieces, run) and not following:
-        _say_silent(run.status())
+    if following:
+        _follow(run, rank, every=every)
+    elif not _print(run.pieces(rank, every=every), run):
+        note(silent_line(run.status()))
+
+
+def _one_of(given: Mapping[str, bool]) -> None:
+    """Refuse options of which only one would count.
+
+    Raises:
+        RequestError: several are given.
+    """
+    names = [name for name, is_given in given.items() if is_given]
+    if names[1:]:
+        raise RequestError(f"Give {names[0]} or {names[1]}, not both.")
+
+
+def _follow(run: Run, rank: int | None, *, every: bool) -> None:
+    """Print a log as it is written, and say on stderr that its job waits and how it ended."""
+    from hpckit.cli.followed import Followed  # noqa: PLC0415  # the others need none of it
+
+    look = Followed()
+    wrote = _print(run.pieces(rank, every=every, follow=True, look=look), run)
+    look.end(wrote=wrote)
 
 
 def _called(word: str, option: Path | None) -> RunList:
@@ -103,16 +127,6 @@ def _chosen(found: RunList, *, following: bool) -> "Chosen":
     return chosen_task(found, following=following)
 
 
-def _say_silent(status: "RunStatus") -> None:
-    """Say of a job without a log whether one may still come."""
-    job_id = status.run.job_id
-    if status.never_started:
-        note(f"{job_id} is {status.state}: it never started, and wrote nothing.")
-    else:
-        yet = "" if status.finished else " yet"
-        note(f"{job_id} has written nothing{yet}. See `hpckit status {job_id}`.")
-
-
 def _print_errors(run: Run, chosen: "Chosen | None" = None) -> None:
     if chosen and not chosen.failed:
         note(chosen.nothing_failed)
@@ -124,7 +138,7 @@ def _print_errors(run: Run, chosen: "Chosen | None" = None) -> None:
 
 def _print_errors_of(run: Run, status: "RunStatus") -> None:
     if status.never_started:
-        _say_silent(status)
+        note(silent_line(status))
         return
     if run.parameters and not status.good:
         note(f"{run.job_id} {status.state}{given(run.parameters)}:")

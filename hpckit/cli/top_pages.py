@@ -12,6 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
+from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -226,11 +227,18 @@ def error_page(job: JobNow) -> TextPage:
 
 
 class Question(ModalScreen[bool]):
-    """Asks, as often as there are texts; only `y` to each is a yes."""
+    """Asks, as often as there are texts; only `y` to each is a yes.
+
+    Keys that were typed before a text was on the screen are no answer to it.
+
+    Attributes:
+        shown_at: since when the text is on the screen, by Textual's clock; None: it is not yet.
+    """
 
     def __init__(self, *texts: str) -> None:
         super().__init__()
         self._texts = list(texts)
+        self.shown_at: float | None = None
         self.box = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -243,11 +251,18 @@ class Question(ModalScreen[bool]):
         self._ask()
 
     def _ask(self) -> None:
+        self.shown_at = None
         self.box.update(Text(in_line(f"{self._texts[0]}  y = yes, any other key = no")))
+        self.call_after_refresh(self._is_shown)
+
+    def _is_shown(self) -> None:
+        self.shown_at = Message().time
 
     def on_key(self, event: events.Key) -> None:
         """Take the answer."""
         event.stop()
+        if self.shown_at is None or event.time < self.shown_at:
+            return
         if event.key != "y":
             self.dismiss(False)
             return

@@ -4,17 +4,16 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
-from textual.app import App
-
+from hpckit.cli.top_keys import KeysInTurn
 from hpckit.errors import HpckitError
 from hpckit.text import in_line
 
 
-class WorkingApp(App[None]):
+class WorkingApp(KeysInTurn):
     """Does work in threads; what changes jobs is waited for before the app ends."""
 
     def __init__(self) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__()
         self.animation_level = "none"
         self.acting = 0
         self._leaving = False

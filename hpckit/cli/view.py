@@ -74,6 +74,15 @@ def status_line(status: RunStatus, *, alone: bool = False) -> str:
     return ": ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]
 
 
+def silent_line(status: RunStatus) -> str:
+    """Return, of a job without a log, whether one may still come."""
+    job_id = status.run.job_id
+    if status.never_started:
+        return f"{job_id} is {status.state}: it never started, and wrote nothing."
+    yet = "" if status.finished else " yet"
+    return f"{job_id} has written nothing{yet}. See `hpckit status {job_id}`."
+
+
 def status_lines(found: Sequence[RunStatus]) -> str:
     """Return a line per run; of very many how many are in which state, and those to look at."""
     if len(found) <= _MOST:

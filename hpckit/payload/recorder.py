@@ -12,6 +12,7 @@ from typing import IO
 from hpckit.errors import JobError
 from hpckit.files import DamagedFileError, read_tail
 from hpckit.launchers import find_launcher
+from hpckit.mpi_ends import is_mpi_end
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement, restart_count
 from hpckit.ranks import Fault, RankRecord, write_rank
@@ -116,7 +117,8 @@ class Recorder:
     def started(self, pid: int) -> None:
         """Write down that this rank has begun, and the number of the script's process."""
         if self._record:
-            self._write(replace(self._record, pid=pid))
+            out, err = self._starts["out"], self._starts["err"]
+            self._write(replace(self._record, pid=pid, out_start=out, err_start=err))
 
     def stopped(self, signum: int) -> None:
         """Remember the signal that ends the script, and whether the script had failed before it."""
@@ -135,7 +137,8 @@ class Recorder:
         if self._record is None or self._record.ended is not None:
             return
         error = last_error(self._log("err"), self._starts["err"]) if code else None
-        words = None if error and says_why(error) else self._last_words(code)
+        told = error and says_why(error) and not is_mpi_end(error)
+        words = None if told else self._last_words(code)
         self._write(
             replace(
                 self._record,

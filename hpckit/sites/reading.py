@@ -149,9 +149,9 @@ def _partitions(fields: Fields) -> dict[str, PartitionLimits]:
 def _cpu_masks(gpus: Fields) -> tuple[str, ...]:
     masks = gpus.texts("cpu_masks")
     per_node = gpus.integer("per_node", minimum=1)
-    if wrong := next((mask for mask in masks if not re.fullmatch(_MASK, mask)), None):
+    if wrong := [mask for mask in masks if not re.fullmatch(_MASK, mask)]:
         raise ConfigError(
-            f"'cpu_masks' holds {wrong!r}, must be hexadecimal numbers, as in '0xfe'.",
+            f"'cpu_masks' holds {wrong[0]!r}, must be hexadecimal numbers, as in '0xfe'.",
             at=gpus.at("cpu_masks"),
         )
     if masks and len(masks) != per_node:

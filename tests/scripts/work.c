@@ -1,4 +1,4 @@
-/* Ranks add up, and the last one ends as it is told: --how 0, 3 or segv, while the others wait.
+/* Ranks add up, and the last one ends as it is told: --how 0, 3, segv, abort or fatal, while the others wait.
    Each waits for a sample of its node first: it would be done before the sampler has begun. */
 #include <mpi.h>
 #include <signal.h>
@@ -22,6 +22,8 @@ int main(int argc, char **argv) {
     if (strcmp(how, "0") && rank == size - 1) {
         fprintf(stderr, "no luck on rank %d\n", rank);
         if (!strcmp(how, "segv")) raise(SIGSEGV);
+        if (!strcmp(how, "abort")) MPI_Abort(MPI_COMM_WORLD, 5);
+        if (!strcmp(how, "fatal")) MPI_Send(&one, 1, MPI_INT, 99, 0, MPI_COMM_WORLD);
         exit(atoi(how));
     }
     if (strcmp(how, "0")) MPI_Barrier(MPI_COMM_WORLD);

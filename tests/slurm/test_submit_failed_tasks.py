@@ -1,8 +1,10 @@
 """An array of which some tasks fail, run, wait and were never started; its failed tasks again."""
 
+import subprocess
+
 import pytest
 
-from tests.slurm.conftest import Desk, Record, eventually, rank_files
+from tests.slurm.conftest import HPCKIT, Desk, Record, eventually, rank_files
 
 pytestmark = pytest.mark.slurm
 CPU = ("--gpus", "0")
@@ -99,7 +101,13 @@ def never_started(desk: Desk, job_id: str) -> None:
     assert "it never started, and wrote nothing" in desk.call("logs", job_id).err
 
     alone = desk.submit("serial", "t.py", *CPU, "--sbatch", "begin=now+1hour")["job_id"]
-    desk.call("cancel", alone)
+    logs = [HPCKIT, "logs", alone, "-f"]
+    with subprocess.Popen(logs, env=desk.env, cwd=desk.work, stderr=subprocess.PIPE) as follow:
+        assert follow.stderr is not None
+        assert follow.stderr.readline().startswith(f"{alone} PENDING: It may not start".encode())
+        desk.call("cancel", alone)
+        end = f"{alone} is CANCELLED: it never started, and wrote nothing.\n"
+        assert follow.stderr.read().decode() == end
 
     def alike() -> bool:  # accounting hears of it some seconds later
         said = [desk.call("status", alone, env=env).out for env in ({}, without)]

@@ -51,7 +51,14 @@ class Driver:
     async def press(self, *keys: str) -> None:
         for key in keys:
             await self.pilot.press(key)
+            await self.until(self.ready)
         await self.pilot.pause()
+
+    def ready(self) -> bool:
+        """Say whether all keys are taken, and a question, if there is one, is on the screen."""
+        app = self.app
+        unseen = getattr(app.screen, "shown_at", 0) is None
+        return bool(app._exit or not (app._taking or unseen))
 
     async def until(self, check: Callable[[], object]) -> None:
         end = time.monotonic() + LONG_S

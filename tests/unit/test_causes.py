@@ -390,21 +390,12 @@ def test_a_rank_without_words_points_to_its_log(tmp_path: Path) -> None:
     assert f"the rank printed no error; see {run.dir}/logs/2.out" in said
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("Traceback (most recent call last):\n  File 'a.py'\nValueError: no\nMPI_ABORT", None),
-        ("x\n-----\nMPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n"
-         "with errorcode 3.\n\nNOTE: all\n-----\n",
-         "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD with errorcode 3."),
-        ("application called MPI_Abort(MPI_COMM_WORLD, 3) - process 1\n", None),
-    ],
-)  # fmt: skip
-def test_of_ranks_that_were_killed_with_their_supervisors_the_last_words_are_shown(
-    tmp_path: Path, said: str, shown: str | None
+def test_of_ranks_that_were_killed_with_their_supervisors_the_traceback_is_shown(
+    tmp_path: Path,
 ) -> None:
-    """MPI_Abort under srun --mpi=pmix kills all processes of the step."""
+    """PMIx kills all processes of the step; MPI's own words are in test_mpi_ends.py."""
     run = make_run(tmp_path)
+    said = "Traceback (most recent call last):\n  File 'a.py'\nValueError: no\nMPI_ABORT"
     (run.dir / "logs" / "0.err").write_text("a warning\n")
     (run.dir / "logs" / "1.err").write_text(said)
     (run.dir / "job.out").write_text("srun: error\n")
@@ -412,7 +403,7 @@ def test_of_ranks_that_were_killed_with_their_supervisors_the_last_words_are_sho
     assert report(run, *rows) == [
         "ranks 0 (n0), 1 (n0), 2 (n1), 3 (n1) recorded no end: killed from outside",
         "rank 1 on n0 wrote:",
-        *(shown or said.rstrip()).splitlines(),
+        *said.splitlines(),
         "srun: error",
     ]
 

@@ -133,6 +133,11 @@ def test_what_is_no_state_age_or_column_is_refused(runs: list[Run], cli: Cli) ->
         (["--state", "BROKEN"], "'BROKEN' is not a state"),
         (["--since", "x"], "since 'x' is neither an age"),
         (["--format", "jobid,colour"], "there is no column 'colour'. Columns: jobid, name, state"),
+        *(
+            (["--format", words], f"--format '{words}': a column's name is empty. Columns: jobid,")
+            for words in ("", " ", ",", "jobid,", ",jobid", "jobid,,name")
+        ),
+        (["--state", "FAILED,"], "'' is not a state"),
     ):
         said = cli("jobs", *words)
         assert (said.status, said.out) == (2, "")

@@ -293,6 +293,7 @@ def test_the_nearest_source_is_that_of_a_value(tmp_path: Path) -> None:
         ("read: 2026-11-22, ", "", r"source 'other' needs 'read:'"),
         ("read: 2026-11-22", "reed: 1, read: 2026-11-22", r"unknown key 'reed' in source 'other'"),
         ("cpus_per_gpu: 8", "cpu_masks: [0xfe]", r":2: 'cpu_masks' has 1 masks.*'per_node' is 4"),
+        ("cpus_per_gpu: 8", "cpu_masks: ['', 0x1, 0x2, 0x3]", r"'cpu_masks' holds ''"),
         ("cpus_per_gpu: 8", "cpu_masks: [1, 2, 3, 4]", r"'cpu_masks' holds '1'"),
         ("cpus_per_gpu: 8", "cpu_masks: ['0x1,0x2 --x', a, b, c]", r"must be hexadecimal numbers"),
         ("max_time: 1h", "whole_nodes: 1", r"'whole_nodes' is 1, must be true or false"),

@@ -525,3 +525,75 @@ def test_on_a_small_screen_a_question_is_whole_and_no_key_acts_unseen(
             assert (len(app.screen_stack), app.view, app.side.display) == (pages, view, side)
 
     asyncio.run(use())
+
+
+def test_keys_that_arrive_together_do_what_they_do_one_by_one(
+    fake_slurm: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal may hand over many keys at once: a slow line does, and so does a script."""
+    needs("textual")
+    from textual import events
+
+    from hpckit.cli.top_pages import LogPage, Question
+    from hpckit.cli.top_screen import Top
+
+    ended: list[str] = []
+
+    def end(jobs: list[JobNow]) -> str:
+        ended.extend(job.job_id for job in jobs)
+        return "ended"
+
+    monkeypatch.setattr(api, "end", end)
+    run = make_run(here / "runs", "ddp-1", job_id="100")
+    (run.dir / "logs" / "0.out").write_text("a cyq b\n")
+    up(fake_slurm, squeue_row(run.job_id, "RUNNING"))
+
+    async def use() -> None:
+        app = Top(Watch(here / "runs"), View(), interval=3600)
+        async with app.run_test(size=(80, 24)) as pilot:
+
+            async def until(check: Callable[[], object]) -> None:
+                while not check():
+                    await pilot.pause(0.01)
+
+            async def type_at_once(*keys: str) -> None:
+                for key in keys:
+                    letter = {"slash": "/"}.get(key, key)
+                    app.post_message(events.Key(key, letter if len(letter) == 1 else None))
+                taken: list[bool] = []
+                app.call_later(taken.append, True)  # behind them
+                await until(lambda: taken and not app._taking)
+
+            await until(lambda: app.table.keys)
+            # A field for text takes what follows, until Enter.
+            await type_at_once("slash", *"cy")
+            assert (app.entry.value, len(app.screen_stack)) == ("cy", 1)
+            await type_at_once("escape", "slash", *"100", "enter", "o")
+            assert (app.view.text, app.entry.display) == ("100", False)
+            assert app.view.order is Order.STATE
+            # So does that of a page, which is only being made.
+            await type_at_once("l", "slash", *"cyq", "enter", "f")
+            page = app.screen
+            assert isinstance(page, LogPage)
+            assert (page.content.needle, page.entry.display, page.following) == ("cyq", False, True)
+            await type_at_once("escape")
+            # A question takes what is typed when it is on the screen, and so does the second one.
+            await type_at_once(*"cyy")
+            question = app.screen
+            assert isinstance(question, Question)
+            await until(lambda: question.shown_at)
+            assert len(question._texts) == 2
+            await type_at_once(*"yy")
+            await until(lambda: question.shown_at)
+            assert (app.screen, len(question._texts)) == (question, 1)
+            assert ended == []
+            await type_at_once("y")
+            await until(lambda: ended and not app.acting)
+            assert ended == ["100"]
+            # Text that is pasted is not a command.
+            await type_at_once("escape", "slash")
+            app.post_message(events.Paste("cy"))
+            await until(lambda: app.entry.value == "cy")
+            assert len(app.screen_stack) == 1
+
+    asyncio.run(use())
