@@ -118,6 +118,9 @@ class Desk:
         """Submit, and wait until the job has COMPLETED; give its status."""
         job_id = self.submit(*argv, **options)["job_id"]
         status = self.over(job_id, within_s)
+        if status["state"] == "FAILED" and died_in_mpi_init(status["run_dir"]):
+            job_id = self.submit(*argv, **options)["job_id"]
+            status = self.over(job_id, within_s)
         if status["state"] != "COMPLETED":
             why = self.call("logs", job_id, "--all", expect=None).out
             raise AssertionError(f"{status}\n{why}")
@@ -183,6 +186,12 @@ def accounted(slurm: Slurm, *job_ids: str, rows: int | None = None, moment: str 
         return len(known) == (rows or len(job_ids)) and all(known)
 
     assert eventually(whole, LONG_S, pause_s=0.3), slurm.run(*ask).stdout
+
+
+def died_in_mpi_init(run_dir: str | Path) -> bool:
+    """Say whether Open MPI 4 called a handler that was not there yet: see `slurmbox.config`."""
+    said = [path.read_text(errors="replace") for path in Path(run_dir).glob("logs/*.err")]
+    return any("Failing at address: (nil)" in text and "[ 1]" not in text for text in said)
 
 
 def rank_files(run_dir: str | Path, stem: str = "seen") -> dict[int, Record]:

@@ -115,7 +115,11 @@ def test_doctor_says_what_is_wrong_with_a_site(new_user: Desk) -> None:
 
 def test_doctor_mpi_tries_every_launcher(new_user: Desk) -> None:
     asked = ("doctor", "mpi", "--site", "box", "--json")
-    record = json.loads(new_user.call(*asked).out)
+    said = new_user.call(*asked, expect=None).out
+    # Debian's Open MPI 4.1.4 has crashed by itself in MPI_Init, once in some hundred starts.
+    if crashed := "End of error message" in said:
+        said = new_user.call(*asked).out
+    record = json.loads(said)
     rows = {row["what"].partition(":")[0]: row for row in record["checks"]}
     # Debian's Open MPI speaks PMIx, and not PMI2.
     assert rows["srun --mpi=pmix"]["level"] == "ok"
@@ -133,7 +137,7 @@ def test_doctor_mpi_tries_every_launcher(new_user: Desk) -> None:
     assert record["good"] is True
     # What went well leaves no run behind; what did not, its logs.
     names = {path.name.rpartition("-2")[0] for path in new_user.runs.glob("[!.]*")}
-    assert not names & {"doctor-pmix", "doctor-mpirun"}
+    assert crashed or not names & {"doctor-pmix", "doctor-mpirun"}
     assert any(name.startswith("doctor-pmi2") for name in names)
 
 
