@@ -73,18 +73,16 @@ def prepare(
     workload = _workload(spec, collections)
     scheduler = choose_scheduler(spec.executor, preview=preview)
     site, notes = _with_mpi(spec, site, workload, scheduler)
-    python, machine = own_python()[0], scheduler.machine()
+    machine, kept = scheduler.machine(), kept_files(code)
     job = resolve(
-        spec, site, workload, python=python, machine=machine, scheduler=scheduler, notes=notes,
-        kept=kept_files(code),
+        spec, site, workload, python=own_python()[0], machine=machine, scheduler=scheduler,
+        notes=notes, kept=kept,
     )  # fmt: skip
-    rules = _retry_notes(job, spec.retries, again=again) if job.retry else ()
-    job = replace(job, notes=(*job.notes, *rules, *account_note(job, spec)))
+    job = _with_notes(job, spec, again=again)
     job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
     if "notify" not in spec.skip_checks:
         job = _with_notify(job)
-    root = runs_root(runs, site.runs, os.environ)
-    run_id = new_run_id(job.name)
+    root, run_id = runs_root(runs, site.runs, os.environ), new_run_id(job.name)
     job, dependencies = _dependencies(job, spec, root, preview=preview)
     code = code or plan_code(spec, job, here(), sources)
     return Submission(
@@ -107,10 +105,14 @@ def prepare(
     )
 
 
-def _retry_notes(job: Job, retries: int, *, again: bool) -> tuple[str, ...]:
-    from hpckit.submission.retry import look_at_rules  # noqa: PLC0415  # few jobs have rules
+def _with_notes(job: Job, spec: JobSpec, *, again: bool) -> Job:
+    """Return a job with what people should know of its rules for `--retry`, and its account."""
+    rules: tuple[str, ...] = ()
+    if job.retry:
+        from hpckit.submission.retry import look_at_rules  # noqa: PLC0415  # few jobs have rules
 
-    return look_at_rules(job, retries, again=again)
+        rules = look_at_rules(job, spec.retries, again=again)
+    return replace(job, notes=(*job.notes, *rules, *account_note(job, spec)))
 
 
 def _asked_for(spec: JobSpec) -> frozenset[str]:

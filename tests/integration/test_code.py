@@ -224,7 +224,7 @@ def test_same_code_of_an_array_and_of_a_module_that_are_gone(
     git(here, "add", "-A")
     git(here, "-c", "user.name=n", "-c", "user.email=e@e", "commit", "-qm", "1")
     array = hpckit.submit(
-        "serial", "train.py", executor="local", gpus=0, array=["x=1,2"], wait=True
+        "serial", "train.py", executor="local", gpus=0, array={"x": [1, 2]}, wait=True
     )
     module = hpckit.submit("serial", module="pack.inner", executor="local", gpus=0, wait=True)
     (here / "train.py").unlink()

@@ -163,7 +163,7 @@ if hasattr(urllib.parse, "ipaddress"):  # newer Pythons load it for every addres
 # Each command line: the modules of hpckit that it may load, at most, and those it never does.
 STARTS = {
     "jobs": (44, ASKING | KEPT),
-    "status latest": (55, ASKING | KEPT),
+    "status latest": (56, ASKING | KEPT),
     "logs latest": (33, ASKING | KEPT),
     "submit ddp --dry-run": (70, DRY_RUN | KEPT),
     "submit serial noop.py --executor slurm": (104, SUBMIT | KEPT),
