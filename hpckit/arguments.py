@@ -64,7 +64,10 @@ JOB = Kind("a job's id, or a run's id or folder", _is_job)
 FUNCTION = Kind("a function", callable)
 TIME = Kind("a time, as in 1h30m or minutes", _is_text_or_number)
 SIZE = Kind("a size, as in 10G or bytes", _is_text_or_number)
-VALUES = Kind("a mapping of options to their values", lambda given: isinstance(given, Mapping))
+VALUES = Kind(
+    "a mapping of options to their values, or texts as 'lr=0.1,0.2'",
+    lambda given: isinstance(given, Mapping) or _are_texts(given),
+)
 TEXTS = Kind("a text, or a list of texts", _are_texts)
 
 

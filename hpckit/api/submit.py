@@ -19,6 +19,8 @@ from hpckit.paths import typed_path
 if TYPE_CHECKING:
     from hpckit.api.resubmit import Again
 
+Values = Mapping[str, Sequence[object]] | Sequence[str]
+
 
 @overload
 def submit(
@@ -26,7 +28,7 @@ def submit(
     program: str | os.PathLike[str] | None = None,
     *,
     module: str | None = None,
-    array: Mapping[str, Sequence[object]],
+    array: Values,
     wait: bool = False,
     runs: Path | str | None = None,
     **options: Unpack[Options],
@@ -48,7 +50,7 @@ def submit(
     program: str | os.PathLike[str] | None = None,
     *,
     module: str | None = None,
-    array: Mapping[str, Sequence[object]] | None = None,
+    array: Values | None = None,
     wait: bool = False,
     runs: Path | str | None = None,
     **options: Unpack[Options],
@@ -60,7 +62,8 @@ def submit(
         program: your own: a Python file, an executable, a script of another language, or a word
             that the environment provides.
         module: instead of a program, a module of Python's, as of `python -m`.
-        array: option -> values; a run for each combination, in a `RunList`.
+        array: option -> values, or the command line's texts (`lr=0.1,0.2`, `lr=@FILE`); a run for
+            each combination, in a `RunList`.
         wait: return when the job is over.
         runs: where runs live (else $HPCKIT_RUNS, the site's, ./runs).
         **options: those of `hpckit submit`: nodes=2, gpus=4, args=["--lr", 0.1]...
@@ -80,7 +83,7 @@ def script(
     program: str | os.PathLike[str] | None = None,
     *,
     module: str | None = None,
-    array: Mapping[str, Sequence[object]] | None = None,
+    array: Values | None = None,
     runs: Path | str | None = None,
     **options: Unpack[Options],
 ) -> str:
@@ -99,7 +102,7 @@ def check(
     program: str | os.PathLike[str] | None = None,
     *,
     module: str | None = None,
-    array: Mapping[str, Sequence[object]] | None = None,
+    array: Values | None = None,
     runs: Path | str | None = None,
     **options: Unpack[Options],
 ) -> str:
@@ -262,11 +265,11 @@ def _spec(
     target: str,
     program: str | os.PathLike[str] | None,
     module: str | None,
-    array: Mapping[str, Sequence[object]] | None,
+    array: Values | None,
     options: Options,
 ) -> JobSpec:
     if array is not None and not array:
-        raise RequestError("array={} has no values: leave it out for a single job.")
+        raise RequestError(f"array={array!r} has no values: leave it out for a single job.")
     asked = dict(options) | ({"array": array} if array else {})
     return job_spec(target, asked, program=program, module=module)
 

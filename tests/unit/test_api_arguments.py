@@ -1,6 +1,6 @@
 """What a Python program gives where it does not fit: one clear error, and nothing is done."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,3 +76,14 @@ def test_what_has_runs_stands_for_them() -> None:
 
     assert spec_values({"after": Calls([7, 8])}) == {"after": ("5",)}
     assert hpckit.wait(hpckit.Calls([])) == []
+
+
+@pytest.mark.parametrize(
+    "array", [{"lr": [0.1, 0.2]}, ["lr=0.1,0.2"], "lr=0.1,0.2", ["lr=@v"]], ids=str
+)
+def test_an_array_is_given_as_values_or_as_the_command_lines_texts(
+    here: Path, array: Mapping[str, Sequence[object]] | Sequence[str]
+) -> None:
+    (here / "train.py").touch()
+    (here / "v").write_text("0.1\n0.2\n")
+    assert "#SBATCH --array=0-1" in hpckit.script("serial", "train.py", gpus=0, array=array)

@@ -34,7 +34,7 @@ RUNS = (None, True, [None], [2.5], THING, NAN)
 WRONG: dict[str, tuple[object, ...]] = {
     "accounts": TEXTS,
     "active": FLAG,
-    "array": (5, True, [1], ["lr=1,2"], "lr=1,2", THING, NAN, {"lr": 5}, {"lr": [THING]}),
+    "array": (5, True, [1], ["lr=1,2", 3], "lr", "", [], THING, NAN, {"lr": 5}, {"lr": [THING]}),
     "by": MAYBE_TEXT,
     "cluster": MAYBE_TEXT,
     "command": (None, 5, "true", [5], [None], THING),
