@@ -239,10 +239,12 @@ def test_values_of_arrays_never_enter_the_script() -> None:
         spec = JobSpec(target="ddp", program=__file__, gpus=0, array=array, name=MARK)
         return make_context(resolve(spec, SITE, None, python="recorder"), place(MARK))
 
-    for value in {*PRINTABLE, *UNPRINTABLE} - {"\0"}:
-        assert context(value) == context(MARK)
-    with pytest.raises(RequestError, match="contains a NUL byte"):  # no word can hold it
-        context("\0")
+    for value in [*PRINTABLE, *UNPRINTABLE]:
+        if "\0" in value:  # no word can hold it
+            with pytest.raises(RequestError, match="contains a NUL byte"):
+                context(value)
+        else:
+            assert context(value) == context(MARK)
 
 
 @pytest.mark.parametrize("option", ["--gpus", "--nodes", "--time", "--mem-gb", "--parallel"])
