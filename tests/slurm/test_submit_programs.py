@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.patience import LONG_S
-from tests.slurm.conftest import SCRIPTS, Desk, Record, add_site, is_open_mpi_5
+from tests.slurm.conftest import (
+    SCRIPTS,
+    Desk,
+    Record,
+    add_site,
+    died_in_mpi_init,
+    is_open_mpi_5,
+)
 
 pytestmark = pytest.mark.slurm
 HOWS = ("0", "3", "segv")
@@ -84,7 +91,7 @@ def three_ways(desk: Desk, *argv: str) -> None:
     """Submit an array of the three ends, and check what is said of each."""
     for how, job in zip(HOWS, submitted(desk, argv, *HOWS), strict=True):
         status = desk.over(job["job_id"])
-        if "mpi" in argv and is_crash_of_mpi_init(job, status):
+        if "mpi" in argv and died_in_mpi_init(job["run_dir"]):
             (job,) = submitted(desk, argv, how)
             status = desk.over(job["job_id"])
         good = how == "0"
@@ -107,20 +114,6 @@ def submitted(desk: Desk, argv: tuple[str, ...], *hows: str) -> list[Record]:
     """Submit an array of some ends; return its jobs."""
     jobs: list[Record] = desk.submit(*argv, *SHAPE, "--array", f"how={','.join(hows)}")["jobs"]
     return jobs
-
-
-def is_crash_of_mpi_init(job: Record, status: Record) -> bool:
-    """Say whether a rank died in MPI_Init, before its first word: our program had not begun.
-
-    Open MPI 4.1.4 under Slurm 22.05's PMIx does so in 3 of 180 starts beside three others on two
-    busy cores. Its core: in the wait for the first fence, mca_btl_tcp gets a message of the other
-    rank, which is through MPI_Init already, and calls a handler that is not registered yet.
-    """
-    logs = Path(job["run_dir"]) / "logs"
-    return status["exit_code"] == 139 and any(
-        row["exit_code"] == 139 and not (logs / f"{row['rank']}.out").read_text()
-        for row in status["ranks"]
-    )
 
 
 def is_killed_by_others(desk: Desk, status: Record) -> bool:
