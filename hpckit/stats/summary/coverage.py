@@ -36,11 +36,6 @@ def enough(percent: float | None, hours: float | None = None) -> bool:
     return enough_of(hours * 3.6e9, hours * 3.6e9 / percent * 100)
 
 
-def enough_of_elapsed(percent: float | None, elapsed_s: float | None) -> bool:
-    """Tell whether so much of an attempt's or job's own time is enough; unknown is not."""
-    return enough(percent, (elapsed_s or 0.0) / 3600 * (percent or 0.0) / 100)
-
-
 def enough_of_each(percent: float | None, lowest: float | None, elapsed_s: float | None) -> bool:
     """Tell whether so much of several GPUs' (nodes') time is enough; unknown is not.
 
@@ -49,7 +44,8 @@ def enough_of_each(percent: float | None, lowest: float | None, elapsed_s: float
         lowest: of the one of which it is least; 0: one was never read.
         elapsed_s: the time of the attempt or job, for each of them at most.
     """
-    return enough(percent) or (percent is not None and enough_of_elapsed(lowest, elapsed_s))
+    hours = (elapsed_s or 0.0) / 3600 * (lowest or 0.0) / 100
+    return enough(percent) or (percent is not None and enough(lowest, hours))
 
 
 def enough_of(part: float, whole: float) -> bool:
