@@ -64,6 +64,10 @@ _SURE: tuple[tuple[str, re.Pattern[str]], ...] = (
         "NCCL: the network adapter failed",
         re.compile(r"NET/IB ?: .*async (?:fatal )?event ?:.*(?:local catastrophic|port) error"),
     ),
+    (
+        "no GPU driver",  # `hpckit.payload.rank` writes so where another node of the job has one
+        re.compile(r"^hpckit: node \S+ has no GPU driver .*, while \S+ has one: "),
+    ),
 )
 # A program may hide GPUs from itself, or hold them: these say something only beside a rank of
 # another node that had its GPU.

@@ -302,6 +302,21 @@ def never_met(strategy: str, planned: int, ranks: Sequence[RankRecord]) -> str |
     )
 
 
+def without_gpus(ranks: Iterable[RankRecord]) -> str | None:
+    """Say on which nodes ranks that were to have GPUs had none; None: all had theirs.
+
+    Of a job that asked for GPUs, and of which no rank was to run on the CPU by plan.
+    """
+    known = list(ranks)
+    hosts = list(dict.fromkeys(row.node or row.host for row in known if row.device == "cpu"))
+    if not hosts:
+        return None
+    few = ", ".join(hosts[:_NAMED]) + (", ..." if hosts[_NAMED:] else "")
+    whose = "its ranks run" if all(row.device == "cpu" for row in known) else "some ranks run"
+    where = f"node {few} has" if len(hosts) == 1 else f"nodes {few} have"
+    return f"{whose} on the CPU, and the job's GPUs idle: {where} no GPU driver"
+
+
 def current(ranks: Sequence[RankRecord], restarts: int | None) -> tuple[RankRecord, ...]:
     """Return the records of the attempt after so many `restarts`; None: of the newest attempt.
 

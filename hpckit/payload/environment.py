@@ -22,6 +22,8 @@ from hpckit.stop_marks import VARIABLE, marks_of
 IMPORTABLE = str(Path(__file__).parent / "importable")
 # NVIDIA's and AMD's drivers make these; torch calls both `cuda`.
 _DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+# What is said of a node without them.
+NO_DRIVER = "no GPU driver (no /proc/driver/nvidia, no /dev/kfd)"
 NOT_STARTED = 127  # the exit status
 # e_machine, bytes 18 and 19 of an ELF file (elf(5)), in the words of `uname -m`.
 _MACHINES = {3: "i386", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
@@ -87,8 +89,8 @@ def choose_device(planned: str | None, drivers: tuple[str, ...] = _DRIVERS) -> t
     if any(Path(path).exists() for path in drivers):
         return "cuda", ""
     return "cpu", (
-        "hpckit: GPUs were allocated, but this node has no GPU driver (no /proc/driver/nvidia, no "
-        "/dev/kfd): HPCKIT_DEVICE=cpu, ranks run on the CPU"
+        f"hpckit: GPUs were allocated, but this node has {NO_DRIVER}: HPCKIT_DEVICE=cpu, ranks run "
+        "on the CPU"
     )
 
 

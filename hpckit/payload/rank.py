@@ -41,6 +41,7 @@ from hpckit.payload.container import find_container
 from hpckit.payload.end_line import EndLine
 from hpckit.payload.ending import Ending
 from hpckit.payload.environment import (
+    NO_DRIVER,
     NOT_STARTED,
     choose_device,
     located,
@@ -69,6 +70,8 @@ from hpckit.tracebacks import HANGS_AT_END
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
+
+    from hpckit.payload.other_nodes import OtherNodes
 
 # How long a rank may take to end after another one failed: enough to write a traceback.
 _GRACE_AFTER_FAILURE_S = 3.0
@@ -114,11 +117,16 @@ class RankProcess:
             declared=task.handles_stop_signal,
         )
         self._look: Look = nobody
+        self._others: OtherNodes | None = None
 
     def run(self, look: Look = nobody) -> int:
         """Run the script to its end; return its exit status as a shell would give it."""
         self._look = look
         device, warning = choose_device(self.task.device)
+        if warning and self.task.nodes > 1:
+            from hpckit.payload.other_nodes import OtherNodes  # noqa: PLC0415  # no GPU driver
+
+            self._others = OtherNodes(self.task, self.place)
         with self._recorder.logs() as (stdout, stderr):
             if warning and self.place.rank == 0:
                 _say(stderr, warning)
@@ -255,8 +263,8 @@ class RankProcess:
                 )
             except (CommandError, JobError) as error:
                 image = self.task.container
-                self._recorder.no_start = f"hpckit: {why_not(argv, environ, error, image)}"
-                _say(stderr, self._recorder.no_start)
+                self._recorder.own_error = f"hpckit: {why_not(argv, environ, error, image)}"
+                _say(stderr, self._recorder.own_error)
                 return NOT_STARTED
             self._child = child
             try:
@@ -292,6 +300,7 @@ class RankProcess:
             if child.returncode is None:
                 self._notice.deliver(child.pid)
                 self._look(None)
+                self._end_without_gpu(child, stderr)
             if told is None and (told := line.told()) is not None:
                 self._finish(told)
                 line.answer()
@@ -310,7 +319,21 @@ class RankProcess:
         notes.met = line.met(child.pid)
         if child.returncode in (-signal.SIGTERM, -signal.SIGINT):
             self._hear()
+        if notes.own_error:
+            return 1
         return shell_status(child.returncode) if told is None else told
+
+    def _end_without_gpu(self, child: "Popen[bytes]", stderr: IO[bytes]) -> None:
+        """End a script that has to do without its GPU, if another node has GPUs."""
+        if self._others is None or (other := self._others.with_gpu()) is None:
+            return
+        self._recorder.own_error = (
+            f"hpckit: node {self._recorder.node or os.uname().nodename} has {NO_DRIVER}, while "
+            f"{other.node or other.host} has one: the job ends"
+        )
+        _say(stderr, self._recorder.own_error)
+        signal_group(child, signal.SIGTERM)
+        self._stop_at = time.monotonic() + _GRACE_AFTER_FAILURE_S
 
     def _hear(self) -> None:
         """Wait for the signal that has already ended the script.

@@ -41,7 +41,7 @@ class Recorder:
 
     Attributes:
         stopped_by: the signal by which hpckit, Slurm or the user ended the script.
-        no_start: why the program did not start.
+        own_error: why the program did not start, or why hpckit ended it in the middle.
         met: whether the script joined other ranks, as it says itself.
         hangs: whether it was done long before its end, and Python did not exit.
         alone: whether its slurmstepd was killed.
@@ -51,7 +51,7 @@ class Recorder:
         self.task = task
         self.place = place
         self.stopped_by: int | None = None
-        self.no_start: str | None = None
+        self.own_error: str | None = None
         self.met: bool | None = None
         self.hangs = False
         self.alone = False
@@ -164,7 +164,7 @@ class Recorder:
             return f"{ended}\n{HANGS_AT_END}" if self.hangs else ended
         if code > 128:
             error = signal_error(code, error, by_signal=by_signal)
-        error = self.no_start or error
+        error = self.own_error or error
         memory = self._out_of_memory(code) if code else None
         return f"{error}\n{memory}" if error and memory else error or memory
 
@@ -181,7 +181,7 @@ class Recorder:
 
     def _last_words(self, code: int) -> str | None:
         """Return the last lines of a rank that failed without saying why."""
-        if not code or self.stopped_by or self.no_start:
+        if not code or self.stopped_by or self.own_error:
             return None
         return last_words(*((self._log(end), self._starts[end]) for end in ("err", "out")))
 

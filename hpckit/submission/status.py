@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hpckit.frozen import frozen
 from hpckit.launchers import launched_by
 from hpckit.paths import is_there
-from hpckit.ranks import RankRecord, first_failure, never_met
+from hpckit.ranks import RankRecord, first_failure, never_met, without_gpus
 from hpckit.runs import RESUBMITTED, Run
 from hpckit.slurm.reasons import in_vain, needs_change
 from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
@@ -114,7 +114,10 @@ class RunStatus:
         strategy = str(self.run.record["plan"]["strategy"])
         said = never_met(strategy, self.run.ranks, self.ranks)
         rest = [said] if said else []
-        return (*self._session(), *self._retries(), *self._tried_again(), *rest, *self.node_notes)
+        return (
+            *self._session(), *self._retries(), *self._tried_again(), *self._without_gpus(), *rest,
+            *self.node_notes,
+        )  # fmt: skip
 
     @property
     def speaks_of_nodes(self) -> bool:
@@ -150,6 +153,12 @@ class RunStatus:
             in_line(f"node {host} looked bad: {', '.join(dict.fromkeys(what))}. {how}")
             for host, what in whats.items()
         ]
+
+    def _without_gpus(self) -> list[str]:
+        plan = self.run.record["plan"]
+        planned = plan["total_gpus"] and plan.get("device") != "cpu"
+        said = without_gpus(self.ranks) if planned else None
+        return [said] if said else []
 
     def _session(self) -> list[str]:
         if not self.run.record.get("session"):

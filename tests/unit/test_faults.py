@@ -49,6 +49,8 @@ SURE = {
     "n7:9:9 [0] NCCL WARN NET/IB : mlx5_0:1 Got async fatal event: local catastrophic error": (
         "NCCL: the network adapter failed"
     ),
+    "hpckit: node g7 has no GPU driver (no /proc/driver/nvidia, no /dev/kfd), while g1 has one: "
+    "the job ends": "no GPU driver",
 }
 UNSURE = [
     "RuntimeError: CUDA error: no CUDA-capable device is detected",

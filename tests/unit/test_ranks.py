@@ -2,7 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.ranks import first_failure, read_attempts, read_ranks, write_rank
+from hpckit.payload import other_nodes
+from hpckit.payload.other_nodes import OtherNodes
+from hpckit.payload.task import Task
+from hpckit.rank_variables import RankPlacement
+from hpckit.ranks import first_failure, read_attempts, read_ranks, without_gpus, write_rank
 from tests.unit.made import rank
 
 
@@ -57,3 +61,45 @@ def test_the_first_failure_is_the_earliest_own_one() -> None:
     assert first_failure([late, stopped, early, good, running]) is early
     assert first_failure([stopped, good]) is stopped
     assert first_failure([good, running]) is None
+
+
+def test_a_rank_without_a_gpu_finds_a_node_that_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_nodes, "_EVERY_S", 0.0)
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    monkeypatch.setenv("HPCKIT_RESTART", "1")
+    run = folder(tmp_path)
+    task = Task(
+        run_dir=str(run), run_id="r", executor="slurm", launcher="srun", nodes=3, tasks_per_node=2,
+        command=("true",), python=("python",), device=None,
+    )  # fmt: skip
+    place = RankPlacement(rank=2, world_size=6, local_rank=0, local_world_size=2, node_rank=1)
+    others = OtherNodes(task, place)
+    assert others.with_gpu() is None  # none has begun
+    write_rank(run, rank(0, restart=1, device="cpu"))
+    write_rank(run, rank(2, restart=1, device="cuda"))  # its own node, as if by mistake
+    write_rank(run, rank(4, restart=0, device="cuda"))  # in another attempt
+    write_rank(run, rank(5, restart=1, device="cuda"))  # the first of each node speaks for it
+    assert others.with_gpu() is None
+    (run / "ranks" / "4.json").write_text("{")
+    assert others.with_gpu() is None
+    write_rank(run, rank(4, restart=1, device="cuda", host="n2"))
+    found = others.with_gpu()
+    assert found is not None
+    assert (found.rank, found.host) == (4, "n2")
+    assert others.with_gpu() is None  # all are known: no file is read again
+
+
+def test_nodes_whose_ranks_had_no_gpu_are_named() -> None:
+    gpu = [rank(number, device="cuda", host="n1") for number in range(2)]
+    cpu = [rank(2, device="cpu", host="n2.lab", node="n2"), rank(3, device="cpu", host="n3")]
+    assert without_gpus([]) is None
+    assert without_gpus(gpu) is None
+    few = "some ranks run on the CPU, and the job's GPUs idle: nodes n2, n3 have no GPU driver"
+    assert without_gpus([*gpu, *cpu]) == few
+    one = "its ranks run on the CPU, and the job's GPUs idle: node n2 has no GPU driver"
+    assert without_gpus(cpu[:1]) == one
+    many = without_gpus([rank(number, device="cpu", host=f"n{number}") for number in range(17)])
+    assert many is not None
+    assert "n15, ... have" in many

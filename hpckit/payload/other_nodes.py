@@ -1,0 +1,41 @@
+"""What a rank does whose node has no GPU driver, in a job of several nodes: look at the others.
+
+If another node has one, ranks with a GPU and ranks without would wait for one another, the ones
+over NCCL and the others over gloo, until a time limit of torch's. A job of which no node has a
+driver runs on CPUs, and `RunStatus.notes` says so.
+"""
+
+import time
+
+from hpckit.files import DamagedFileError
+from hpckit.payload.task import Task
+from hpckit.rank_variables import RankPlacement, restart_count
+from hpckit.ranks import RankRecord, rank_file, read_attempts
+
+_EVERY_S = 1.0
+
+
+class OtherNodes:
+    """The first ranks of the other nodes, as far as they have begun."""
+
+    def __init__(self, task: Task, place: RankPlacement) -> None:
+        self._folder = task.folder
+        per_node = task.tasks_per_node
+        self._left = [node * per_node for node in range(task.nodes) if node != place.node_rank]
+        self._due = time.monotonic()
+
+    def with_gpu(self) -> RankRecord | None:
+        """Return a rank of another node that has a GPU, once it is known; to be asked often."""
+        if not self._left or time.monotonic() < self._due:
+            return None
+        self._due = time.monotonic() + _EVERY_S
+        begun = {rank: row for rank in self._left if (row := self._read(rank)) is not None}
+        self._left = [rank for rank in self._left if rank not in begun]
+        return next((row for row in begun.values() if row.device == "cuda"), None)
+
+    def _read(self, rank: int) -> RankRecord | None:
+        try:
+            rows = read_attempts(rank_file(self._folder, rank))
+        except (OSError, DamagedFileError):  # not yet, or half of it has come
+            return None
+        return next((row for row in rows if row.restart == restart_count()), None)
