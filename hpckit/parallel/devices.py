@@ -56,10 +56,12 @@ def find_replicas(spec: Spec = None, *, default: str = "first") -> tuple[Replica
             `cuda:0 x 2`: two replicas that share a GPU.
             A device named twice counts once, except for replicas that are meant to share it.
         default: what None means: `first` (the first GPU, else the CPU) or `all` (all GPUs, else
-            the CPU: with as many logical replicas as the job has asked for GPUs).
+            the CPU: with as many logical replicas as the job has asked for GPUs). $HPCKIT_DEVICE,
+            which is cuda or cpu, says which of the two a job has.
 
     Raises:
-        SetupError: a word is none of these, or nothing here matches it.
+        SetupError: a word is none of these, or nothing here matches it; or $HPCKIT_DEVICE is cuda,
+            and torch sees no GPU.
     """
     if spec is None:
         spec = _default(default)
@@ -112,16 +114,7 @@ def device_of_rank(local_rank: int, word: str | None = None) -> torch.device:
         SetupError: there is no such device.
     """
     if word is None:
-        count = torch.cuda.device_count()
-        word = os.environ.get("HPCKIT_DEVICE") or ("cuda" if count else "cpu")
-        if word not in ("cuda", "cpu"):
-            raise SetupError(f"HPCKIT_DEVICE is {word!r}: it must be cuda or cpu")
-        if word == "cuda" and not count:
-            raise SetupError(
-                "HPCKIT_DEVICE is cuda but torch sees no GPU: "
-                "ask for a GPU, install a CUDA build of torch, or set HPCKIT_DEVICE=cpu"
-            )
-        word = "GPU:*" if word == "cuda" else "cpu"
+        word = "GPU:*" if _kind() == "cuda" else "cpu"
     if (other := _of_torch_alone(word)) is not None:
         return other
     (meant,) = _spelt_out([word])
@@ -151,9 +144,23 @@ def available() -> str:
 def _default(word: str) -> str:
     if word not in ("first", "all"):
         raise SetupError(f"default is {word!r}, must be 'first' or 'all'.")
-    if not torch.cuda.device_count():
+    if _kind() == "cpu":
         return f"cpu:{_replicas_of_job()}" if word == "all" else "cpu"
     return "GPU:*" if word == "all" else "cuda:0"
+
+
+def _kind() -> str:
+    """Return cuda or cpu, as $HPCKIT_DEVICE says, so that no job trains on CPUs beside its GPUs."""
+    count = torch.cuda.device_count()
+    word = os.environ.get("HPCKIT_DEVICE") or ("cuda" if count else "cpu")
+    if word not in ("cuda", "cpu"):
+        raise SetupError(f"HPCKIT_DEVICE is {word!r}: it must be cuda or cpu")
+    if word == "cuda" and not count:
+        raise SetupError(
+            "HPCKIT_DEVICE is cuda but torch sees no GPU: "
+            "ask for a GPU, install a CUDA build of torch, or set HPCKIT_DEVICE=cpu"
+        )
+    return word
 
 
 def _replicas_of_job() -> int:

@@ -5,9 +5,15 @@ import torch
 
 from hpckit.parallel.devices import device_of_rank, find_replicas
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.mirrored import MirroredStrategy
 from hpckit.parallel.mpi import Ranks
 
 pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def _no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HPCKIT_DEVICE", raising=False)
 
 
 @pytest.fixture
@@ -166,19 +172,43 @@ def test_a_default_that_is_none() -> None:
 def test_a_rank_has_one_device(
     word: str | None, variable: str | None, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("HPCKIT_DEVICE", raising=False)
     if variable:
         monkeypatch.setenv("HPCKIT_DEVICE", variable)
     assert str(device_of_rank(13, word)) == wanted
 
 
 def test_a_rank_without_a_gpu_has_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HPCKIT_DEVICE", raising=False)
     assert device_of_rank(3) == torch.device("cpu")
     monkeypatch.setenv("HPCKIT_DEVICE", "cuda")
     with pytest.raises(SetupError, match="torch sees no GPU"):
         device_of_rank(0)
     assert device_of_rank(0, "cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize(("kind", "all_of_them"), [("cpu", ["cpu"] * 3), ("cuda", None)])
+@pytest.mark.usefixtures("gpus")
+def test_a_jobs_kind_of_device_is_what_no_word_means(
+    kind: str, all_of_them: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCKIT_DEVICE", kind)
+    monkeypatch.setenv("HPCKIT_CPU_REPLICAS", "3")
+    found = [str(replica.device) for replica in find_replicas(default="all")]
+    assert found == (all_of_them or [f"cuda:{index}" for index in range(12)])
+    assert [row.device.type for row in find_replicas()] == [kind]
+    assert [row.device.type for row in find_replicas("GPU:0")] == ["cuda"]  # a word means itself
+
+
+def test_no_job_trains_on_cpus_beside_gpus_that_torch_does_not_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a CPU build of torch on a node with GPUs."""
+    monkeypatch.setenv("HPCKIT_DEVICE", "cuda")
+    for default in ("first", "all"):
+        with pytest.raises(SetupError, match="HPCKIT_DEVICE is cuda but torch sees no GPU"):
+            find_replicas(default=default)
+    with pytest.raises(SetupError, match="torch sees no GPU"):
+        MirroredStrategy()
+    assert len(find_replicas("cpu:4")) == 4
 
 
 @pytest.mark.parametrize(
@@ -192,9 +222,6 @@ def test_a_rank_without_a_gpu_has_the_cpu(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 @pytest.mark.usefixtures("gpus")
-def test_words_for_all_ranks(
-    words: tuple[str, ...], wanted: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HPCKIT_DEVICE", raising=False)
+def test_words_for_all_ranks(words: tuple[str, ...], wanted: str) -> None:
     ranks = Ranks(rank=3, size=4, local_rank=1, local_size=2)
     assert str(ranks.choose_device(words)) == wanted
