@@ -16,6 +16,7 @@ from hpckit.files import replace_file
 # them, and never write.
 FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 JOB_LOG = "job.out"
+SUMMARY = "summary.json"  # what a run did with what it had; `hpckit.report.at_end` writes it
 
 
 def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:

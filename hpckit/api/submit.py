@@ -109,8 +109,8 @@ def check(
     """Ask Slurm whether and when a job of the same words would start; return what it says.
 
     Raises:
-        RequestError: the request is wrong, or there is nobody to ask. OutsideError: Slurm would
-            refuse it, or does not answer.
+        RequestError: the request is wrong, or not for Slurm. OutsideError: no Slurm answers, or it
+            would refuse the job.
     """
     spec = _spec(target, program, module, array, options)
     return preflight(prepare(spec, _folder(runs), tell=log))
@@ -141,6 +141,11 @@ def send(
 
     settle_cut_short(submission.place.dir.parent, (), lambda line: tell(f"note: {line}"))
     found = RunList(handle(run) for run in submit_job(submission, tell=tell, ready=ready))
+    if submission.job.total_gpus and submission.job.device != "cpu":
+        from hpckit.submission.used_before import gpus_used_before  # noqa: PLC0415  # with GPUs
+
+        if said := gpus_used_before(found[0]._folder):
+            tell(f"note: {said}")
     after, dirs = submission.place.after, submission.after_dirs
     # Of an array, whose tasks' retries nobody waits for, there is a folder for each task.
     if submission.job.scheduler.accounting and 0 < len(dirs) <= len(after):

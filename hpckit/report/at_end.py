@@ -22,7 +22,7 @@ from hpckit.report.gather import Gathered, gather_one
 from hpckit.report.identity import KnownJob
 from hpckit.report.node_faults import learn_at_end
 from hpckit.report.targets import Target
-from hpckit.run_files import write_json
+from hpckit.run_files import SUMMARY, write_json
 from hpckit.runs import Run, read_run
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.loading import advised
@@ -34,7 +34,7 @@ from hpckit.text import parse_moment
 if TYPE_CHECKING:
     from hpckit.ledger import Entry
 
-SUMMARY, TIMESERIES = "summary.json", "timeseries.json"
+TIMESERIES = "timeseries.json"
 
 
 def save(found: Gathered, advice: Sequence[Advice]) -> Gathered:
