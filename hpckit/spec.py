@@ -269,7 +269,12 @@ OPTIONS: Mapping[str, Option] = {
     row.name: row.metadata["option"] for row in fields(JobSpec) if "option" in row.metadata
 }
 """The options by the names of their fields, in order."""
-_BY_WORD = {row.word: name for name, row in OPTIONS.items()} | {"set": "settings"}
+_BY_WORD = {
+    flag.removeprefix("--").replace("-", "_"): name
+    for name, row in OPTIONS.items()
+    for flag in row.flags
+    if flag.startswith("--")
+} | {row.word: name for name, row in OPTIONS.items()}
 TYPES: Mapping[str, Any] = get_type_hints(JobSpec, include_extras=True)
 """The fields' types, by their names."""
 
@@ -281,8 +286,11 @@ def option_values(words: Mapping[str, Any]) -> dict[str, Any]:
         RequestError: there is no such option, or a value does not fit.
     """
     values: dict[str, Any] = {}
+    by_name: dict[str, str] = {}
     for word, given in words.items():
         name = _field_of(word)
+        if (other := by_name.setdefault(name, word)) != word:
+            raise RequestError(f"{other} and {word} are the same option. Give one of them.")
         if given is not None:
             values |= _value(name, given)
     return values

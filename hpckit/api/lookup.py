@@ -31,11 +31,12 @@ def find(job: str | int, *, runs: Path | str | None = None) -> Run:
         NotFoundError: there is none. RequestError: it is an array of several tasks.
         OutsideError, DamagedRunError: it cannot be read.
     """
-    return only(str(job), settled_folder(_folder(runs), (str(job),)))
+    also = f", or all of them with hpckit.runs({str(job)!r})"
+    return only(str(job), settled_folder(_folder(runs), (str(job),)), also)
 
 
-def only(word: str, root: Path) -> Run:
-    """Return the one run that a word means.
+def only(word: str, root: Path, also: str = "") -> Run:
+    """Return the one run that a word means; `also` is for the end of the error of several.
 
     Raises:
         NotFoundError: there is none. RequestError: there are several.
@@ -43,7 +44,7 @@ def only(word: str, root: Path) -> Run:
     found = find_runs(word, root)
     if len(found) > 1:
         raise RequestError(
-            f"{word} is an array of {len(found)} tasks. Give one of them: {found[0].job_id}"
+            f"{word} is an array of {len(found)} tasks. Give one of them: {found[0].job_id}{also}"
         )
     return handle(found[0])
 

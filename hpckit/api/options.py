@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _TARGET = Kind("the name of a workload or a strategy", lambda given: isinstance(given, str))
 
+# Options of the command line that are functions of their own here.
+_FUNCTIONS = {"dry_run": "script", "check": "check"}
+
 __all__ = ["OPTIONS", "TYPES", "JobSpec", "Option", "Options", "job_spec", "spec_values"]
 
 
@@ -105,6 +108,11 @@ def spec_values(words: Mapping[str, object]) -> dict[str, Any]:
     Raises:
         RequestError: there is no such option, or a value is not of its type.
     """
+    for word in _FUNCTIONS.keys() & words.keys():
+        raise RequestError(
+            f"There is no option {word!r}: "
+            f"hpckit.{_FUNCTIONS[word]}(), with all other words the same, does what it means."
+        )
     given = {name: _plain(name, value) for name, value in words.items()}
     args = given.pop("args", None)
     own = {} if args is None else {"args": tuple(args)}

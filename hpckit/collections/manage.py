@@ -85,7 +85,7 @@ def add(word: str, lock: Path, *, trust: bool = False) -> tuple[Change, Collecti
         change = _pinned(source, lock, trust=trust)
     if trust:
         set_trusted(change.now.source, True)
-    found = locate(change.now, lock, "project lock")
+    found = locate(change.now, lock, f"{origin_of(lock)} lock")
     if not isinstance(found, Collection):
         raise OutsideError(found.why)
     return change, found

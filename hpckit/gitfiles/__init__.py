@@ -20,8 +20,8 @@ def code_version(script: Path) -> dict[str, Any] | None:
     """Return commit, branch and dirty flag of the checkout a script lies in; None outside git.
 
     The checkout may be anybody's: it is read, and no program of it is run. What cannot be known
-    without is None, and `unknown` says why. Untracked files are not looked for: listing them can
-    take minutes on a shared file system.
+    without is None, and `unknown` says why. An untracked script counts as a change; other untracked
+    files are not looked for: listing them can take minutes on a shared file system.
     """
     known: dict[str, Any] = {"commit": None, "branch": None, "dirty": None}
     try:
@@ -29,7 +29,7 @@ def code_version(script: Path) -> dict[str, Any] | None:
         if repository is None:
             return None
         known["branch"], known["commit"] = read_head(repository)
-        known["dirty"] = is_changed(repository, known["commit"])
+        known["dirty"] = is_changed(repository, known["commit"], script=script)
     except OSError as error:
         known["unknown"] = f"{error.filename or 'it'} cannot be read: {error.strerror}"
     except DamagedFileError as error:

@@ -54,9 +54,15 @@ class _Budget:
 
 
 def is_changed(
-    repository: Repository, commit: str | None, *, budget: _Budget | None = None
+    repository: Repository,
+    commit: str | None,
+    *,
+    script: Path | None = None,
+    budget: _Budget | None = None,
 ) -> bool:
     """Say whether any file that git knows of is not as in the commit; others are not looked for.
+
+    `script` is a file of the checkout that git should know of: if not, no commit has it.
 
     Raises:
         OSError: something cannot be read. DamagedFileError: it is not known, and why; a filter,
@@ -64,6 +70,8 @@ def is_changed(
     """
     index = read_index(repository.own / "index")
     if not all(entry.settled and not entry.intended for entry in index.entries):
+        return True
+    if script is not None and not _knows(index, repository, script):
         return True
     if commit is None:
         return bool(index.entries)
@@ -73,6 +81,20 @@ def is_changed(
     budget = budget or _Budget()
     budget.take(files=len(index.entries))
     return _Look(repository, index, budget).any_changed()
+
+
+def _knows(index: Index, repository: Repository, script: Path) -> bool:
+    """Say whether git knows of a file; of one that is not there, or elsewhere, that it may."""
+    if not script.is_file():
+        return True
+    place = script.parent.resolve() / script.name  # a link is known as the link that it is
+    path = os.fsencode(os.path.relpath(place, repository.root.resolve()))
+    if path.startswith(b"../"):
+        return True
+    return any(
+        path.startswith(entry.path) if entry.mode == FOLDER else entry.path == path
+        for entry in index.entries
+    )
 
 
 class _Look:

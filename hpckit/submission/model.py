@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from hpckit.collections import Collection, Found, Unusable
-from hpckit.errors import ConfigError, RequestError
+from hpckit.errors import ConfigError, OutsideError
 from hpckit.frozen import frozen
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
@@ -97,13 +97,13 @@ def preflight(submission: Submission, *, code: bool = True) -> str:
 
     Raises:
         SubmissionError: it would be refused. RequestError: the scheduler cannot say, or the code is
-            too large. OutsideError: the code cannot be read.
+            too large. OutsideError: no Slurm answers, or the code cannot be read.
     """
     job = submission.job
     scheduler = job.scheduler
     if scheduler.one_machine and submission.spec.executor not in SCHEDULERS:
         where = scheduler.where(job)
-        raise RequestError(f"--check asks Slurm, but this run is for {where}: {why_silent()}.")
+        raise OutsideError(f"--check asks Slurm, but this run is for {where}: {why_silent()}.")
     if code:
         from hpckit.submission.kept_code import check_code  # noqa: PLC0415  # a dry run needs none
 

@@ -182,6 +182,8 @@ def test_options_mean_what_the_command_line_means(
         ({"array": {"lr": "12"}}, "list of values"),
         ({"partition": "a b"}, "character"),
         ({"target": "dp"}, "no option 'target'"),
+        ({"dry_run": True}, r"no option 'dry_run': hpckit\.script\(\)"),
+        ({"check": True}, r"no option 'check': hpckit\.check\(\)"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], word: str) -> None:

@@ -87,8 +87,10 @@ def test_the_script_of_a_job_is_the_one_of_a_dry_run(here: Path, cli: Cli) -> No
     assert settled(script) == settled(cli(*words).out)
     assert "#SBATCH --nodes=2" in script
     assert not (here / "runs").exists()
-    with pytest.raises(hpckit.RequestError, match="--check asks Slurm"):
+    with pytest.raises(hpckit.OutsideError, match="--check asks Slurm"):
         hpckit.check("ddp")
+    assert cli("submit", "ddp", "--check").status == 3
+    assert cli("submit", "ddp", "--check", "--executor", "local").status == 2
 
 
 def test_what_slurm_says_of_a_job_before_it_is_submitted(

@@ -354,6 +354,13 @@ def test_a_line_break_in_a_files_name_breaks_no_line(here: Path, lab: Path, cli:
         assert not [line for line in lines if line.startswith("name.j2")]
 
 
+def test_what_add_says_of_its_lock_is_what_list_says(here: Path, lab: Path, cli: Cli) -> None:
+    added = json.loads(cli("collections", "add", str(lab), "--json").out)
+    [row] = [row for row in json.loads(cli("collections", "list", "--json").out)
+             if row["name"] == added["name"]]  # fmt: skip
+    assert added["origin"] == row["origin"] == "user lock"
+
+
 def test_sync_says_what_is_not_as_pinned(here: Path, repo: Path, lab: Path, cli: Cli) -> None:
     cli("collections", "add", f"file://{repo}@main")
     commit_ = read_lock(user_lock(here))[0].commit

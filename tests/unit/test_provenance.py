@@ -45,6 +45,23 @@ def test_a_checkout_reads_as_git_reads_it(root: Path, state: str) -> None:
     }
 
 
+def test_an_untracked_script_is_a_change_and_other_untracked_files_are_none(root: Path) -> None:
+    """No commit has it, so none is what ran."""
+    (root / "sub").mkdir()
+    (root / "sub" / "new.py").touch()
+    assert read(root)["dirty"] is False
+    (root.parent / "link").symlink_to(root)
+    for path in (root / "sub" / "new.py", root / "sub" / ".." / "sub" / "new.py",
+                 root.parent / "link" / "sub" / "new.py"):  # fmt: skip
+        assert (code_version(path) or {})["dirty"] is True
+    for path in (root.parent / "link" / "train.py", root / "sub" / ".." / "train.py",
+                 root / "gone.py", root):  # fmt: skip
+        assert (code_version(path) or {"dirty": False})["dirty"] is False
+    git(root, "add", "sub")
+    git(root, "commit", "-qm", "new")
+    assert (code_version(root / "sub" / "new.py") or {})["dirty"] is False
+
+
 def test_the_tree_that_git_has_written_down_is_that_of_all_files(root: Path) -> None:
     index = read_index(root / ".git" / "index")
     assert index.tree == tree_of(index.entries) == git(root, "rev-parse", "HEAD^{tree}").strip()

@@ -130,12 +130,14 @@ def test_words_in_python_and_in_a_shell_mean_the_same() -> None:
     }
     assert option_values(typed) == option_values(given)
     assert option_values({"gpus": 4, "nodes": None}) == {"gpus": 4}
+    assert option_values({"gpus_per_node": 4}) == {"gpus": 4}
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ({"node": 1}, "no option 'node'. Did you mean 'nodes'"),
+        ({"gpus": 1, "gpus_per_node": 1}, "gpus and gpus_per_node are the same option"),
         ({"nodes": "two"}, "--nodes"),
         ({"nodes": True}, "--nodes"),
         ({"gpus": 1.5}, "--gpus"),
