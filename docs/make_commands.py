@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "HPCKIT_SITE": "The site, where --site is not given.",
     "HPCKIT_COLLECTIONS": "Folders of templates, workloads and sites, separated by colons.",
     "HPCKIT_PATIENCE": "For how many seconds one command may wait for Slurm's answers.",
+    "HPCKIT_SHARE_GPUS": "If it is set, this machine's jobs may share GPUs with one another.",
     "NO_COLOR": "If it is set, nothing is coloured.",
 }
 EXITS = {

@@ -37,6 +37,22 @@ def open_to_lock(path: Path | str) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
+def open_locked(path: Path | str, *, shared: bool) -> IO[bytes] | None:
+    """Open a user's own file as `open_to_lock` does, and lock it, or return None if others have.
+
+    It is locked while it is open, here or in a child that it was passed to. Where the file system
+    has no locks, it is not, and keeps nobody out.
+
+    Raises:
+        OSError: it cannot be opened. DamagedFileError: it is not a regular file.
+    """
+    file = open_to_lock(path)
+    if _lock(file.fileno(), fcntl.LOCK_SH if shared else fcntl.LOCK_EX) is False:
+        file.close()
+        return None
+    return file
+
+
 @contextmanager
 def held_to_append(path: Path | str, mode: int = 0o600) -> Iterator[tuple[int, bool | None]]:
     """Open a user's own file for appending, and lock it; create it if it is missing.

@@ -203,7 +203,10 @@ class LiveView:
 
 
 class NeverStarting:
-    """Says once of each run that it will never start, or not without a change, while one waits."""
+    """Says once of each run that it will never start, or not without a change, while one waits.
+
+    And that one waits for GPUs of this machine: of an array's tasks once.
+    """
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -215,9 +218,10 @@ class NeverStarting:
         if all(status.finished or status.never_starts for status in statuses):
             return
         for status in statuses:
-            stuck = status.never_starts or status.needs_change
-            if stuck and status.run.job_id not in self._said:
-                self._said.add(status.run.job_id)
+            stuck = status.never_starts or status.needs_change or status.waits_here
+            whole = status.run.whole if status.waits_here else None
+            if stuck and (name := whole or status.run.job_id) not in self._said:
+                self._said.add(name)
                 note(status_line(status))
 
 

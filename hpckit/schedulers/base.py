@@ -98,22 +98,28 @@ class Answers:
 
 @frozen(kw_only=True)
 class Machine:
-    """What local runs have: the GPUs in CUDA_VISIBLE_DEVICES (without it, all), and cores."""
+    """What local runs have: the GPUs in CUDA_VISIBLE_DEVICES (without it, all), and cores.
+
+    `uuids` are those of the GPUs, in their order: one GPU may go by several names. A GPU whose UUID
+    nvidia-smi does not tell has its name there.
+    """
 
     gpus: tuple[str, ...] = ()
     cpus: int = 1
+    uuids: tuple[str, ...] = ()
 
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
     """Return the GPUs that are visible here, and the number of cores this process may use."""
-    return Machine(gpus=_visible_gpus(environ), cpus=len(os.sched_getaffinity(0)))
-
-
-def _visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
-    mask = environ.get("CUDA_VISIBLE_DEVICES")
     present = _present_gpus()
+    gpus = _visible_gpus(present, environ.get("CUDA_VISIBLE_DEVICES"))
+    uuids = tuple(_uuid(name, present) for name in gpus)
+    return Machine(gpus=gpus, cpus=len(os.sched_getaffinity(0)), uuids=uuids)
+
+
+def _visible_gpus(present: Mapping[str, str], mask: str | None) -> tuple[str, ...]:
     if mask is None or not present:
-        return present
+        return tuple(present)
     # CUDA reads the mask up to the first entry that is not a device; entries may be UUIDs.
     words = [word.strip() for word in mask.split(",")]
     valid = []
@@ -124,14 +130,23 @@ def _visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(valid)
 
 
-def _present_gpus() -> tuple[str, ...]:
+def _uuid(name: str, present: Mapping[str, str]) -> str:
+    """Return the UUID of a GPU that CUDA_VISIBLE_DEVICES names, perhaps by the UUID's beginning."""
+    named = (uuid for uuid in present.values() if uuid.startswith(name))
+    return present.get(name) or min(named, key=len, default=name)
+
+
+def _present_gpus() -> dict[str, str]:
+    """Return the UUIDs of this machine's GPUs by their numbers."""
     if shell.which("nvidia-smi") is None:
-        return ()
+        return {}
     answer = shell.run(["nvidia-smi", "-L"], timeout_s=20, check=False)
     if answer.returncode != 0:
-        return ()  # a driver without a device, or none loaded: there is no GPU to use
-    count = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
-    return tuple(str(index) for index in range(count))
+        return {}  # a driver without a device, or none loaded: there is no GPU to use
+    lines = (line for line in answer.stdout.splitlines() if line.startswith("GPU "))
+    return {
+        str(number): line.partition("(UUID: ")[2].rstrip(" )") for number, line in enumerate(lines)
+    }
 
 
 class Scheduler:

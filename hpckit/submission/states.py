@@ -147,7 +147,7 @@ def _why(
     run: Run, record: JobRecord, ranks: tuple[RankRecord, ...], restarts: int | None
 ) -> str | None:
     """Say why a job waits, or was taken away for good."""
-    if record.reason:
+    if record.reason or is_waiting(record.state):
         return run.scheduler.explain(run, record)
     if record.state not in (JobState.TIMEOUT, JobState.PREEMPTED, JobState.FAILED):
         return None

@@ -9,7 +9,7 @@ from hpckit.launchers import launched_by
 from hpckit.paths import is_there
 from hpckit.ranks import RankRecord, first_failure, never_met, without_gpus
 from hpckit.runs import RESUBMITTED, Run
-from hpckit.slurm.reasons import in_vain, needs_change
+from hpckit.slurm.reasons import code_of, in_vain, needs_change
 from hpckit.slurm.states import JobState, SlurmSource, exit_words, is_finished, is_waiting
 from hpckit.text import in_line, listed
 
@@ -102,6 +102,13 @@ class RunStatus:
     def never_starts(self) -> bool:
         """Whether it waits for what cannot come any more."""
         return self.waiting and in_vain(self.reason, self.held_by)
+
+    @property
+    def waits_here(self) -> bool:
+        """Whether it waits for GPUs of this machine, which other jobs of its user have."""
+        if not (self.waiting and self.run.scheduler.one_machine):
+            return False
+        return code_of(self.reason) == "Resources"
 
     @property
     def needs_change(self) -> bool:

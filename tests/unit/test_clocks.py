@@ -13,6 +13,7 @@ from hpckit.rank_variables import RankPlacement
 from hpckit.ranks import read_ranks
 from hpckit.schedulers.local import controller
 from hpckit.schedulers.local.controller import ControllerSpec, LocalJob
+from hpckit.schedulers.local.gpus import GpuPool
 from hpckit.schedulers.local.state import (
     LocalState,
     read_local_state,
@@ -68,7 +69,7 @@ def test_a_local_job_lasts_as_long_as_it_does_whatever_the_clock_says(
     monkeypatch.setattr(controller.shell, "spawn", lambda *_, **__: Going())
     monkeypatch.setattr(controller, "sweep", lambda *_, **__: [])
     spec = ControllerSpec(script="", run_dirs=(), job_ids=(), time_min=60)
-    job = LocalJob(spec, tmp_path, "local-1", 0, [])
+    job = LocalJob(spec, tmp_path, "local-1", 0, [], GpuPool(spec.gpus))
     job.start({})
     clock.ahead_s = ahead_s
     job.look({})

@@ -23,6 +23,7 @@ from hpckit.schedulers.local.state import (
     read_local_state,
     states_of_runs,
 )
+from hpckit.text import counted
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hpckit.job.script import ArrayPart
     from hpckit.runs import Run
     from hpckit.schedulers.local.controller import ControllerSpec
+    from hpckit.schedulers.local.gpus import GpuRequest
     from hpckit.slurm.states import JobRecord
 
 
@@ -97,14 +99,25 @@ class Local(Scheduler):
         from hpckit.slurm.reasons import explain
         from hpckit.slurm.states import JobState
 
-        if record.state is not JobState.PENDING or record.reason != "Resources":
+        if record.state is not JobState.PENDING:
             return explain(record.reason)
-        # Nothing but other tasks of its own array keeps a run of this machine waiting.
-        tasks = "It waits until another task of its array has ended: --parallel says how many run."
-        return tasks if run.record.get("array") else "It is about to start."
+        match record.reason:
+            case None:
+                return "It is about to start."
+            case "JobArrayTaskLimit":
+                return _TASK_LIMIT
+            case "Resources":
+                gpus = counted(run.record["plan"]["total_gpus"], "GPU")
+                return (
+                    f"It waits for {gpus} of this machine to come free: other jobs of yours have "
+                    "them."
+                )
+            case reason:
+                return explain(reason)
 
 
 LOCAL = Local()
+_TASK_LIMIT = "It waits until another task of its array has ended: --parallel says how many run."
 # What a controller gets to end its keepers, which need 14 s at most.
 _ENDS_WITHIN_S = 30.0
 # What makes a run's id its own: `hpckit.runs.new_run_id`.
@@ -139,15 +152,23 @@ def start(order: Order) -> list[str]:
         after=order.after_dirs,
         ranks=job.ranks,
         wait_s=srun_wait_s(job.site.srun_args),
+        gpus=_gpus(order),
     )
-    gpus = this_machine(order.environ).gpus if job.device == "cuda" else ()
-    environ = {**order.environ, "HPCKIT_NODE_GPUS": ",".join(gpus[: job.total_gpus])}
 
     def give() -> list[str]:
-        _start(order.folder, spec, environ, order.cwd)
+        _start(order.folder, spec, order.environ, order.cwd)
         return job_ids
 
     return hand_over(order, give)
+
+
+def _gpus(order: Order) -> "GpuRequest":
+    """Return the GPUs that each task asks for: none if it is to run on the CPU."""
+    from hpckit.schedulers.local.gpus import GpuRequest, request_gpus
+
+    if order.job.device != "cuda":
+        return GpuRequest()
+    return request_gpus(this_machine(order.environ), order.job.total_gpus, order.environ)
 
 
 # Held, not waited for: a controller outlives this process.

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from hpckit.payload.keeper import GRACE_S
 from hpckit.payload.sweep import adopt_orphans, sweep
 from hpckit.payload.task import JOB_ROOT
 from hpckit.run_files import JOB_LOG, open_to_write
+from hpckit.schedulers.local.gpus import GpuPool, GpuRequest, GpuShare
 from hpckit.schedulers.local.state import (
     LocalState,
     cancel_asked,
@@ -68,6 +69,7 @@ class ControllerSpec:
     after: tuple[str, ...] = ()
     ranks: int = 1
     wait_s: float = WAIT_S
+    gpus: GpuRequest = field(default_factory=GpuRequest)
 
 
 def spec_from_json(text: str) -> ControllerSpec:
@@ -78,7 +80,7 @@ def spec_from_json(text: str) -> ControllerSpec:
 class LocalJob:
     """One job under control: its keeper, deadline and state on disk.
 
-    `keepers` are those of all jobs here.
+    `keepers` are those of all jobs here, as `gpus` are.
     """
 
     def __init__(
@@ -88,11 +90,14 @@ class LocalJob:
         job_id: str,
         script: int,
         keepers: "list[Popen[bytes]]",
+        gpus: GpuPool,
     ) -> None:
         self.spec = spec
         self.script = script
         self.run_dir = run_dir
         self.keepers = keepers
+        self.gpus = gpus
+        self.share: GpuShare | None = None
         self.child: Popen[bytes] | None = None
         self.warned = False
         self.stragglers: Stragglers | None = None
@@ -104,18 +109,33 @@ class LocalJob:
             host=socket.gethostname(),
             pid=os.getpid(),
             pid_started=my_start_ticks(),
-            reason="Dependency" if spec.after else "Resources",
+            reason="Dependency" if spec.after else "",
         )
         reserve_last_state(run_dir)
         self._write()
 
+    def start_if_free(self, environ: Mapping[str, str]) -> None:
+        """Start if the machine has free GPUs, as many as the job gets; else wait for them."""
+        self.share = self.gpus.take()
+        if self.share is None:
+            self.wait("Resources")
+        else:
+            self.start(environ)
+
+    def wait(self, reason: str) -> None:
+        """Say why the job does not start now."""
+        if self.state.reason != reason:
+            self._write(reason=reason)
+
     def start(self, environ: Mapping[str, str]) -> None:
         """Start the job script, under a keeper."""
+        share = self.share or GpuShare()
         with open_to_write(self.run_dir / JOB_LOG, "ab") as log:
             self.child = shell.spawn(
                 [*own_python(), "-m", "hpckit.payload.keeper", str(self.script)],
                 env={
                     **environ,
+                    **share.variables(environ),
                     "SUBMITIT_LOCAL_JOB_ID": self.state.job_id,
                     "HPCKIT_RESTART": str(self.state.restarts),
                     JOB_ROOT: str(os.getpid()),
@@ -123,7 +143,7 @@ class LocalJob:
                 stdout=log,
                 stderr=log,
                 new_session=True,
-                pass_fds=(self.script,),
+                pass_fds=(self.script, *share.descriptors),
                 prepare=prepare_child,
             )
         self.keepers.append(self.child)
@@ -134,7 +154,7 @@ class LocalJob:
         self._began_s = time.monotonic()
         if self._place is None:
             self._place = os.open(self.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._write(state=JobState.RUNNING, started=time.time(), reason="")
+        self._write(state=JobState.RUNNING, started=time.time(), reason="", gpus=share.names)
 
     @property
     def elapsed_s(self) -> float:
@@ -201,6 +221,9 @@ class LocalJob:
             self.child.kill()  # one that was stopped by SIGSTOP; one that has ended hears nothing
             code = shell_status(self.child.wait()) if code is None else code
             self._clean()
+        if self.share is not None:
+            self.gpus.give_back(self.share)
+            self.share = None
         if self._place is not None:
             os.close(self._place)
             self._place = None
@@ -242,8 +265,9 @@ def control(spec: ControllerSpec, environ: Mapping[str, str]) -> None:
     adopt_orphans()
     script = sealed_file("job.sh", spec.script)  # what bash reads, at each start
     keepers: list[Popen[bytes]] = []
+    gpus = GpuPool(spec.gpus)
     jobs = [
-        LocalJob(spec, Path(run_dir), job_id, script, keepers)
+        LocalJob(spec, Path(run_dir), job_id, script, keepers, gpus)
         for run_dir, job_id in zip(spec.run_dirs, spec.job_ids, strict=True)
     ]
     while alive := [job for job in jobs if not job.finished]:
@@ -276,7 +300,9 @@ def _look_at(jobs: "Sequence[LocalJob]", spec: ControllerSpec, environ: Mapping[
                 job.end(JobState.CANCELLED, reason="DependencyNeverSatisfied")
             elif gate is None and running < spec.parallel:
                 running += 1
-                job.start(environ)
+                job.start_if_free(environ)
+            elif gate is None:
+                job.wait("JobArrayTaskLimit")
         except (OSError, CommandError) as error:
             why = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
             job.end(JobState.FAILED, reason=str(why))

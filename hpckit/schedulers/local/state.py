@@ -30,7 +30,7 @@ _ROOM, _ROOM_BYTES, _REASON_CHARS = ".local.room", 4096, 400
 
 @frozen(kw_only=True)
 class LocalState:
-    """State of a local run, in Slurm's words.
+    """State of a local run, in Slurm's words; `gpus` are those that it has got, as CUDA has them.
 
     `pid` and `pid_started` (clock ticks since boot) name the controller: a process id alone may by
     now belong to somebody else. Times are epoch seconds.
@@ -46,6 +46,7 @@ class LocalState:
     ended: Moment | None = None
     exit_code: Annotated[int, Within(-255, 255)] | None = None
     restarts: Size = 0
+    gpus: tuple[Word, ...] = ()
 
 
 def write_local_state(run_dir: Path, state: LocalState) -> None:
@@ -98,7 +99,6 @@ def begin_local_state(run_dir: Path, job_id: str, pid: int) -> None:
         host=os.uname().nodename,
         pid=pid,
         pid_started=start_ticks(pid) or 0,
-        reason="Resources",
     )
     with contextlib.suppress(FileExistsError), open_to_write(run_dir / STATE, "xb") as stream:
         stream.write(json.dumps(asdict(state)).encode())
