@@ -127,7 +127,7 @@ def _add_run(parser: Parser) -> None:
     add(
         "--verbose-shapes",
         action="store_true",
-        help="print where each replica of the model runs, and the shape of its inputs",
+        help="print each shape of inputs once, with the replica (in ddp the rank) and its device",
     )
     add_tensorboard(parser)
     add_out(parser)

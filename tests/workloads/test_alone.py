@@ -104,9 +104,9 @@ def test_batch_norm_over_all_replicas(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_replicas_tell_where_they_run(name: str, tmp_path: Path) -> None:
     options = ("--devices", "cpu:2", "--verbose-shapes", "--out", tmp_path)
-    printed = finish(start(name, "--limit", 5, "--batch-size", 5, "--epochs", 1, *options))
-    sizes = re.findall(r"^replica \d on cpu: input \((\d), 1, 8, 8\)$", printed, re.MULTILINE)
-    assert sorted(sizes) == ["2", "3"]
+    printed = finish(start(name, "--limit", 5, "--batch-size", 5, "--epochs", 2, *options))
+    sizes = re.findall(r"^replica (\d) on cpu: input \((\d), 1, 8, 8\)$", printed, re.MULTILINE)
+    assert sorted(sizes) == [("0", "3"), ("1", "2")], "each once, in two epochs"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -136,10 +136,9 @@ def train(args: Namespace, place: Rank) -> None:
 
     # Loop. Nothing in it is random but the order of the samples, which follows from the seed and
     # the epoch: a run that goes on needs to know only its step.
-    stopping = 0.0
+    stopping, shapes_seen = 0.0, set()
     for epoch in journal.epochs_left():
         sampler.set_epoch(epoch)
-        shapes_seen = set()
         shares = batches(sampler, args.batch_size)[journal.steps_done :]
         feed = gathered(task, shares, args.accumulate)
         with closing(prefetch(feed, device) if args.data_on == "host" else feed) as feed:
