@@ -409,6 +409,8 @@ def test_devices_in_all_their_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(None) == count("cpu") == count(CPU) == count(["cpu", "cpu"]) == 1
     with pytest.raises(ValueError, match="No device is named"):
         data_parallel(nn.Linear(1, 1), [])
+    with pytest.raises(ValueError, match=r"2 is not a device\. .*2 replicas on the CPU, cpu:2"):
+        data_parallel(nn.Linear(1, 1), 2)  # type: ignore[arg-type]
 
 
 def test_gpus_get_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,9 @@ def test_one_call_may_say_otherwise(given_: int | bool | None, seen: list[int]) 
     [
         ({"microbatch": 0}, "microbatch is 0: give a number of samples"),
         ({"microbatch": True}, "microbatch is True"),
+        ({"microbatch": "8"}, "microbatch is '8': give a number of samples"),
+        ({"microbatch": 8.0}, "microbatch is 8"),
+        ({"sync_frequency": "2"}, "sync_frequency is '2'"),
         ({"sync_frequency": 0}, "sync_frequency is 0"),
         ({"uneven": "drop"}, "uneven is 'drop': give 'error' or 'weight'"),
         ({"amp": "fp8"}, "amp is 'fp8': give 'bf16', 'fp16' or None"),
