@@ -28,6 +28,7 @@ class Task:
         make_model: returns a new model on the CPU, with the first weights of a seed.
         losses: of scores and targets, the loss of each sample: shape (batch,).
         hits: of scores and targets, the share that each sample has right: shape (batch,).
+        judged: what counts as right, in words; empty where the mean of hits is an accuracy.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Task:
     make_model: Callable[[int], nn.Module]
     losses: Callable[[Tensor, Tensor], Tensor]
     hits: Callable[[Tensor, Tensor], Tensor]
+    judged: str = ""
 
     def to(self, device: torch.device) -> "Task":
         """Return the same task with its samples on a device."""
@@ -125,6 +127,7 @@ def _points(model: str, data: str, limit: int | None, verbose: bool) -> Task:
         train=points,
         held_out=others,
         make_model=_maker(model, verbose),
+        judged=f"within {_NEAR}",
         losses=lambda numbers, wanted: ((numbers - wanted) ** 2).flatten(1).mean(1),
         hits=lambda numbers, wanted: ((numbers - wanted).abs() < _NEAR).float().flatten(1).mean(1),
     )

@@ -95,7 +95,7 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
     setting = f"{counted(len(replicas), 'replica')} in one process ({kind})"
     journal.tell(task.description)
     journal.tell(f"{setting}, batch size {args.batch_size}, run folder {out}")
-    checkpoint = load_checkpoint(out) if args.resume == "auto" else None
+    checkpoint = load_checkpoint(out, args.workload) if args.resume == "auto" else None
     if checkpoint is not None:
         journal.resume(checkpoint)
         learner.load_state_dict(checkpoint["learner"])
@@ -146,6 +146,8 @@ def make_journal(args: Namespace, task: Task, *, devices: str, leads: bool = Tru
         log_every=args.log_every,
         checkpoint_every=args.checkpoint_every,
         settings={**settings, "data": task.name},
+        workload=args.workload,
+        judged=task.judged,
         devices=devices,
         leads=leads,
     )

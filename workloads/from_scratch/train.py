@@ -94,6 +94,7 @@ class ScratchLearner:
 def make_parser() -> Parser:
     """Return the parser of the arguments; workload.yaml lists them too."""
     parser = training_parser(
+        "from_scratch",
         "Train a network on several devices with nothing but tensors.",
         models=MODELS,
         model="cnn",
