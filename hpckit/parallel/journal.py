@@ -27,12 +27,12 @@ class Journal:
         settings: what shapes the loss curve.
         devices: see `device_label`.
         workload: for the checkpoint, which another one refuses.
-        judged: see `Task`.
         leads: this process writes.
 
     Attributes:
         step: steps taken, over all epochs.
         accuracy: of the held-out samples, after the last epoch that ended.
+        judged: what counts as right, in words; see `Task`.
     """
 
     def __init__(
@@ -46,14 +46,13 @@ class Journal:
         settings: Mapping[str, Any],
         devices: str,
         workload: str,
-        judged: str = "",
         leads: bool = True,
     ) -> None:
         self.samples, self.batch_size, self.epochs = samples, batch_size, epochs
         self.steps_per_epoch = math.ceil(samples / batch_size)
         self.total_steps = epochs * self.steps_per_epoch
         self.settings, self.workload = dict(settings), workload
-        self._judged = judged
+        self.judged = ""
         self.step, self.loss_sum, self.hits, self.accuracy, self.best = 0, 0.0, 0.0, 0.0, -1.0
         self._log_every, self._checkpoint_every = log_every, checkpoint_every
         self._leads = leads
@@ -138,7 +137,7 @@ class Journal:
         self.loss_sum = self.hits = 0.0
         self.accuracy = accuracy
         self._write(epoch, **report, test_loss=test_loss, test_accuracy=accuracy)
-        right = f"{self._judged}:" if self._judged else "acc"
+        right = f"{self.judged}:" if self.judged else "acc"
         self.tell(
             f"epoch {epoch}/{self.epochs}  loss {report['train_loss']:.3f}  "
             f"train {right} {report['train_accuracy']:.3f}  held-out {right} {accuracy:.3f}  "
@@ -158,7 +157,7 @@ class Journal:
             self._write(self.epochs, devices=speed.devices, **figures)
             self.tell(str(speed))
         epochs = counted(self.step // self.steps_per_epoch, "epoch")
-        right = f"{self._judged} of the target:" if self._judged else "accuracy"
+        right = f"{self.judged} of the target:" if self.judged else "accuracy"
         self.tell(f"held-out {right} {self.accuracy:.3f} after {epochs}, {setting}")
 
     def _write(self, epoch: int, **figures: float | str) -> None:

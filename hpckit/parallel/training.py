@@ -139,7 +139,7 @@ def evaluate(task: Task, learner: Learner) -> tuple[float, float]:
 def make_journal(args: Namespace, task: Task, *, devices: str, leads: bool = True) -> Journal:
     """Return the journal of a run with the common arguments; only the leading rank writes."""
     settings = {name: value for name, value in vars(args).items() if name in CURVE}
-    return Journal(
+    journal = Journal(
         samples=len(task.train),
         batch_size=args.batch_size,
         epochs=args.epochs,
@@ -147,7 +147,8 @@ def make_journal(args: Namespace, task: Task, *, devices: str, leads: bool = Tru
         checkpoint_every=args.checkpoint_every,
         settings={**settings, "data": task.name},
         workload=args.workload,
-        judged=task.judged,
         devices=devices,
         leads=leads,
     )
+    journal.judged = task.judged
+    return journal
