@@ -1,6 +1,7 @@
 """Linear regression with DistributedDataParallel; knows torchrun's variables and nothing else."""
 
 import argparse
+import os
 
 import torch
 import torch.distributed as dist
@@ -12,8 +13,11 @@ def train(lr: float, steps: int) -> None:
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count()) if cuda else "cpu"
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        # The remainder is for launchers that show each rank only its own GPU, as number 0.
+        local_rank = int(os.environ["LOCAL_RANK"])
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
     model = DistributedDataParallel(model.to(device))
 
     generator = torch.Generator().manual_seed(dist.get_rank())

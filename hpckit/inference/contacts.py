@@ -67,6 +67,11 @@ class Contacts:
             self._indices[True] = _csr(columns[back], rows[back], self.n_agents, device)
         self._matrices: dict[tuple[bool, torch.dtype], torch.Tensor] = {}
 
+    @property
+    def starts_and_columns(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Who meets whom: for each agent where its part begins, (N + 1,), of whom it meets."""
+        return self._indices[False]
+
     def sum_over(self, x: torch.Tensor, *, backwards: bool = False) -> torch.Tensor:
         """Return for each agent the sum over those it meets, or over those who meet it: (B, N)."""
         return cast("torch.Tensor", _Sum.apply(x, self, backwards))  # type: ignore[no-untyped-call]

@@ -23,6 +23,8 @@ from hpckit.parallel.run_folder import (
     save_whole,
 )
 
+# What a checkpoint is of; other workloads refuse it.
+WORKLOAD = "mpi_vi"
 # Without a terminal a line now and then: the file of a day's job stays readable.
 _LINE_EVERY_S = 10.0
 
@@ -161,6 +163,7 @@ class RunFiles:
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint, whole or not at all."""
         if self.folder and self.ranks.leads:
+            state = {"workload": WORKLOAD, **state}
             save_checkpoint(make_folder(self.folder), state, ["last.pt"])
 
     def write(self, name: str, weights: Mapping[str, torch.Tensor]) -> None:
@@ -183,7 +186,7 @@ class RunFiles:
         return state
 
     def _read(self) -> list[np.ndarray[Any, np.dtype[Any]]]:
-        state = load_checkpoint(self.folder) if self.folder else None
+        state = load_checkpoint(self.folder, WORKLOAD) if self.folder else None
         if state is None:
             return []
         memory = io.BytesIO()

@@ -30,6 +30,12 @@ from hpckit.inference.progress import (
     restore,
     synchronise,
 )
+from hpckit.inference.same_fit import (
+    optimizer_settings,
+    refuse_differences,
+    shapes,
+    simulators,
+)
 from hpckit.inference.shares import Draws, Prior
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks, find_ranks
@@ -78,6 +84,9 @@ class VI:
         checkpoint_every: epochs between checkpoints.
         should_stop: asked once an epoch on each rank; one yes ends all, with a checkpoint.
         on_epoch: called on each rank after each epoch, counted from 1, with its figures.
+        check_ranks: compare data, simulator and settings of all ranks when a fit begins. What is
+            not plain (numbers, texts, tensors, arrays, frames, and lists or dicts of them) is not
+            compared.
 
     Attributes:
         losses_hist: lists `total`, `loss`, `regularisation`, one number per epoch.
@@ -117,6 +126,7 @@ class VI:
     checkpoint_every: int = 10
     should_stop: Callable[[], bool] = lambda: False
     on_epoch: Callable[[int, Figures], None] = lambda epoch, figures: None
+    check_ranks: bool = True
 
     def __post_init__(self) -> None:
         """Check the arguments; nothing is drawn yet."""
@@ -139,7 +149,7 @@ class VI:
         self.files = RunFiles(Path(folder) if folder else None, self.ranks)
         self.history = History()
         self.best_estimator_state_dict: dict[str, torch.Tensor] | None = None
-        self.stopped = False
+        self.stopped = self._compared = False
 
     def _objective(self) -> Objective:
         batched = getattr(self.loss, "batched", False)
@@ -185,9 +195,15 @@ class VI:
             The history, which is the same on all ranks.
 
         Raises:
-            SetupError: see `step`, or the checkpoint is of another fit.
+            SetupError: see `step`, or the checkpoint is of another fit, or the ranks have not the
+                same data, simulator or settings.
         """
         with self.files.ranks.ending_together():
+            self._compare(
+                data,
+                n_epochs=n_epochs,
+                max_epochs_without_improvement=max_epochs_without_improvement,
+            )
             self._begin()
             events = self._events()
             progress = ProgressLine(
@@ -219,8 +235,12 @@ class VI:
         """Do one epoch; return its total, loss and regularisation (0-D), before the step.
 
         Raises:
-            SetupError: no sample gave a number, or the estimator's own numbers are none any more.
+            SetupError: no sample gave a number, or the estimator's own numbers are none any more,
+                or the ranks have not the same data, simulator, weights or settings.
         """
+        if not self._compared:  # `run` has not given all ranks rank 0's weights
+            weights = self.posterior_estimator.state_dict()
+            self._compare(data, **{"the estimator's weights": dict(weights)})
         figures = self._epoch(data)
         self.history.count(figures)
         total, loss, regularisation = figures.total, figures.loss, figures.regularisation
@@ -285,6 +305,21 @@ class VI:
         self._steps.step()
         self.stopped = stops > 0
         return figures
+
+    def _compare(self, data: object, **settings: object) -> None:
+        """Check that all ranks fit the same.
+
+        Raises:
+            SetupError: they do not.
+        """
+        self._compared = True
+        if not self.check_ranks or self.files.ranks.size == 1:
+            return
+        made = {"the data": data, **simulators(self.loss, self.posterior_estimator.modules())}
+        settings |= self.objective.settings
+        settings["the shapes of the estimator's weights"] = shapes(self.posterior_estimator)
+        settings["the optimizer's settings"] = optimizer_settings(self._steps)
+        refuse_differences(self.files.ranks, made, settings)
 
     def _begin(self) -> None:
         """Make all ranks start from the same weights: a checkpoint's, or rank 0's."""

@@ -34,6 +34,7 @@ def at_least(minimum: int, kind: type[int] | type[float] = int) -> Callable[[str
 
 
 def training_parser(
+    workload: str,
     description: str,
     *,
     models: Sequence[str],
@@ -45,9 +46,11 @@ def training_parser(
 ) -> Parser:
     """Return a parser of the common arguments, with a workload's defaults.
 
-    Without an `optimizer` there is no choice of one.
+    What it reads has the workload's name as `workload`, for checkpoints. Without an `optimizer`
+    there is no choice of one.
     """
     parser = Parser(prog="train.py", description=description)
+    parser.set_defaults(workload=workload)
     _add_work(parser, models, model, epochs, batch_size)
     _add_learning(parser, lr, optimizer)
     _add_run(parser)
@@ -127,7 +130,7 @@ def _add_run(parser: Parser) -> None:
     add(
         "--verbose-shapes",
         action="store_true",
-        help="print where each replica of the model runs, and the shape of its inputs",
+        help="print each shape of inputs once, with the replica (in ddp the rank) and its device",
     )
     add_tensorboard(parser)
     add_out(parser)

@@ -9,6 +9,10 @@ from typing import TypeVar
 
 import torch
 
+from hpckit.parallel.devices import Word, replicas_of
+from hpckit.parallel.errors import SetupError
+from hpckit.parallel.ranks import say
+
 Result = TypeVar("Result")
 
 
@@ -28,8 +32,21 @@ class Benchmark:
         seconds: how long, once the block is over.
     """
 
-    def __init__(self, *devices: torch.device) -> None:
-        self._devices = devices
+    def __init__(self, *devices: Word, name: str = "") -> None:
+        """Choose what is waited for.
+
+        Args:
+            devices: words of `find_replicas`, such as "cuda:0" or "GPU:*", or devices.
+            name: print `NAME: 0.1234 sec` at the end of a block that ends well.
+
+        Raises:
+            SetupError: a word means nothing here.
+        """
+        self._name = name
+        try:
+            self._devices = [row.device for row in replicas_of(devices)] if devices else []
+        except SetupError as error:
+            raise SetupError(f"{error} A text to print is Benchmark(..., name=TEXT).") from None
         self.seconds = 0.0
 
     def __enter__(self) -> "Benchmark":
@@ -46,6 +63,8 @@ class Benchmark:
         if error is None:
             synchronize(self._devices)
         self.seconds = time.perf_counter() - self._began
+        if self._name and error is None:
+            say(f"{self._name}: {self.seconds:.4f} sec")
 
 
 def at_once(work: Sequence[Callable[[], Result]]) -> list[Result]:
@@ -54,9 +73,7 @@ def at_once(work: Sequence[Callable[[], Result]]) -> list[Result]:
         return list(pool.map(lambda function: function(), work))
 
 
-def seconds_per_call(
-    work: Callable[[], object], *devices: torch.device, seconds: float = 0.5
-) -> float:
+def seconds_per_call(work: Callable[[], object], *devices: Word, seconds: float = 0.5) -> float:
     """Return the seconds of a call, by as many as take about so long; a few do not count.
 
     The devices may be busy with several calls at once: it is their work that is timed.

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica
+from hpckit.parallel.models.networks import number_replica
 
 
 class Copies:
@@ -31,6 +32,8 @@ class Copies:
             model.to(self.device),
             *(copy.deepcopy(model).to(replica.device) for replica in replicas[1:]),
         )
+        for replica, module in zip(replicas, self.modules, strict=True):
+            number_replica(module, replica.number)
 
     def follow(self) -> None:
         """Give all copies the leading one's weights and buffers, and what of it is frozen."""

@@ -93,7 +93,7 @@ def replicas_of(
     Raises:
         SetupError: a word means nothing here, or there is none.
     """
-    if devices is None or isinstance(devices, str | re.Pattern | torch.device):
+    if devices is None or isinstance(devices, str | re.Pattern | torch.device | int):
         return find_replicas(devices, default=default)
     found = [one.device if isinstance(one, Replica) else one for one in devices]
     places = [one for one in found if isinstance(one, torch.device)]

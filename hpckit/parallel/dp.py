@@ -12,7 +12,7 @@ from torch import nn
 from hpckit.parallel.devices import Replica, Spec, replicas_of
 from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.mirrored.replica_threads import run_together
-from hpckit.parallel.models.networks import Verbose
+from hpckit.parallel.models.networks import number_replica
 from hpckit.parallel.spans import cut, join, lengths, samples, spans
 
 
@@ -50,9 +50,7 @@ class LogicalDataParallel(nn.Module):
         super().__init__()
         self.module = module
         self.replicas = tuple(replicas)
-        for one in module.modules():
-            if isinstance(one, Verbose):
-                one.replica = 0
+        number_replica(module, 0)
 
     def forward(self, *inputs: Tree, **options: Tree) -> Tree:
         """Call the module on parts of the batch at once; return the outputs in order.
@@ -116,6 +114,5 @@ def _twin(root: nn.Module, replica: Replica) -> nn.Module:
             setattr(twin, name, copy(parameter))
         for name, buffer in module._buffers.items():
             twin._buffers[name] = copy(buffer)
-        if isinstance(twin, Verbose):
-            twin.replica = replica.number
+    number_replica(twins[root], replica.number)
     return twins[root]

@@ -18,9 +18,21 @@ _SUMS = ("step", "loss_sum", "hits", "accuracy", "best")
 class Journal:
     """Counts steps and sums of a run, and reports them; only the leading rank writes anything.
 
+    Args:
+        samples: of an epoch.
+        batch_size: of all ranks and replicas together.
+        epochs: of the whole run.
+        log_every: steps between two lines of metrics.
+        checkpoint_every: epochs between two checkpoints.
+        settings: what shapes the loss curve.
+        devices: see `device_label`.
+        workload: for the checkpoint, which another one refuses.
+        leads: this process writes.
+
     Attributes:
         step: steps taken, over all epochs.
         accuracy: of the held-out samples, after the last epoch that ended.
+        judged: what counts as right, in words; see `Task`.
     """
 
     def __init__(
@@ -33,12 +45,14 @@ class Journal:
         checkpoint_every: int,
         settings: Mapping[str, Any],
         devices: str,
+        workload: str,
         leads: bool = True,
     ) -> None:
         self.samples, self.batch_size, self.epochs = samples, batch_size, epochs
         self.steps_per_epoch = math.ceil(samples / batch_size)
         self.total_steps = epochs * self.steps_per_epoch
-        self.settings = dict(settings)
+        self.settings, self.workload = dict(settings), workload
+        self.judged = ""
         self.step, self.loss_sum, self.hits, self.accuracy, self.best = 0, 0.0, 0.0, 0.0, -1.0
         self._log_every, self._checkpoint_every = log_every, checkpoint_every
         self._leads = leads
@@ -70,7 +84,7 @@ class Journal:
         """Return what a checkpoint needs of the journal."""
         sums = {name: getattr(self, name) for name in _SUMS}
         epoch = self.step // self.steps_per_epoch
-        return {"settings": self.settings, "epoch": epoch, **sums}
+        return {"workload": self.workload, "settings": self.settings, "epoch": epoch, **sums}
 
     def epochs_left(self) -> Iterator[int]:
         """Yield the numbers of the epochs to train, counted from 0; the first may be begun."""
@@ -123,9 +137,10 @@ class Journal:
         self.loss_sum = self.hits = 0.0
         self.accuracy = accuracy
         self._write(epoch, **report, test_loss=test_loss, test_accuracy=accuracy)
+        right = f"{self.judged}:" if self.judged else "acc"
         self.tell(
             f"epoch {epoch}/{self.epochs}  loss {report['train_loss']:.3f}  "
-            f"train acc {report['train_accuracy']:.3f}  held-out acc {accuracy:.3f}  "
+            f"train {right} {report['train_accuracy']:.3f}  held-out {right} {accuracy:.3f}  "
             f"{report['samples_per_s']:.0f} samples/s"
         )
         every = self._checkpoint_every or self.epochs
@@ -142,7 +157,8 @@ class Journal:
             self._write(self.epochs, devices=speed.devices, **figures)
             self.tell(str(speed))
         epochs = counted(self.step // self.steps_per_epoch, "epoch")
-        self.tell(f"held-out accuracy {self.accuracy:.3f} after {epochs}, {setting}")
+        right = f"{self.judged} of the target:" if self.judged else "accuracy"
+        self.tell(f"held-out {right} {self.accuracy:.3f} after {epochs}, {setting}")
 
     def _write(self, epoch: int, **figures: float | str) -> None:
         if self._metrics:

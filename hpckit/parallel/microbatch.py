@@ -4,6 +4,7 @@ After BatchFlow's models: gradients of microbatches are added up, and the weight
 batch, or once per several batches. Every sample weighs the same, whatever the parts' sizes.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -94,8 +95,11 @@ class MicrobatchTrainer:
             SetupError: one of these cannot be.
         """
         refuse_sum("The loss", loss)
-        if sync_frequency < 1:
-            raise SetupError(f"sync_frequency is {sync_frequency}: give 1 call per step, or more.")
+        calls = _whole(sync_frequency)
+        if calls is None or calls < 1:
+            raise SetupError(
+                f"sync_frequency is {sync_frequency!r}: give 1 call per step, or more."
+            )
         if uneven not in ("error", "weight"):
             raise SetupError(f"uneven is {uneven!r}: give 'error' or 'weight'.")
         self.replicas = replicas_of(devices)
@@ -106,7 +110,7 @@ class MicrobatchTrainer:
         self._passes = Passes(self._copies, self.replicas, loss, amp)
         self._uneven = uneven
         self._microbatch = _checked(microbatch)
-        self._sync_frequency = sync_frequency
+        self._sync_frequency = calls
         self._accumulation = Accumulation(self._copies, self.optimizer, self.scaler)
 
     @property
@@ -230,9 +234,17 @@ def _checked(microbatch: Microbatch) -> int | None:
     """
     if microbatch is None or microbatch is False:
         return None
-    if microbatch is True or microbatch < 1:
-        raise SetupError(f"microbatch is {microbatch}: give a number of samples, or False for off.")
-    return microbatch
+    size = _whole(microbatch)
+    if size is None or size < 1:
+        raise SetupError(
+            f"microbatch is {microbatch!r}: give a number of samples, or False for off."
+        )
+    return size
+
+
+def _whole(number: object) -> int | None:
+    """Return a whole number, also one of numpy's; None: it is none."""
+    return operator.index(number) if hasattr(number, "__index__") and number is not True else None
 
 
 def _matched(inputs: Tree, targets: Tree) -> int:

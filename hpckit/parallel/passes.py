@@ -11,9 +11,9 @@ from hpckit.parallel.copies import Copies
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mirrored.measures import Loss, mean_of_samples
-from hpckit.parallel.mirrored.per_replica import Tree, map_tree
+from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.mirrored.replica_threads import run_together
-from hpckit.parallel.spans import Span, cut, join
+from hpckit.parallel.spans import Span, cut, join, map_fields
 
 Amp = Literal["bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -90,7 +90,7 @@ class Passes:
                     wanted = cut(work.targets, (begin, end), replica.device)
                     loss = mean_of_samples(self._loss, predictions, wanted, end - begin)
             if work.kept:
-                outputs[number] = map_tree(_detached, predictions)
+                outputs[number] = map_fields(_detached, predictions, own_kinds=True)
             if work.judged:
                 loss_sum += loss.detach().double() * (end - begin)
             if scale is not None:

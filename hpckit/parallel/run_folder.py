@@ -183,16 +183,26 @@ def event_writer(folder: Path | str | None, purge_step: int) -> "SummaryWriter":
     return SummaryWriter(folder, purge_step=purge_step)
 
 
-def make_folder(folder: Path) -> Path:
+def make_folder(folder: Path, *, inside: str = "checkpoints", writes: bool = True) -> Path:
     """Create the run's folder, and return it.
 
+    Args:
+        folder: the run's.
+        inside: a folder in it; "" for none.
+        writes: this process will write there; of several ranks often one alone does.
+
     Raises:
-        SetupError: it cannot be created.
+        SetupError: it cannot be created, or this process may not write there.
     """
     try:
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (folder / inside).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SetupError(f"the run folder {folder} cannot be created: {error.strerror}") from error
+        raise SetupError(
+            f"the run folder {folder} cannot be created: {error.strerror}; give another --out"
+        ) from error
+    for one in dict.fromkeys((folder, folder / inside)) if writes else ():
+        if not os.access(one, os.W_OK | os.X_OK):
+            raise SetupError(f"you may not write in the run folder {one}: give another --out")
     return folder
 
 
@@ -247,13 +257,19 @@ def _replace(path: Path, beside: Path, state: Mapping[str, Any], *, keep: bool) 
         os.close(folder)
 
 
-def load_checkpoint(folder: Path) -> dict[str, Any] | None:
+def load_checkpoint(folder: Path, workload: str | None = None) -> dict[str, Any] | None:
     """Return the newest checkpoint that can be read, or None if there is none.
 
     It is checkpoints/last.pt, or else previous.pt; a message says so.
 
+    Args:
+        folder: the run's.
+        workload: who will go on; a checkpoint that names another one, as its "workload", is
+            refused.
+
     Raises:
-        SetupError: there are checkpoints, but none of them can be read.
+        SetupError: there are checkpoints, but none of them can be read; or it is another
+            workload's.
     """
     faults = []
     for name in (LAST, PREVIOUS):
@@ -268,12 +284,26 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
             continue
         for fault in faults:
             say(f"{fault}: going on from {name}, the one before")
+        _refuse_other_workload(path, checkpoint.get("workload"), workload)
         return checkpoint
     if faults:
         raise SetupError(
             f"{'; '.join(faults)}. To start anew, give --resume never, or move them away"
         )
     return None
+
+
+def _refuse_other_workload(path: Path, before: object, now: str | None) -> None:
+    """Refuse a checkpoint of another workload; older ones do not tell.
+
+    Raises:
+        SetupError: it is.
+    """
+    if None not in (before, now) and before != now:
+        raise SetupError(
+            f"{path} was made by the workload {before}, not by {now}: give another --out, or "
+            "--resume never to start anew there"
+        )
 
 
 def _load(path: Path) -> dict[str, Any]:

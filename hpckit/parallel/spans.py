@@ -97,11 +97,14 @@ def cut(tree: Tree, span: Span, device: torch.device) -> Tree:
     return map_fields(part, tree)
 
 
-def map_fields(change: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
+def map_fields(
+    change: Callable[..., Tree], tree: Tree, *others: Tree, own_kinds: bool = False
+) -> Tree:
     """Return what `map_tree` does, also of the fields of dataclasses, whose `__init__` is not run.
 
     Raises:
         ValueError: the trees are not of one shape.
+        TypeError: as in `map_tree`, with `own_kinds`.
     """
 
     def leaf(first: Tree, *rest: Tree) -> Tree:
@@ -115,7 +118,9 @@ def map_fields(change: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
             one.name for one in fields(first) if (one.init if mapping else hasattr(first, one.name))
         ]
         changed = {
-            name: map_fields(change, *(getattr(one, name) for one in (first, *rest)))
+            name: map_fields(
+                change, *(getattr(one, name) for one in (first, *rest)), own_kinds=own_kinds
+            )
             for name in names
         }
         if mapping:  # its __init__ fills the mapping
@@ -126,7 +131,9 @@ def map_fields(change: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
         return new
 
     # A dataclass that is a mapping too (as outputs of transformers are) keeps its class so.
-    return leaf(tree, *others) if is_dataclass(tree) else map_tree(leaf, tree, *others)
+    if is_dataclass(tree):
+        return leaf(tree, *others)
+    return map_tree(leaf, tree, *others, own_kinds=own_kinds)
 
 
 def as_tensors(tree: Tree) -> Tree:
@@ -144,7 +151,8 @@ def join(outputs: Sequence[Tree], device: torch.device) -> Tree:
     same for all.
 
     Raises:
-        TypeError: it is not, or it is an object of another kind.
+        TypeError: it is not, or it is an object of another kind, or of a subclass of tuple, list or
+            dict that cannot be created of its parts; or a dataclass notes the shape of a part.
     """
 
     def together(*parts: Tree) -> Tree:
@@ -167,7 +175,49 @@ def join(outputs: Sequence[Tree], device: torch.device) -> Tree:
             )
         return parts[0]
 
-    return map_fields(together, *outputs)
+    whole = map_fields(together, *outputs, own_kinds=True)
+    if len(outputs) > 1:
+        _refuse_noted_shapes(outputs[0])
+    return whole
+
+
+def _refuse_noted_shapes(part: Tree) -> None:
+    """Refuse dataclasses with a field that is the shape of a tensor in them: the whole has another.
+
+    Raises:
+        TypeError: there is one.
+    """
+
+    def look(leaf: Tree) -> Tree:
+        if not is_dataclass(leaf) or isinstance(leaf, type):
+            return leaf
+        values = {one.name: getattr(leaf, one.name, None) for one in fields(leaf)}
+        shapes: set[tuple[int, ...]] = set()
+
+        def note(inner: Tree) -> Tree:
+            if isinstance(inner, torch.Tensor) and inner.dim() > 1 and len(inner):
+                shapes.add(tuple(inner.shape))
+            return inner
+
+        map_fields(note, list(values.values()))
+        for name, value in values.items():
+            if isinstance(value, tuple) and _is_shape(value, shapes):
+                raise TypeError(
+                    f"Outputs of type {type(leaf).__name__} cannot be joined: {name} "
+                    f"{tuple(value)} is the shape of one part, not of the whole. Return the "
+                    "tensors in it."
+                )
+        map_tree(look, list(values.values()))
+        return leaf
+
+    look(part) if is_dataclass(part) else map_tree(look, part)
+
+
+def _is_shape(value: tuple[Tree, ...], shapes: set[tuple[int, ...]]) -> bool:
+    """Return whether a tuple is one of the shapes, or has one in it."""
+    if all(isinstance(one, int) for one in value):
+        return tuple(value) in shapes
+    return any(isinstance(one, tuple) and _is_shape(one, shapes) for one in value)
 
 
 def _near(size: int, divisor: int) -> str:

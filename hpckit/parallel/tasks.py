@@ -28,6 +28,7 @@ class Task:
         make_model: returns a new model on the CPU, with the first weights of a seed.
         losses: of scores and targets, the loss of each sample: shape (batch,).
         hits: of scores and targets, the share that each sample has right: shape (batch,).
+        judged: what counts as right, in words; empty where the mean of hits is an accuracy.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Task:
     make_model: Callable[[int], nn.Module]
     losses: Callable[[Tensor, Tensor], Tensor]
     hits: Callable[[Tensor, Tensor], Tensor]
+    judged: str = ""
 
     def to(self, device: torch.device) -> "Task":
         """Return the same task with its samples on a device."""
@@ -59,7 +61,7 @@ def find_task(
             or `auto` for Python's own help texts; for `linear` only `auto`, random points.
         limit: use only the first so many training samples.
         verify: compare the checksums of a set of images that has a name.
-        verbose: the model prints where each of its replicas runs.
+        verbose: the model prints where each of its replicas runs, each shape of inputs once.
 
     Raises:
         SetupError: the samples are not there, or the model cannot take them.
@@ -69,6 +71,15 @@ def find_task(
     if model in TEXT_MODELS:
         return _text(model, data, limit, verbose)
     return _points(model, data, limit, verbose)
+
+
+def _maker(model: str, verbose: bool, **options: Any) -> Callable[[int], nn.Module]:  # noqa: ANN401
+    def make(seed: int) -> nn.Module:
+        made = make_model(model, seed=seed, verbose=verbose, **options)
+        made.told = set()
+        return made
+
+    return make
 
 
 def _images(model: str, sets: ImageSets, verbose: bool) -> Task:
@@ -82,7 +93,7 @@ def _images(model: str, sets: ImageSets, verbose: bool) -> Task:
         description=sets.describe(),
         train=sets.train,
         held_out=sets.held_out,
-        make_model=lambda seed: make_model(model, seed=seed, verbose=verbose, **options),
+        make_model=_maker(model, verbose, **options),
         losses=lambda scores, labels: cross_entropy(scores, labels, reduction="none"),
         hits=lambda scores, labels: (scores.argmax(1) == labels).float(),
     )
@@ -100,7 +111,7 @@ def _text(model: str, data: str, limit: int | None, verbose: bool) -> Task:
         description=sets.describe(),
         train=sets.train,
         held_out=sets.held_out,
-        make_model=lambda seed: make_model(model, seed=seed, verbose=verbose),
+        make_model=_maker(model, verbose),
         losses=losses,
         hits=lambda scores, tokens: (scores.argmax(2) == tokens).float().mean(1),
     )
@@ -115,7 +126,8 @@ def _points(model: str, data: str, limit: int | None, verbose: bool) -> Task:
         description=f"data: random, {len(points)} training and {len(others)} held-out points",
         train=points,
         held_out=others,
-        make_model=lambda seed: make_model(model, seed=seed, verbose=verbose),
+        make_model=_maker(model, verbose),
+        judged=f"within {_NEAR}",
         losses=lambda numbers, wanted: ((numbers - wanted) ** 2).flatten(1).mean(1),
         hits=lambda numbers, wanted: ((numbers - wanted).abs() < _NEAR).float().flatten(1).mean(1),
     )

@@ -95,7 +95,7 @@ def train_alone(args: Namespace, task: Task, learner: Learner, replicas: Sequenc
     setting = f"{counted(len(replicas), 'replica')} in one process ({kind})"
     journal.tell(task.description)
     journal.tell(f"{setting}, batch size {args.batch_size}, run folder {out}")
-    checkpoint = load_checkpoint(out) if args.resume == "auto" else None
+    checkpoint = load_checkpoint(out, args.workload) if args.resume == "auto" else None
     if checkpoint is not None:
         journal.resume(checkpoint)
         learner.load_state_dict(checkpoint["learner"])
@@ -139,13 +139,16 @@ def evaluate(task: Task, learner: Learner) -> tuple[float, float]:
 def make_journal(args: Namespace, task: Task, *, devices: str, leads: bool = True) -> Journal:
     """Return the journal of a run with the common arguments; only the leading rank writes."""
     settings = {name: value for name, value in vars(args).items() if name in CURVE}
-    return Journal(
+    journal = Journal(
         samples=len(task.train),
         batch_size=args.batch_size,
         epochs=args.epochs,
         log_every=args.log_every,
         checkpoint_every=args.checkpoint_every,
         settings={**settings, "data": task.name},
+        workload=args.workload,
         devices=devices,
         leads=leads,
     )
+    journal.judged = task.judged
+    return journal

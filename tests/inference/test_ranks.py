@@ -67,6 +67,26 @@ def test_a_rank_that_fails_ends_all(how: str) -> None:
         assert "rank 1 of 3:" in said
 
 
+@pytest.mark.parametrize(
+    ("what", "how", "named"),
+    [
+        ("data", "compared", "the data"),
+        ("graph", "compared", "the contacts of the simulator"),
+        ("nothing", "compared", None),
+        ("data", "as it is", None),
+    ],
+)
+def test_ranks_with_data_of_their_own_are_one_clear_error(
+    what: str, how: str, named: str | None
+) -> None:
+    status, _, said = ended(start(2, Path(__file__).with_name("unequal.py"), what, how))
+    assert (status != 0) == (named is not None)
+    assert "Traceback" not in said
+    if named:
+        assert said.count("error: rank") == 1
+        assert f"error: rank 0: not the same on rank 1 as on rank 0: {named}. Make this" in said
+
+
 @pytest.mark.parametrize("how", ["raise", "3", "0"])
 def test_hpckit_runs_scripts_so_that_a_rank_that_fails_ends_all(how: str, tmp_path: Path) -> None:
     """By MPICH's mpirun here; by Open MPI's and by srun on Slurm. MPI_Finalize would wait."""

@@ -4,9 +4,10 @@ import copy
 import re
 import threading
 import time
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -304,6 +305,99 @@ def test_outputs_that_cannot_be_joined_are_named(
         data_parallel(Makes(), "cpu:2")(torch.ones(3))
 
 
+class Named(tuple[object, ...]):
+    """As deepwave's PropagatorOutput: names that its parts alone do not tell."""
+
+    def __new__(cls, names: tuple[str, ...], values: tuple[object, ...] | None = None) -> "Named":
+        if values is None:
+            raise TypeError("Named cannot be made of values alone")
+        return super().__new__(cls, values)
+
+
+class Titled(dict[str, object]):
+    """Has more than its items."""
+
+
+def titled(part: torch.Tensor) -> Titled:
+    made = Titled(rows=part)
+    made.title = "rows"  # type: ignore[attr-defined]
+    return made
+
+
+class Rows(list[torch.Tensor]):
+    pass
+
+
+@dataclass(frozen=True)
+class State:
+    """As deepwave's AuxiliaryState: tensors, and what their shapes are."""
+
+    tensors: dict[str, torch.Tensor]
+    shape: tuple[object, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda part: OrderedDict(rows=part),
+        lambda part: defaultdict(list, rows=part),
+        lambda part: Rows([part]),
+        lambda part: torch.max(part, 1),
+        lambda part: [State({"a": part}, (3, 7))],
+    ],
+    ids=["OrderedDict", "defaultdict", "list", "what torch.max returns", "dataclass"],
+)
+def test_outputs_keep_their_class(make: Callable[[torch.Tensor], Any]) -> None:
+    class Makes(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> object:
+            return make(inputs)
+
+    rows = torch.arange(8.0).reshape(4, 2)
+    whole, out = make(rows), data_parallel(Makes(), "cpu:2")(rows)
+    assert type(out) is type(whole)
+    found, wanted = (list(one.values()) if isinstance(one, dict) else list(one)
+                     for one in (out, whole))  # fmt: skip
+    if isinstance(found[0], State):
+        found, wanted = found[0].tensors["a"], wanted[0].tensors["a"]
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+    if isinstance(out, defaultdict):
+        assert out["new"] == []
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda part: Named(("rows",), (part,)), r"A Named cannot be put .*made of values alone\)"),
+        (titled, "A Titled cannot be put .*attribute title would be lost"),
+        (lambda part: State({"a": part}, (2, 2)), r"State cannot be joined: shape \(2, 2\) is"),
+        (lambda part: [State({"a": part}, ((2, 2), (9,)))], "State cannot be joined: shape"),
+    ],
+)
+def test_outputs_that_joining_would_change_are_refused(
+    make: Callable[[torch.Tensor], object], words: str
+) -> None:
+    class Makes(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> object:
+            return make(inputs)
+
+    with pytest.raises(TypeError, match=words):
+        data_parallel(Makes(), "cpu:2")(torch.ones(4, 2))
+
+
+def test_arguments_that_cannot_be_made_anew_are_plain_in_the_parts() -> None:
+    """As in torch's own scatter."""
+
+    class Takes(nn.Module):
+        def forward(self, inputs: Named) -> torch.Tensor:
+            told.append(type(inputs))
+            return inputs[0]  # type: ignore[return-value]
+
+    told: list[type] = []
+    rows = torch.ones(4, 2)
+    assert torch.equal(data_parallel(Takes(), "cpu:2")(Named(("rows",), (rows,))), rows)
+    assert told == [tuple, tuple]
+
+
 def test_devices_in_all_their_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     def count(devices: object) -> int:
         made = data_parallel(nn.Linear(1, 1), devices)  # type: ignore[arg-type]
@@ -315,6 +409,8 @@ def test_devices_in_all_their_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(None) == count("cpu") == count(CPU) == count(["cpu", "cpu"]) == 1
     with pytest.raises(ValueError, match="No device is named"):
         data_parallel(nn.Linear(1, 1), [])
+    with pytest.raises(ValueError, match=r"2 is not a device\. .*2 replicas on the CPU, cpu:2"):
+        data_parallel(nn.Linear(1, 1), 2)  # type: ignore[arg-type]
 
 
 def test_gpus_get_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from torch.nn import functional  # noqa: E402
 
 from hpckit.parallel.errors import SetupError  # noqa: E402
 from hpckit.parallel.microbatch import MicrobatchTrainer  # noqa: E402
+from hpckit.parallel.models import make_model  # noqa: E402
 from hpckit.parallel.spans import spans  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -204,6 +205,9 @@ def test_one_call_may_say_otherwise(given_: int | bool | None, seen: list[int]) 
     [
         ({"microbatch": 0}, "microbatch is 0: give a number of samples"),
         ({"microbatch": True}, "microbatch is True"),
+        ({"microbatch": "8"}, "microbatch is '8': give a number of samples"),
+        ({"microbatch": 8.0}, "microbatch is 8"),
+        ({"sync_frequency": "2"}, "sync_frequency is '2'"),
         ({"sync_frequency": 0}, "sync_frequency is 0"),
         ({"uneven": "drop"}, "uneven is 'drop': give 'error' or 'weight'"),
         ({"amp": "fp8"}, "amp is 'fp8': give 'bf16', 'fp16' or None"),
@@ -448,3 +452,11 @@ def test_the_guides_example(
     losses = [float(text) for line in printed[:3] for text in re.findall(r"\d+\.\d+", line)]
     assert len(losses) == 3
     assert losses == sorted(losses, reverse=True)
+
+
+def test_verbose_copies_have_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    model = make_model("linear", verbose=True)
+    trainer = MicrobatchTrainer(model, nn.MSELoss(), sgd, "cpu:3")
+    trainer.evaluate(torch.ones(6, 5), torch.ones(6, 1))
+    said = sorted(capsys.readouterr().out.splitlines())
+    assert said == [f"replica {number} on cpu: input (2, 5)" for number in range(3)]

@@ -87,6 +87,32 @@ def test_without_one_that_can_be_read_training_does_not_start_anew(saved: Path) 
     assert load_checkpoint(saved) is None
 
 
+def test_another_workloads_checkpoint_is_refused(tmp_path: Path) -> None:
+    for name, told in ({"last": {"workload": "dp"}, "older": {}}).items():
+        save_checkpoint(make_folder(tmp_path / name), {"step": 1, **told}, ["last.pt"])
+    with pytest.raises(SetupError, match=r"last\.pt was made by the workload dp, not by mir"):
+        load_checkpoint(tmp_path / "last", "mirrored")
+    for name, workload in (("last", "dp"), ("last", None), ("older", "mirrored")):
+        found = load_checkpoint(tmp_path / name, workload)
+        assert found is not None
+        assert found["step"] == 1
+
+
+def test_a_run_folder_that_cannot_be_used_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "in"):
+        with pytest.raises(SetupError, match=r"file.* cannot be created: .*; give another --out"):
+            make_folder(folder)
+    monkeypatch.setattr(os, "access", lambda path, mode: "checkpoints" not in str(path))
+    with pytest.raises(SetupError, match=r"may not write in the run folder .*/checkpoints: "):
+        make_folder(tmp_path / "run")
+    make_folder(tmp_path / "run", writes=False)
+    assert make_folder(tmp_path / "bench", inside="").is_dir()
+    assert not list((tmp_path / "bench").iterdir())
+
+
 def test_a_process_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     program = """if True:
         import itertools, sys, torch

@@ -104,9 +104,22 @@ def test_batch_norm_over_all_replicas(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_replicas_tell_where_they_run(name: str, tmp_path: Path) -> None:
     options = ("--devices", "cpu:2", "--verbose-shapes", "--out", tmp_path)
-    printed = finish(start(name, "--limit", 5, "--batch-size", 5, "--epochs", 1, *options))
-    sizes = re.findall(r"^replica \d on cpu: input \((\d), 1, 8, 8\)$", printed, re.MULTILINE)
-    assert sorted(sizes) == ["2", "3"]
+    printed = finish(start(name, "--limit", 5, "--batch-size", 5, "--epochs", 2, *options))
+    sizes = re.findall(r"^replica (\d) on cpu: input \((\d), 1, 8, 8\)$", printed, re.MULTILINE)
+    assert sorted(sizes) == [("0", "3"), ("1", "2")], "each once, in two epochs"
+
+
+def test_a_regression_says_what_counts_as_right_and_others_refuse_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    work = ("--model", "linear", "--limit", 100, "--out", tmp_path)
+    printed = finish(start("dp", *work, "--epochs", 1)).splitlines()
+    found = records(tmp_path, "test_accuracy")[-1]["test_accuracy"]
+    assert f"held-out within 0.1: {found:.3f} " in "\n".join(printed)
+    assert printed[-1].startswith(f"held-out within 0.1 of the target: {found:.3f} after 1 epoch")
+    said = complaint(start("mirrored", *work, "--epochs", 2))
+    assert "checkpoints/last.pt was made by the workload dp, not by mirrored: give another" in said
+    assert "resuming after step 2" in finish(start("dp", *work, "--epochs", 2))
 
 
 @pytest.mark.parametrize("name", NAMES)

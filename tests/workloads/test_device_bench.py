@@ -32,8 +32,9 @@ def start(*words: object) -> Forked:
 
 
 def test_a_cpu_is_measured_without_limits_that_nobody_knows(tmp_path: Path) -> None:
-    said = finish(start(*SMALL, "--devices", "cpu:2", "--out", tmp_path))
-    found = json.loads((tmp_path / "device_bench.json").read_text())
+    out = tmp_path / "new" / "folder"
+    said = finish(start(*SMALL, "--devices", "cpu:2", "--out", out))
+    found = json.loads((out / "device_bench.json").read_text())
     assert found["devices"] == ["cpu", "cpu"]
     assert list(found["products"]) == ["cpu"]
     assert list(found["products"]["cpu"]) == ["fp32", "bf16", "fp16"]
@@ -48,6 +49,9 @@ def test_a_cpu_is_measured_without_limits_that_nobody_knows(tmp_path: Path) -> N
 def test_a_mistake_gets_one_line(tmp_path: Path) -> None:
     said = complaint(start("--seconds", "nan", "--out", tmp_path))
     assert said.startswith("bench.py: error: argument --seconds: must be at least 0")
+    (tmp_path / "file").write_text("")
+    said = complaint(start(*SMALL, "--out", tmp_path / "file"))
+    assert "file cannot be created: File exists; give another --out" in said
 
 
 @pytest.mark.parametrize(

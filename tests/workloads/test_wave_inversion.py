@@ -80,6 +80,7 @@ def test_ranks_take_the_same_way_also_those_without_shots(
     ranks: int, alone: tuple[Path, str], tmp_path: Path
 ) -> None:
     printed = finish(*start_ranks(ranks, *DESCENT, "--out", tmp_path, workload=NAME))
+    assert records(tmp_path, "devices")[-1]["devices"] == f"{ranks}xCPU"
     assert f"{ranks} ranks on 1 host (cpu, gloo), {3 // ranks} or {3 // ranks + 1} shots" in printed
     assert losses(tmp_path) == [(at, pytest.approx(x, rel=1e-9)) for at, x in losses(alone[0])]
     one, other = (np.load(folder / "model.npy") for folder in (alone[0], tmp_path))
@@ -92,7 +93,9 @@ def test_a_signal_stops_it_and_other_ranks_go_on(alone: tuple[Path, str], tmp_pa
     said = re.search(r"^stopped at step (\d), checkpoint saved$", printed, re.MULTILINE)
     assert said
     assert losses(tmp_path)[-1][0] == int(said[1]) < 4
-    printed = finish(*start_ranks(2, *DESCENT, "--out", tmp_path, workload=NAME))
+    more = ("--devices", "cpu:2", "--out", tmp_path)
+    printed = finish(*start_ranks(2, *DESCENT, *more, workload=NAME))
+    assert records(tmp_path, "devices")[-1]["devices"] == "4xCPU", "two ranks of two replicas"
     assert f"resuming after step {said[1]} of 4" in printed
     assert losses(tmp_path) == [(at, pytest.approx(x, rel=1e-9)) for at, x in losses(alone[0])]
 

@@ -54,6 +54,8 @@ from hpckit.parallel.tasks import Task, find_task
 from hpckit.parallel.throughput import device_label
 from hpckit.parallel.training import make_journal
 
+WORKLOAD = "ddp"
+
 
 def train(args: Namespace, place: Rank) -> None:
     """Train until the last epoch, or until a rank is told that the job's time is nearly over."""
@@ -66,7 +68,8 @@ def train(args: Namespace, place: Rank) -> None:
     # leaving the others waiting. Small sets stay on the device; others come batch by batch.
     task = find_task(args.model, args.data, limit=args.limit, verify=not args.no_verify)
     task = task.to(device) if args.data_on == "device" else task
-    out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
+    out = args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out"))
+    make_folder(out, writes=rank == 0)
 
     # Model and optimizer. The same seed gives every rank the same first weights.
     # An optimizer makes torch load parts of itself that keep hold of the process group if there is
@@ -106,7 +109,7 @@ def train(args: Namespace, place: Rank) -> None:
     journal.tell(f"each rank sees {share}{f' or {share + 1}' if rest else ''} samples per epoch")
 
     # Checkpoint. Rank zero reads it for all: the others may not see its files (yet).
-    box = [load_checkpoint(out) if rank == 0 and args.resume == "auto" else None]
+    box = [load_checkpoint(out, WORKLOAD) if rank == 0 and args.resume == "auto" else None]
     if place.meets:
         dist.broadcast_object_list(box)
     if (checkpoint := box[0]) is not None:
@@ -136,10 +139,9 @@ def train(args: Namespace, place: Rank) -> None:
 
     # Loop. Nothing in it is random but the order of the samples, which follows from the seed and
     # the epoch: a run that goes on needs to know only its step.
-    stopping = 0.0
+    stopping, shapes_seen = 0.0, set()
     for epoch in journal.epochs_left():
         sampler.set_epoch(epoch)
-        shapes_seen = set()
         shares = batches(sampler, args.batch_size)[journal.steps_done :]
         feed = gathered(task, shares, args.accumulate)
         with closing(prefetch(feed, device) if args.data_on == "host" else feed) as feed:
@@ -230,7 +232,7 @@ def evaluate(model: nn.Module, task: Task, place: Rank) -> tuple[float, float]:
 def make_parser() -> Parser:
     """Return the parser of the arguments; workload.yaml lists them too."""
     parser = training_parser(
-        "Train a network on any number of processes.", models=tuple(MODELS), model="cnn"
+        WORKLOAD, "Train a network on any number of processes.", models=tuple(MODELS), model="cnn"
     )
     add = parser.add_argument
     add(

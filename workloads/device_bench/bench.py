@@ -25,6 +25,7 @@ from hpckit.parallel.arguments import Parser, add_devices, at_least
 from hpckit.parallel.benchmark import Benchmark, at_once, seconds_per_call
 from hpckit.parallel.devices import Replica, available, find_replicas
 from hpckit.parallel.ranks import say
+from hpckit.parallel.run_folder import make_folder
 from hpckit.parallel.scratch import allreduce, ring_allreduce
 from hpckit.parallel.training import devices_of, run_script
 
@@ -34,6 +35,7 @@ _ROUNDS = 5
 def measure(args: Namespace) -> None:
     """Measure, print a table, and write device_bench.json."""
     replicas = find_replicas(devices_of(args.devices), default="all")
+    out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", ".")), inside="")
     on_gpus = replicas[0].device.type == "cuda"
     size = args.size or (4000 if on_gpus else 1000)
     # So that one replica alone has no more of the CPU than when all of them work.
@@ -70,7 +72,6 @@ def measure(args: Namespace) -> None:
     if not on_gpus:
         say("(no GPU: there are no copies between device and host to measure)")
 
-    out = args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "."))
     (out / "device_bench.json").write_text(json.dumps(document, indent=2) + "\n")
     say(f"\nwritten to {out / 'device_bench.json'}")
 

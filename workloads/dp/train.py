@@ -66,6 +66,7 @@ class ParallelLearner:
 def make_parser() -> Parser:
     """Return the parser of the arguments; workload.yaml lists them too."""
     parser = training_parser(
+        "dp",
         "Train a network whose forward pass is split over devices.",
         models=tuple(MODELS),
         model="cnn",

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from hpckit.parallel.arguments import BASE_BATCH_SIZE, Parser, add_devices, training_parser
 from hpckit.parallel.devices import Replica, find_replicas
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.models.networks import number_replica
 from hpckit.parallel.optimizers import scaled_lr
 from hpckit.parallel.scratch import (
     Parameters,
@@ -52,6 +53,8 @@ class ScratchLearner:
 
     def model(self, inputs: Tensor, parameters: Parameters) -> Tensor:
         """Return the network's scores, with these parameters instead of its own."""
+        number = next(at for at, own in enumerate(self.replicas) if own is parameters)
+        number_replica(self.module, number)
         named = dict(zip(self.names, parameters, strict=True))
         scores: Tensor = functional_call(self.module, named, (inputs,))
         return scores
@@ -91,6 +94,7 @@ class ScratchLearner:
 def make_parser() -> Parser:
     """Return the parser of the arguments; workload.yaml lists them too."""
     parser = training_parser(
+        "from_scratch",
         "Train a network on several devices with nothing but tensors.",
         models=MODELS,
         model="cnn",

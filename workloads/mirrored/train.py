@@ -96,7 +96,10 @@ class MirroredLearner:
 def make_parser() -> Parser:
     """Return the parser of the arguments; workload.yaml lists them too."""
     parser = training_parser(
-        "Train a network on all devices of this machine.", models=tuple(MODELS), model="cnn"
+        "mirrored",
+        "Train a network on all devices of this machine.",
+        models=tuple(MODELS),
+        model="cnn",
     )
     add_devices(parser)
     parser.add_argument(

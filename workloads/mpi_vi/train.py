@@ -45,7 +45,8 @@ def fit(args: Namespace, ranks: Ranks) -> None:
     """Fit, and let rank 0 report what came of it."""
     device = ranks.choose_device(" ".join(args.device_ids or []).replace(",", " ").split())
     share_cores(ranks, device)
-    out = make_folder(args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out")))
+    out = args.out or Path(os.environ.get("HPCKIT_RUN_DIR", "train-out"))
+    make_folder(out, writes=ranks.leads)
     problem = make_problem(
         args.model,
         ranks,

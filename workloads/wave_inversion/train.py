@@ -41,6 +41,7 @@ from hpckit.parallel.stopping import stopping_now
 from hpckit.parallel.throughput import device_label
 from hpckit.parallel.training import devices_of
 
+WORKLOAD = "wave_inversion"
 # Arguments that only say where and how the work is done. All others shape the misfit's curve.
 ELSEWHERE = ("devices", "shots_at_once", "checkpoint_every", "resume", "out", "skip_grid_check")
 
@@ -56,11 +57,12 @@ def run(args: Namespace, place: Rank) -> None:
     hosts = share_cores(place)
     task = together(place, lambda: make_task(args))
     replicas = together(place, lambda: find_devices(args.devices, place))
+    writes = place.rank == 0
+    out = together(place, lambda: make_folder(folder_of(args), writes=writes))
     mine = share(range(args.shots), place.world_size, place.rank)
     solver = Solver(task.survey, task.bounds.high, args.shots_at_once, PRECISIONS[args.precision])
     work = Replicas(solver, mine, replicas)
     together(place, lambda: observe(work, task, args))
-    out = together(place, lambda: make_folder(folder_of(args)))
 
     team = Team(place, work, (args.shots, task.survey.nx, task.survey.nz))
     if place.rank != 0:
@@ -72,7 +74,8 @@ def run(args: Namespace, place: Rank) -> None:
         if args.gradient:
             find_gradient(task, team, out)
         else:
-            devices = device_label([row.device for row in replicas], place.world_size)
+            count = len(replicas) * place.world_size
+            devices = device_label([row.device for row in replicas], count)
             invert(args, task, team, out, setting, devices)
     except Stopped:
         say("stopped, nothing saved")
@@ -133,7 +136,7 @@ def invert(args: Namespace, task: Task, team: Team, out: Path, setting: str, dev
     """Take all steps, or those until SIGUSR2; keep a record, checkpoints, the model, pictures."""
     inversion, settings = begin(args, task, team), settings_of(args)
     plan = inversion.plan
-    checkpoint = load_checkpoint(out) if args.resume == "auto" else None
+    checkpoint = load_checkpoint(out, WORKLOAD) if args.resume == "auto" else None
     if checkpoint is not None:
         refuse_other_settings(settings, checkpoint["settings"])
         inversion.load_state(checkpoint["inversion"])
@@ -146,7 +149,7 @@ def invert(args: Namespace, task: Task, team: Team, out: Path, setting: str, dev
         say(f"start  model error {error_of(task, inversion)['model_error']:.1f} m/s")
 
     def save() -> None:
-        state = {"settings": settings, "inversion": inversion.state()}
+        state = {"workload": WORKLOAD, "settings": settings, "inversion": inversion.state()}
         save_checkpoint(out, state, ["last.pt"])
 
     spent, gradients = 0.0, 0

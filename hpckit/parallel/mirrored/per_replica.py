@@ -1,5 +1,6 @@
 """Values of several replicas, alone or inside tuples, lists and dicts."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,11 +34,24 @@ class PerReplica(Generic[T]):
         return self.values[number]
 
 
-def map_tree(change: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
+def map_tree(
+    change: Callable[..., Tree], tree: Tree, *others: Tree, own_kinds: bool = False
+) -> Tree:
     """Return a tree of one shape with `change` of the leaves at each place.
+
+    Named tuples, and subclasses of tuple, list and dict, keep their class if they can be created
+    anew of their parts alone; if not, they become a tuple, list or dict. Other mappings become
+    dicts.
+
+    Args:
+        change: of the leaves at one place.
+        tree: gives the classes.
+        others: of the same shape.
+        own_kinds: a subclass that cannot be created anew is an error.
 
     Raises:
         ValueError: the trees are not of one shape.
+        TypeError: see `own_kinds`.
     """
     parts = _children(tree)
     if parts is None:
@@ -48,10 +62,12 @@ def map_tree(change: Callable[..., Tree], tree: Tree, *others: Tree) -> Tree:
     if any(other is None or other.keys() != parts.keys() for other in rest):
         raise ValueError(_unlike(tree, *others))
     changed = {
-        key: map_tree(change, part, *(other[key] for other in rest if other is not None))
+        key: map_tree(
+            change, part, *(other[key] for other in rest if other is not None), own_kinds=own_kinds
+        )
         for key, part in parts.items()
     }
-    return _like(tree, changed)
+    return _like(tree, changed, own_kinds=own_kinds)
 
 
 def leaves(tree: Tree) -> list[Tree]:
@@ -119,12 +135,51 @@ def _children(tree: Tree) -> dict[Any, Tree] | None:
     return None
 
 
-def _like(tree: Tree, children: dict[Any, Tree]) -> Tree:
-    if isinstance(tree, Mapping):
-        return children
+def _like(tree: Tree, children: dict[Any, Tree], *, own_kinds: bool) -> Tree:
+    mapping, values = isinstance(tree, Mapping), list(children.values())
     if hasattr(tree, "_fields"):  # a named tuple takes its fields one by one
-        return type(tree)(*children.values())
-    return tuple(children.values()) if isinstance(tree, tuple) else list(children.values())
+        return type(tree)(*values)
+    plain = children if mapping else tuple(values) if isinstance(tree, tuple) else values
+    if type(tree) is type(plain) or (mapping and not isinstance(tree, dict)):
+        return plain
+    made, why = _of_own_kind(tree, list(children.items()) if mapping else values)
+    if made is not None:
+        return made
+    if not own_kinds:
+        return plain
+    kind = type(tree).__name__
+    raise TypeError(
+        f"A {kind} cannot be put together from parts ({why}): return the tensors in it, or tuples, "
+        "named tuples, lists, dicts and dataclasses of them."
+    )
+
+
+def _of_own_kind(tree: Tree, content: list[Any]) -> tuple[Tree | None, str]:
+    """Return an object of a tree's class with other content, as torch's gather makes it.
+
+    Without one the word says why.
+    """
+    why = "its class cannot be called with the parts alone"
+    try:
+        made = type(tree)(content)
+    except Exception as error:  # noqa: BLE001  # a user's class may raise anything
+        why = str(error).partition("\n")[0] or type(error).__name__
+        if isinstance(tree, tuple) or _attributes(tree):
+            return None, why
+        made = copy.copy(tree)  # as of a defaultdict, whose first argument is a function
+        made.update(content) if isinstance(tree, dict) else made.__setitem__(slice(None), content)
+    found = list(made.items()) if isinstance(made, dict) else list(made)
+    same = len(found) == len(content) and all(
+        one is other or (isinstance(tree, dict) and one[0] == other[0] and one[1] is other[1])
+        for one, other in zip(found, content, strict=True)
+    )
+    if lost := _attributes(tree) - _attributes(made):
+        return None, f"its attribute {min(lost)} would be lost"
+    return (made, "") if same else (None, why)
+
+
+def _attributes(tree: Tree) -> set[str]:
+    return set(getattr(tree, "__dict__", ()))
 
 
 def _unlike(*trees: Tree) -> str:

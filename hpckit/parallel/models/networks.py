@@ -19,18 +19,31 @@ class Verbose(nn.Module):
     Attributes:
         verbose: print a line in every forward; may be changed at any time.
         replica: the number of this copy, for whoever makes copies on one device; None: found out.
+        told: the lines that were printed, each of them once; None: lines may be repeated.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
         super().__init__()
         self.verbose = verbose
         self.replica: int | None = None
+        self.told: set[str] | None = None
 
     def announce(self, inputs: Tensor) -> None:
         """Print `replica 1 on cuda:1: input (32, 1, 28, 28)`, if verbose, in one write."""
         if self.verbose:
             number = _number(inputs) if self.replica is None else self.replica
-            say(f"replica {number} on {inputs.device}: input {tuple(inputs.shape)}")
+            line = f"replica {number} on {inputs.device}: input {tuple(inputs.shape)}"
+            if self.told is None or line not in self.told:
+                say(line)
+            if self.told is not None:
+                self.told.add(line)
+
+
+def number_replica(model: nn.Module, number: int) -> None:
+    """Tell the verbose modules of a copy which replica they are."""
+    for one in model.modules():
+        if isinstance(one, Verbose):
+            one.replica = number
 
 
 def _number(inputs: Tensor) -> int:
