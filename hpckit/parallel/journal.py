@@ -121,7 +121,8 @@ class Journal:
         self._window = (self._window[0], self._window[1] + size)
         self._epoch = (self._epoch[0], self._epoch[1] + size)
         self._throughput.step(size)
-        if self.step % self._log_every == 0:
+        # Also at the last one, so that a run of few steps has its loss somewhere.
+        if self.step % self._log_every == 0 or self.step == self.total_steps:
             epoch = (self.step - 1) // self.steps_per_epoch + 1
             self._write(epoch, loss=loss_sum / size, samples_per_s=_rate(self._window))
             self._window = (time.perf_counter(), 0)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from hpckit.metrics import METRICS, all_rows, counted_rows, read_progress  # noqa: E402
 from hpckit.parallel.errors import SetupError  # noqa: E402
+from hpckit.parallel.journal import Journal  # noqa: E402
 from hpckit.parallel.run_folder import (  # noqa: E402
     Metrics,
     load_checkpoint,
@@ -257,3 +259,27 @@ def test_what_a_training_logs_outlives_its_folder_for_a_while(tmp_path: Path) ->
     away.rename(folder)
     metrics.write(3, 1, loss=0.25)
     assert [row["step"] for row in all_rows(folder / METRICS)] == [1, 2, 3]
+
+
+class Rows:
+    """Keeps what a journal writes."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, object]] = []
+
+    def write(self, step: int, epoch: int, **figures: float | str) -> None:
+        self.rows.append({"step": step, "epoch": epoch, **figures})
+
+
+def test_a_run_of_few_steps_has_its_loss_in_a_line_of_steps() -> None:
+    """Two epochs of three steps, a line at each fourth: and one at the last."""
+    journal = Journal(
+        samples=6, batch_size=2, epochs=2, log_every=4, checkpoint_every=0, settings={},
+        devices="1xCPU", workload="ddp",
+    )  # fmt: skip
+    rows = Rows()
+    journal.open(cast("Metrics", rows))
+    for _ in journal.epochs_left():
+        for loss in (2.0, 4.0, 8.0):
+            journal.count(loss, 0.0)
+    assert [(row["step"], row["epoch"], row["loss"]) for row in rows.rows] == [(4, 2, 1), (6, 2, 4)]
