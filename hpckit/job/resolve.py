@@ -130,6 +130,10 @@ def _worked_out(
     tasks_per_node = (gpus or spec.tasks_per_node or 1) if strategy.rank_per_gpu else 1
     environment = site.find_environment(spec.env or (workload.environment if workload else None))
     program = _program(spec, workload, environment, kept)
+    if program.is_python(spec.args) and not _is_ours(workload):
+        from hpckit.job.syntax import with_syntax  # noqa: PLC0415  # only of users' own scripts
+
+        program = with_syntax(program, spec.args, environment, python, kept)
     settings = workload.parse_settings(spec.settings) if workload else {}
     task_settings, headers = _array(spec, workload)
     device, notes = _device(machine, nodes, gpus, strategy)
@@ -226,6 +230,12 @@ def _program(
     if spec.module is not None:
         return find_module(spec.module, kept)
     return find_program(spec.program or "", environment, kept)
+
+
+def _is_ours(workload: Workload | None) -> bool:
+    """Say whether a workload is one of hpckit's own, whose script every Python here can read."""
+    found = workload.found if workload else None
+    return found is not None and found.collection.origin == "built-in"
 
 
 def _arguments(
