@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.collections import Collection, survey
 from hpckit.environ import own_python
+from hpckit.environments import NO_MODULES, module_templates
 from hpckit.errors import CommandError, ConfigError, OutsideError, PlanError, RequestError
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
@@ -19,7 +20,7 @@ from hpckit.paths import bad_nodes_path, config_folder, here, is_there
 from hpckit.render import load, spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
-from hpckit.sites import Site, find_site
+from hpckit.sites import GENERIC, Site, find_site
 from hpckit.slurm.client import ask, patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
@@ -73,10 +74,11 @@ def prepare(
     workload = _workload(spec, collections)
     scheduler = choose_scheduler(spec.executor, preview=preview)
     site, notes = _with_mpi(spec, site, workload, scheduler)
+    site, of_modules = _with_modules(spec, site, workload, collections)
     machine, kept = scheduler.machine(), kept_files(code)
     job = resolve(
         spec, site, workload, python=own_python()[0], machine=machine, scheduler=scheduler,
-        notes=notes, kept=kept,
+        notes=(*notes, *of_modules), kept=kept,
     )  # fmt: skip
     job = _with_notes(job, spec, again=again)
     job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
@@ -151,6 +153,26 @@ def _with_mpi(
         )
     why = f"of {', '.join(kinds)}; 'launch: {{mpi: NAME}}' in the site's YAML chooses"
     return replace(site, mpi=chosen), (f"MPI: srun --mpi={chosen} ({why})",)
+
+
+def _with_modules(
+    spec: JobSpec, site: Site, workload: Workload | None, collections: tuple[Collection, ...]
+) -> tuple[Site, tuple[str, ...]]:
+    """Find out the module system, as `hpckit init` does, where no site's file could say it."""
+    if site.name != GENERIC or site.modules != NO_MODULES:
+        return site, ()
+    environment = site.find_environment(spec.env or (workload.environment if workload else None))
+    if not (environment.load or environment.use):
+        return site, ()
+    # Few submissions need it.
+    from hpckit.detect.login_node import module_systems  # noqa: PLC0415
+
+    found = module_systems(os.environ, os.path.isfile, module_templates(collections))
+    if not found:  # modules/none.sh.j2 refuses, with what to do
+        return site, ()
+    chosen = found[0]
+    note = f"modules: {chosen.name}, by {chosen.evidence} here (hpckit init writes a site's file)"
+    return replace(site, modules=chosen.name), (note,)
 
 
 def _workload(spec: JobSpec, collections: tuple[Collection, ...]) -> Workload | None:
