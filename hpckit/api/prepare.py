@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
     from hpckit.run_record import LeftOut
 
-__all__ = ["Submission", "chosen_otherwise", "preflight", "prepare"]
+__all__ = ["Submission", "beside_own_job", "chosen_otherwise", "preflight", "prepare"]
 
 _ACCOUNT_OPTIONS = ("--account", "-A")
 
@@ -262,6 +262,20 @@ def chosen_otherwise(submission: Submission) -> bool:
     """Say whether submitting would choose another scheduler than this preview shows."""
     named = submission.spec.executor in SCHEDULERS
     return not named and automatic() is not submission.job.scheduler
+
+
+def beside_own_job(submission: Submission) -> str | None:
+    """Say that a submission from inside a job, as in a shell of salloc, does not use that job."""
+    own = os.environ.get("SLURM_JOB_ID")
+    if not own or submission.job.scheduler.one_machine:
+        return None
+    said = (
+        f"you are in job {own}. This is a new job: it waits in the queue, and does not use the "
+        f"nodes of job {own}"
+    )
+    if "HPCKIT_RUN_ID" in os.environ:  # a rank or a session, whose own step has these nodes
+        return said
+    return f"{said}. A program runs on those with: srun hpckit sample -- PROGRAM"
 
 
 def _dependencies(

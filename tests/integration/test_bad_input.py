@@ -422,7 +422,8 @@ TEMPLATES = [
     template("", "bad.sh.j2", "#!", name="empty"),
     case("modules wanted of a site that has none",
          "submit ddp --site own --env module:CUDA/12 --dry-run", "site 'own' says 'modules: none'",
-         "lmod", "hpckit init", files={"templates/sites/own.yaml": "description: d\nmodules: none\n"}),
+         "lmod", "hpckit init",
+         files={"templates/sites/own.yaml": "description: d\nmodules: none\n"}),
 ]  # fmt: skip
 PLAN = {"nodes": 1, "tasks_per_node": 1, "ranks": 1, "total_gpus": 0, "time_min": 1,
         "strategy": "ddp", "launcher": "srun"}  # fmt: skip
