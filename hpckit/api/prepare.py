@@ -73,17 +73,16 @@ def prepare(
         tell(row.left_out())
     workload = _workload(spec, collections)
     scheduler = choose_scheduler(spec.executor, preview=preview)
-    site, notes = _with_mpi(spec, site, workload, scheduler)
+    site, of_mpi = _with_mpi(spec, site, workload, scheduler)
     site, of_modules = _with_modules(spec, site, workload, collections)
     machine, kept = scheduler.machine(), kept_files(code)
     job = resolve(
         spec, site, workload, python=own_python()[0], machine=machine, scheduler=scheduler,
-        notes=(*notes, *of_modules), kept=kept,
+        notes=of_mpi + of_modules, kept=kept,
     )  # fmt: skip
     job = _with_notes(job, spec, again=again)
     job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
-    if "notify" not in spec.skip_checks:
-        job = _with_notify(job)
+    job = _with_notify(job, spec)
     root, run_id = runs_root(runs, site.runs, os.environ), new_run_id(job.name)
     job, dependencies = _dependencies(job, spec, root, preview=preview)
     code = code or plan_code(spec, job, here(), sources)
@@ -213,14 +212,14 @@ def _bad_nodes(
     return without_bad_nodes(job, spec, preview=preview, learned=bad)
 
 
-def _with_notify(job: Job) -> Job:
+def _with_notify(job: Job, spec: JobSpec) -> Job:
     """Add who is notified of the job, by a process in it or by Slurm's mail.
 
     Raises:
         ConfigError: the user's file is wrong, or others could read it.
     """
     config = config_folder() / "config.yaml"
-    if job.site.notify is None and not is_there(config):
+    if "notify" in spec.skip_checks or (job.site.notify is None and not is_there(config)):
         return job
     from hpckit.sinks import find_notify, mail_options  # noqa: PLC0415  # few jobs have one
 

@@ -129,11 +129,7 @@ def _worked_out(
     gpus = _gpus_per_node(spec, workload, strategy, machine)
     tasks_per_node = (gpus or spec.tasks_per_node or 1) if strategy.rank_per_gpu else 1
     environment = site.find_environment(spec.env or (workload.environment if workload else None))
-    program = _program(spec, workload, environment, kept)
-    if program.is_python(spec.args) and not _is_ours(workload):
-        from hpckit.job.syntax import with_syntax  # noqa: PLC0415  # only of users' own scripts
-
-        program = with_syntax(program, spec.args, environment, python, kept)
+    program = _read_program(spec, workload, environment, python, kept)
     settings = workload.parse_settings(spec.settings) if workload else {}
     task_settings, headers = _array(spec, workload)
     device, notes = _device(machine, nodes, gpus, strategy)
@@ -218,6 +214,22 @@ def _gpus_per_node(
         return workload.gpus
     # The default: one, unless this machine has none.
     return 0 if strategy.mpi or (machine is not None and not machine.gpus) else 1
+
+
+def _read_program(
+    spec: JobSpec,
+    workload: Workload | None,
+    environment: Environment,
+    python: str,
+    kept: KeptFiles | None,
+) -> Program:
+    """Return what the ranks run, and whether Python can read it, if that is what starts it."""
+    program = _program(spec, workload, environment, kept)
+    if _is_ours(workload) or not program.is_python(spec.args):
+        return program
+    from hpckit.job.syntax import with_syntax  # noqa: PLC0415  # only of users' own scripts
+
+    return with_syntax(program, spec.args, environment, python, kept)
 
 
 def _program(
