@@ -272,7 +272,7 @@ VALUES = [
 ]  # fmt: skip
 SIZES = [
     case("GPUs over the node's", (*BOX, "--gpus", "6"), "--gpus 6", "the 4 of a node",
-         "--nodes 2 --gpus 4", "--skip-check gpus", files=GOOD_SITE),
+         "--nodes 2 --gpus 3", "--skip-check gpus", files=GOOD_SITE),
     case("GPUs on a partition without", (*BOX, "-p", "cpu"), "'cpu' have no GPU", "--gpus 0",
          files=GOOD_SITE),
     case("GPUs over the type's", "submit ddp --site typed --gpus T4:9 --dry-run", "--gpus 9",
