@@ -18,7 +18,9 @@ import time
 from pathlib import Path
 
 from hpckit.group_report.allocations import _COLUMNS
-from hpckit.stats.js1 import encode
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.js1 import encode
 
 _SACCT = """#!{python}
 import sys, time

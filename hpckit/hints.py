@@ -31,8 +31,8 @@ HINTS = (
     _hint(
         "syntax",
         r"^(?:SyntaxError|IndentationError|TabError): ",
-        "Python could not read the script. The file and the line are above. Check it before the "
-        "next job: python -m py_compile SCRIPT",
+        "Python could not read the file. The file and the line are above. Check it before the next "
+        "job, with the job's Python ({python}): python -m py_compile FILE",
     ),
     _hint(
         "missing package",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpckit.collections import Collection, survey
 from hpckit.environ import own_python
+from hpckit.environments import NO_MODULES, module_templates
 from hpckit.errors import CommandError, ConfigError, OutsideError, PlanError, RequestError
 from hpckit.job import Job
 from hpckit.job.checks import off_switch
@@ -19,7 +20,7 @@ from hpckit.paths import bad_nodes_path, config_folder, here, is_there
 from hpckit.render import load, spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
-from hpckit.sites import Site, find_site
+from hpckit.sites import GENERIC, Site, find_site
 from hpckit.slurm.client import ask, patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from hpckit.node_memory import NodeEvent
     from hpckit.run_record import LeftOut
 
-__all__ = ["Submission", "chosen_otherwise", "preflight", "prepare"]
+__all__ = ["Submission", "beside_own_job", "chosen_otherwise", "preflight", "prepare"]
 
 _ACCOUNT_OPTIONS = ("--account", "-A")
 
@@ -72,16 +73,16 @@ def prepare(
         tell(row.left_out())
     workload = _workload(spec, collections)
     scheduler = choose_scheduler(spec.executor, preview=preview)
-    site, notes = _with_mpi(spec, site, workload, scheduler)
+    site, of_mpi = _with_mpi(spec, site, workload, scheduler)
+    site, of_modules = _with_modules(spec, site, workload, collections)
     machine, kept = scheduler.machine(), kept_files(code)
     job = resolve(
         spec, site, workload, python=own_python()[0], machine=machine, scheduler=scheduler,
-        notes=notes, kept=kept,
+        notes=of_mpi + of_modules, kept=kept,
     )  # fmt: skip
     job = _with_notes(job, spec, again=again)
     job, left_out = _bad_nodes(job, spec, preview=preview, bad=bad)
-    if "notify" not in spec.skip_checks:
-        job = _with_notify(job)
+    job = _with_notify(job, spec)
     root, run_id = runs_root(runs, site.runs, os.environ), new_run_id(job.name)
     job, dependencies = _dependencies(job, spec, root, preview=preview)
     code = code or plan_code(spec, job, here(), sources)
@@ -153,6 +154,26 @@ def _with_mpi(
     return replace(site, mpi=chosen), (f"MPI: srun --mpi={chosen} ({why})",)
 
 
+def _with_modules(
+    spec: JobSpec, site: Site, workload: Workload | None, collections: tuple[Collection, ...]
+) -> tuple[Site, tuple[str, ...]]:
+    """Find out the module system, as `hpckit init` does, where no site's file could say it."""
+    if site.name != GENERIC or site.modules != NO_MODULES:
+        return site, ()
+    environment = site.find_environment(spec.env or (workload.environment if workload else None))
+    if not (environment.load or environment.use):
+        return site, ()
+    # Few submissions need it.
+    from hpckit.detect.login_node import module_systems  # noqa: PLC0415
+
+    found = module_systems(os.environ, os.path.isfile, module_templates(collections))
+    if not found:  # modules/none.sh.j2 refuses, with what to do
+        return site, ()
+    chosen = found[0]
+    note = f"modules: {chosen.name}, by {chosen.evidence} here (hpckit init writes a site's file)"
+    return replace(site, modules=chosen.name), (note,)
+
+
 def _workload(spec: JobSpec, collections: tuple[Collection, ...]) -> Workload | None:
     if spec.of_workload:
         known = list_workloads(collections)
@@ -191,14 +212,14 @@ def _bad_nodes(
     return without_bad_nodes(job, spec, preview=preview, learned=bad)
 
 
-def _with_notify(job: Job) -> Job:
+def _with_notify(job: Job, spec: JobSpec) -> Job:
     """Add who is notified of the job, by a process in it or by Slurm's mail.
 
     Raises:
         ConfigError: the user's file is wrong, or others could read it.
     """
     config = config_folder() / "config.yaml"
-    if job.site.notify is None and not is_there(config):
+    if "notify" in spec.skip_checks or (job.site.notify is None and not is_there(config)):
         return job
     from hpckit.sinks import find_notify, mail_options  # noqa: PLC0415  # few jobs have one
 
@@ -240,6 +261,20 @@ def chosen_otherwise(submission: Submission) -> bool:
     """Say whether submitting would choose another scheduler than this preview shows."""
     named = submission.spec.executor in SCHEDULERS
     return not named and automatic() is not submission.job.scheduler
+
+
+def beside_own_job(submission: Submission) -> str | None:
+    """Say that a submission from inside a job, as in a shell of salloc, does not use that job."""
+    own = os.environ.get("SLURM_JOB_ID")
+    if not own or submission.job.scheduler.one_machine:
+        return None
+    said = (
+        f"you are in job {own}. This is a new job: it waits in the queue, and does not use the "
+        f"nodes of job {own}"
+    )
+    if "HPCKIT_RUN_ID" in os.environ:  # a rank or a session, whose own step has these nodes
+        return said
+    return f"{said}. A program runs on those with: srun hpckit sample -- PROGRAM"
 
 
 def _dependencies(

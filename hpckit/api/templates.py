@@ -12,6 +12,7 @@ from hpckit.errors import OutsideError, RequestError, TemplateError
 from hpckit.files import DamagedFileError, read_text, reason, replace_file
 from hpckit.frozen import frozen
 from hpckit.render import find_template, list_templates, read_template
+from hpckit.render.written_out import written_out
 from hpckit.text import in_line
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Template(Found):
     def diff(self) -> str:
         """Return how it differs from the one it shadows; "" if they are the same.
 
+        One that extends the other is compared as what it amounts to: the other's text, with the
+        blocks that it changes.
+
         Raises:
             RequestError: it shadows none. TemplateError: one of the two cannot be read.
         """
@@ -45,8 +49,23 @@ class Template(Found):
                 f"{self.name} of {self.collection.label()} does not shadow another template."
             )
         below = self.shadows[0].path / "templates" / self.name
-        old, new = _lines(below), _lines(self.path)
-        return "".join(difflib.unified_diff(old, new, fromfile=str(below), tofile=str(self.path)))
+        *_, old, new = self._written_out()
+        return "".join(
+            difflib.unified_diff(
+                old.splitlines(keepends=True),
+                new.splitlines(keepends=True),
+                fromfile=str(below),
+                tofile=str(self.path),
+            )
+        )
+
+    def _written_out(self) -> Iterator[str]:
+        """Yield what each template of its name amounts to, from the end of the path to this one."""
+        text, names = "", set[str]()
+        for collection in reversed((self.collection, *self.shadows)):
+            text = written_out(_text(collection.path / "templates" / self.name), text, names)
+            yield text
+            names = {self.name, f"{collection.name}:{self.name}"}
 
 
 def _template(found: Found) -> Template:
@@ -154,9 +173,9 @@ def _new(findings: "Sequence[Finding]", before: "Sequence[Finding]") -> tuple[st
     )
 
 
-def _lines(path: Path) -> list[str]:
+def _text(path: Path) -> str:
     try:
-        return read_text(path).splitlines(keepends=True)
+        return read_text(path)
     except (OSError, DamagedFileError) as error:
         raise TemplateError(f"cannot be read: {reason(error)}.", at=path) from error
 

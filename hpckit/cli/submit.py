@@ -6,7 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from hpckit.api.options import job_spec
-from hpckit.api.prepare import Submission, chosen_otherwise, load_jinja, preflight, prepare
+from hpckit.api.prepare import (
+    Submission,
+    beside_own_job,
+    chosen_otherwise,
+    load_jinja,
+    preflight,
+    prepare,
+)
 from hpckit.cli.arguments import (
     CheckOption,
     DryRunOption,
@@ -131,7 +138,8 @@ def say_job(submission: Submission) -> None:
 
 def say_job_notes(submission: Submission) -> None:
     """Say on stderr what was found out while a job was worked out."""
-    for line in submission.job.notes:
+    beside = beside_own_job(submission)
+    for line in (*submission.job.notes, *((beside,) if beside else ())):
         note(f"note: {in_line(line)}")
 
 

@@ -42,10 +42,14 @@ def check_job(job: Job, spec: JobSpec, partition: PartitionLimits | None) -> Non
             raise PlanError(f"{message} {off_switch(check)}")
 
 
+def _is_on_each(job: Job, spec: JobSpec) -> bool:
+    """Say whether a job is one process on each node, which starts the others itself."""
+    return job.strategy.name == "serial" and spec.tasks_per_node == 1
+
+
 def _shape_refusals(job: Job, spec: JobSpec) -> list[tuple[str, str]]:
     found = []
-    on_each = job.strategy.name == "serial" and spec.tasks_per_node == 1
-    if job.nodes > 1 and not job.strategy.multi_node and not on_each:
+    if job.nodes > 1 and not job.strategy.multi_node and not _is_on_each(job, spec):
         several = [name for name, row in STRATEGIES.items() if row.multi_node]
         found.append(
             (
@@ -158,12 +162,27 @@ def _gpu_refusals(job: Job, spec: JobSpec, limits: PartitionLimits) -> list[tupl
             )
         ]
     kind = f" with {job.gpu_type}" if job.gpu_type else ""
-    nodes = -(-job.total_gpus // per_node) if per_node else None
-    advice = f" For {job.total_gpus} GPUs: --nodes {nodes} --gpus {per_node}." if nodes else ""
     return [
         (
             "gpus",
             f"--gpus {job.gpus_per_node} per node is more than the {per_node} of a node{kind} "
-            f"at site {job.site.name!r}.{advice}",
+            f"at site {job.site.name!r}.{_fewer_per_node(job, spec, per_node)}",
         )
     ]
+
+
+def _fewer_per_node(job: Job, spec: JobSpec, per_node: int) -> str:
+    """Say what the strategy can do with nodes that have `per_node` GPUs each."""
+    if not per_node:
+        return ""
+    kind = f"{job.gpu_type}:" if spec.gpu_type else ""
+    nodes = -(-job.total_gpus // per_node)
+    each = -(-job.total_gpus // nodes)
+    shape = f"For {nodes * each} GPUs: --nodes {nodes} --gpus {kind}{each}"
+    if job.strategy.multi_node or _is_on_each(job, spec):
+        return f" {shape}."
+    several = " or ".join(name for name, row in STRATEGIES.items() if row.multi_node)
+    return (
+        f" Strategy {job.strategy.name!r} is one process on one node: give --gpus {kind}{per_node} "
+        f"or less. {shape}, with strategy {several}."
+    )

@@ -129,7 +129,7 @@ def _worked_out(
     gpus = _gpus_per_node(spec, workload, strategy, machine)
     tasks_per_node = (gpus or spec.tasks_per_node or 1) if strategy.rank_per_gpu else 1
     environment = site.find_environment(spec.env or (workload.environment if workload else None))
-    program = _program(spec, workload, environment, kept)
+    program = _read_program(spec, workload, environment, python, kept)
     settings = workload.parse_settings(spec.settings) if workload else {}
     task_settings, headers = _array(spec, workload)
     device, notes = _device(machine, nodes, gpus, strategy)
@@ -216,6 +216,22 @@ def _gpus_per_node(
     return 0 if strategy.mpi or (machine is not None and not machine.gpus) else 1
 
 
+def _read_program(
+    spec: JobSpec,
+    workload: Workload | None,
+    environment: Environment,
+    python: str,
+    kept: KeptFiles | None,
+) -> Program:
+    """Return what the ranks run, and whether Python can read it, if that is what starts it."""
+    program = _program(spec, workload, environment, kept)
+    if _is_ours(workload) or not program.is_python(spec.args):
+        return program
+    from hpckit.job.syntax import with_syntax  # noqa: PLC0415  # only of users' own scripts
+
+    return with_syntax(program, spec.args, environment, python, kept)
+
+
 def _program(
     spec: JobSpec, workload: Workload | None, environment: Environment, kept: KeptFiles | None
 ) -> Program:
@@ -226,6 +242,12 @@ def _program(
     if spec.module is not None:
         return find_module(spec.module, kept)
     return find_program(spec.program or "", environment, kept)
+
+
+def _is_ours(workload: Workload | None) -> bool:
+    """Say whether a workload is one of hpckit's own, whose script every Python here can read."""
+    found = workload.found if workload else None
+    return found is not None and found.collection.origin == "built-in"
 
 
 def _arguments(

@@ -1,11 +1,10 @@
-"""Princeton jobstats' record of a job, as sites keep it in sacct's AdminComment: in and out. Pure.
+"""Princeton jobstats' record of a job, as sites keep it in sacct's AdminComment. Pure.
 
 `JS1:` and the base64 of gzipped JSON; `JS1:Short` of a job with fewer than two samples, `JS1:None`
 of one without any (jobstats, docs/setup/summaries.md).
 """
 
 import binascii
-import json
 import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -66,15 +65,6 @@ def decode(comment: str) -> Js1:
     if len(record["nodes"]) > _MOST_NODES:
         return Js1(trouble=f"The site's jobstats record is damaged ({len(record['nodes'])} nodes).")
     return Js1(record=record)
-
-
-def encode(record: Mapping[str, Any]) -> str:
-    """Return a record as an AdminComment; the same record always gives the same text."""
-    text = json.dumps(record, separators=(",", ":"), sort_keys=True).encode()
-    import base64  # noqa: PLC0415  # `stats` writes none
-    import gzip  # noqa: PLC0415  # `stats` writes none
-
-    return "JS1:" + base64.b64encode(gzip.compress(text, mtime=0)).decode()
 
 
 def jobstats_record(job: JobUse) -> dict[str, Any] | None:

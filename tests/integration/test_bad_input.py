@@ -272,7 +272,7 @@ VALUES = [
 ]  # fmt: skip
 SIZES = [
     case("GPUs over the node's", (*BOX, "--gpus", "6"), "--gpus 6", "the 4 of a node",
-         "--nodes 2 --gpus 4", "--skip-check gpus", files=GOOD_SITE),
+         "--nodes 2 --gpus 3", "--skip-check gpus", files=GOOD_SITE),
     case("GPUs on a partition without", (*BOX, "-p", "cpu"), "'cpu' have no GPU", "--gpus 0",
          files=GOOD_SITE),
     case("GPUs over the type's", "submit ddp --site typed --gpus T4:9 --dry-run", "--gpus 9",
@@ -420,8 +420,10 @@ TEMPLATES = [
              "two nodes at most", name="refuses by itself"),
     template(b"#!/bin/bash\n\xff\n", "bad.sh.j2", name="not UTF-8"),
     template("", "bad.sh.j2", "#!", name="empty"),
-    case("modules wanted of a site that has none", "submit ddp --env module:CUDA/12 --dry-run",
-         "modules: none", "lmod"),
+    case("modules wanted of a site that has none",
+         "submit ddp --site own --env module:CUDA/12 --dry-run", "site 'own' says 'modules: none'",
+         "lmod", "hpckit init",
+         files={"templates/sites/own.yaml": "description: d\nmodules: none\n"}),
 ]  # fmt: skip
 PLAN = {"nodes": 1, "tasks_per_node": 1, "ranks": 1, "total_gpus": 0, "time_min": 1,
         "strategy": "ddp", "launcher": "srun"}  # fmt: skip

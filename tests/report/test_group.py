@@ -21,8 +21,8 @@ from hpckit.group_report.writing import Report, wasteful_job
 from hpckit.ranks import write_rank
 from hpckit.sites import Costs
 from hpckit.slurm.states import JobState
-from hpckit.stats.js1 import encode
 from tests.conftest import Answer, add_program
+from tests.js1 import encode
 from tests.unit.made import make_run, rank
 
 pytestmark = pytest.mark.long

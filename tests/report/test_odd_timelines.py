@@ -9,7 +9,6 @@ import pytest
 
 from hpckit.report import job_samples
 from hpckit.report.terminal import energy
-from hpckit.stats.js1 import encode
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.samples.encoding import SAMPLE_PREFIX
 from hpckit.stats.samples.records import Note
@@ -18,6 +17,7 @@ from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.coverage import union
 from hpckit.stats.summary.summarise import summarise
 from tests.conftest import Answer
+from tests.js1 import encode
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import BEGAN_US, START, write_samples
 

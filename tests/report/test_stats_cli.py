@@ -13,10 +13,11 @@ import pytest
 from hpckit.api import stats
 from hpckit.errors import JobError
 from hpckit.report.terminal import Style, blocks, style_of
-from hpckit.stats.js1 import decode, encode
+from hpckit.stats.js1 import decode
 from hpckit.stats.samples.records import Note
 from hpckit.stats.summary.figures import GpuUse
 from tests.conftest import Answer
+from tests.js1 import encode
 from tests.report.made import BEGAN_US, SCHEMA_FILE, make_run, write_samples
 
 Cli = Callable[..., Answer]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.js1 import encode
+from tests.js1 import encode
 from tests.slurm.conftest import Desk, Record, accounted, desk_in, eventually
 from tests.slurm.playing import NODES, Theatre, gpu
 from tests.slurmbox.fixture import Slurm

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.js1 import encode
 from tests.conftest import Answer
+from tests.js1 import encode
 from tests.report.made import START, make_run, write_samples
 from tests.sources.conftest import Site
 

@@ -8,12 +8,13 @@ import pytest
 from hpckit.documents import read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.slurm.hostlist import expand
-from hpckit.stats.js1 import decode, encode
+from hpckit.stats.js1 import decode
 from hpckit.stats.samples.columns import read_columns
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import Header, Sample, file_name
 from hpckit.stats.summary.clock import _bins, bin_width_s
 from hpckit.text import parse_duration_s, parse_minutes, parse_moment
+from tests.js1 import encode
 
 LONG = "9" * 5000
 

@@ -1,4 +1,5 @@
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hpckit.environments import (
     ad_hoc_environment,
     why_none,
 )
-from tests.conftest import write_files
+from tests.conftest import Answer, write_files
 
 K = EnvironmentKind
 
@@ -108,3 +109,59 @@ def test_a_program_is_taken_for_a_python_by_its_name(
     link = tmp_path / "link"
     link.symlink_to(path)
     assert (ad_hoc_environment(str(link)) is not None) is taken
+
+
+MODULE_SIGNS = ("LMOD_CMD", "LMOD_VERSION", "LMOD_PKG", "MODULES_CMD", "MODULESHOME",
+                "LOADEDMODULES", "SPACK_ROOT")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environ", "sign", "loads"),
+    [
+        ({"LMOD_CMD": "/l", "MODULESHOME": "/m"}, "lmod, by $LMOD_CMD", "module load A/1 || {"),
+        ({"MODULESHOME": "/m"}, "tmod, by $MODULESHOME", "module load A/1 || true"),
+    ],
+)
+def test_without_a_site_file_this_shell_tells_the_module_system(
+    cli: Callable[..., Answer],
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: Mapping[str, str],
+    sign: str,
+    loads: str,
+) -> None:
+    for name in MODULE_SIGNS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    said = cli("submit", "serial", "python", "--env", "module:A/1,B", "--dry-run")
+    assert said.status == 0
+    assert f"note: modules: {sign} here (hpckit init writes a site's file)\n" in said.err
+    script = said.out
+    assert script.index("\nmodule purge\n") < script.index(f"\n{loads}") < script.index("load B ")
+    plain = cli("submit", "serial", "python", "--dry-run")
+    assert "# No modules." in plain.out
+    assert "modules:" not in plain.err
+
+
+def test_where_no_module_system_is_seen_init_is_named(
+    cli: Callable[..., Answer], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in MODULE_SIGNS:
+        monkeypatch.delenv(name, raising=False)
+    line = ("submit", "serial", "python", "--env", "module:A/1", "--dry-run")
+    monkeypatch.setattr("hpckit.detect.login_node.module_systems", lambda *_: ())
+    said = cli(*line)
+    assert said.status == 2
+    assert "site 'generic' says 'modules: none'" in said.err
+    assert "hpckit init writes such a file" in said.err
+
+
+def test_a_site_that_says_none_is_believed(
+    cli: Callable[..., Answer], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LMOD_CMD", "/l")
+    write_files(here, {"templates/sites/own.yaml": "description: d\nmodules: none\n"})
+    said = cli("submit", "serial", "python", "--env", "module:A", "--site", "own", "--dry-run")
+    assert said.status == 2
+    assert "site 'own' says 'modules: none'" in said.err

@@ -42,6 +42,9 @@ def test_the_page_has_every_framework() -> None:
         "DeepSpeed",
         "submitit",
         "mpi4py",
+        "TensorFlow",
+        "JAX",
+        "Horovod",
     ):
         assert any(word in heading for heading in headings), word
     assert len(_SNIPPETS) == 7

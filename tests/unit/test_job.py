@@ -197,7 +197,21 @@ def test_this_machine_knows_no_partition_limits() -> None:
 REFUSED = [
     ("partition", {"partition": "gpux"}, "Partition 'gpux' is not in site 'box'"),
     ("partition", {"partition": "gpu,gpux"}, "Partition 'gpux' is not in site 'box'. Did you mean"),
-    ("gpus", {"gpus": 6}, "--gpus 6 per node is more than the 4 .* --nodes 2 --gpus 4"),
+    ("gpus", {"gpus": 6}, "than the 4 of a node at .* For 6 GPUs: --nodes 2 --gpus 3[.] "),
+    ("gpus", {"gpus": 8, "gpu_type": "A100"}, "For 8 GPUs: --nodes 2 --gpus A100:4[.] "),
+    (
+        "gpus",
+        {"target": "dp", "gpus": 8, "gpu_type": "A100"},
+        "'dp' is one process on one node: give --gpus A100:4 or less[.] For 8 GPUs: --nodes 2 "
+        "--gpus A100:4, with strategy ddp or mpi[.] ",
+    ),
+    ("gpus", {"target": "mirrored", "gpus": 5}, "give --gpus 4 or less[.] For 6 GPUs: --nodes 2"),
+    ("gpus", {"target": "serial", "gpus": 8}, "Strategy 'serial' is one process on one node"),
+    (
+        "gpus",
+        {"target": "serial", "gpus": 8, "tasks_per_node": 1},
+        "of a node at site 'box'[.] For 8 GPUs: --nodes 2 --gpus 4[.] ",
+    ),
     ("gpus", {"gpus": 9, "gpu_type": "T4"}, "the 8 of a node with T4"),
     ("gpus", {"partition": "cpu"}, "partition 'cpu' have no GPU, .* Give --gpus 0, or another"),
     ("gpus", {"partition": "cpu", "gpus": 2}, "more than the 0 of a node at site 'box'[.] "),

@@ -2,15 +2,20 @@ import base64
 import gzip
 import json
 import math
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpckit.stats.js1 import Js1, decode, encode, from_record, jobstats_record
+from hpckit.stats.js1 import Js1, decode, from_record, jobstats_record
 from hpckit.stats.summary.figures import GpuUse, JobUse, NodeUse
+from tests.conftest import add_program
+from tests.js1 import encode
+from tests.pages import to_type
 
 RECORD: dict[str, Any] = {
     "gpus": 2,
@@ -341,3 +346,15 @@ def test_any_job_comes_back(nodes: list[Any], gpus: list[Any]) -> None:
     assert sorted(value for value in back if value is not None) == pytest.approx(
         sorted(known), abs=0.051
     )
+
+
+def test_the_line_for_operators_stores_what_is_read(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (line,) = [row.text for row in to_type("docs/from-jobstats.md") if "scontrol" in row.text]
+    add_program(here.parent / "bin" / "hpckit", f"#!/bin/sh\necho '{json.dumps(RECORD)}'\n")
+    add_program(here.parent / "bin" / "scontrol", "#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    done = subprocess.run(["bash", "-ec", line], capture_output=True, text=True, check=True)
+    words = done.stdout.splitlines()
+    assert words[:2] == ["update", "JobId=4242"]
+    assert decode(words[2].removeprefix("AdminComment=")).record == RECORD

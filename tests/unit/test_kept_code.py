@@ -298,6 +298,7 @@ def test_of_a_large_folder_outside_git_a_modules_package_is_kept_or_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, kept: set[str], told: str
 ) -> None:
     write(tmp_path, "p/train/run.py", "p/train/util.py", "p/data/a", "p/data/b")
+    (tmp_path / "p/train/run.py").write_text("import util\n")
     monkeypatch.setattr("hpckit.code.files.MAX_PLAIN_FILES", most)
     monkeypatch.chdir(tmp_path / "p")
     spec = JobSpec(target="serial", module="train.run", executor="slurm", gpus=0)

@@ -30,8 +30,8 @@ from hpckit.slurm.usage_rows import (
     parse_usage,
     step_usage,
 )
-from hpckit.stats.js1 import encode
 from hpckit.stats.merge import Answer
+from tests.js1 import encode
 from tests.unit.recorded import slurm_said
 
 COLUMNS = (*FIXED, *FREE)
