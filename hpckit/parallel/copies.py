@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hpckit.parallel.devices import Replica
+from hpckit.parallel.older_python import add_note
 
 
 class Copies:
@@ -107,7 +108,7 @@ class Accumulation:
         self,
         copies: Copies,
         optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler | None,
+        scaler: "torch.amp.GradScaler | None",
     ) -> None:
         self._copies, self._optimizer = copies, optimizer
         self.scaler = scaler
@@ -130,7 +131,7 @@ class Accumulation:
             yield self._scale()
         except BaseException as error:
             if waiting.samples:
-                error.add_note(f"Gradients of {waiting.samples} samples before it are dropped.")
+                add_note(error, f"Gradients of {waiting.samples} samples before it are dropped.")
             waiting.drop()
             self._copies.clear_gradients()
             raise
