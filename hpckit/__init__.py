@@ -229,7 +229,9 @@ if not TYPE_CHECKING:
         "hpckit.submission.status": ("RunStatus",),
     }
     _HOME = {name: home for home, names in _HOMES.items() for name in names}
-    _HOME |= {name: "hpckit.errors" for name in __all__ if name.endswith("Error")}
+    # No |= here and no list[str] below: scripts of an older Python must get to the line that says
+    # so (hpckit/oldest.py).
+    _HOME.update({name: "hpckit.errors" for name in __all__ if name.endswith("Error")})
 
     def __getattr__(name: str) -> object:
         """Bring a public name from its module (PEP 562)."""
@@ -239,7 +241,7 @@ if not TYPE_CHECKING:
         globals()[name] = value
         return value
 
-    def __dir__() -> list[str]:
+    def __dir__() -> "list[str]":
         return sorted({*globals(), *__all__})
 
     class _Package(type(sys)):

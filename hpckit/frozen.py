@@ -9,9 +9,18 @@ there are thousands of is standard.
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar
 
 Kind = TypeVar("Kind", bound=type)
+if TYPE_CHECKING:
+    from typing import dataclass_transform
+else:
+
+    def dataclass_transform(**_: object) -> Callable[[Kind], Kind]:
+        """Stand in for typing's: Python 3.10 lacks it, and jobs' scripts may have that."""
+        return lambda function: function
+
+
 _set = object.__setattr__
 
 

@@ -42,6 +42,13 @@ HINTS = (
         "--env module:NAME",
     ),
     _hint(
+        "too old",
+        r"^ImportError: (Python|torch) (\S+) is older than ([\d.]+), which hpckit\.parallel needs",
+        "the job's Python is {python} (environment {environment}), and its {0} {1} is too old. "
+        "Choose an environment with {0} {2} or newer: --env module:NAME, --env conda:NAME or --env "
+        "PATH. `module spider` lists the cluster's modules",
+    ),
+    _hint(
         "shadowed module",
         r"^(?:AttributeError|ImportError): .*partially initialized module '?([\w.]+)'? .*"
         r"\(most likely due to a circular import\)",

@@ -1,12 +1,13 @@
 """Whether a site's environments are there: modules, virtual environments, conda, containers."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from hpckit import shell
 from hpckit.collections import Collection
-from hpckit.doctor import Check, bad, good, unknown
+from hpckit.doctor import Check, Level, bad, good, unknown
 from hpckit.environments import (
     NO_MODULES,
     Environment,
@@ -15,6 +16,8 @@ from hpckit.environments import (
     module_templates,
 )
 from hpckit.errors import CommandError
+from hpckit.files import DamagedFileError, read_text
+from hpckit.oldest import LEAST, is_older
 from hpckit.paths import is_file, is_folder
 from hpckit.sites import Site
 
@@ -24,6 +27,9 @@ _AVAIL = f"""\
 type module >/dev/null 2>&1 || exit {_NO_FUNCTION}
 module -t avail "$1" 2>&1
 """
+# Of an environment's folder `lib`, and of torch's own file `version.py`.
+_LIBRARY = r"python3\.\d+"
+_VERSION = r"(?m)^__version__ = ['\"]([\w.+-]+)['\"]"
 # What gives modules other names, in a language of its own: it would run here, as whoever asks.
 _ALIASES = (".modulerc", ".modulerc.lua", ".version")
 
@@ -120,12 +126,12 @@ def _files(row: Environment) -> Iterator[Check]:
     path = Path(row.path or "")
     match row.kind:
         case EnvironmentKind.VENV:
-            yield _there(what, path / "bin" / "python", "create it, or correct path:")
+            yield _python_in(what, path)
         case EnvironmentKind.CONDA:
             if row.conda_init:
                 yield _there(what, Path(row.conda_init), "correct conda_init:")
             if "/" in (row.path or ""):
-                yield _there(what, path / "bin" / "python", "create it, or correct path:")
+                yield _python_in(what, path)
         case EnvironmentKind.SPACK:
             if "/" in (row.path or ""):
                 yield _there(what, path / "spack.yaml", "create it, or correct path:")
@@ -143,6 +149,30 @@ def _files(row: Environment) -> Iterator[Check]:
         case _:
             if row.kind is EnvironmentKind.NONE and row.python:
                 yield _there(what, Path(row.python), "correct python:")
+
+
+def _python_in(what: str, folder: Path) -> Check:
+    """Say whether an environment's folder has a Python, and which, by its files alone."""
+    found = _there(what, folder / "bin" / "python", "create it, or correct path:")
+    versions = dict(_versions(folder))
+    if found.level is not Level.GOOD or not versions:
+        return found
+    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    old = [name for name, version in versions.items() if is_older(name, version)]
+    least = " and ".join(f"{name} {'.'.join(map(str, LEAST[name]))}" for name in old)
+    return good(f"{found.what} ({said}{f'; hpckit.parallel needs {least}' if old else ''})")
+
+
+def _versions(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield an environment's versions of Python and torch, as far as its files tell."""
+    with contextlib.suppress(OSError, DamagedFileError):
+        libraries = [one for one in (folder / "lib").iterdir() if re.fullmatch(_LIBRARY, one.name)]
+        if len(libraries) != 1:
+            return
+        yield "Python", libraries[0].name.removeprefix("python")
+        text = read_text(libraries[0] / "site-packages" / "torch" / "version.py")
+        if found := re.search(_VERSION, text):
+            yield "torch", found[1]
 
 
 def _pyxis(what: str) -> Check:

@@ -104,7 +104,9 @@ class Evaluation:
                 if tangent is None:
                     raise _without_derivative()
                 losses = primal[:count]
-                slopes[:, list(directions)] = tangent.reshape(len(directions), count).T
+                # Torch 2.1 makes some tangents double, whose values are not.
+                of_each = tangent.to(slopes.dtype).reshape(len(directions), count)
+                slopes[:, list(directions)] = of_each.T
         return losses, slopes
 
     def _losses(self, params: torch.Tensor, data: object, seeds: Sequence[int]) -> torch.Tensor:

@@ -87,8 +87,9 @@ class ByDegree(nn.Module):
         """Draw weights and biases evenly from -bound to bound: 1/sqrt(inputs) if not given."""
         if bound is None:
             bound = 1 / math.sqrt(self.weight.shape[1])
-        nn.init.uniform_(self.weight, -bound, bound, generator=generator)
-        nn.init.uniform_(self.bias, -bound, bound, generator=generator)
+        with torch.no_grad():  # nn.init.uniform_ takes no generator before torch 2.2
+            self.weight.uniform_(-bound, bound, generator=generator)
+            self.bias.uniform_(-bound, bound, generator=generator)
 
     def parts(self) -> list[torch.Tensor]:
         """Return for each degree of the inputs its columns, with the rows that see it."""

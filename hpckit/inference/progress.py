@@ -22,6 +22,7 @@ from hpckit.parallel.run_folder import (
     save_checkpoint,
     save_whole,
 )
+from hpckit.parallel.torch_versions import load_tensors
 
 # What a checkpoint is of; other workloads refuse it.
 WORKLOAD = "mpi_vi"
@@ -179,11 +180,7 @@ class RunFiles:
         sent = self.ranks.share(self._read)
         if not sent:
             return None
-        # weights_only: tensors, numbers and strings; a pickle could also carry code.
-        state: dict[str, Any] = torch.load(
-            io.BytesIO(sent[0].tobytes()), map_location="cpu", weights_only=True
-        )
-        return state
+        return load_tensors(io.BytesIO(sent[0].tobytes()))
 
     def _read(self) -> list[np.ndarray[Any, np.dtype[Any]]]:
         state = load_checkpoint(self.folder, WORKLOAD) if self.folder else None

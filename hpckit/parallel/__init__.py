@@ -3,8 +3,12 @@
 Never imported by hpckit's commands, which must start without torch.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
+from hpckit.oldest import refuse_older
+
+refuse_older("Python", sys.version.split()[0])
 if TYPE_CHECKING:
     from hpckit.parallel.stopping import should_stop
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.models.networks import number_replica
+from hpckit.parallel.older_python import add_note
 
 
 class Copies:
@@ -110,7 +111,7 @@ class Accumulation:
         self,
         copies: Copies,
         optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler | None,
+        scaler: "torch.amp.GradScaler | None",
     ) -> None:
         self._copies, self._optimizer = copies, optimizer
         self.scaler = scaler
@@ -133,7 +134,7 @@ class Accumulation:
             yield self._scale()
         except BaseException as error:
             if waiting.samples:
-                error.add_note(f"Gradients of {waiting.samples} samples before it are dropped.")
+                add_note(error, f"Gradients of {waiting.samples} samples before it are dropped.")
             waiting.drop()
             self._copies.clear_gradients()
             raise

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 import torch
 
+import hpckit.parallel.torch_versions  # noqa: F401  # refuses an older torch
 from hpckit.parallel.errors import SetupError
 
 Word = str | re.Pattern[str] | torch.device

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.torch_versions import fuses
 
 OPTIMIZERS = ("adam", "sgd")
 SCALINGS = ("none", "linear", "sqrt")
@@ -50,7 +51,8 @@ def make_optimizer(
     options: dict[str, Any] = {"lr": lr} if name == "adam" else {"lr": lr, "momentum": 0.9}
     parameters = list(parameters)
     # One kernel for all parameters, where torch has it, not a loop in Python.
-    if all(one.device.type in ("cpu", "cuda") for one in parameters):
+    devices = {one.device for one in parameters}
+    if all(device.type in ("cpu", "cuda") for device in devices) and fuses(kind, devices):
         options["fused"] = True
     if zero and dist.is_initialized():
         load_zero()

@@ -14,6 +14,7 @@ from hpckit.parallel.mirrored.measures import Loss, mean_of_samples
 from hpckit.parallel.mirrored.per_replica import Tree
 from hpckit.parallel.mirrored.replica_threads import run_together
 from hpckit.parallel.spans import Span, cut, join, map_fields
+from hpckit.parallel.torch_versions import gpu_scaler
 
 Amp = Literal["bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -103,7 +104,7 @@ class Passes:
         return torch.autocast(device.type, dtype=_DTYPES[self._amp])
 
 
-def make_scaler(amp: str | None, replicas: Sequence[Replica]) -> torch.amp.GradScaler | None:
+def make_scaler(amp: str | None, replicas: Sequence[Replica]) -> "torch.amp.GradScaler | None":
     """Return what scales losses in fp16, whose gradients would vanish; None if it is not needed.
 
     Raises:
@@ -118,7 +119,7 @@ def make_scaler(amp: str | None, replicas: Sequence[Replica]) -> torch.amp.GradS
             raise SetupError(
                 f"amp='fp16' needs GPUs, but {replica} is not on a GPU: give amp='bf16'."
             )
-    return torch.amp.GradScaler("cuda")
+    return gpu_scaler()
 
 
 def _takes_part(replica: Replica, work: Work) -> bool:

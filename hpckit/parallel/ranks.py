@@ -15,6 +15,7 @@ from torch import nn
 
 from hpckit.parallel.devices import device_of_rank
 from hpckit.parallel.errors import SetupError
+from hpckit.parallel.torch_versions import init_process_group
 from hpckit.rank_variables import SRUN, SRUN_STEP, TORCHRUN
 
 # How long a rank itself waits for rank zero to listen, before it leaves that to torch.
@@ -114,7 +115,7 @@ def meet(place: Rank) -> None:
         # (pytorch/pytorch#153960); others do not by themselves.
         os.environ.setdefault("TORCH_NCCL_USE_COMM_NONBLOCKING", "0")
     try:
-        dist.init_process_group(place.backend, device_id=device)
+        init_process_group(place.backend, device)
     except dist.DistBackendError as error:
         if "Duplicate GPU" not in str(error):
             raise

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.ranks import say
+from hpckit.parallel.torch_versions import load_tensors
 
 LAST, PREVIOUS = "last.pt", "previous.pt"
 # How many lines wait while the disk is full; of more, the oldest are dropped.
@@ -311,6 +312,4 @@ def _load(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         if bad := archive.testzip():
             raise zipfile.BadZipFile(f"{bad} is not what was written")
-    # weights_only: tensors, numbers and strings; a pickle could also carry code.
-    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return checkpoint
+    return load_tensors(path)

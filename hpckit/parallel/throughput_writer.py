@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
@@ -22,6 +22,8 @@ from hpckit.parallel.run_folder import Lines, event_writer, restart_number, whol
 from hpckit.parallel.throughput import WARMUP_STEPS, Speed, device_label
 
 if TYPE_CHECKING:
+    from typing import Self  # Python 3.10 lacks it
+
     from torch.utils.tensorboard import SummaryWriter
 
 # Between these many steps a GPU is not waited for; each wait keeps it idle for a moment.
@@ -72,7 +74,7 @@ class ThroughputWriter:
         self._total = Speed(devices=self.label, steps=0, samples=0, seconds=0.0)
         self._since = clock()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(

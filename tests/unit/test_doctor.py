@@ -258,6 +258,32 @@ def test_environments_that_are_not_there_are_bad(tmp_path: Path) -> None:
     assert bad(environments(image)) == [f"environment 'e': {tmp_path}/torch.sif does not exist"]
 
 
+@pytest.mark.parametrize(
+    ("python", "torch", "said"),
+    [
+        ("3.12", "2.13.0+cpu", " (Python 3.12, torch 2.13.0+cpu)"),
+        ("3.12", "", " (Python 3.12)"),
+        ("3.10", "2.0.1", " (Python 3.10, torch 2.0.1; hpckit.parallel needs torch 2.1)"),
+        ("3.9", "1.13.1", " (Python 3.9, torch 1.13.1; hpckit.parallel needs Python 3.10 and torch "
+         "2.1)"),
+        ("", "", ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [EnvironmentKind.VENV, EnvironmentKind.CONDA])
+def test_an_environments_versions_are_read_from_its_files(
+    tmp_path: Path, kind: EnvironmentKind, python: str, torch: str, said: str
+) -> None:
+    files = {"bin/python": ""}
+    if python:
+        files[f"lib/python{python}/site-packages/a.py"] = ""
+    if torch:
+        text = f"__all__ = []\n__version__ = '{torch}'\ndebug = False\n"
+        files[f"lib/python{python}/site-packages/torch/version.py"] = text
+    write_files(tmp_path, files)
+    (found,) = environments(env(kind=kind, path=str(tmp_path)))
+    assert str(found) == f"ok   environment 'e': {tmp_path}/bin/python exists{said}"
+
+
 def folders(root: Path) -> list[Check]:
     return list(folder_checks(root, root.parent / "state", on_cluster=True))
 

@@ -8,6 +8,7 @@ import pytest
 
 from hpckit.failures import error_report
 from hpckit.hints import HINTS, hints
+from hpckit.oldest import refuse_older
 from hpckit.ranks import write_rank
 from hpckit.slurm.states import JobState
 from hpckit.tracebacks import OUT_OF_MEMORY, last_error
@@ -21,6 +22,8 @@ SAID = [
     ("copy of the code", TRACE + "PermissionError: [Errno 13] Permission denied: "
      "'/home/me/runs/train-1/code/out'"),
     ("missing package", TRACE + "ModuleNotFoundError: No module named 'lightning.pytorch'"),
+    ("too old", TRACE + "ImportError: torch 2.0.1+cu117 is older than 2.1, which hpckit.parallel "
+     "needs: load a newer module, or choose another environment (hpckit submit --env ...)"),
     ("shadowed module", TRACE + "AttributeError: partially initialized module 'torch' has no "
      "attribute 'ones' (most likely due to a circular import)"),
     ("shadowed module", TRACE + "ImportError: cannot import name 'x' from partially initialized "
@@ -77,6 +80,14 @@ def test_what_keeps_a_process_group_alive_is_named(name: str) -> None:
 
 def _plain(said: str) -> str:
     return "\n".join(line.removeprefix("[rank0]: ") for line in said.splitlines())
+
+
+def test_a_python_or_torch_that_is_too_old_is_named_with_its_place() -> None:
+    with pytest.raises(ImportError) as error:
+        refuse_older("Python", "3.9.18")
+    (advice,) = hints(f"{TRACE}ImportError: {error.value}", RUN)
+    assert "is /env/bin/python (environment torch), and its Python 3.9.18 is too old" in advice
+    assert "an environment with Python 3.10 or newer" in advice
 
 
 def test_every_row_has_its_example() -> None:

@@ -2,11 +2,14 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.10 lacks it
 
 Index = int | slice | Sequence[int] | Tensor
 Pair = tuple[Tensor, Tensor]
@@ -58,15 +61,15 @@ class Samples(Dataset[Pair]):
         """Return what a model takes, made of what is stored, on the device where it lies."""
         return inputs, targets
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: torch.device | str) -> "Self":
         """Return the same samples on a device."""
         return self._moved(lambda tensor: tensor.to(device))
 
-    def pin_memory(self) -> Self:
+    def pin_memory(self) -> "Self":
         """Return the same samples in page-locked memory, or unchanged where there is no GPU."""
         return self._moved(Tensor.pin_memory) if torch.cuda.is_available() else self
 
-    def _moved(self, move: Callable[[Tensor], Tensor]) -> Self:
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> "Self":
         moved = copy.copy(self)
         moved.inputs, moved.targets = move(self.inputs), move(self.targets)
         return moved

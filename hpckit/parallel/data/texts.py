@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from torch import Tensor
 
 from hpckit.parallel.data.samples import Pair, Samples
 from hpckit.parallel.errors import SetupError
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.10 lacks it
 
 _HELD_OUT = 10  # the last tenth of a text
 _ENDINGS = (".txt", ".md", ".rst")
@@ -49,7 +52,7 @@ class TextWindows(Samples):
         """Return tokens as the whole numbers that embeddings and losses take."""
         return inputs.long(), targets.long()
 
-    def _moved(self, move: Callable[[Tensor], Tensor]) -> Self:
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> "Self":
         # Not the views: as tensors of their own they would hold each token several times.
         return type(self)(move(self.tokens), self.context, self.stride)
 

@@ -1,5 +1,6 @@
 """All devices of one machine in one process: tf.distribute.MirroredStrategy's ways, in torch."""
 
+import hpckit.parallel.torch_versions  # noqa: F401  # refuses an older torch
 from hpckit.parallel.mirrored.collectives import (
     HierarchicalCopyAllReduce,
     NcclAllReduce,

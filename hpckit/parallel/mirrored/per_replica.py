@@ -3,8 +3,9 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Generic, TypeVar
+
+from hpckit.parallel.older_python import StrEnum
 
 T = TypeVar("T")
 # Whatever a user passes: a leaf, or tuples, lists and dicts of trees.

@@ -17,6 +17,8 @@ import torch
 from hpckit.parallel.devices import Replica
 from hpckit.parallel.mirrored.idle_threads import hired
 from hpckit.parallel.mirrored.per_replica import Tree
+from hpckit.parallel.older_python import add_note
+from hpckit.parallel.torch_versions import autocast_of
 
 T = TypeVar("T")
 Merge = Callable[[list[Tree]], Sequence[Tree]]
@@ -161,10 +163,10 @@ def _in_threads(
 
 def _raise(failures: Sequence[tuple[Replica, BaseException]]) -> None:
     first, error = failures[0]
-    error.add_note(f"Raised in {first}.")
+    add_note(error, f"Raised in {first}.")
     for replica, other in failures[1:]:
         if other is not error:
-            error.add_note(f"Also, in {replica}: {type(other).__name__}: {other}")
+            add_note(error, f"Also, in {replica}: {type(other).__name__}: {other}")
     raise error
 
 
@@ -187,9 +189,9 @@ class _Settings:
             grad=torch.is_grad_enabled(),
             inference=torch.is_inference_mode_enabled(),
             autocast=tuple(
-                (kind, torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled())
+                (kind, dtype, torch.is_autocast_cache_enabled())
                 for kind in kinds
-                if torch.is_autocast_enabled(kind)
+                if (dtype := autocast_of(kind)) is not None
             ),
             streams=tuple(torch.cuda.current_stream(gpu) for gpu in gpus),
         )

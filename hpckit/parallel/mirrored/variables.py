@@ -1,13 +1,13 @@
 """Variables with one value per replica: kept equal when written, or reduced when read."""
 
 from collections.abc import Callable
-from enum import StrEnum
 
 import torch
 
 from hpckit.parallel.mirrored import collectives
 from hpckit.parallel.mirrored.context import OfOneStrategy, ReplicaContext, Strategy, replica_of
 from hpckit.parallel.mirrored.per_replica import ReduceOp, Tree, values_of
+from hpckit.parallel.older_python import StrEnum
 
 Change = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

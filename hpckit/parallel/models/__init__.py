@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+import hpckit.parallel.torch_versions  # noqa: F401  # refuses an older torch
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.models.gpt import GPT
 from hpckit.parallel.models.networks import CNN, MLP, LeNet, LinearModel, ResNet18, Verbose

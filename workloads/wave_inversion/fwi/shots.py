@@ -125,7 +125,7 @@ class Shots:
             ).receiver_amplitudes
         except FloatingPointError as error:
             raise SetupError(f"the simulation diverged: {str(error).splitlines()[0]}") from error
-        except torch.OutOfMemoryError as error:
+        except torch.cuda.OutOfMemoryError as error:
             raise SetupError(
                 f"{len(numbers)} shots at once do not fit into memory of {self.device}: "
                 "give --shots-at-once a smaller number"
