@@ -7,15 +7,19 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from hpckit.api import log
 from hpckit.arguments import FUNCTION, PATH, WORD, argument, checked, maybe
 from hpckit.errors import RequestError
 from hpckit.files import reason, replace_file
-from hpckit.stats.sampler.start import run_alongside, start_sampler, stop_sampler
+from hpckit.stats.sampler.start import end_sampler, how_ended, run_alongside, start_sampler
 from hpckit.stats.sampler.writer import LOST
 from hpckit.text import in_line
 from hpckit.values import Seconds
+
+if TYPE_CHECKING:
+    from subprocess import Popen  # noqa: TID251  # the type only
 
 # Set in a step by --gpus-per-task and --gpu-bind: srun(1), OUTPUT ENVIRONMENT VARIABLES.
 _BINDING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
@@ -23,6 +27,7 @@ _FIRST_BYTES = 4096  # about a header and the first samples of 8 GPUs
 _ANSWER_S = 5.0  # of a file system, which takes milliseconds unless it hangs
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OTHER_FOLDER = "choose another folder with --dir"
+Answer = TypeVar("Answer")
 
 
 @checked(interval=Seconds, folder=maybe(PATH), tell=FUNCTION)
@@ -78,10 +83,26 @@ def _sampled(given: Path | None, interval: float, tell: Callable[[str], None]) -
             tell(in_line(f"no GPU samples: {why}"))
         yield
     finally:
-        stop_sampler(sampler)
-        if sampler and sampler.returncode == LOST and not why:
-            why = _look(folder, given=True)[1] or f"{folder} could not be written for a while"
-            tell(in_line(f"the last GPU samples are missing: {why}"))
+        failure = end_sampler(sampler) if sampler else ""
+        if sampler and not why and (lacks := _lacks(sampler, folder, failure)):
+            tell(in_line(lacks))
+
+
+def _lacks(sampler: "Popen[bytes]", folder: Path, failure: str) -> str:
+    """Say which samples a sampler has not written, and why; nothing if it has written all.
+
+    `failure`: why it was killed; empty if it has ended.
+    """
+    status = sampler.returncode
+    if status == LOST:
+        why = _look(folder, given=True)[1] or f"{folder} could not be written for a while"
+        return f"the last GPU samples are missing: {why}"
+    if status == 0:
+        return ""
+    failure = failure or how_ended(status)
+    if _within(lambda: any(folder.glob(f"*.{sampler.pid}.jsonl"))):
+        return f"the last GPU samples are missing: the sampler {failure}"
+    return f"no GPU samples in {folder}: the sampler {failure} before it wrote one"
 
 
 def _look(folder: Path, *, given: bool) -> tuple[bool, str]:
@@ -89,17 +110,22 @@ def _look(folder: Path, *, given: bool) -> tuple[bool, str]:
 
     In another thread: a dead file system keeps whoever asks it, and the command should start.
     """
-    found: list[tuple[bool, str]] = []
 
-    def look() -> None:
+    def look() -> tuple[bool, str]:
         foreign = "" if given else _foreign(folder)
-        found.append((not foreign, foreign or _refusal(folder)))
+        return not foreign, foreign or _refusal(folder)
 
-    thread = threading.Thread(target=look, daemon=True)
+    silent = f"{folder} did not answer within {_ANSWER_S:g} s: {_OTHER_FOLDER}"
+    return _within(look) or (given, silent)
+
+
+def _within(ask: Callable[[], Answer]) -> Answer | None:
+    """Return what a file system answers; None: it has not, within some seconds."""
+    found: list[Answer] = []
+    thread = threading.Thread(target=lambda: found.append(ask()), daemon=True)
     thread.start()
     thread.join(_ANSWER_S)
-    silent = f"{folder} did not answer within {_ANSWER_S:g} s: {_OTHER_FOLDER}"
-    return found[0] if found else (given, silent)
+    return found[0] if found else None
 
 
 def _refusal(folder: Path) -> str:

@@ -146,7 +146,7 @@ class RankProcess:
         return self._status(code)
 
     def _summarise(self) -> None:
-        if self.place.rank == 0 and (self.task.sample_interval_s > 0 or self.task.ledgers):
+        if self.place.rank == 0:
             write_summary(self.task.folder, self.task.ledgers)
 
     def _run_sampled(self, device: str, stdout: IO[bytes], stderr: IO[bytes]) -> int:

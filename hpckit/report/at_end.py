@@ -17,18 +17,23 @@ from typing import TYPE_CHECKING
 from hpckit.files import DamagedFileError, read_json, reason
 from hpckit.paths import is_mine_alone
 from hpckit.rank_variables import restart_count
-from hpckit.ranks import RankRecord, read_all_attempts
+from hpckit.ranks import RankRecord, first_failure, own_failures, read_all_attempts
 from hpckit.report.gather import Gathered, gather_one
 from hpckit.report.identity import KnownJob
 from hpckit.report.node_faults import learn_at_end
 from hpckit.report.targets import Target
 from hpckit.run_files import SUMMARY, write_json
 from hpckit.runs import Run, read_run
+from hpckit.schedulers.local.state import cancel_asked
+from hpckit.slurm.states import JobState
 from hpckit.stats.advice.engine import Advice
 from hpckit.stats.advice.loading import advised
 from hpckit.stats.document import job_document, timeline_document
 from hpckit.stats.summary.coverage import enough_of_each
 from hpckit.stats.summary.figures import JobUse, SourceNote
+from hpckit.stop_marks import NO_CHECKPOINT, PREEMPTED, REQUEUED, marks, marks_of, stopped_early
+from hpckit.submission.status import RunStatus
+from hpckit.submission.verdict import all_ended
 from hpckit.text import parse_moment
 
 if TYPE_CHECKING:
@@ -82,14 +87,70 @@ def _is_mine(folder: Path) -> bool:
 def main() -> None:
     """Write the summary of the run in a folder, and the newest attempt's line into ledgers."""
     run = read_run(Path(sys.argv[1]))
-    found = gather_one(Target(job_id=run.job_id, known=KnownJob(run=run)))
-    job, advice = advised(found.job, found.timelines)
+    status = status_at_end(run, os.environ)
+    found = gather_one(Target(job_id=run.job_id, known=KnownJob(run=run, status=status)))
+    job, advice = advised(_as_asked(found.job, run, os.environ), found.timelines)
     save(replace(found, job=job), advice)
     learn_at_end(run, found.job)
     if ledgers := sys.argv[2:]:
         entry = entry_of(run, job, advice, os.environ)
         for folder in ledgers:
             _enter(folder, entry)
+
+
+def status_at_end(run: Run, environ: Mapping[str, str]) -> RunStatus | None:
+    """Return how a run's newest attempt has ended, by its ranks; None: they do not know.
+
+    Called in the job, at the end of rank zero; other ranks may still run.
+    """
+    restart = restart_count(environ)
+    ranks = tuple(row for row in read_all_attempts(run.dir) if row.restart == restart)
+    state = _ended_as(run, ranks, marks(marks_of(run.dir, 0), restart))
+    if state is JobState.UNKNOWN:
+        return None
+    failed = first_failure(ranks)
+    return RunStatus(
+        run=run,
+        state=state,
+        source="ranks",
+        elapsed_s=max(time.time() - min(row.started for row in ranks), 0.0),
+        restarts=restart,
+        exit_code=failed.exit_code if failed else 0,
+        ranks=ranks,
+    )
+
+
+def _ended_as(run: Run, ranks: Sequence[RankRecord], said: set[str]) -> JobState:
+    """Return an attempt's state by its ranks; `said`: what `stop_marks` has of it.
+
+    A signal has many causes, and of a time limit only Slurm knows: then it is UNKNOWN.
+    """
+    told = PREEMPTED in said
+    if own_failures(ranks) and not told:
+        return JobState.FAILED
+    if REQUEUED in said or not all_ended(ranks, run.ranks):
+        return JobState.UNKNOWN
+    stopped = any(row.exit_code for row in ranks)
+    if not stopped and NO_CHECKPOINT not in said and not stopped_early(said, 0):
+        return JobState.COMPLETED
+    if told:
+        return JobState.PREEMPTED
+    return JobState.CANCELLED if stopped and cancel_asked(run.dir) else JobState.UNKNOWN
+
+
+def _as_asked(job: JobUse, run: Run, environ: Mapping[str, str]) -> JobUse:
+    """Return a job with what Slurm's variables say of it; nobody has asked Slurm itself."""
+    # So no note tells that Slurm did not say when the job ran.
+    job = replace(job, notes=tuple(note for note in job.notes if note.code != "rank_times"))
+    if run.scheduler.one_machine:  # in an allocation the variables are that one's
+        return job
+    return replace(
+        job,
+        user=environ.get("SLURM_JOB_USER") or job.user,
+        account=environ.get("SLURM_JOB_ACCOUNT") or job.account,
+        partition=environ.get("SLURM_JOB_PARTITION") or job.partition,
+        qos=environ.get("SLURM_JOB_QOS") or job.qos,
+    )
 
 
 def _enter(folder: str, entry: "Entry") -> None:

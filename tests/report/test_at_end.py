@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from hpckit.report import at_end
+from hpckit.runs import read_run
+from hpckit.stop_marks import NO_CHECKPOINT, PREEMPTED, REQUEUED, SENT, STOPPED, add_mark, marks_of
 from tests.report.made import START, make_run, write_samples
 
 ENV = {
@@ -74,3 +77,82 @@ def test_the_line_is_of_the_newest_attempt(folder: Path, tmp_path: Path) -> None
     stopped = line_of(folder, ledger, attempt(0), attempt(1, exit_code=143, consequence=True))
     assert stopped["state"] == "UNKNOWN"
     assert (folder / "summary.json").exists()
+
+
+STOPPED_RANK = {"exit_code": 143, "consequence": True}
+GOES_ON = {"ended": None, "exit_code": None}
+
+
+def ranks_of(folder: Path, *changes: dict[str, Any], restart: int = 0) -> None:
+    """Let the ranks of a run end like that in their newest attempt; others have not begun."""
+    for path in (folder / "ranks").iterdir():
+        path.unlink()
+    for rank, change in enumerate(changes):
+        row = attempt(restart, rank=rank, **change)
+        text = json.dumps({"rank": rank, "attempts": [row]})
+        (folder / "ranks" / f"{rank}.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "marks", "state", "exit_code"),
+    [
+        (({}, {}), (), "COMPLETED", 0),
+        (({}, {"exit_code": 3}), (), "FAILED", 3),
+        ((STOPPED_RANK, {"exit_code": 3}), (), "FAILED", 3),
+        ((GOES_ON, {"exit_code": 3}), (), "FAILED", 3),
+        (({}, GOES_ON), (), "UNKNOWN", None),
+        (({},), (), "UNKNOWN", None),
+        ((), (), "UNKNOWN", None),
+        ((STOPPED_RANK, STOPPED_RANK), (), "UNKNOWN", None),  # a time limit, or scancel
+        ((STOPPED_RANK, STOPPED_RANK), (PREEMPTED,), "PREEMPTED", 143),
+        (({}, {"exit_code": 3}), (PREEMPTED,), "PREEMPTED", 3),
+        (({}, {}), (PREEMPTED,), "COMPLETED", 0),
+        (({}, {}), (PREEMPTED, STOPPED), "PREEMPTED", 0),
+        ((STOPPED_RANK, STOPPED_RANK), (PREEMPTED, REQUEUED), "UNKNOWN", None),
+        (({}, {}), (REQUEUED,), "UNKNOWN", None),
+        (({}, {}), (SENT,), "UNKNOWN", None),  # work may be left undone
+        (({}, {}), (NO_CHECKPOINT,), "UNKNOWN", None),
+    ],
+)
+def test_the_summary_has_the_end_that_the_ranks_know(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: tuple[dict[str, Any], ...],
+    marks: tuple[str, ...],
+    state: str,
+    exit_code: int | None,
+) -> None:
+    plan = {"ranks": 2, "account": "asked"}
+    folder = make_run(tmp_path, job_id="77", executor="slurm", plan=plan)
+    ranks_of(folder, *ranks, restart=1)
+    for word in marks:
+        add_mark(marks_of(folder, 0), 1, word)
+    for name, value in (ENV | {"SLURM_JOB_QOS": "short", "SLURM_JOB_USER": "ann"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(at_end, "learn_at_end", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["at_end", str(folder)])
+    at_end.main()
+    said = json.loads((folder / "summary.json").read_text())
+    assert (said["state"], said["exit_code"]) == (state, exit_code)
+    named = ("account", "partition", "qos", "user")
+    assert [said[name] for name in named] == ["lab", "gpu", "short", "ann"]
+    assert "rank_times" not in {note["code"] for note in said["notes"]}
+    if ranks:  # also where others had not ended yet
+        assert [row["restart"] for row in said["attempts"]] == [1]
+
+
+def test_the_end_of_a_run_that_was_cancelled_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ACCOUNT", "of another job")
+    folder = make_run(tmp_path, plan={"ranks": 1})
+    ranks_of(folder, STOPPED_RANK)
+    run = read_run(folder)
+    assert at_end.status_at_end(run, {}) is None
+    (folder / ".cancel").touch()
+    status = at_end.status_at_end(run, {})
+    assert status
+    assert (str(status.state), status.exit_code, status.source) == ("CANCELLED", 143, "ranks")
+    monkeypatch.setattr(sys, "argv", ["at_end", str(folder)])
+    at_end.main()
+    assert json.loads((folder / "summary.json").read_text())["account"] is None

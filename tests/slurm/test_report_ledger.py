@@ -173,6 +173,20 @@ def test_where_slurm_hides_others_their_jobs_are_known_from_the_ledger(group: Gr
     assert theirs["gpu_hours"] * 3600 == pytest.approx(alone, abs=0.1)
 
 
+def test_each_summary_says_what_accounting_says_before_anybody_asked_it(group: Group) -> None:
+    fields = ("state", "exit_code", "user", "account", "partition", "qos")
+    for who in (group.alice, group.bob):
+        for job, ended in zip(group.jobs[who.name], ("COMPLETED", "FAILED"), strict=True):
+            path = Path(job["run_dir"], "summary.json")
+            early = json.loads(path.read_text())
+            assert (early["state"], early["origins"]["state"]) == (ended, "ranks")
+            asked = who.call("stats", job["job_id"], "--json").json
+            assert [early[name] for name in fields] == [asked[name] for name in fields]
+            assert {row["code"] for row in early["notes"]} <= {
+                row["code"] for row in asked["notes"]
+            }
+
+
 def test_the_ledger_has_a_line_of_each_job_that_its_group_may_read(group: Group) -> None:
     jobs = {(job["job_id"], name) for name, rows in group.jobs.items() for job in rows}
     assert {(line["job_id"], line["user"]) for line in group.lines} == jobs

@@ -5,7 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -130,7 +132,7 @@ time.sleep(600)
 HELD = """
 import sys
 if "hpckit.stats.sampler" in sys.orig_argv:
-    open({!r}).read()
+    open({!r}).readline()
 """
 
 
@@ -148,7 +150,7 @@ def test_its_caller_does_not_wait_for_it(stub: Stub, tmp_path: Path) -> None:
     assert parent.stdout
     pid = int(parent.stdout.readline())  # it has returned
     assert not list(folder.glob("*"))
-    gate.write_text("")  # which waits for a reader: the sampler stood there all the time
+    gate.write_text("\n")  # which waits for a reader: the sampler stood there all the time
     assert until(lambda: len(read_folder(folder, stub).samples) > 2)
     parent.kill()
     parent.wait()
@@ -199,7 +201,81 @@ def test_stopping_waits_for_the_last_sample(stub: Stub, tmp_path: Path, monkeypa
     stop_sampler(process)
 
 
-def test_a_sampler_that_hangs_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def gate(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """What holds each sampler's Python until a line is written into it."""
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    (tmp_path / "sitecustomize.py").write_text(HELD.format(str(path)))
+    home = Path(hpckit.__file__).parents[1]
+    for name, value in stub.environment([busy(0)]).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{home}")
+    number = os.open(path, os.O_RDWR)  # so nobody waits for the other end
+    yield number
+    os.close(number)
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_what_comes_before_its_python_begins_waits_for_the_first_sample(
+    gate: int, stub: Stub, tmp_path: Path, threads: int
+) -> None:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    ends = threading.Event()
+    for _ in range(threads):
+        threading.Thread(target=ends.wait, daemon=True).start()
+    process = start_sampler(tmp_path / "samples", 100, {})
+    ends.set()
+    assert process is not None
+    for signum in starting._FORWARDED:  # also Slurm's warnings, which go to all of a step
+        process.send_signal(signum)
+    os.write(gate, b"\n")
+    assert process.wait(LONG_S) == 0
+    played = read_folder(tmp_path / "samples", stub)
+    assert len(played.samples) == 2  # the first one, and the last
+    assert played.end is not None
+    assert played.end.reason == "signal"
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+
+
+def test_stopping_waits_for_one_that_is_still_starting(
+    gate: int, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "_STOP_S", 0.0)
+    monkeypatch.setattr(starting, "_START_S", LONG_S)
+    sleep, opened = time.sleep, []
+
+    def waits(seconds: float) -> None:
+        if not opened:
+            opened.append(os.write(gate, b"\n"))
+        sleep(seconds)
+
+    monkeypatch.setattr(starting.time, "sleep", waits)
+    process = start_sampler(tmp_path / "samples", 100, {})
+    assert process is not None
+    stop_sampler(process)
+    assert opened  # it was held until somebody waited for it
+    assert process.returncode == 0
+    assert len(read_folder(tmp_path / "samples", stub).samples) == 2
+
+
+def test_one_that_never_begins_is_killed(
+    gate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gate
+    monkeypatch.setattr(starting, "_STOP_S", 0.0)
+    monkeypatch.setattr(starting, "_START_S", 0.0)
+    process = start_sampler(tmp_path / "samples", 100, {})
+    assert process is not None
+    stop_sampler(process)
+    assert process.wait(LONG_S) == -signal.SIGKILL
+    assert not (tmp_path / "samples").exists()
+
+
+def test_a_sampler_that_hangs_is_killed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "_START_S", 0.0)
     deaf = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
     process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
     assert process.stdout
@@ -233,6 +309,13 @@ SAMPLE = (
     f"from hpckit.stats.sampler import start; start._STOP_S = {LONG_S}; "
 )
 SAMPLE += "cli._TAKE_REST = ('submit', 'sample'); cli.main()"
+
+
+def test_sample_of_a_command_that_ends_before_the_sampler_begins(stub: Stub) -> None:
+    assert sample(stub, "--dir", "here", "--", "true").wait(LONG_S) == 0
+    played = read_folder(stub.folder / "here", stub)
+    assert len(played.samples) >= 2
+    assert played.end is not None
 
 
 # A command that goes on until there is a header and a sample, however late the sampler begins.

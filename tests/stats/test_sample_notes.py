@@ -86,7 +86,34 @@ def test_a_disk_that_is_full_at_the_end(here: Path, cli, monkeypatch) -> None:
     assert (answer.status, answer.err) == (6, said)
 
 
-def test_a_folder_that_takes_samples_keeps_nothing_else(here: Path, cli) -> None:
+@pytest.mark.parametrize(
+    ("python", "what"),
+    [
+        ("exit 3", "ended with status 3"),
+        ("kill -9 $$", "was ended by SIGKILL"),
+        ("exec sleep 1000", "did not end within 0 s and was killed"),
+    ],
+)
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_sampler_that_ends_before_its_time(
+    here: Path, cli, monkeypatch, python: str, what: str, begins: bool
+) -> None:
+    monkeypatch.setattr(start, "_STOP_S", 0.0 if "exec" in python else LONG_S)
+    monkeypatch.setattr(start, "_START_S", 0.0)
+    begin = "mkdir -p new; touch new/host.r0.$$.jsonl; " if begins else ""
+    # A shell may clear the mask of blocked signals that it inherits.
+    told = f"trap '' TERM; {begin}touch begun; {python}"
+    monkeypatch.setattr(start, "own_python", lambda: ("sh", "-c", told, "sh"))
+    waits = "while [ ! -e begun ]; do sleep 0.02; done; exit 5"
+    answer = cli("sample", "--dir", "new", "--", "sh", "-c", waits)
+    text = f"no GPU samples in new: the sampler {what} before it wrote one"
+    if begins:
+        text = f"the last GPU samples are missing: the sampler {what}"
+    assert (answer.status, answer.err) == (5, f"hpckit: note: {text}\n")
+
+
+def test_a_folder_that_takes_samples_keeps_nothing_else(here: Path, cli, monkeypatch) -> None:
+    monkeypatch.setattr(start, "_START_S", LONG_S)
     answer = cli("sample", "--dir", "new/samples", *COMMAND)
     assert (answer.status, answer.err) == (5, "")
     assert [path for path in (here / "new/samples").iterdir() if path.suffix != ".jsonl"] == []

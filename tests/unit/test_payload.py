@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -48,6 +49,14 @@ THIRD_OF_FOUR = RankPlacement(rank=3, world_size=4, local_rank=1, local_world_si
 
 
 # --- whose child ---
+
+
+@pytest.fixture(autouse=True)
+def summaries(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders in which ranks of a test would have let a process write summary.json."""
+    folders: list[Path] = []
+    monkeypatch.setattr(rank, "write_summary", lambda folder, _ledgers: folders.append(folder))
+    return folders
 
 
 @pytest.mark.parametrize(
@@ -573,6 +582,17 @@ def test_an_end_that_cannot_be_written_is_no_good_end(
         rank.RankProcess(task, place).run()
     (record,) = read_ranks(tmp_path)
     assert (record.ended, record.exit_code) == (None, None)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_summary_is_written_once_also_without_samples(
+    tmp_path: Path, summaries: list[Path], number: int
+) -> None:
+    one = one_rank(tmp_path, "true", ranks=2)
+    assert (one.task.sample_interval_s, one.task.ledgers) == (0, ())
+    one = rank.RankProcess(one.task, replace(one.place, rank=number))
+    assert one.run() == 0
+    assert summaries == ([tmp_path] if number == 0 else [])
 
 
 def test_a_line_without_end_is_cut(tmp_path: Path) -> None:

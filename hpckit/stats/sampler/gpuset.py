@@ -172,7 +172,10 @@ class GpuSet:
         call = self._worker.ask(lambda: _start(environ, self._tell))
         if not self._finished(call, seconds, ()):
             self._leave_worker()
-            self._tell("no_nvml", f"NVML did not start within {seconds:g} s: no GPU figures.", None)
+            why = f"NVML did not start within {seconds:g} s"
+            if self._hurry():
+                why = "The sampler was told to end before NVML had started"
+            self._tell("no_nvml", f"{why}: no GPU figures.", None)
             return Opened()
         try:
             return call.result() or Opened()

@@ -216,11 +216,15 @@ def _seldom(states: tuple[GpuState, ...]) -> list[GpuState]:
 
 
 def main() -> None:
-    """Run the sampler until its parent ends or it is told to."""
+    """Run the sampler until its parent ends or it is told to.
+
+    `start_sampler` holds back all signals that are named here until this Python handles them.
+    """
     # Blocked before any thread starts: the loop takes these signals while it sleeps.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     os.nice(max(_NICE - os.nice(0), 0))  # `start_sampler` has done so before
     options = parse(sys.argv[1:])

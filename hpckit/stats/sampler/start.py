@@ -3,11 +3,12 @@
 Neither can fail or hold up the job; the command runs as if nothing stood between it and its caller.
 """
 
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from hpckit import shell
 from hpckit.environ import own_python
 from hpckit.errors import CommandError
+from hpckit.processes import STARTED, stat_fields
 
 if TYPE_CHECKING:
     from subprocess import Popen  # noqa: TID251  # the type only
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 _NICE = 10  # the sampler's own
 # The sampler ends in less than a second; one that hangs in a dead file system never does.
 _STOP_S = 1.5
+_KILLED_S = 0.5  # one that hangs in the kernel does not hear even that
+# From its start to its end where it is told to end at once: its Python begins behind all that works
+# on the node. At load 9 on two cores that took 0.7 s.
+_START_S = 5.0
 # A day at 10 s takes a fifth of a second; Slurm kills 30 s after a time-out.
 _SUMMARY_S = 10
 
@@ -67,7 +73,7 @@ def start_sampler(
     argv = [*own_python(), "-m", "hpckit.stats.sampler", "--dir", str(folder)]
     command = [*argv, *numbers, *words]
     try:
-        with Path(os.devnull).open("wb") as quiet:
+        with Path(os.devnull).open("wb") as quiet, _held_back():
             return shell.spawn(
                 command,
                 env=environ,
@@ -88,18 +94,54 @@ def _step_back() -> None:
     os.nice(_NICE)
 
 
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Hold signals back from this thread, and from a sampler that is started meanwhile.
+
+    Until its Python handles them they would end it, and a short job would have no sample. They wait
+    for it in the kernel: after its first sample it takes those that tell it to end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def stop_sampler(process: "Popen[bytes] | None") -> None:
-    """Let a sampler take its last sample and end; waits 1.5 s at most. None is nothing to stop."""
-    if process is None:
-        return
+    """Let a sampler take its last sample and end, and log if it does not. None is nothing to stop.
+
+    Waits 1.5 s at most; for one that is still starting, until 5 s after its start.
+    """
+    if process is not None and (failure := end_sampler(process)):
+        _warn("The GPU sampler %s.", failure)
+
+
+def end_sampler(process: "Popen[bytes]") -> str:
+    """Do what `stop_sampler` does, but return what it would log; empty where all went well."""
     process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + _STOP_S
+    patience_s = max(_STOP_S, _START_S - _age_s(process.pid))
+    if _ends_within(process, patience_s):
+        return ""
+    process.kill()
+    _ends_within(process, _KILLED_S)
+    return f"did not end within {round(patience_s, 1):g} s and was killed"
+
+
+def _ends_within(process: "Popen[bytes]", seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    if process.poll() is not None:
-        return
-    process.kill()
-    _warn("The GPU sampler did not end within %g s and was killed.", _STOP_S)
+    return process.poll() is not None
+
+
+def _age_s(pid: int) -> float:
+    """Return how long ago a process was started; of one that is gone, infinity."""
+    fields = stat_fields(pid)
+    if not fields:
+        return float("inf")
+    started_s = int(fields[STARTED]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
 def write_summary(run_dir: Path, ledgers: Sequence[str] = ()) -> None:
@@ -117,7 +159,7 @@ def write_summary(run_dir: Path, ledgers: Sequence[str] = ()) -> None:
         return
     said = result.stderr.strip()[-500:]
     if result.returncode != 0:
-        _warn("%s: %s", lacks, said or f"its process {_how(result.returncode)}")
+        _warn("%s: %s", lacks, said or f"its process {how_ended(result.returncode)}")
     elif said:
         _warn("%s", said)
 
@@ -134,8 +176,8 @@ def _outlast() -> None:
         signal.signal(signum, signal.SIG_IGN)
 
 
-def _how(status: int) -> str:
-    """Say how a process ended that wrote nothing."""
+def how_ended(status: int) -> str:
+    """Say how a process ended that wrote nothing, by its exit status; below 0, by a signal."""
     if status >= 0:
         return f"ended with status {status}"
     return f"was ended by {signal.Signals(-status).name}"
