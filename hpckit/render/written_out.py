@@ -8,12 +8,10 @@ import re
 from collections.abc import Collection as Names
 from collections.abc import Iterator
 
-_EXTENDS = r"(?s)\{%[-+]?\s*extends\s+([\"'])(?P<name>[^\"']+)\1\s*[-+]?%\}"
 # Comments and raw text first: what looks like a statement in them is none.
-_PARTS = (
-    r"(?s)\{#.*?#\}|\{%[-+]?\s*raw\s*[-+]?%\}.*?\{%[-+]?\s*endraw\s*[-+]?%\}"
-    r"|\{%[-+]?\s*(?P<word>block|endblock)\b\s*(?P<name>\w*)[^%]*%\}"
-)
+_NONE = r"(?s)\{#.*?#\}|\{%[-+]?\s*raw\s*[-+]?%\}.*?\{%[-+]?\s*endraw\s*[-+]?%\}"
+_EXTENDS = _NONE + r"|\{%[-+]?\s*extends\s+([\"'])(?P<name>[^\"']+)\1\s*[-+]?%\}"
+_PARTS = _NONE + r"|\{%[-+]?\s*(?P<word>block|endblock)\b\s*(?P<name>\w*)[^%]*%\}"
 _SUPER = r"\{\{[-+]?\s*super\(\)\s*[-+]?\}\}\n?"
 # A block: its name, where its statements begin and end, and where what it holds does.
 _Block = tuple[str, int, int, int, int]
@@ -27,7 +25,8 @@ def written_out(own: str, below: str, names: Names[str]) -> str:
         below: the text of the other one.
         names: how `own` may call the other one.
     """
-    extends = re.search(_EXTENDS, own)
+    found = (part for part in re.finditer(_EXTENDS, own) if part["name"])
+    extends = next(found, None)
     if extends is None or extends["name"] not in names:
         return own
     try:

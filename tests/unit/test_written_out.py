@@ -47,7 +47,15 @@ def test_a_block_in_a_block_and_one_that_only_others_have() -> None:
     assert text.endswith("end\n{% block far %}3{% endblock %}\n")
 
 
-@pytest.mark.parametrize("own", ["all of it\n", "{% extends 'other' %}{% block a %}{% endblock %}"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        "all of it\n",
+        "{% extends 'other' %}{% block a %}{% endblock %}",
+        "{# as {% extends 'base' %} does #}all of it\n",
+        "{% raw %}{% extends 'base' %}{% endraw %}all of it\n",
+    ],
+)
 def test_what_extends_nothing_or_another_stays_as_it_is(own: str) -> None:
     assert written_out(own, BELOW, NAMES) == own
 
