@@ -268,7 +268,6 @@ VALUES = [
          "file", files=SCRIPT),
     case("--check on this machine", "submit ddp --check --executor local", "--check",
          "leave --executor local out"),
-    case("--check without a cluster", "submit ddp --check", "the sbatch here finds no cluster"),
 ]  # fmt: skip
 SIZES = [
     case("GPUs over the node's", (*BOX, "--gpus", "6"), "--gpus 6", "the 4 of a node",
