@@ -34,7 +34,7 @@ def digest(value: object) -> int | None:
         None if there is anything else in it, so that nothing can be said.
     """
     try:
-        return int.from_bytes(_bytes(value, 0)[:_SIZE]) + 1
+        return int.from_bytes(_bytes(value, 0)[:_SIZE], "big") + 1
     except _FAULTS:
         return None
 

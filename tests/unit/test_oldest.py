@@ -162,13 +162,24 @@ def newer_names(node: ast.AST) -> Iterator[str]:
         yield from (alias.name for alias in node.names if alias.name == "tomllib")
     if isinstance(node, ast.Attribute) and node.attr in {"add_note", "StrEnum", "UTC"}:
         yield node.attr
+    # Python 3.11 gave their byte order a default.
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        least = {"from_bytes": 2, "to_bytes": 2}.get(node.func.attr, 0)
+        if len(node.args) + len(node.keywords) < least:
+            yield f"{node.func.attr} without a byte order"
     for child in ast.iter_child_nodes(node):
         yield from newer_names(child)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["from enum import StrEnum", "import tomllib", "from typing import Any, Self", "e.add_note(1)"],
+    [
+        "from enum import StrEnum",
+        "import tomllib",
+        "from typing import Any, Self",
+        "e.add_note(1)",
+        "int.from_bytes(b)",
+    ],
 )
 def test_newer_names_are_found(text: str) -> None:
     assert list(newer_names(ast.parse(text)))
