@@ -243,11 +243,17 @@ def drop_ended(left: list[int], run_dir: Path, attempt: int) -> None:
 
 def has_ended(run_dir: Path, rank: int, attempt: int) -> bool:
     """Say whether a rank has recorded its end in an attempt, as far as its file can be read."""
+    row = read_attempt(run_dir, rank, attempt)
+    return row is not None and row.ended is not None
+
+
+def read_attempt(run_dir: Path, rank: int, attempt: int) -> RankRecord | None:
+    """Return a rank's record of one attempt; None: there is none (yet), or it cannot be read."""
     try:
         rows = read_attempts(rank_file(run_dir, rank))
     except (OSError, DamagedFileError):
-        return False
-    return any(row.ended is not None and row.restart == attempt for row in rows)
+        return None
+    return next((row for row in rows if row.restart == attempt), None)
 
 
 def own_failures(records: Iterable[RankRecord]) -> list[RankRecord]:
@@ -285,9 +291,12 @@ def not_ended(records: Collection[RankRecord], planned: int) -> str | None:
     failed = any(row.exit_code for row in records)
     if len(records) != planned or not left or not ended or failed:
         return None
-    numbers = ", ".join(map(str, left[:_NAMED])) + (", ..." if left[_NAMED:] else "")
-    what = f"rank {numbers} has" if len(left) == 1 else f"ranks {numbers} have"
+    what = f"rank {_few(left)} has" if len(left) == 1 else f"ranks {_few(left)} have"
     return f"{ended} of {planned} ranks have ended, {what} not"
+
+
+def _few(rows: Sequence[int | str]) -> str:
+    return ", ".join(map(str, rows[:_NAMED])) + (", ..." if rows[_NAMED:] else "")
 
 
 def never_met(strategy: str, planned: int, ranks: Sequence[RankRecord]) -> str | None:
@@ -311,9 +320,8 @@ def without_gpus(ranks: Iterable[RankRecord]) -> str | None:
     hosts = list(dict.fromkeys(row.node or row.host for row in known if row.device == "cpu"))
     if not hosts:
         return None
-    few = ", ".join(hosts[:_NAMED]) + (", ..." if hosts[_NAMED:] else "")
     whose = "its ranks run" if all(row.device == "cpu" for row in known) else "some ranks run"
-    where = f"node {few} has" if len(hosts) == 1 else f"nodes {few} have"
+    where = f"node {_few(hosts)} has" if len(hosts) == 1 else f"nodes {_few(hosts)} have"
     return f"{whose} on the CPU, and the job's GPUs idle: {where} no GPU driver"
 
 

@@ -1,5 +1,6 @@
 """The content of `run.json` as types, checked on reading: somebody else may have written it."""
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
@@ -224,6 +225,17 @@ def is_slurm_id(word: str) -> bool:
 def is_function_call(record: Mapping[str, Any]) -> bool:
     """Say whether a run is that of a Python function (`hpckit.call`), by its command."""
     return any(word.endswith("/hpckit/payload/function.py") for word in record["command"])
+
+
+def work_of(record: Mapping[str, Any]) -> str:
+    """Return what runs of one kind share: the workload's name, or the program's word in its place.
+
+    An absolute word is the same in every folder.
+    """
+    if workload := record.get("workload"):
+        return str(workload["name"])
+    word = str((record.get("program") or {}).get("word") or "")
+    return str(os.path.join(record["cwd"], word))  # noqa: PTH118  # a word of PATH is no path
 
 
 def session_kind(record: Mapping[str, Any]) -> str | None:

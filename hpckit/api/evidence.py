@@ -5,7 +5,6 @@ ranks are equal; time, memory and cores are what is to be found.
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from hpckit.failures import why
 from hpckit.find import newest_runs
 from hpckit.job import Job, filled
 from hpckit.option_words import read_sbatch
-from hpckit.run_record import is_function_call
+from hpckit.run_record import is_function_call, work_of
 from hpckit.runs import Run as RunFolder
 from hpckit.slurm.cluster import Partition, longest_min, meant, partitions
 from hpckit.spec import JobSpec
@@ -113,13 +112,12 @@ def _kind(record: Mapping[str, Any]) -> str:
     """Return what runs must have in common, as a text."""
     plan, workload = record["plan"], record.get("workload")
     shape = ("strategy", "nodes", "gpus_per_node", "gpu_type", "tasks_per_node", "environment")
-    what: list[Any] = [plan.get(name) for name in shape]
+    what: list[Any] = [*(plan.get(name) for name in shape), work_of(record)]
     if workload:
         own = filled(record["request"].get("args") or (), record["parameters"])
-        what += [workload["name"], record["parameters"], list(own)]
+        what += [record["parameters"], list(own)]
     else:
-        word = str((record.get("program") or {}).get("word") or "")
-        what += [os.path.join(record["cwd"], word), list(record["command"])[1:]]  # noqa: PTH118
+        what += [list(record["command"])[1:]]
     return json.dumps(what, sort_keys=True, default=str)
 
 

@@ -21,7 +21,7 @@ from hpckit.render import load, spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
 from hpckit.sites import GENERIC, Site, find_site
-from hpckit.slurm.client import ask, patience, sbatch_answers
+from hpckit.slurm.client import ask, own_job_id, patience, sbatch_answers
 from hpckit.spec import JobSpec
 from hpckit.strategies import STRATEGIES, find_strategy
 from hpckit.submission.code_plan import CodePlan, kept_files, plan_code
@@ -265,7 +265,7 @@ def chosen_otherwise(submission: Submission) -> bool:
 
 def beside_own_job(submission: Submission) -> str | None:
     """Say that a submission from inside a job, as in a shell of salloc, does not use that job."""
-    own = os.environ.get("SLURM_JOB_ID")
+    own = own_job_id()
     if not own or submission.job.scheduler.one_machine:
         return None
     said = (

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from hpckit.inference.contacts import Contacts
-from hpckit.inference.digests import digest
+from hpckit.inference.data_digest import digest
 from hpckit.inference.model import Model
 from hpckit.parallel.errors import SetupError
 from hpckit.parallel.mpi import Ranks

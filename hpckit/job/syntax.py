@@ -29,7 +29,7 @@ def with_syntax(
     """Return a program with a fault, or a note, if Python cannot read its file.
 
     Args:
-        program: as it was found.
+        program: as it was found; Python is what starts it.
         args: its arguments; the first one of a word `python` is its file.
         environment: the job's.
         python: hpckit's interpreter.
@@ -81,8 +81,8 @@ def syntax_error(file: Path) -> str | None:
 def _file(program: Program, args: tuple[str, ...], kept: KeptFiles | None) -> Path | None:
     """Return the file that a Python reads first; None: there is none, or nobody knows it here."""
     if program.kind is not ProgramKind.WORD:
-        return program.file if program.is_python(args) else None
-    if not program.is_python(args) or not args[0].endswith(".py"):
+        return program.file
+    if not args[0].endswith(".py"):
         return None
     typed = typed_path(args[0])
     file = kept.of(typed) if kept else typed

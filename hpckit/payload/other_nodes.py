@@ -7,10 +7,9 @@ driver runs on CPUs, and `RunStatus.notes` says so.
 
 import time
 
-from hpckit.files import DamagedFileError
 from hpckit.payload.task import Task
 from hpckit.rank_variables import RankPlacement, restart_count
-from hpckit.ranks import RankRecord, rank_file, read_attempts
+from hpckit.ranks import RankRecord, read_attempt
 
 _EVERY_S = 1.0
 
@@ -29,13 +28,7 @@ class OtherNodes:
         if not self._left or time.monotonic() < self._due:
             return None
         self._due = time.monotonic() + _EVERY_S
-        begun = {rank: row for rank in self._left if (row := self._read(rank)) is not None}
+        rows = ((rank, read_attempt(self._folder, rank, restart_count())) for rank in self._left)
+        begun = {rank: row for rank, row in rows if row is not None}
         self._left = [rank for rank in self._left if rank not in begun]
         return next((row for row in begun.values() if row.device == "cuda"), None)
-
-    def _read(self, rank: int) -> RankRecord | None:
-        try:
-            rows = read_attempts(rank_file(self._folder, rank))
-        except (OSError, DamagedFileError):  # not yet, or half of it has come
-            return None
-        return next((row for row in rows if row.restart == restart_count()), None)

@@ -123,7 +123,7 @@ class RankProcess:
         """Run the script to its end; return its exit status as a shell would give it."""
         self._look = look
         device, warning = choose_device(self.task.device)
-        if warning and self.task.nodes > 1:
+        if warning and self.task.nodes > 1 and self.place.local_rank == 0:
             from hpckit.payload.other_nodes import OtherNodes  # noqa: PLC0415  # no GPU driver
 
             self._others = OtherNodes(self.task, self.place)

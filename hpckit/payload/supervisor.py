@@ -8,7 +8,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from hpckit import shell
-from hpckit.files import DamagedFileError
 from hpckit.launchers import find_launcher
 from hpckit.payload.children import (
     end_job,
@@ -24,7 +23,7 @@ from hpckit.payload.notice import parent_of, slurm_tells_all
 from hpckit.payload.rank import Look, RankProcess, nobody
 from hpckit.payload.task import TASK_VARIABLE, Task
 from hpckit.rank_variables import restart_count, task_number
-from hpckit.ranks import RankRecord, rank_file, read_attempts
+from hpckit.ranks import RankRecord, read_attempt
 from hpckit.stop_marks import DEAF, SENT, WARNED, failed_with, look_every, marks, marks_of
 
 if TYPE_CHECKING:
@@ -194,12 +193,9 @@ class LauncherProcess:
     def _here(self) -> list[RankRecord]:
         """Return the records of this node's ranks that have not ended."""
         node, width = task_number(os.environ), self.task.tasks_per_node
-        found = []
-        for rank in range(node * width, (node + 1) * width):
-            # There may be no record yet, or no longer; a damaged one names no process.
-            with contextlib.suppress(OSError, DamagedFileError):
-                found += read_attempts(rank_file(self.task.folder, rank))
-        return [row for row in found if row.ended is None and row.restart == restart_count()]
+        ranks = range(node * width, (node + 1) * width)
+        rows = (read_attempt(self.task.folder, rank, restart_count()) for rank in ranks)
+        return [row for row in rows if row is not None and row.ended is None]
 
 
 def launcher_environment(task: Task) -> dict[str, str]:

@@ -166,7 +166,10 @@ def _enter(folder: str, entry: "Entry") -> None:
 def entry_of(
     run: Run, job: JobUse, advice: Sequence[Advice], environ: Mapping[str, str]
 ) -> "Entry":
-    """Return what a ledger says of a run's newest attempt, inside the job and at its end."""
+    """Return what a ledger says of a run's newest attempt, inside the job and at its end.
+
+    `job` has what Slurm's variables say of it.
+    """
     from hpckit.ledger import Entry  # noqa: PLC0415  # as above
 
     now = time.time()
@@ -185,8 +188,8 @@ def entry_of(
         end=max(now, begun),
         restart=restart,
         cluster=environ.get("SLURM_CLUSTER_NAME"),
-        account=environ.get("SLURM_JOB_ACCOUNT") or job.account,
-        partition=environ.get("SLURM_JOB_PARTITION") or job.partition,
+        account=job.account,
+        partition=job.partition,
         name=job.name,
         state=_state(ranks),
         submit=run.submitted_at,

@@ -10,7 +10,7 @@ from hpckit.files import DamagedFileError, read_json
 from hpckit.find import newest_runs
 from hpckit.frozen import frozen
 from hpckit.run_files import SUMMARY
-from hpckit.run_record import is_function_call
+from hpckit.run_record import is_function_call, work_of
 from hpckit.runs import Run
 from hpckit.text import listed
 from hpckit.values import rebuild
@@ -75,10 +75,8 @@ def _shares(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    workload, program = record.get("workload"), record.get("program") or {}
-    shape = [record["plan"].get(name) for name in _SHAPE]
-    what = workload["name"] if workload else (record["cwd"], program.get("word"))
-    return (*shape, what, is_function_call(record))
+    shape = (record["plan"].get(name) for name in _SHAPE)
+    return (*shape, work_of(record), is_function_call(record))
 
 
 def _share(run: Run) -> float | None:

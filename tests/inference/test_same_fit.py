@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 import numpy
 import torch
 
-from hpckit.inference.digests import digest
+from hpckit.inference.data_digest import digest
 from hpckit.inference.model import L2Loss
 from hpckit.inference.same_fit import optimizer_settings, refuse_differences, simulators
 from hpckit.inference.sir import SIR

@@ -168,7 +168,10 @@ def _of_own_kind(tree: Tree, content: list[Any]) -> tuple[Tree | None, str]:
         if isinstance(tree, tuple) or _attributes(tree):
             return None, why
         made = copy.copy(tree)  # as of a defaultdict, whose first argument is a function
-        made.update(content) if isinstance(tree, dict) else made.__setitem__(slice(None), content)
+        if isinstance(tree, dict):
+            made.update(content)
+        else:
+            made[:] = content
     found = list(made.items()) if isinstance(made, dict) else list(made)
     same = len(found) == len(content) and all(
         one is other or (isinstance(tree, dict) and one[0] == other[0] and one[1] is other[1])
