@@ -18,9 +18,9 @@ FOUR = "".join(f"GPU {n}: NVIDIA A100 (UUID: GPU-{n}{n}{n}{n}-a)\n" for n in ran
 # It says which GPUs it has, and works until there is a file `go`.
 WORK = """\
 import os, pathlib, time
-folder = pathlib.Path(os.environ["HPCKIT_RUN_DIR"])
-(folder / "new").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "nobody said"))
-(folder / "new").rename(folder / f"gpus-{os.environ['RANK']}")
+folder, rank = pathlib.Path(os.environ["HPCKIT_RUN_DIR"]), os.environ["RANK"]
+(folder / f"new-{rank}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "nobody said"))
+(folder / f"new-{rank}").rename(folder / f"gpus-{rank}")
 while not pathlib.Path("go").exists():
     time.sleep(0.05)
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.conftest import SCRIPTS, Desk, eventually
-from tests.slurmbox.daemons import processes
+from tests.slurmbox.daemons import without_jobs
 
 pytestmark = pytest.mark.slurm
 # The first node that it is on is broken, in torch's words.
@@ -62,14 +62,18 @@ def test_a_job_after_a_fault_of_the_hardware_runs_on_the_other_node(desk: Desk) 
 @contextmanager
 def driver_on(desk: Desk, node: str) -> Iterator[None]:
     """Let a node look as if it had NVIDIA's driver, which no other has."""
-    pid = processes(desk.slurm.layout, node)[0]  # all are in its namespace
-    inside = ["nsenter", "--mount", f"--target={pid}", "sh", "-ec"]
-    make = "mount -t tmpfs driver /proc/driver; mkdir /proc/driver/nvidia; : >$0"
-    subprocess.run([*inside, make, "/proc/driver/nvidia/version"], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*inside, "umount /proc/driver"], check=True)
+    pid = without_jobs(desk.slurm.layout, node)[0]
+    # Held open, because numbers of processes are used again.
+    with Path(f"/proc/{pid}/ns/mnt").open("rb") as namespace:
+        number = namespace.fileno()
+        inside = ["nsenter", f"--mount=/proc/self/fd/{number}", "sh", "-ec"]
+        make = "mount -t tmpfs driver /proc/driver; mkdir /proc/driver/nvidia; : >$0"
+        words = [*inside, make, "/proc/driver/nvidia/version"]
+        subprocess.run(words, check=True, pass_fds=[number])
+        try:
+            yield
+        finally:
+            subprocess.run([*inside, "umount /proc/driver"], check=True, pass_fds=[number])
 
 
 @pytest.mark.parametrize(

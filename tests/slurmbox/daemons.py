@@ -104,8 +104,13 @@ def start(layout: Layout, daemon: str) -> None:
 
 def running(layout: Layout, daemon: str) -> bool:
     """Say whether the daemon itself runs; what it left behind does not count."""
+    return bool(without_jobs(layout, daemon))
+
+
+def without_jobs(layout: Layout, daemon: str) -> list[int]:
+    """List the daemon's own processes, which live on when a job ends."""
     program = "slurmd" if daemon in NODES else daemon
-    return any(_file(pid) == program for pid in processes(layout, daemon))
+    return [pid for pid in processes(layout, daemon) if _file(pid) == program]
 
 
 def kill(layout: Layout, daemon: str | None = None, *, within_s: float = 120) -> None:
