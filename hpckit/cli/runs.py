@@ -87,7 +87,7 @@ def logs(
         note(chosen.heading)
     if following:
         _follow(run, rank, every=every)
-    elif not _print(run.pieces(rank, every=every), run):
+    elif not _print(run.pieces(rank, every=every), run, every=every):
         note(silent_line(run.status()))
 
 
@@ -107,7 +107,7 @@ def _follow(run: Run, rank: int | None, *, every: bool) -> None:
     from hpckit.cli.followed import Followed  # noqa: PLC0415  # the others need none of it
 
     look = Followed()
-    wrote = _print(run.pieces(rank, every=every, follow=True, look=look), run)
+    wrote = _print(run.pieces(rank, every=every, follow=True, look=look), run, every=every)
     look.end(wrote=wrote)
 
 
@@ -158,17 +158,20 @@ def _print_errors_of(run: Run, status: "RunStatus") -> None:
         note(f"note: {text}")
 
 
-def _print(pieces: Iterable[tuple[Path, str]], run: Run) -> bool:
+def _print(pieces: Iterable[tuple[Path, str]], run: Run, *, every: bool) -> bool:
     """Print pieces of files, with a line where the file changes; say whether there were any.
 
-    One's own are printed as they are; what somebody else wrote gives the terminal no orders.
+    `every`: the first file has a line, too. One's own are printed as they are; what somebody else
+    wrote gives the terminal no orders.
     """
     last = None
     for path, text in pieces:
-        if path != last and not path.is_relative_to(run.dir):  # of the job that tries it again
-            say(f"\n==> {path.relative_to(run.dir.parent)} <==")
-        elif last is not None and path != last:
-            say(f"\n==> {path.name} <==")
+        again = not path.is_relative_to(run.dir)  # of the job that tries it again
+        if path != last and (every or again or last is not None):
+            name = path.relative_to(run.dir.parent) if again else path.name
+            if last is not None:
+                say("")
+            say(f"==> {name} <==")
         last = path
         show_log(text, own=run.mine)
     return last is not None
