@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Origin = tuple[str, int]
 # A file's number and a line, between characters for private use, which stand in no template.
 _MARK = "\ue000(\\d+):(\\d+)\ue001"
+# With marks: the number of each file, and the code of each template, by its text, name and file.
+_MARKED: dict[str, int] = {}
+_COMPILED: dict[tuple[str, str, str], Any] = {}
 
 
 @frozen(kw_only=True)
@@ -51,9 +54,8 @@ def render(
     loader = Loader(collections)
     environment = sandbox.make_environment(loader)
     if trace:
-        files = add_marks(environment)
+        _add_marks(environment)
     else:
-        files = []
         _keep_compiled(environment)
     found = loader.find(name)
     try:
@@ -81,7 +83,7 @@ def render(
     except (SyntaxError, MemoryError) as error:  # Python's, of what Jinja makes of the template
         why = getattr(error, "msg", "") or type(error).__name__
         raise TemplateError(f"the template is nested too deeply: {why}.", at=found.path) from error
-    text, origins = take_marks(text, files) if trace else (text, ())
+    text, origins = take_marks(text, list(_MARKED)) if trace else (text, ())
     return Rendered(text=text, templates=tuple(loader.used.values()), origins=origins)
 
 
@@ -129,17 +131,17 @@ def _compilers() -> tuple[str, ...]:
     return stamp(sandbox.__file__), stamp(str(Path(jinja2.__file__).with_name("compiler.py")))
 
 
-def add_marks(environment: Any) -> list[str]:  # noqa: ANN401
-    """Make an environment mark the end of each line of its templates; return their files."""
+def _add_marks(environment: "SandboxedEnvironment") -> None:
+    """Make an environment mark the end of each line of its templates.
+
+    Lint renders the same templates for many plans: each is compiled once.
+    """
     from jinja2.ext import Extension
     from jinja2.lexer import Token, TokenStream
 
-    files: list[str] = []
-
     class Marks(Extension):
         def filter_stream(self, stream: TokenStream) -> Any:  # noqa: ANN401
-            files.append(stream.filename or stream.name or "")
-            number = len(files) - 1
+            number = _MARKED.setdefault(stream.filename or stream.name or "", len(_MARKED))
             for token in stream:
                 if token.type != "data":
                     yield token
@@ -152,7 +154,15 @@ def add_marks(environment: Any) -> list[str]:  # noqa: ANN401
                 yield Token(token.lineno, "data", "\n".join([*marked, lines[-1]]))
 
     environment.add_extension(Marks)
-    return files
+    compiled = environment.compile
+
+    def compile_once(source: str, name: str, filename: str) -> Any:  # noqa: ANN401
+        key = (source, name, filename)
+        if key not in _COMPILED:
+            _COMPILED[key] = compiled(source, name, filename)
+        return _COMPILED[key]
+
+    environment.compile = compile_once  # type: ignore[method-assign,assignment]
 
 
 def load() -> None:

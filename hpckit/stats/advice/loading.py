@@ -32,8 +32,13 @@ def load_rules(collections: tuple[Collection, ...], site: Site | None = None) ->
     Raises:
         ConfigError: a rule's file or the site's `advice:` is wrong.
     """
-    rules = {rule.id: rule for rule in read_rules(list_rules(collections).values())}
-    in_order(tuple(rules.values()))
+    rules = tuple(read_rules(list_rules(collections).values()))
+    in_order(rules)
+    return _with_changes(rules, site)
+
+
+def _with_changes(known: tuple[Rule, ...], site: Site | None) -> tuple[Rule, ...]:
+    rules = {rule.id: rule for rule in known}
     for name, changes in (site.advice if site else {}).items():
         origin = f"site {site.name!r}" if site else ""
         if name not in rules:
@@ -157,12 +162,12 @@ def _problems(collections: tuple[Collection, ...]) -> Iterator[str]:
     for advice in advise(_NOTHING_KNOWN, rules):
         path = next(rule.found.path for rule in rules if rule.id == advice.id)
         yield f"{path}: this rule fires on a job with no known figures."
-    yield from _site_problems(collections)
+    yield from _site_problems(tuple(rules), collections)
 
 
-def _site_problems(collections: tuple[Collection, ...]) -> Iterator[str]:
+def _site_problems(rules: tuple[Rule, ...], collections: tuple[Collection, ...]) -> Iterator[str]:
     for found in list_sites(collections).values():
         try:
-            load_rules(collections, read_site(found.path, collections))
+            _with_changes(rules, read_site(found.path, collections))
         except ConfigError as error:
             yield f"{found.path}: {error}"
