@@ -215,6 +215,18 @@ class RunStatus:
 
         return before_and_after(self.run)
 
+    def _in_place_of(self) -> tuple[str | None, str | None]:
+        """Return the same, where `--retry` counts as well."""
+        before, after = self.resubmits()
+        if retried := self.run.record.get("retry"):
+            before = before or retried["job_id"]
+        if after is None and self.run.record["request"].get("retry"):
+            from hpckit.submission.retry import retry_after  # noqa: PLC0415  # few runs have rules
+
+            new = retry_after(self.run)
+            after = new.job_id if new else None
+        return before, after
+
     @property
     def launched_by(self) -> str | None:
         """The launcher's name; None where another stands in for it on one machine."""
@@ -256,7 +268,7 @@ class RunStatus:
 
     def document(self) -> dict[str, Any]:
         """Return what `hpckit status --json` prints of it."""
-        before, after = self.resubmits()
+        before, after = self._in_place_of()
         return {
             "job_id": self.run.job_id,
             "run_id": self.run.run_id,

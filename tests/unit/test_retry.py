@@ -291,6 +291,9 @@ def test_both_runs_say_who_follows_whom(fake_slurm: Path, tmp_path: Path) -> Non
     assert one.notes == ("it ran; job 12 tries again",)
     assert "  note     it ran; job 12 tries again\n" in status_page(one)
     assert two.notes == ("job 11 ran out of memory; this job tries again",)
+    first_said, second_said = one.document(), two.document()
+    assert (first_said["resubmit_of"], first_said["resubmitted_as"]) == (None, "12")
+    assert (second_said["resubmit_of"], second_said["resubmitted_as"]) == ("11", None)
     assert [row.run.run_id for row in wait([first])] == ["a-2"]
     # A note that names a run which says otherwise leads nowhere.
     write_note(first.dir, RetryNote(text="x", run_id="../a-2", job_id="12"))
