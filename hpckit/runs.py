@@ -1,6 +1,8 @@
 """The run folder: one submission, one folder, which says all there is to know of the run."""
 
+import contextlib
 import os
+import pwd
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +26,7 @@ RECORD = "run.json"
 # In the folder of a run that was submitted again: see `hpckit.submission.resubmitted`.
 RESUBMITTED = "resubmit.json"
 SCHEMA = 1
+_USER = r"\$(USER\b|\{USER\})"
 # Bytes of colleagues' records in one list: some 5,000 runs. Parsed, they take ten times as much.
 _MOST_OF_OTHERS = 32 * 2**20
 
@@ -164,7 +167,7 @@ def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, 
     `~` and `$VARIABLES` in the site's value are those of the user.
 
     Raises:
-        RequestError: no folder can have such a name.
+        RequestError: no folder can have such a name, or the site's has a variable that is not set.
     """
     if option is not None:
         if "\0" in str(option):
@@ -173,8 +176,28 @@ def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, 
     if environ.get("HPCKIT_RUNS"):
         return typed_path(environ["HPCKIT_RUNS"])
     if site_runs:
-        return typed_path(os.path.expandvars(site_runs))
+        return typed_path(_sites_folder(site_runs))
     return typed_path("runs")
+
+
+def _sites_folder(site_runs: str) -> str:
+    found = with_variables(site_runs)
+    if missing := re.search(r"\$\{?\w+\}?", found):
+        raise RequestError(
+            f"The site's `runs: {site_runs}` needs {missing[0]}, which is not set. "
+            "Set it, or name the folder of runs by --runs or HPCKIT_RUNS."
+        )
+    return found
+
+
+def with_variables(site_runs: str) -> str:
+    """Return a site's folder of runs with the user's variables; those that are not set stay."""
+    found = os.path.expandvars(site_runs)
+    if re.search(_USER, found):  # cron and some containers do not set it
+        with contextlib.suppress(KeyError):
+            name = pwd.getpwuid(os.getuid()).pw_name
+            found = re.sub(_USER, lambda _: name, found)
+    return found
 
 
 def new_run_id(name: str) -> str:

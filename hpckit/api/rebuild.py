@@ -9,6 +9,7 @@ from hpckit.arguments import FUNCTION, PATH, checked, maybe
 from hpckit.errors import HpckitError, NotFoundError
 from hpckit.index import Rebuilt, known_roots, rebuild
 from hpckit.paths import is_folder, typed_path
+from hpckit.runs import with_variables
 
 
 @checked(runs=maybe(PATH), tell=FUNCTION)
@@ -40,7 +41,7 @@ def usual_roots(tell: Tell) -> list[Path]:
     try:
         collections = searched(tell)
         sites = [read_site(row.path, collections) for row in list_sites(collections).values()]
-        words += [os.path.expandvars(site.runs) for site in sites if site.runs]
+        words += [with_variables(site.runs) for site in sites if site.runs]
     except HpckitError as error:
         tell(f"folders of sites are left out: {error}")
     return [typed_path(word) for word in (*words, "runs") if "$" not in word]

@@ -1,5 +1,6 @@
 import json
 import os
+import pwd
 import re
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,20 @@ def test_the_folder_of_runs_is_the_options_then_the_environments_then_the_sites(
     assert runs_root(None, "/site", {"HPCKIT_RUNS": "~/env"}) == home / "env"
     assert runs_root(None, "$HOME/site", {}) == home / "site"
     assert runs_root(None, None, {"HPCKIT_RUNS": ""}) == here / "runs"
+
+
+def test_a_sites_folder_of_runs_never_has_a_variable_for_its_name(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("USER", raising=False)
+    me = pwd.getpwuid(os.getuid()).pw_name
+    for word in ("$USER", "${USER}"):
+        assert runs_root(None, f"/proj/{word}/runs", {}) == Path("/proj", me, "runs")
+    monkeypatch.delenv("USERS", raising=False)
+    with pytest.raises(RequestError, match=r"needs \$USERS, which is not set\. Set it, or name"):
+        runs_root(None, "/proj/$USERS", {})
+    monkeypatch.setenv("USER", "somebody")
+    assert runs_root(None, "/proj/$USER", {}) == Path("/proj/somebody")
 
 
 @pytest.mark.parametrize(
