@@ -20,10 +20,11 @@ SUBMIT = ("submit", "serial", str(SCRIPTS / "seen.py"), "--gpus=0")
 @contextmanager
 def standing_still(desk: Desk) -> Iterator[None]:
     """Stop slurmctld as a loaded file system would: it takes connections, and answers later."""
-    pids = daemons.processes(desk.slurm.layout, "slurmctld")
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    # Not what it starts (scripts, mail): that may end by itself, and its number be used again.
+    pids = daemons.without_jobs(desk.slurm.layout, "slurmctld")
     try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
         yield
     finally:
         for pid in pids:
