@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, ParamSpec
 
@@ -223,15 +224,16 @@ def _unknown(_word: str) -> None:
 
 def _refuse_deep(value: object) -> None:
     level, depth = [value], 0
-    while level := [
-        inner
-        for outer in level
-        if isinstance(outer, dict | list)
-        for inner in (outer.values() if isinstance(outer, dict) else outer)
-    ]:
+    # Level by level, and only what has something in it: a file may hold a million empty lists.
+    while level := [one for one in level if one and isinstance(one, (dict, list))]:
         depth += 1
         if depth > MAX_DEPTH:
             raise DamagedFileError(f"its values are nested more than {MAX_DEPTH} levels deep")
+        level = list(chain.from_iterable(map(_inner, level)))
+
+
+def _inner(one: dict[str, object] | list[object]) -> Iterable[object]:
+    return one.values() if isinstance(one, dict) else one
 
 
 def replace_file(

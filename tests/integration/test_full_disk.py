@@ -25,7 +25,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     argv = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "hpckit-test", str(folder)]
     subprocess.run(argv, check=True)
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")

@@ -24,7 +24,10 @@ needs("torch")
 # pip builds and unpacks, on a machine that others use too. What a page said last tells where it is.
 LONGEST_S = 800
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(LONGEST_S + 200)]
-SKIP = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "runs", "node_modules")
+# Caches too: other tests, which run beside these, write them meanwhile.
+SKIP = shutil.ignore_patterns(
+    ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "runs", "node_modules"
+)
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
 CACHE = Path.home() / ".cache" / "pip"
 TYPED = [page for page in PAGES if any(not block.not_run for block in to_type(page))]

@@ -11,7 +11,7 @@ from tests.slurm.playing import Theatre, gpu
 from tests.slurmbox.fixture import Slurm
 from tests.stats.stub.script import build_library
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 # Needs more than a GiB, and waits to be killed where it has no more.
 EATS = """\

@@ -3,8 +3,8 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,14 +20,19 @@ SUBMIT = ("submit", "serial", str(SCRIPTS / "seen.py"), "--gpus=0")
 @contextmanager
 def standing_still(desk: Desk) -> Iterator[None]:
     """Stop slurmctld as a loaded file system would: it takes connections, and answers later."""
-    pids = daemons.processes(desk.slurm.layout, "slurmctld")
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    # Not what it starts (scripts, mail): that may end by itself, and its number be used again.
+    pids = daemons.without_jobs(desk.slurm.layout, "slurmctld")
     try:
+        send(pids, signal.SIGSTOP)
         yield
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        send(pids, signal.SIGCONT)
+
+
+def send(pids: Iterable[int], signum: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # a fork on its way to another program
+            os.kill(pid, signum)
 
 
 def begin(desk: Desk, env: Mapping[str, str]) -> "subprocess.Popen[str]":

@@ -38,7 +38,9 @@ class Slurm:
         They try once a second, one time less than MessageTimeout, which is 10 s for others.
         """
         conf = self.layout.conf.with_name("impatient.conf")
-        conf.write_text(self.layout.conf.read_text() + "MessageTimeout=3\n")
+        beside = conf.with_suffix(".part")  # a job that was submitted with it may be reading it
+        beside.write_text(self.layout.conf.read_text() + "MessageTimeout=3\n")
+        beside.replace(conf)
         return self.env | {"SLURM_CONF": str(conf)}
 
     def run(

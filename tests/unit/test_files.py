@@ -60,6 +60,13 @@ def test_hostile_json_is_one_error(text: str | bytes, why: str) -> None:
         parse_json(text)
 
 
+def test_depth_counts_what_has_something_in_it() -> None:
+    wide = "[" * (MAX_DEPTH - 1) + "[], {}, " * 1000 + '{"a": []}' + "]" * (MAX_DEPTH - 1)
+    assert parse_json(wide)
+    with pytest.raises(DamagedFileError, match="nested"):
+        parse_json(wide.replace('"a": []', '"a": [0]'))
+
+
 def test_what_python_writes_for_unknown_reads_as_unknown() -> None:
     assert parse_json('{"loss": NaN, "best": -Infinity, "n": 3}') == {
         "loss": None,

@@ -222,7 +222,9 @@ NEW = 'licenses: str | None = _slurm_word("--licenses", "-L", help="As in a:2.",
 @pytest.mark.long
 def test_an_option_is_added_by_one_field(tmp_path: Path) -> None:
     """In a copy of hpckit with one line more: typed, defaulted by a site, recorded, shown."""
-    shutil.copytree(ROOT / "hpckit", tmp_path / "hpckit", ignore=shutil.ignore_patterns("*.pyc"))
+    # Of bytecode not even the folders: another process may be writing there, under other names.
+    no_bytecode = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "hpckit", tmp_path / "hpckit", ignore=no_bytecode)
     for name in ("templates", "workloads"):
         (tmp_path / name).symlink_to(ROOT / name)
     source = tmp_path / "hpckit" / "spec.py"
