@@ -41,6 +41,7 @@ class Seen(NamedTuple):
     size: int
     changed_ns: int
     stamp: str
+    needed: bool  # git tracks it, or it is the program: it may not be gone a moment later
 
 
 def stamp(status: os.stat_result) -> str:
@@ -128,6 +129,7 @@ class _Look:
         self._runs = os.path.realpath(runs) if runs else None
         self._include, self._exclude = patterns(rules.include), patterns(rules.exclude)
         self._ahead = _folders_ahead(rules.include)
+        self._program = _and_above(project)
 
     def through(self) -> None:
         """Find all of it."""
@@ -142,7 +144,7 @@ class _Look:
     def alone(self, file: Path) -> None:
         """Take one file, and remember what lies beside it."""
         try:
-            self._take(file.name, file.stat(), open_here=_reached(self._root))
+            self._take(file.name, file.stat(), open_here=_reached(self._root), needed=True)
             names = sorted(os.listdir(self._root))  # noqa: PTH208  # names are enough
         except OSError as error:
             raise unreadable(error.filename or str(file), error) from error
@@ -186,8 +188,13 @@ class _Look:
 
     def _listed(self, place: _Place) -> Iterator[_Place]:
         """Take a folder's files, and yield those of its folders that are to be looked through."""
-        with os.scandir(f"{self._root}/{place.path}") as found:
-            entries = sorted(found, key=lambda row: row.name)
+        try:
+            with os.scandir(f"{self._root}/{place.path}") as found:
+                entries = sorted(found, key=lambda row: row.name)
+        except FileNotFoundError:
+            if self._is_needed(place, place.path.rstrip("/")):
+                raise
+            return  # as below
         names = {entry.name for entry in entries}
         if place.path and _is_no_project(names):
             return
@@ -199,14 +206,26 @@ class _Look:
             # Of a work tree only what is kept counts.
             if (len(self.found.files) if self.found.project.git else self.found.met) > self._most:
                 raise TooManyError(self.found)
-            if not entry.is_symlink() and entry.is_dir():
-                inner = self._folder(place, entry)
-                if inner:
+            try:
+                if inner := self._looked_at(place, entry):
                     yield inner
-            elif self._kept(place, entry.name):
-                self._file(place, entry)
-            else:
-                self.found.left.append(place.path + entry.name)
+            except FileNotFoundError:  # what another program had there for a moment
+                if self._is_needed(place, place.path + entry.name):
+                    raise
+
+    def _looked_at(self, place: _Place, entry: "os.DirEntry[str]") -> _Place | None:
+        """Take or leave a file; return a folder that is to be looked through."""
+        if not entry.is_symlink() and entry.is_dir():
+            return self._folder(place, entry)
+        if self._kept(place, entry.name):
+            self._file(place, entry)
+        else:
+            self.found.left.append(place.path + entry.name)
+        return None
+
+    def _is_needed(self, place: _Place, path: str) -> bool:
+        """Say whether the code is not whole without something: git tracks it, or it is run."""
+        return path in self._program or path in place.tracked or path in place.above
 
     def _folder(self, place: _Place, entry: "os.DirEntry[str]") -> _Place | None:
         path = place.path + entry.name
@@ -266,17 +285,18 @@ class _Look:
         path = place.path + entry.name
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISREG(status.st_mode):
-            self._take(path, status, open_here=place.open)
+            needed = self._is_needed(place, path)
+            self._take(path, status, open_here=place.open, needed=needed)
         elif stat.S_ISLNK(status.st_mode):
             self._link(path, entry.path)
         else:
             self.found.odd.append(path)
 
-    def _take(self, path: str, status: os.stat_result, *, open_here: bool) -> None:
+    def _take(self, path: str, status: os.stat_result, *, open_here: bool, needed: bool) -> None:
         mode = status.st_mode
         self.found.files.append(
             Seen(path, bool(mode & 0o100), open_here and bool(mode & stat.S_IROTH), status.st_size,
-                 max(status.st_mtime_ns, status.st_ctime_ns), stamp(status))
+                 max(status.st_mtime_ns, status.st_ctime_ns), stamp(status), needed)
         )  # fmt: skip
 
     def _link(self, path: str, place: str) -> None:
@@ -288,6 +308,15 @@ class _Look:
             return
         folder = os.path.dirname(f"{self._root}/{path}")  # noqa: PTH120
         self.found.links[path] = os.path.relpath(target, folder)
+
+
+def _and_above(project: Project) -> frozenset[str]:
+    """Return a project's program and the folders it is in, from the root, which is ""."""
+    file = project.file
+    if file is None or not file.is_relative_to(project.root):
+        return frozenset({""})
+    path = str(file.relative_to(project.root))
+    return _folders_over(frozenset({path})) | {path, ""}
 
 
 def _is_no_project(names: set[str]) -> bool:

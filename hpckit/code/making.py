@@ -61,7 +61,12 @@ class Maker:
             if known[:-digits] == row.stamp:
                 digest, size, lasting = known[-digits:], row.size, True
             else:
-                digest, size, same = self._put(f"{root}/{row.path}", mode)
+                try:
+                    digest, size, same = self._put(f"{root}/{row.path}", mode)
+                except OutsideError as error:
+                    if row.needed or not isinstance(error.__cause__, FileNotFoundError):
+                        raise
+                    continue  # what another program had there for a moment
                 lasting = same == row.stamp and row.changed_ns < now - _RACY_NS
             if lasting:
                 after[row.path] = row.stamp + digest

@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -597,6 +599,51 @@ def test_an_unreadable_file_is_named(root: Path, store: Store, monkeypatch) -> N
     monkeypatch.setattr(making.os, "open", closed)
     with pytest.raises(OutsideError, match=r"train\.py' is part of the code and cannot be read"):
         keep(store, found_in(root))
+
+
+def vanishing(monkeypatch: pytest.MonkeyPatch, root: Path, *gone: str) -> None:
+    """Let another program remove files and folders between the list of the root and the rest."""
+    real = os.scandir
+
+    def listed(path: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        if path != f"{root}/":
+            return real(path)
+        with real(path) as found:
+            entries = [*found]
+        for name in gone:
+            place = root / name
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+        return nullcontext(iter(entries))
+
+    monkeypatch.setattr("hpckit.code.files.os.scandir", listed)
+
+
+def test_what_others_remove_meanwhile_was_never_there(
+    root: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, "train.py", "module.py", "part.tmp", "work/one.tmp", "later.tmp")
+    git(root, "add", "train.py", "module.py")
+    with monkeypatch.context() as patch:
+        vanishing(patch, root, "part.tmp", "work")
+        found = found_in(root)
+    assert names(found) == {"train.py", "module.py", "later.tmp"}
+    (root / "later.tmp").unlink()
+    tree = keep(store, found)
+    assert {row.path for row in tree.manifest.files} == {"project/train.py", "project/module.py"}
+
+
+@pytest.mark.parametrize("needed", ["train.py", "module.py", "lib"])
+def test_the_program_and_what_git_tracks_may_not_be_gone(
+    root: Path, store: Store, monkeypatch: pytest.MonkeyPatch, needed: str
+) -> None:
+    write(root, "train.py", "module.py", "lib/a.py")
+    git(root, "add", "module.py", "lib")
+    found = found_in(root)
+    vanishing(monkeypatch, root, needed)
+    with pytest.raises(OutsideError, match="is part of the code and cannot be read"):
+        found_in(root)
+    with pytest.raises(OutsideError, match="is part of the code and cannot be read"):
+        keep(store, found)
 
 
 def test_too_many_files_are_not_looked_through(root: Path, tmp_path: Path, monkeypatch) -> None:
