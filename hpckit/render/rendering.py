@@ -1,7 +1,7 @@
 """A template and a context to text, or to one error with template and line."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 Origin = tuple[str, int]
 # A file's number and a line, between characters for private use, which stand in no template.
 _MARK = "\ue000(\\d+):(\\d+)\ue001"
-# With marks: the number of each file, and the code of each template, by its text, name and file.
+# With marks: the number of each file, and the code of each template. Lint renders the same ones for
+# many plans.
 _MARKED: dict[str, int] = {}
-_COMPILED: dict[tuple[str, str, str], Any] = {}
+_COMPILED: dict[tuple[str, ...], Any] = {}
 
 
 @frozen(kw_only=True)
@@ -55,8 +56,7 @@ def render(
     environment = sandbox.make_environment(loader)
     if trace:
         _add_marks(environment)
-    else:
-        _keep_compiled(environment)
+    _compile_once(environment, _made_before if trace else _kept_on_disk)
     found = loader.find(name)
     try:
         template = environment.get_template(found.name)
@@ -113,14 +113,25 @@ def _location(error: Exception, found: Found) -> Location:
     return place
 
 
-def _keep_compiled(environment: "SandboxedEnvironment") -> None:
-    """Let an environment take templates that were compiled before from the user's cache."""
+def _compile_once(environment: "SandboxedEnvironment", once: Callable[..., Any]) -> None:
+    """Let an environment take templates that were compiled before: `once` finds them, or makes."""
     compiled = environment.compile
 
-    def compile_or_read(source: str, name: str, filename: str) -> Any:  # noqa: ANN401
-        return kept(lambda: compiled(source, name, filename), source, name, filename, *_compilers())
+    def compile_or_take(source: str, name: str, filename: str) -> Any:  # noqa: ANN401
+        return once(lambda: compiled(source, name, filename), source, name, filename)
 
-    environment.compile = compile_or_read  # type: ignore[method-assign,assignment]
+    environment.compile = compile_or_take  # type: ignore[method-assign,assignment]
+
+
+def _kept_on_disk(make: Callable[[], Any], *made_of: str) -> Any:  # noqa: ANN401
+    return kept(make, *made_of, *_compilers())
+
+
+def _made_before(make: Callable[[], Any], *made_of: str) -> Any:  # noqa: ANN401
+    """As `kept`, in this process alone: the files' numbers in marked code are this process's."""
+    if made_of not in _COMPILED:
+        _COMPILED[made_of] = make()
+    return _COMPILED[made_of]
 
 
 @cache
@@ -132,10 +143,7 @@ def _compilers() -> tuple[str, ...]:
 
 
 def _add_marks(environment: "SandboxedEnvironment") -> None:
-    """Make an environment mark the end of each line of its templates.
-
-    Lint renders the same templates for many plans: each is compiled once.
-    """
+    """Make an environment mark the end of each line of its templates."""
     from jinja2.ext import Extension
     from jinja2.lexer import Token, TokenStream
 
@@ -154,15 +162,6 @@ def _add_marks(environment: "SandboxedEnvironment") -> None:
                 yield Token(token.lineno, "data", "\n".join([*marked, lines[-1]]))
 
     environment.add_extension(Marks)
-    compiled = environment.compile
-
-    def compile_once(source: str, name: str, filename: str) -> Any:  # noqa: ANN401
-        key = (source, name, filename)
-        if key not in _COMPILED:
-            _COMPILED[key] = compiled(source, name, filename)
-        return _COMPILED[key]
-
-    environment.compile = compile_once  # type: ignore[method-assign,assignment]
 
 
 def load() -> None:

@@ -1,10 +1,9 @@
 """slurmctld stands still while a job is handed over: none is lost, none is sent twice."""
 
-import os
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,16 +22,10 @@ def standing_still(desk: Desk) -> Iterator[None]:
     # Not what it starts (scripts, mail): that may end by itself, and its number be used again.
     pids = daemons.without_jobs(desk.slurm.layout, "slurmctld")
     try:
-        send(pids, signal.SIGSTOP)
+        daemons.send(pids, signal.SIGSTOP)
         yield
     finally:
-        send(pids, signal.SIGCONT)
-
-
-def send(pids: Iterable[int], signum: int) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):  # a fork on its way to another program
-            os.kill(pid, signum)
+        daemons.send(pids, signal.SIGCONT)
 
 
 def begin(desk: Desk, env: Mapping[str, str]) -> "subprocess.Popen[str]":

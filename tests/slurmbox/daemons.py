@@ -129,17 +129,17 @@ def kill(layout: Layout, daemon: str | None = None, *, within_s: float = 120) ->
             raise BoxError(f"Processes {pids} of {layout.dir} outlive SIGKILL: see `ps`.")
         still: set[int] = set()
         while new := set(pids) - still:  # what one started before it stood still
-            _send(new, signal.SIGSTOP)
+            send(new, signal.SIGSTOP)
             still |= new
             pids = processes(layout, daemon)
-        _send(_children_first(pids), signal.SIGKILL)
+        send(_children_first(pids), signal.SIGKILL)
         time.sleep(0.02)
 
 
 def stop(layout: Layout, daemon: str, *, within_s: float = 120) -> None:
     """Let one daemon end by itself, so that it saves what it knows, then kill what is left."""
     deadline = time.monotonic() + within_s
-    _send(processes(layout, daemon), signal.SIGTERM)
+    send(processes(layout, daemon), signal.SIGTERM)
     while running(layout, daemon) and time.monotonic() < deadline:
         time.sleep(0.02)
     kill(layout, daemon)
@@ -159,7 +159,8 @@ def _parent(pid: int) -> int:
     return int(words[1]) if words else 0
 
 
-def _send(pids: Iterable[int], signal_number: signal.Signals) -> None:
+def send(pids: Iterable[int], signal_number: signal.Signals) -> None:
+    """Signal those that are still there."""
     for pid in pids:
         try:
             os.kill(pid, signal_number)
