@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -146,15 +146,29 @@ def test_ranks_of_mpi_stop_after_the_same_step(tmp_path: Path) -> None:
     assert len(stops(tmp_path, 2)) == 1
 
 
+ALL_ALONE: list["subprocess.Popen[str]"] = []
+
+
+@pytest.fixture(autouse=True)
+def none_goes_on() -> Iterator[None]:
+    """End the scripts of a test that failed before their end: they would loop for ever."""
+    yield
+    while ALL_ALONE:
+        with ALL_ALONE.pop() as process:
+            process.kill()
+
+
 def alone(tmp_path: Path, text: str, *words: str) -> "subprocess.Popen[str]":
     (tmp_path / "script.py").write_text(text)
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-W", "error", str(tmp_path / "script.py"), *words],
         env=environment(HPCKIT_SIGNALS=tmp_path / "signals" / "0", HPCKIT_RESTART=2),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+    ALL_ALONE.append(process)
+    return process
 
 
 def ended(process: "subprocess.Popen[str]") -> str:

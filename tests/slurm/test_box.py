@@ -170,11 +170,13 @@ def test_a_second_box_can_break_in_each_way_and_mend(other_box: Slurm) -> None:
 
 def test_down_leaves_no_process_and_no_folder(other_box: Slurm) -> None:
     # The one that leaves its session and its environment is the one that hides best.
-    submit(other_box, "--wrap=setsid --fork env --ignore-environment /bin/sleep 4242; sleep 4243")
-    assert eventually(lambda: "sleep\0004242" in command_lines())
+    mine = 10**6 + os.getpid()  # seconds, so that no other test's `sleep` is taken for it
+    hides = f"setsid --fork env --ignore-environment /bin/sleep {mine}1"
+    submit(other_box, f"--wrap={hides}; sleep {mine}2")
+    assert eventually(lambda: f"sleep\0{mine}1" in command_lines())
     assert box.down(other_box.layout)
     assert daemons.processes(other_box.layout) == []
-    assert "sleep\000424" not in command_lines()
+    assert f"sleep\0{mine}" not in command_lines()
     assert str(other_box.dir) not in command_lines()
     assert not other_box.dir.exists()
 

