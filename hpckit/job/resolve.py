@@ -142,7 +142,8 @@ def _worked_out(
         workload=workload,
         environment=environment,
         program=program,
-        command=program.command(environment, python) + _arguments(spec, workload, settings),
+        command=program.command(environment, python)
+        + _arguments(spec, workload, settings, task_settings[0]),
         own_args=len(spec.args),
         tasks=tuple(_task_arguments(values, workload, spec.args) for values in task_settings),
         task_settings=task_settings,
@@ -251,8 +252,12 @@ def _is_ours(workload: Workload | None) -> bool:
 
 
 def _arguments(
-    spec: JobSpec, workload: Workload | None, settings: dict[str, Scalar]
+    spec: JobSpec,
+    workload: Workload | None,
+    settings: dict[str, Scalar],
+    of_a_task: dict[str, Scalar],
 ) -> tuple[str, ...]:
+    """Return the arguments of all tasks: what each task of an array is given follows them."""
     if workload is None:
         if spec.settings:
             raise RequestError(
@@ -260,7 +265,14 @@ def _arguments(
                 "give your own program its arguments after `--`."
             )
         return spec.args
+    twice = next((name for name in settings if name in of_a_task), None)
+    if twice:
+        raise RequestError(
+            f"{twice} is in --set and in --array. Give each task its value by --array alone."
+        )
     values = {name: row.default for name, row in workload.parameters.items()} | settings
+    # Not every program takes the last of two.
+    values = {name: value for name, value in values.items() if name not in of_a_task}
     return (*workload.arguments(values), *spec.args)
 
 

@@ -159,7 +159,14 @@ def test_an_arrays_values_stand_where_the_users_arguments_name_them() -> None:
     assert job(args=("{lr}",)).task_command(0)[2:] == ("{lr}",)
     # A workload's parameters are its options, wherever else their values stand.
     workload = job("work", workload=WORK, array=("lr=0.2",), args=("--log", "log.{lr}"))
-    assert workload.task_command(0)[3:] == ("0.1", "--log", "log.0.2", "--lr", "0.2")
+    assert workload.task_command(0)[2:] == ("--log", "log.0.2", "--lr", "0.2")
+
+
+def test_a_parameter_that_an_array_varies_is_given_once() -> None:
+    made = job("work", workload=WORK, settings=("seed=3",), array=("lr=0.2,0.1",))
+    assert made.task_command(1)[2:] == ("--seed", "3", "--lr", "0.1")
+    with pytest.raises(RequestError, match="lr is in --set and in --array"):
+        job("work", workload=WORK, settings=("lr=1",), array=("lr=0.2,0.1",))
 
 
 def test_a_plan_without_an_array_has_one_empty_task() -> None:
