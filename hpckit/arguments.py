@@ -30,6 +30,11 @@ class Kind:
     fits: Callable[[Any], bool]
 
 
+def job_word(given: str | int | os.PathLike[str]) -> str:
+    """Return what `JOB` is on a command line: an id, or a folder, as that of a run at hand."""
+    return os.fspath(given) if isinstance(given, os.PathLike) else str(given)
+
+
 def maybe(kind: Kind) -> Kind:
     """Return a kind that may also be None: it was not given."""
     return Kind(kind.what, lambda given: given is None or kind.fits(given))
@@ -60,7 +65,7 @@ def _are_texts(given: object) -> bool:
 
 PATH = Kind("a path", _is_path)
 WORD = Kind("a text or a path that a program can be given", _is_path)
-JOB = Kind("a job's id, or a run's id or folder", _is_job)
+JOB = Kind("a run, or a job's id, or a run's id or folder", _is_job)
 FUNCTION = Kind("a function", callable)
 TIME = Kind("a time, as in 1h30m or minutes", _is_text_or_number)
 SIZE = Kind("a size, as in 10G or bytes", _is_text_or_number)

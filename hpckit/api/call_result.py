@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, SupportsIndex, TypeVar, cast, overload
 
 from hpckit.api.run import Run, RunList
 from hpckit.api.run_status import status_of
@@ -165,6 +165,15 @@ class Calls(Generic[Result]):
     def __iter__(self) -> Iterator[Result]:
         """Yield each result in the order of the items, waiting for it; raises as `Call.result`."""
         return (call.result() for call in self.calls)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[Result]: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Result | list[Result]:
+        """Return the result of one item, or of some, waiting for it; raises as `Call.result`."""
+        found = self.calls[index]
+        return [call.result() for call in found] if isinstance(found, list) else found.result()
 
     def results(self) -> list[Result]:
         """Return all results in the order of the items; raises as `Call.result`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hpckit.api import log
 from hpckit.api.run import Run, RunList, handle
-from hpckit.arguments import JOB, PATH, checked, maybe
+from hpckit.arguments import JOB, PATH, checked, job_word, maybe
 from hpckit.errors import DamagedRunError, HpckitError, OutsideError, RequestError
 from hpckit.find import (
     any_handed_over,
@@ -22,7 +22,7 @@ from hpckit.values import Size
 
 
 @checked(job=JOB, runs=maybe(PATH))
-def find(job: str | int, *, runs: Path | str | None = None) -> Run:
+def find(job: Run | str | int | Path, *, runs: Path | str | None = None) -> Run:
     """Return the run that a word means: a job's id, a run's id or folder, or `latest`.
 
     A run of `hpckit.call` comes back as a `Call`, with `result()`. `runs` is the folder of runs.
@@ -31,8 +31,9 @@ def find(job: str | int, *, runs: Path | str | None = None) -> Run:
         NotFoundError: there is none. RequestError: it is an array of several tasks.
         OutsideError, DamagedRunError: it cannot be read.
     """
-    also = f", or all of them with hpckit.runs({str(job)!r})"
-    return only(str(job), settled_folder(_folder(runs), (str(job),)), also)
+    word = job_word(job)
+    also = f", or all of them with hpckit.runs({word!r})"
+    return only(word, settled_folder(_folder(runs), (word,)), also)
 
 
 def only(word: str, root: Path, also: str = "") -> Run:
@@ -51,7 +52,7 @@ def only(word: str, root: Path, also: str = "") -> Run:
 
 @checked(job=maybe(JOB), active=bool, limit=Size | None, runs=maybe(PATH))
 def runs(
-    job: str | int | None = None,
+    job: Run | str | int | Path | None = None,
     *,
     state: str | Sequence[str] | None = None,
     since: str | float | None = None,
@@ -83,12 +84,13 @@ def runs(
     from hpckit.api.choice import Choice  # noqa: PLC0415  # what names one run needs none of it
 
     chosen = Choice.of(state=state, since=since, name=name, user=user, active=active)
-    root = settled_folder(_folder(runs), () if job is None else (str(job),))
+    words = () if job is None else (job_word(job),)
+    root = settled_folder(_folder(runs), words)
     bad: list[DamagedRun] = []
-    if job is None:
-        found = newest_runs(root, None if chosen.selects else limit, bad)
+    if words:
+        found = find_runs(words[0], root, bad)
     else:
-        found = find_runs(str(job), root, bad)
+        found = newest_runs(root, None if chosen.selects else limit, bad)
     return RunList((row.run for row in chosen.among([*map(handle, found)], limit)), bad)
 
 

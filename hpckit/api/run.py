@@ -324,6 +324,10 @@ class Run:
     def __hash__(self) -> int:
         return hash(self.dir)
 
+    def __fspath__(self) -> str:
+        """Its folder: a run may stand where a path may, as in `Path(run) / "checkpoints"`."""
+        return str(self.dir)
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_beside": None, "_answer": None}
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TextIO
 from hpckit.api import log
 from hpckit.api.lookup import settled_folder
 from hpckit.api.run import Run, handle
-from hpckit.arguments import JOB, PATH, checked, maybe
+from hpckit.arguments import JOB, PATH, checked, job_word, maybe
 from hpckit.errors import HpckitError, JobError, RequestError
 from hpckit.files import write_shown
 from hpckit.frozen import frozen
@@ -261,12 +261,15 @@ def _cells(*words: str) -> str:
 
 @checked(job=JOB, runs=maybe(PATH), samples=maybe(PATH))
 def stats(
-    job: str | int, *, runs: Path | str | None = None, samples: Path | str | None = None
+    job: Run | str | int | Path,
+    *,
+    runs: Path | str | None = None,
+    samples: Path | str | None = None,
 ) -> JobStats:
     """Return how anyone's job used its GPUs, cores and memory, and what to change.
 
     Args:
-        job: Slurm's id (`123`, `123_4`, a step `123.0`), a run's id, or `latest`.
+        job: a run, Slurm's id (`123`, `123_4`, a step `123.0`), a run's id or folder, or `latest`.
         runs: the folder of runs.
         samples: a folder of samples to use instead of the job's.
 
@@ -274,7 +277,7 @@ def stats(
         NotFoundError: there is no such job. RequestError: it is an array of several tasks.
         OutsideError: Slurm does not answer.
     """
-    word = str(job)
+    word = job_word(job)
     root, own = (None if path is None else typed_path(path) for path in (runs, samples))
     found, missing = stats_asked([word], root, own)
     if missing:

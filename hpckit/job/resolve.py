@@ -131,7 +131,7 @@ def _worked_out(
     environment = site.find_environment(spec.env or (workload.environment if workload else None))
     program = _read_program(spec, workload, environment, python, kept)
     settings = workload.parse_settings(spec.settings) if workload else {}
-    task_settings, headers = _array(spec, workload)
+    tasks, headers = _array(spec, workload)
     device, notes = _device(machine, nodes, gpus, strategy)
     return Job(
         name=spec.name or (workload.name if workload else program.name),
@@ -142,11 +142,10 @@ def _worked_out(
         workload=workload,
         environment=environment,
         program=program,
-        command=program.command(environment, python)
-        + _arguments(spec, workload, settings, task_settings[0]),
+        command=program.command(environment, python) + _arguments(spec, workload, settings, tasks),
         own_args=len(spec.args),
-        tasks=tuple(_task_arguments(values, workload, spec.args) for values in task_settings),
-        task_settings=task_settings,
+        tasks=tuple(_task_arguments(values, workload, spec.args) for values in tasks),
+        task_settings=tasks,
         settings=settings,
         is_array=bool(spec.array),
         parallel=spec.parallel,
@@ -255,7 +254,7 @@ def _arguments(
     spec: JobSpec,
     workload: Workload | None,
     settings: dict[str, Scalar],
-    of_a_task: dict[str, Scalar],
+    tasks: tuple[dict[str, Scalar], ...],
 ) -> tuple[str, ...]:
     """Return the arguments of all tasks: what each task of an array is given follows them."""
     if workload is None:
@@ -265,14 +264,14 @@ def _arguments(
                 "give your own program its arguments after `--`."
             )
         return spec.args
-    twice = next((name for name in settings if name in of_a_task), None)
+    twice = next((name for name in settings if name in tasks[0]), None)
     if twice:
         raise RequestError(
             f"{twice} is in --set and in --array. Give each task its value by --array alone."
         )
     values = {name: row.default for name, row in workload.parameters.items()} | settings
     # Not every program takes the last of two.
-    values = {name: value for name, value in values.items() if name not in of_a_task}
+    values = {name: value for name, value in values.items() if name not in tasks[0]}
     return (*workload.arguments(values), *spec.args)
 
 

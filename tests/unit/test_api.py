@@ -277,6 +277,22 @@ def test_a_function_that_exits_does_not_end_the_program_that_asks(
         list(calls.Calls([call]))
 
 
+def test_results_are_had_by_their_number(here: Path) -> None:
+    one = result_of(here, lambda: 7)
+    several = calls.Calls([one, one, one])
+    assert (several[-1], several[1:]) == (7, [7, 7])
+    with pytest.raises(IndexError):
+        several[3]
+
+
+def test_a_run_stands_where_its_id_or_folder_may(here: Path) -> None:
+    run = Run(make_run(here / "runs", "f-1", job_id="local-1", executor="local"))
+    assert hpckit.find(run) == run == hpckit.find(run.dir)
+    assert hpckit.runs(run) == [run]
+    assert hpckit.stats(run).job.job_id == "local-1"
+    assert Path(run) / "logs" == run.dir / "logs"
+
+
 def result_of(here: Path, function: Any) -> "calls.Call[Any]":
     """Write what a function's job would, without a job; return its call."""
     folder = make_run(here / "runs", "f-1", job_id="local-1", executor="local").dir
