@@ -5,7 +5,6 @@ in them for orders; characters that turn the direction of text make it read as s
 """
 
 import contextlib
-import math
 import os
 import re
 import time
@@ -37,6 +36,8 @@ _SIZE = r"(?ai)(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)(?:i?B)?"
 _DIGITS = r"0*([0-9]{1,19})"
 # Slurm and Linux count in 63 bits at most.
 _MOST = 2**63 - 1
+# The end of the year 9999, the last that calendars write.
+_LAST_S = 253402300799
 _NO_VAL = (1 << 32) - 2
 _SHORT_S = 2 * 86400
 _SECONDS_OF = {  # keyed by (days given, number of parts), as in sbatch(1), --time
@@ -188,7 +189,7 @@ def parse_past(text: str | float, now: float, option: str = "since") -> float:
     Raises:
         RequestError: the text is neither.
     """
-    if isinstance(text, int | float) and not isinstance(text, bool) and math.isfinite(text):
+    if isinstance(text, int | float) and not isinstance(text, bool) and abs(text) <= _LAST_S:
         return float(text)
     word = text.strip() if isinstance(text, str) and text.isascii() else ""
     if match := re.fullmatch(_WEEKS, word):

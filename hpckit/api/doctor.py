@@ -243,7 +243,7 @@ def doctor_gpu(
     from hpckit.doctor import trials  # noqa: PLC0415  # see doctor_mpi
 
     asked = spec_values({"gpus": gpus})
-    if not asked["gpus"]:
+    if not asked.get("gpus"):
         raise RequestError(f"--gpus {gpus}: this check needs at least one GPU.")
     spec = JobSpec(
         target="ddp", program=str(JOBS / "gpu_hello.py"), **asked,

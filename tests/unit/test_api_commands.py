@@ -194,6 +194,8 @@ def test_doctor_returns_what_the_command_prints(cluster: Cluster, cli: Cli) -> N
     assert all(str(row) in str(found) for row in found)
     with pytest.raises(hpckit.RequestError, match="at least one GPU"):
         hpckit.doctor_gpu(gpus=0)
+    with pytest.raises(hpckit.RequestError, match="at least one GPU"):
+        hpckit.doctor_gpu(gpus=None)  # type: ignore[arg-type]
 
 
 def test_the_status_of_a_sampled_command_is_its_own(here: Path) -> None:

@@ -1,4 +1,5 @@
 import contextlib
+import math
 import time
 
 import pytest
@@ -93,6 +94,10 @@ def test_a_day_begins_at_midnight_here() -> None:
         "30",
         "2026-02-30",
         "9" * 20 + "w",
+        10**400,
+        1e12,  # milliseconds, surely
+        math.nan,
+        True,
     ):
         with pytest.raises(RequestError, match=r"--since .* is neither an age"):
             parse_past(word, 1e9, "--since")
