@@ -351,9 +351,7 @@ def _requested(known: KnownJob) -> Requested:
     return Requested(
         nodes=nodes,
         gpus=gpus,
-        gpus_per_node=plan.get(
-            "gpus_per_node", gpus // nodes if gpus is not None and nodes else None
-        ),
+        gpus_per_node=plan.get("gpus_per_node", _on_each(gpus, nodes)),
         gpu_type=plan.get("gpu_type") or (usage.gpu_type if usage else None),
         cores=(usage.alloc_cpus if usage else None)
         or (plan["ranks"] * plan["cpus_per_task"] if plan.get("cpus_per_task") else None),
@@ -362,6 +360,11 @@ def _requested(known: KnownJob) -> Requested:
         memory_bytes_per_node=memory << 30 if memory else given,
         time_limit_s=minutes * 60 if minutes is not None else None,
     )
+
+
+def _on_each(count: int | None, nodes: int | None) -> int | None:
+    """Return how many of something each node has; None where not all can have as many."""
+    return count // nodes if count is not None and nodes and count % nodes == 0 else None
 
 
 def _plan(run: Run | None, name: str) -> str | None:

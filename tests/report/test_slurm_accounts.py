@@ -75,6 +75,16 @@ def test_an_attempt_that_accounting_lost_is_named(here: Path, programs: Path, cl
     assert "Attempt 0 is known only from its samples" in cli("stats", "77").out
 
 
+@pytest.mark.parametrize(("gpus", "each"), [(3, None), (4, 2), (0, 0)])
+def test_gpus_of_each_node_are_unknown_where_not_all_have_as_many(
+    here: Path, programs: Path, cli: Cli, gpus: int, each: int | None
+) -> None:
+    tres = f"cpu=16,gres/gpu={gpus},mem=64G,node=2"
+    keep_accounts(programs, [row("77", AllocTRES=tres, NNodes="2", NodeList="n[1-2]")])
+    asked = document(cli, "77")["requested"]
+    assert (asked["nodes"], asked["gpus"], asked["gpus_per_node"]) == (2, gpus, each)
+
+
 def test_a_job_renamed_between_two_attempts_keeps_both(
     here: Path, programs: Path, cli: Cli
 ) -> None:
