@@ -74,8 +74,9 @@ class Totals:
         gpu_hours_unused: the rest of the measured ones.
         gpu_hours_failed: held by attempts that ended as FAILED, TIMEOUT, OUT_OF_MEMORY, NODE_FAIL,
             BOOT_FAIL or DEADLINE.
-        gpu_hours_asked: what ended attempts would have held up to their time limits.
-        gpu_hours_ended: what those attempts held.
+        gpu_hours_asked: what attempts that ended in this time would have held up to their time
+            limits, whole, also where they began earlier.
+        gpu_hours_ended: what those attempts held, whole as well.
         node_hours: held, of all jobs.
         utilization_percent: used, of measured.
         utilization_hours: measured GPU-hours at 0-10, 10-25, 25-50, 50-75 and 75-100 %.
@@ -122,7 +123,8 @@ class _Sum:
         add["nodes"] += (row.nodes or 0) * (use.end - use.begin) / 3600
         if row.state in FAILED:
             add["failed"] += hours
-        if row.end is not None and row.limit_s is not None:
+        # Whole, and only where it ended: so the sums of days and weeks are those of the report.
+        if use.end == row.end and row.limit_s is not None:
             add["asked"] += (row.gpus or 0) * row.limit_s / 3600
             add["ended"] += (row.gpus or 0) * (row.end - row.start) / 3600
         if row.wait_s is not None and use.begin == row.start:

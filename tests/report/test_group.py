@@ -445,6 +445,21 @@ def test_a_job_over_midnight_counts_on_both_sides(
     assert sum(one.energy_kwh or 0 for one in found.values()) == pytest.approx(1)
 
 
+def test_what_was_asked_for_counts_once_where_an_attempt_ended() -> None:
+    day = 24 * HOUR
+    over_midnight = use(10.5 * day, 12.5 * day, limit_s=3 * day)
+    one_day = use(11.25 * day, 11.5 * day, limit_s=day)
+    ended_later = use(11 * day, 11.5 * day, limit_s=day)
+    ended_later = replace(ended_later, row=replace(ended_later.row, end=20 * day))
+    uses = [over_midnight, one_day, ended_later]
+    of_days = grouped(uses, "day").values()
+    assert [(one.gpu_hours_asked, one.gpu_hours_ended) for one in of_days] == [
+        (0, 0), (24, 6), (72, 48),
+    ]  # fmt: skip
+    whole = total(uses)
+    assert (whole.gpu_hours_asked, whole.gpu_hours_ended) == (96, 54)
+
+
 def test_attempts_of_a_job_are_one_job_whose_last_end_counts() -> None:
     first = use(0, HOUR, None, state=JobState.NODE_FAIL)
     second = use(2 * HOUR, 4 * HOUR, 75.0)
