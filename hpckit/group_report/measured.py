@@ -170,7 +170,10 @@ def _is_of(record: Mapping[str, Any], row: Allocation) -> bool:
     """Say whether a record is of this attempt: one of another stays until it is replaced."""
     if row.nodes is not None and len(record["nodes"]) > row.nodes:
         return False
-    return row.end is None or covers_attempt(record, row.end - row.start)
+    if row.end is None:
+        return True
+    # jobstats' own time goes from the start to the end: a mean with suspended time in it is no use.
+    return covers_attempt(record, (row.end - row.start) * row.share_held)
 
 
 def _percent(value: object) -> float | None:

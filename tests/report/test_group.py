@@ -44,7 +44,8 @@ def row(job_id: str, start: float, hours: float, **cells: str) -> dict[str, str]
     usual = {
         "JobID": job_id, "User": "alice", "Account": "lab", "Partition": "gpu",
         "State": "COMPLETED", "Submit": f"{start - 60:.0f}", "Eligible": f"{start - 30:.0f}",
-        "Start": f"{start:.0f}", "End": f"{start + hours * HOUR:.0f}", "TimelimitRaw": "240",
+        "Start": f"{start:.0f}", "End": f"{start + hours * HOUR:.0f}",
+        "ElapsedRaw": f"{hours * HOUR:.0f}", "Suspended": "00:00:00", "TimelimitRaw": "240",
         "NNodes": "1", "AllocTRES": "cpu=16,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1",
         "AdminComment": "", "JobName": "train",
     }  # fmt: skip
@@ -92,6 +93,33 @@ def test_hours_are_those_inside_the_time_of_the_report(accounts, cli: Cli) -> No
     assert (whole["wait_median_s"], whole["wait_p90_s"]) == (30, 30)
     assert (whole["utilization_percent"], whole["energy_kwh"]) == (None, None)
     assert [job["job_id"] for job in said["wasteful"]] == ["2"]
+
+
+def test_time_suspended_is_not_held(accounts, cli: Cli) -> None:
+    """Two GPUs: an hour of each three without cores; of a job that goes on, too."""
+    away = {"Suspended": "01:00:00", "ElapsedRaw": str(2 * HOUR)}
+    begin = NOW - 10 * HOUR
+    accounts(
+        row("1", begin + HOUR, 3, **away, AdminComment=js1(50, 50, hours=2)),
+        row("2", begin - 1.5 * HOUR, 3, **away),  # half of it inside
+        row("3", NOW - 3 * HOUR, 3, **away, State="SUSPENDED", End="Unknown"),
+        row("4", begin + HOUR, 3, **away, AdminComment=js1(50, 50, hours=3)),
+    )
+    said = json.loads(cli("report", "--since", "10h", "--by", "name", "--json").out)
+    whole = said["total"]
+    assert whole["gpu_hours"] == pytest.approx(2 * (2 + 1 + 2 + 2))
+    assert whole["node_hours"] == pytest.approx(2 + 1 + 2 + 2)
+    assert (whole["gpu_hours_asked"], whole["gpu_hours_ended"]) == (2 * 4 * 3, 2 * 2 * 3)
+    # jobstats' own record has the suspended hour in its mean.
+    assert (whole["gpu_hours_measured"], whole["gpu_hours_used"]) == (4, 2)
+
+
+def test_a_start_that_accounting_lost_leaves_out_suspended_time() -> None:
+    cells = row("1", NOW, 0, Start="Unknown", End=str(NOW + 3 * HOUR), Suspended="1-00:00:00")
+    (lost,) = parse_allocations("|".join(cells.values()), "|")
+    found = lost.begun(NOW - 45 * HOUR, None)
+    assert found
+    assert found.share_held == 0.5
 
 
 def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
@@ -445,6 +473,12 @@ def test_a_job_over_midnight_counts_on_both_sides(
     assert sum(one.energy_kwh or 0 for one in found.values()) == pytest.approx(1)
 
 
+def test_suspended_time_is_spread_evenly_over_days() -> None:
+    day = 24 * HOUR
+    found = grouped([use(10.5 * day, 12 * day, suspended_s=0.5 * day)], "day").values()
+    assert [one.gpu_hours for one in found] == [pytest.approx(8), pytest.approx(16)]
+
+
 def test_what_was_asked_for_counts_once_where_an_attempt_ended() -> None:
     day = 24 * HOUR
     over_midnight = use(10.5 * day, 12.5 * day, limit_s=3 * day)
@@ -585,11 +619,13 @@ def test_odd_rows_do_no_harm() -> None:
             "None",
             "12",
             "N/A",
+            "-",
+            "?",
             "Partition_Limit",
             "?",
             "gres/gpu=",
         ],
-        ["9_[1-5]", "u", "a", "p", "PENDING", "1", "1", "Unknown", "Unknown", "1", "1", ""],
+        ["9_[1-5]", "u", "a", "p", "PENDING", "1", "1", *["Unknown"] * 2, "0", "", "1", "1", ""],
     ]
     text = "\n".join(mark.join([*cells, "", "name"]) for cells in odd)
     (found,) = parse_allocations(text + "\n", mark)

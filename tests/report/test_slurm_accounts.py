@@ -11,6 +11,7 @@ import pytest
 from hpckit.ranks import write_rank
 from hpckit.stop_marks import PREEMPTED, add_mark, marks_of
 from tests.conftest import Answer
+from tests.js1 import encode
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import START, make_run, write_samples
 from tests.unit.made import rank
@@ -187,6 +188,19 @@ def test_suspended_time_is_in_no_figure(
         assert found["summary"]["coverage_percent"] == pytest.approx(100, abs=0.5)
     assert codes(found).count("suspended") == 1
     assert "The job was suspended for 30 min 00 s" in cli("stats", "77").out
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_record_with_suspended_time_in_its_means_is_of_no_use(
+    programs: Path, cli: Cli, whole: bool
+) -> None:
+    known = {"gpu_utilization": {"0": 60, "1": 60}, "cpus": 16}
+    record = encode({"gpus": 2, "nodes": {"n1": known}, "total_time": 5400 if whole else 3600})
+    keep_accounts(programs, [row("77", End=str(START + 5400), AdminComment=record)])
+    found = document(cli, "77")
+    assert found["summary"]["gpu_utilization_percent"] == (None if whole else 60)
+    said = "record includes time in which the job was suspended: 1 h 30 min of 1 h 00 min."
+    assert said in " ".join(note["text"] for note in found["notes"]) or not whole
 
 
 def test_any_number_of_foreign_jobs_are_one_question_to_each_program(
