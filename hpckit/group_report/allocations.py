@@ -12,6 +12,7 @@ from functools import cache
 from hpckit.errors import CommandError, RequestError
 from hpckit.shell import Completed
 from hpckit.slurm.client import ask, id_lists, is_answer, refusal
+from hpckit.slurm.resized import goes_on
 from hpckit.slurm.rows import (
     COLUMN,
     count_gpus,
@@ -53,6 +54,7 @@ class Allocation:
         limit_s: its time limit; None: none, or not known.
         start_lost: accounting has lost the start, and `start` stands for it: the end, or the
             moment of submission of what goes on. `lost` finds the true one or leaves it out.
+        first_start: when its attempt began, where this is a part of one that changed its size.
         elapsed_s: for how long it held its nodes, as Slurm says.
         suspended_s: for how long it was suspended, which Slurm does not count as held.
         comment: AdminComment, where sites keep the record of Princeton's jobstats.
@@ -74,6 +76,7 @@ class Allocation:
     gpu_type: str | None
     limit_s: int | None
     start_lost: bool = False
+    first_start: float | None = None
     elapsed_s: int | None = None
     suspended_s: float = 0.0
     comment: str = ""
@@ -94,6 +97,11 @@ class Allocation:
         else:
             return 1.0
         return max(whole - self.suspended_s, 0.0) / whole if whole > 0 else 1.0
+
+    @property
+    def held_s(self) -> float:
+        """For how long an attempt that is over held its nodes; 0 while it runs."""
+        return 0.0 if self.end is None else (self.end - self.start) * self.share_held
 
     def overlaps(self, since: float, until: float) -> bool:
         """Say whether it held nodes in a time; or may have, where its start is lost."""
@@ -190,7 +198,14 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
         # A job that was cancelled in the queue may have a start, but got nothing.
         if start is None or not row["AllocTRES"]:
             continue
-        possible = None if lost else parse_moment(row["Eligible"]) or submit
+        first_start, elapsed_s = None, parse_count(row["ElapsedRaw"])
+        if not lost and submit is not None and goes_on(submit, start):
+            first_start, start = start, submit
+            elapsed_s = (
+                None if elapsed_s is None else max(elapsed_s - round(start - first_start), 0)
+            )
+        waited = not lost and first_start is None
+        possible = parse_moment(row["Eligible"]) or submit if waited else None
         limit_min = parse_count(row["TimelimitRaw"])
         yield Allocation(
             job_id=row["JobID"],
@@ -208,7 +223,8 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
             gpus=given[0],
             gpu_type=given[1],
             limit_s=None if limit_min is None else limit_min * 60,
-            elapsed_s=parse_count(row["ElapsedRaw"]),
+            first_start=first_start,
+            elapsed_s=elapsed_s,
             suspended_s=parse_duration_s(row["Suspended"]) or 0.0,
             comment=row["AdminComment"] if "JS1:" in row["AdminComment"].upper() else "",
         )

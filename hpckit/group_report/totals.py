@@ -131,7 +131,7 @@ class _Sum:
         # Whole, and only where it ended: so the sums of days and weeks are those of the report.
         if use.end == row.end and row.limit_s is not None:
             add["asked"] += (row.gpus or 0) * row.limit_s / 3600
-            add["ended"] += (row.gpus or 0) * (row.end - row.start) * row.share_held / 3600
+            add["ended"] += (row.gpus or 0) * row.held_s / 3600
         if row.wait_s is not None and use.begin == row.start:
             self.waits.append(row.wait_s)
         self._add_measured(use, hours)

@@ -114,6 +114,70 @@ def test_time_suspended_is_not_held(accounts, cli: Cli) -> None:
     assert (whole["gpu_hours_measured"], whole["gpu_hours_used"]) == (4, 2)
 
 
+def resized(begin: float, at: float, end: float, **cells: str) -> list[dict[str, str]]:
+    """Return the rows of a job of four GPUs that went on with two, as Slurm 22.05 has them."""
+    moment = {"Submit": str(at), "Eligible": str(at), "End": str(end)}
+    whole = (end - begin) / HOUR
+    return [
+        row("1", begin, (at - begin) / HOUR, State="RESIZING", NNodes="2",
+            AllocTRES="cpu=16,gres/gpu=4,node=2"),
+        row("1", begin, whole, **moment | cells),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_parts_of_a_resized_job_follow_one_another(accounts, cli: Cli, right: bool) -> None:
+    """4 GPUs for 2 h, then 2 for 1 h; `right`: a Slurm that says when the second part began."""
+    begin, at, end = NOW - 5 * HOUR, NOW - 3 * HOUR, NOW - 2 * HOUR
+    rows = resized(begin, at, end, State="FAILED")
+    rows[1] |= {"Start": str(at), "ElapsedRaw": str(HOUR)} if right else {}
+    accounts(*rows)
+    said = json.loads(cli("report", "--since", "10h", "--json").out)
+    whole = said["total"]
+    assert (whole["gpu_hours"], whole["node_hours"], whole["jobs"]) == (10, 5, 1)
+    assert (whole["failed_jobs"], whole["gpu_hours_failed"]) == (1, 10)
+    assert whole["wait_attempts"] == [1, 0, 0, 0, 0, 0]
+    # Four hours were asked for: two of them with four GPUs, as held, and two with two.
+    assert (whole["gpu_hours_asked"], whole["gpu_hours_ended"]) == (4 * 2 + 2 * 2, 10)
+    # The first part alone, or the second.
+    until = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(NOW - 4 * HOUR))
+    early = json.loads(cli("report", "--since", "10h", "--until", until, "--json").out)["total"]
+    late = json.loads(cli("report", "--since", "150m", "--json").out)["total"]
+    assert (early["gpu_hours"], late["gpu_hours"], late["wait_median_s"]) == (4, 1, None)
+
+
+def test_a_part_that_is_known_alone_has_what_is_left_of_the_limit(accounts, cli: Cli) -> None:
+    accounts(resized(NOW - 5 * HOUR, NOW - 3 * HOUR, NOW - 2 * HOUR)[1])
+    whole = json.loads(cli("report", "--since", "10h", "--json").out)["total"]
+    assert (whole["gpu_hours"], whole["gpu_hours_asked"], whole["wait_median_s"]) == (2, 4, None)
+
+
+def test_a_resized_job_that_was_suspended_and_runs(accounts, cli: Cli) -> None:
+    """An hour of each part was suspended; the second is."""
+    first, second = resized(NOW - 5 * HOUR, NOW - 3 * HOUR, NOW)
+    away = {"Suspended": "01:00:00", "ElapsedRaw": str(HOUR)}
+    accounts(first | away, second | away | {
+        "State": "SUSPENDED", "End": "Unknown", "ElapsedRaw": str(3 * HOUR + HOUR),
+    })  # fmt: skip
+    whole = json.loads(cli("report", "--since", "10h", "--json").out)["total"]
+    assert whole["gpu_hours"] == pytest.approx(4 * 1 + 2 * 2)
+
+
+def test_a_summary_of_all_of_a_resized_job_is_that_of_each_part(
+    accounts, cli: Cli, here: Path
+) -> None:
+    """At its end a job does not know of the change; its energy is not that of a part."""
+    begin, at, end = NOW - 5 * HOUR, NOW - 3 * HOUR, NOW - 2 * HOUR
+    accounts(*resized(begin, at, end))
+    run = make_run(here / "runs", job_id="1", executor="slurm", submitted_at=begin - 60)
+    said = summary(begin, 25)
+    said["attempts"][0]["elapsed_s"] = 3 * HOUR
+    (run.dir / "summary.json").write_text(json.dumps(said))
+    whole = json.loads(cli("report", "--since", "10h", "--json").out)["total"]
+    assert (whole["gpu_hours_measured"], whole["gpu_hours_used"]) == (10, 2.5)
+    assert whole["energy_kwh"] is None
+
+
 def test_a_start_that_accounting_lost_leaves_out_suspended_time() -> None:
     cells = row("1", NOW, 0, Start="Unknown", End=str(NOW + 3 * HOUR), Suspended="1-00:00:00")
     (lost,) = parse_allocations("|".join(cells.values()), "|")
