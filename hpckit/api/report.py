@@ -17,6 +17,7 @@ from hpckit.group_report.cache import allocations
 from hpckit.group_report.ledgers import Asked, from_ledgers
 from hpckit.group_report.lost import by_ranks, lost_notes
 from hpckit.group_report.measured import Figures, Measured, own_runs
+from hpckit.group_report.parts import joined
 from hpckit.group_report.schema import json_schema
 from hpckit.group_report.totals import KINDS, Use, grouped, most_wasteful, total
 from hpckit.group_report.writing import Report, wasteful_job
@@ -135,6 +136,7 @@ def _uses(
         with patience(own_patience_s()):  # accounting may answer while the controller does not
             cluster = cluster_name()
         rows, kept = allocations(asked, cluster, time.time())
+    rows = joined(rows)
     lost = [row for row in rows if row.start_lost]
     if lost:
         rows = by_ranks(rows, own_runs(lost, runs))

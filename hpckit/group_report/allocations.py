@@ -12,6 +12,7 @@ from functools import cache
 from hpckit.errors import CommandError, RequestError
 from hpckit.shell import Completed
 from hpckit.slurm.client import ask, id_lists, is_answer, refusal
+from hpckit.slurm.resized import goes_on
 from hpckit.slurm.rows import (
     COLUMN,
     count_gpus,
@@ -22,7 +23,7 @@ from hpckit.slurm.rows import (
 )
 from hpckit.slurm.states import JobState, is_finished, is_waiting, parse_state
 from hpckit.slurm.usage_rows import cut_rows
-from hpckit.text import parse_moment
+from hpckit.text import parse_duration_s, parse_moment
 
 # sacct's own words of a name that getpwnam(3) does not know.
 _NOBODY = r"Invalid user id: (\S+)"
@@ -31,7 +32,7 @@ APART_S = 60.0
 # AdminComment and the job's name are free text: they come last, as `cut_rows` needs it.
 _COLUMNS = (
     *("JobID", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End"),
-    *("TimelimitRaw", "NNodes", "AllocTRES", "AdminComment", "JobName"),
+    *("ElapsedRaw", "Suspended", "TimelimitRaw", "NNodes", "AllocTRES", "AdminComment", "JobName"),
 )
 # What sacct takes as one name; a comma would part two.
 _NAME = re.compile(r"[\w.@+-]{1,256}", re.ASCII)
@@ -53,6 +54,9 @@ class Allocation:
         limit_s: its time limit; None: none, or not known.
         start_lost: accounting has lost the start, and `start` stands for it: the end, or the
             moment of submission of what goes on. `lost` finds the true one or leaves it out.
+        first_start: when its attempt began, where this is a part of one that changed its size.
+        elapsed_s: for how long it held its nodes, as Slurm says.
+        suspended_s: for how long it was suspended, which Slurm does not count as held.
         comment: AdminComment, where sites keep the record of Princeton's jobstats.
         known_by: `accounting`, or `ledger` where Slurm does not show it.
     """
@@ -72,8 +76,32 @@ class Allocation:
     gpu_type: str | None
     limit_s: int | None
     start_lost: bool = False
+    first_start: float | None = None
+    elapsed_s: int | None = None
+    suspended_s: float = 0.0
     comment: str = ""
     known_by: str = "accounting"
+
+    @property
+    def share_held(self) -> float:
+        """The part of its time in which it held its nodes: less than 1 where it was suspended.
+
+        When it was suspended, accounting does not say.
+        """
+        if not self.suspended_s:
+            return 1.0
+        if self.end is not None:
+            whole = self.end - self.start
+        elif self.elapsed_s is not None:
+            whole = self.elapsed_s + self.suspended_s  # up to the moment at which Slurm was asked
+        else:
+            return 1.0
+        return max(whole - self.suspended_s, 0.0) / whole if whole > 0 else 1.0
+
+    @property
+    def held_s(self) -> float:
+        """For how long an attempt that is over held its nodes; 0 while it runs."""
+        return 0.0 if self.end is None else (self.end - self.start) * self.share_held
 
     def overlaps(self, since: float, until: float) -> bool:
         """Say whether it held nodes in a time; or may have, where its start is lost."""
@@ -84,7 +112,7 @@ class Allocation:
         return end > begin or (begin == end == self.start and since <= self.start < until)
 
     def held(self, since: float, until: float) -> tuple[float, float]:
-        """Return the part of a time in which it held its nodes; empty where there is none."""
+        """Return the part of a time between its start and end; empty where there is none."""
         begin, end = max(self.start, since), min(until if self.end is None else self.end, until)
         return begin, max(begin, end)
 
@@ -97,7 +125,8 @@ class Allocation:
         if end is None and is_finished(self.state):
             return None
         start = start if end is None else min(start, end)
-        return replace(self, start=start, end=end, start_lost=False)
+        # Slurm's own time of it is from the start that is not known.
+        return replace(self, start=start, end=end, start_lost=False, elapsed_s=None)
 
 
 def ask_allocations(
@@ -169,7 +198,14 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
         # A job that was cancelled in the queue may have a start, but got nothing.
         if start is None or not row["AllocTRES"]:
             continue
-        possible = None if lost else parse_moment(row["Eligible"]) or submit
+        first_start, elapsed_s = None, parse_count(row["ElapsedRaw"])
+        if not lost and submit is not None and goes_on(submit, start):
+            first_start, start = start, submit
+            elapsed_s = (
+                None if elapsed_s is None else max(elapsed_s - round(start - first_start), 0)
+            )
+        waited = not lost and first_start is None
+        possible = parse_moment(row["Eligible"]) or submit if waited else None
         limit_min = parse_count(row["TimelimitRaw"])
         yield Allocation(
             job_id=row["JobID"],
@@ -187,6 +223,9 @@ def parse_allocations(text: str, mark: str) -> Iterator[Allocation]:
             gpus=given[0],
             gpu_type=given[1],
             limit_s=None if limit_min is None else limit_min * 60,
+            first_start=first_start,
+            elapsed_s=elapsed_s,
+            suspended_s=parse_duration_s(row["Suspended"]) or 0.0,
             comment=row["AdminComment"] if "JS1:" in row["AdminComment"].upper() else "",
         )
 

@@ -30,7 +30,7 @@ _WORTH_S = 3600.0
 _MOST_BYTES, _MOST_FILES = 256 << 20, 20
 _NAMES = tuple(row.name for row in fields(Allocation))
 _VALUES = attrgetter(*_NAMES)
-_VERSION = [1, *_NAMES]
+_VERSION = [2, *_NAMES]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

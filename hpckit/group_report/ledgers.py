@@ -85,10 +85,11 @@ def from_ledgers(
         elif row := _same_attempt(entry, same):
             if row.start_lost and (begun := row.begun(entry.start, entry.end)):
                 found.told[row] = row = begun
-            found.measured[row.job_id, row.start] = _measured(entry)
+            for part in _parts(row, same):
+                found.measured[part.job_id, part.start] = _measured(entry, part)
         else:
             found.rows.append(made := _row(entry))
-            found.measured[made.job_id, made.start] = _measured(entry)
+            found.measured[made.job_id, made.start] = _measured(entry, made)
     found.notes += _notes(found.rows, wrong, hide_names=hide_names)
     return found
 
@@ -112,13 +113,22 @@ def _same_attempt(entry: Entry, rows: Iterable[Allocation]) -> Allocation | None
 
 
 def _earliest(row: Allocation) -> float:
+    if row.first_start is not None:
+        return row.first_start
     return row.submit if row.start_lost and row.submit is not None else row.start
 
 
-def _measured(entry: Entry) -> Measured:
+def _parts(row: Allocation, rows: Iterable[Allocation]) -> Iterator[Allocation]:
+    """Yield an attempt; of one that changed its size all parts, for a line is of them together."""
+    yield row
+    if row.first_start is not None:
+        yield from (one for one in rows if one.first_start == row.first_start and one is not row)
+
+
+def _measured(entry: Entry, row: Allocation) -> Measured:
     return Measured(
         utilization_percent=entry.utilization_percent,
-        energy_joules=entry.energy_joules,
+        energy_joules=entry.energy_joules if row.first_start is None else None,
         source=None if entry.utilization_percent is None else "ledger",
         workload=entry.workload,
         template=entry.template,

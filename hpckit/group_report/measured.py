@@ -79,7 +79,9 @@ class Figures:
         known = _percent(used) is not None and enough_of_each(covered, lowest, elapsed_s)
         return Measured(
             utilization_percent=_percent(used) if known else None,
-            energy_joules=as_number(attempt.get("energy_joules")) if known else None,
+            energy_joules=as_number(attempt.get("energy_joules"))
+            if known and not _is_of_more(elapsed_s, row)
+            else None,
             source="samples" if known else None,
             workload=run.workload,
             template=run.template,
@@ -139,7 +141,15 @@ def _attempt(document: Mapping[str, Any], row: Allocation) -> Mapping[str, Any]:
         return {}
     gap, at = min(known)
     ended = row.start if row.end is None else row.end
-    return rows[at] if gap <= max(_BEFORE_S, ended - row.start) else {}
+    begun = row.start if row.first_start is None else row.first_start
+    return rows[at] if gap <= max(_BEFORE_S, ended - begun) else {}
+
+
+def _is_of_more(elapsed_s: float | None, row: Allocation) -> bool:
+    """Say whether a figure is of all of an attempt that changed its size, and not of this part."""
+    if row.first_start is None or row.end is None or elapsed_s is None:
+        return False
+    return elapsed_s > row.held_s + _BEFORE_S
 
 
 def _from_record(row: Allocation, mine: Measured) -> Measured:
@@ -170,7 +180,10 @@ def _is_of(record: Mapping[str, Any], row: Allocation) -> bool:
     """Say whether a record is of this attempt: one of another stays until it is replaced."""
     if row.nodes is not None and len(record["nodes"]) > row.nodes:
         return False
-    return row.end is None or covers_attempt(record, row.end - row.start)
+    if row.end is None:
+        return True
+    # jobstats' own time goes from the start to the end: a mean with suspended time in it is no use.
+    return covers_attempt(record, row.held_s)
 
 
 def _percent(value: object) -> float | None:

@@ -36,9 +36,14 @@ class Use:
     end: float
 
     @property
+    def held_s(self) -> float:
+        """For how long it held its nodes; the time it was suspended is spread over its run."""
+        return (self.end - self.begin) * self.row.share_held
+
+    @property
     def hours(self) -> float:
         """GPU-hours held; 0 where the number of GPUs is not known."""
-        return (self.row.gpus or 0) * (self.end - self.begin) / 3600
+        return (self.row.gpus or 0) * self.held_s / 3600
 
     @property
     def used(self) -> float | None:
@@ -74,8 +79,9 @@ class Totals:
         gpu_hours_unused: the rest of the measured ones.
         gpu_hours_failed: held by attempts that ended as FAILED, TIMEOUT, OUT_OF_MEMORY, NODE_FAIL,
             BOOT_FAIL or DEADLINE.
-        gpu_hours_asked: what ended attempts would have held up to their time limits.
-        gpu_hours_ended: what those attempts held.
+        gpu_hours_asked: what attempts that ended in this time would have held up to their time
+            limits, whole, also where they began earlier.
+        gpu_hours_ended: what those attempts held, whole as well.
         node_hours: held, of all jobs.
         utilization_percent: used, of measured.
         utilization_hours: measured GPU-hours at 0-10, 10-25, 25-50, 50-75 and 75-100 %.
@@ -119,12 +125,13 @@ class _Sum:
             (row.start, row.state), self.last.get(row.job_id, (0.0, row.state))
         )
         add["held"] += hours
-        add["nodes"] += (row.nodes or 0) * (use.end - use.begin) / 3600
+        add["nodes"] += (row.nodes or 0) * use.held_s / 3600
         if row.state in FAILED:
             add["failed"] += hours
-        if row.end is not None and row.limit_s is not None:
+        # Whole, and only where it ended: so the sums of days and weeks are those of the report.
+        if use.end == row.end and row.limit_s is not None:
             add["asked"] += (row.gpus or 0) * row.limit_s / 3600
-            add["ended"] += (row.gpus or 0) * (row.end - row.start) / 3600
+            add["ended"] += (row.gpus or 0) * row.held_s / 3600
         if row.wait_s is not None and use.begin == row.start:
             self.waits.append(row.wait_s)
         self._add_measured(use, hours)

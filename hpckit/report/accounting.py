@@ -95,8 +95,14 @@ def _js1(usage: JobUsage) -> Js1:
     theirs, ours = elapsed_of(found.record), usage.record.elapsed_s
     if ours is None or theirs is None or covers_attempt(found.record, ours):
         return found
+    start, end = usage.record.start_time, usage.record.end_time
+    # jobstats takes the time from the start to the end (jobstats.py, `diff`).
+    if start is not None and end is not None and covers_attempt(found.record, end - start):
+        why = "includes time in which the job was suspended"
+    else:
+        why = "covers another attempt, or a part of this one"
     return Js1(
-        trouble="The site's jobstats record covers another attempt, or a part of this one: "
+        trouble=f"The site's jobstats record {why}: "
         f"{format_seconds(theirs)} of {format_seconds(ours)}."
     )
 

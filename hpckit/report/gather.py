@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hpckit.frozen import frozen
 from hpckit.ranks import attempt_times
 from hpckit.report.accounting import running_answer, slurm_answers, slurm_notes
+from hpckit.report.changed_sizes import cut_at_changes
 from hpckit.report.identity import KnownJob, filled, identify, is_running, lost_rows, spans
 from hpckit.report.job_samples import cut_to_attempts, match, read_folders, samples_folders
 from hpckit.report.monitoring import Monitoring
@@ -81,7 +82,9 @@ def gather_one(
     now = time.time()
     known = _of_step(replace(target.known, ranks=_rank_times(target.known.run)), target.step)
     read, notes = read_folders(samples_folders(known, samples), target.step, drawn=bool(points))
-    matched = match(read, spans(known, now), job_ids=_ids(target), running=is_running(known.state))
+    attempts = spans(known, now)
+    read = cut_at_changes(read, attempts, notes, drawn=bool(points))
+    matched = match(read, attempts, job_ids=_ids(target), running=is_running(known.state))
     held = matched.spans
     files = cut_to_attempts(matched.files, held, notes, drawn=bool(points))
     account = summarise(files, held) if files else None
@@ -118,7 +121,7 @@ def gather_one(
         job=replace(job, attempts=_with_ends(job, known.run)),
         timelines=account.timelines if account else told.timelines if told else (),
         known=known,
-        files=tuple(SampleFile(path=file.path, restart=file.restart) for file in files),
+        files=tuple(file.place for file in files),
         spans=held,
         curves=_curves(drawn, held, points),
     )
@@ -140,8 +143,14 @@ def _with_ends(job: JobUse, run: Run | None) -> tuple[Attempt, ...]:
         return job.attempts
     from hpckit.restarts import earlier_ends  # noqa: PLC0415  # most jobs have one attempt
 
-    ends = {end.restart: end.why for end in earlier_ends(run, job.attempts[-1].restart)}
-    return tuple(replace(row, why=ends.get(row.restart)) for row in job.attempts)
+    parts = [row.state == JobState.RESIZING for row in job.attempts]
+    # Whoever counts restarts does not count changes of size, at which nothing ended.
+    numbers = [row.restart - sum(parts[:at]) for at, row in enumerate(job.attempts)]
+    ends = {end.restart: end.why for end in earlier_ends(run, numbers[-1])}
+    return tuple(
+        replace(row, why=None if part else ends.get(number))
+        for row, part, number in zip(job.attempts, parts, numbers, strict=True)
+    )
 
 
 def _ids(target: Target) -> frozenset[str]:

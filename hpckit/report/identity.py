@@ -8,6 +8,7 @@ from typing import Any
 from hpckit.frozen import frozen
 from hpckit.run_record import session_kind
 from hpckit.runs import Run
+from hpckit.slurm.resized import own_times, places
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
 from hpckit.slurm.usage_rows import JobUsage
 from hpckit.stats.summary.attempts import Span
@@ -51,12 +52,12 @@ class KnownJob:
 def spans(known: KnownJob, now: float) -> tuple[Span, ...]:
     """Return the attempts that held nodes, in order."""
     by_slurm = [*_slurm_spans(known, now), *_filled_spans(known), *_queue_spans(known, now)]
-    by_slurm = list(_in_turn(sorted(by_slurm, key=lambda span: span.restart)))
+    by_slurm = list(in_turn(sorted(by_slurm, key=lambda span: span.restart)))
     found = by_slurm or list(_rank_spans(known, now))
     return tuple(span for span in found if span.end >= span.start)
 
 
-def _in_turn(spans: "Sequence[Span]") -> Iterator[Span]:
+def in_turn(spans: Sequence[Span]) -> Iterator[Span]:
     """Yield attempts; one that goes on for accounting was over when the next one began."""
     for span, later in zip_longest(spans, spans[1:]):
         if later and span.start <= later.start < span.end:
@@ -67,8 +68,8 @@ def _in_turn(spans: "Sequence[Span]") -> Iterator[Span]:
 
 def _slurm_spans(known: KnownJob, now: float) -> "Sequence[Span]":
     return [
-        _span(known, (record, usage, over), record.restarts or number, record.start_time, end)
-        for number, (record, usage, over) in enumerate(_rows(known))
+        _span(known, (record, usage, over), number, record.start_time, end)
+        for number, (record, usage, over) in _numbered(known)
         if record.start_time is not None and (end := _end(record, now, over=over)) is not None
     ]
 
@@ -94,7 +95,8 @@ def _filled_spans(known: KnownJob) -> Iterator[Span]:
     ranks = {restart: (start, end) for restart, start, end in known.ranks}
     begins = sorted(start for start, _ in ranks.values())
     for restart, record, usage in _lost(known):
-        start, end = ranks.get(restart, (None, None))
+        mine = restart if record.restarts is None else record.restarts
+        start, end = ranks.get(mine, (None, None))
         if start is None:
             continue
         # Its ranks were killed, at the latest when the next ones began.
@@ -115,13 +117,14 @@ def _queue_spans(known: KnownJob, now: float) -> "Sequence[Span]":
     if run is None or status is None or run.scheduler.one_machine or is_waiting(status.state):
         return []
     start, elapsed_s, newest = status.start_time, status.elapsed_s, status.restarts or 0
-    told = [row.record.restarts or number for number, row in enumerate(known.attempts)]
+    records = [row.record for row in known.attempts]
+    told = [record.restarts for record in records if record.state is not JobState.RESIZING]
     begun = max((restart for restart, _, _ in known.ranks), default=0)
     if start is None or elapsed_s is None or told != [*range(newest)] or begun > newest:
         return []
     return [
         Span(
-            restart=newest,
+            restart=newest + len(records) - len(told),
             start=start,
             end=start + elapsed_s if status.finished else max(now, start),
             state=str(known.state),
@@ -140,12 +143,20 @@ def _rows(known: KnownJob) -> list[_Row]:
     if not rows and known.record:
         rows = [(known.record, None)]
     if rows:
-        rows[-1] = (_by_queue(known, len(rows) - 1, rows[-1][0]), rows[-1][1])
+        record, usage = rows[-1]
+        number = len(rows) - 1 if record.restarts is None else record.restarts
+        rows[-1] = (_by_queue(known, number, record), usage)
     finished = is_finished(known.state)
     return [
         (record, usage, number < len(rows) - 1 or finished)
         for number, (record, usage) in enumerate(rows)
     ]
+
+
+def _numbered(known: KnownJob) -> list[tuple[int, _Row]]:
+    """Return Slurm's rows, each with a number of its own: also where an attempt has several."""
+    rows = _rows(known)
+    return list(zip(places(record for record, _, _ in rows), rows, strict=True))
 
 
 def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
@@ -171,7 +182,7 @@ def _by_queue(known: KnownJob, number: int, record: JobRecord) -> JobRecord:
         record = replace(record, nodes=nodes)
     if not late and not (lost and status.elapsed_s):
         return record
-    return replace(record, start_time=status.start_time, elapsed_s=status.elapsed_s)
+    return own_times(replace(record, start_time=status.start_time, elapsed_s=status.elapsed_s))
 
 
 def _end(record: JobRecord, now: float, *, over: bool) -> float | None:
@@ -208,8 +219,8 @@ def _lost(known: KnownJob) -> list[tuple[int, JobRecord, JobUsage | None]]:
     Where only a start was lost, Slurm says that such an attempt took no time at all.
     """
     return [
-        (record.restarts or number, record, usage)
-        for number, (record, usage, over) in enumerate(_rows(known))
+        (number, record, usage)
+        for number, (record, usage, over) in _numbered(known)
         if _end(record, 0.0, over=over) is None
         and (record.end_time is not None or not is_waiting(record.state))
     ]
@@ -351,9 +362,7 @@ def _requested(known: KnownJob) -> Requested:
     return Requested(
         nodes=nodes,
         gpus=gpus,
-        gpus_per_node=plan.get(
-            "gpus_per_node", gpus // nodes if gpus is not None and nodes else None
-        ),
+        gpus_per_node=plan.get("gpus_per_node", _on_each(gpus, nodes)),
         gpu_type=plan.get("gpu_type") or (usage.gpu_type if usage else None),
         cores=(usage.alloc_cpus if usage else None)
         or (plan["ranks"] * plan["cpus_per_task"] if plan.get("cpus_per_task") else None),
@@ -362,6 +371,11 @@ def _requested(known: KnownJob) -> Requested:
         memory_bytes_per_node=memory << 30 if memory else given,
         time_limit_s=minutes * 60 if minutes is not None else None,
     )
+
+
+def _on_each(count: int | None, nodes: int | None) -> int | None:
+    """Return how many of something each node has; None where not all can have as many."""
+    return count // nodes if count is not None and nodes and count % nodes == 0 else None
 
 
 def _plan(run: Run | None, name: str) -> str | None:

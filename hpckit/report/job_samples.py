@@ -11,8 +11,10 @@ from pathlib import Path
 
 from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import frozen
-from hpckit.report.identity import KnownJob
+from hpckit.report.identity import KnownJob, in_turn
+from hpckit.slurm.states import JobState
 from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.pieces import piece_of
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span, grouped, outliving, seen_span
 from hpckit.stats.summary.figures import SourceNote
@@ -81,16 +83,20 @@ def _by_time(files: Sequence[Columns], spans: Sequence[Span], *, running: bool) 
     strays: list[Columns] = []
     left_out: list[Columns] = []
     for file in files:
-        place = _place(file, spans)
+        place = None if _is_unknown(file, spans) else _place(file, spans)
         if place is not None:
             found.setdefault(place, []).append(file)
-        elif _is_elsewhere(file, spans):
+        elif _is_elsewhere(file, spans) and not _is_unknown(file, spans):
             left_out.append(file)
         else:
             strays.append(file)
     rows = [(span, found.get(place, [])) for place, span in enumerate(spans)]
     rows += [_own(group, spans, running) for group in grouped(strays, lambda file: file.restart)]
-    numbered = list(_numbered(sorted(rows, key=lambda row: row[0].start)))
+    rows.sort(key=lambda row: row[0].start)
+    if any(_is_unknown(file, spans) for file in strays):
+        ended = in_turn([span for span, _ in rows])
+        rows = [(span, group) for span, (_, group) in zip(ended, rows, strict=True)]
+    numbered = list(_numbered(rows))
     return Matched(
         files=tuple(
             replace(file, restart=span.restart) for span, group in numbered for file in group
@@ -105,9 +111,19 @@ def _place(file: Columns, spans: Sequence[Span]) -> int | None:
     near = [
         (_shared(file, span), span.restart == file.restart, place)
         for place, span in enumerate(spans)
-        if _is_its_host(file, span) and _shared(file, span) >= -_APART_S
+        if is_its_host(file, span) and _shared(file, span) >= -_APART_S
     ]
     return max(near)[-1] if near else None
+
+
+def _is_unknown(file: Columns, spans: Sequence[Span]) -> bool:
+    """Say whether a file is of an attempt that follows all that accounting knows of a resized job.
+
+    If such a job is requeued, Slurm 22.05 writes over the row of its last size, and the next
+    attempt has no row: that one goes on to the end, with the nodes that it had before.
+    """
+    changes = sum(span.state == JobState.RESIZING for span in spans)
+    return bool(changes) and file.restart >= len(spans) - changes
 
 
 def _shared(file: Columns, span: Span) -> float:
@@ -115,7 +131,8 @@ def _shared(file: Columns, span: Span) -> float:
     return min(file.last_epoch, span.end) - max(file.first_epoch, span.start)
 
 
-def _is_its_host(file: Columns, span: Span) -> bool:
+def is_its_host(file: Columns, span: Span) -> bool:
+    """Say whether a file is of a node that an attempt had."""
     hosts = {host.partition(".")[0] for host in span.hosts}
     return not hosts or file.header.host.partition(".")[0] in hosts
 
@@ -194,13 +211,13 @@ def read_folders(
     notes: list[SourceNote] = []
     for folder in folders:
         for path in samples_files(folder):
-            columns = _read(path.path, path.host, path.restart, notes, drawn=drawn)
+            columns = read_file(path.path, path.host, path.restart, notes, drawn=drawn)
             if columns and step in (None, columns.header.ids.get("step_id")):
                 files.append(columns)
     return files, notes
 
 
-def _read(
+def read_file(
     path: Path,
     host: str,
     restart: int,
@@ -235,20 +252,22 @@ def cut_to_attempts(
     What a sampler that outlived its job wrote after an attempt's end is left out. Of an attempt
     that was suspended each energy is kept: else of counters only the ends of each block are.
     """
-    ends = {file.path: until_us for file, until_us in outliving(files, held)}
+    ends = {(file.path, file.restart): until_us for file, until_us in outliving(files, held)}
     suspended = {span.restart for span in held if span.suspended_s}
     found = []
     for file in files:
         part: Columns | None = file
-        if file.path in ends or file.restart in suspended:
-            part = _read(
+        until_us = ends.get((file.path, file.restart))
+        every_energy = file.is_piece or file.restart in suspended
+        if until_us is not None or (every_energy and not file.every_energy):
+            part = read_file(
                 file.path,
                 file.header.host,
                 file.restart,
                 notes,
-                ends.get(file.path),
-                every_energy=file.restart in suspended,
+                until_us,
+                every_energy=every_energy,
                 drawn=drawn,
             )
-        found.append(part)
+        found.append(part and piece_of(part, file))
     return tuple(part for part in found if part)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from hpckit.frozen import frozen
 from hpckit.report.terminal import duration, size
+from hpckit.slurm.resized import places
 from hpckit.slurm.states import is_finished, parse_state
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 
@@ -167,7 +168,8 @@ def attempt_names(some: Sequence[JobUsage], attempts: Sequence[JobUsage]) -> str
     """Return the numbers of some of a job's attempts, in words; of its only one, the job."""
     if len(attempts) == 1:
         return "the job"
-    numbers = [str(job.record.restarts or 0) for job in some]
+    of = dict(zip(map(id, attempts), places(job.record for job in attempts), strict=True))
+    numbers = [str(of[id(job)]) for job in some]
     more = ", ..." * (len(numbers) > MOST_NAMES)
     return f"attempt{'s' * (len(numbers) > 1)} {', '.join(numbers[:MOST_NAMES])}{more}"
 

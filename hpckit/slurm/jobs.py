@@ -68,6 +68,8 @@ def sacct(job_ids: Sequence[str]) -> dict[str, JobRecord]:
 def sacct_attempts(job_ids: Sequence[str]) -> dict[str, tuple[JobRecord, ...]]:
     """Ask accounting for every attempt of jobs, oldest first; `restarts` counts them from 0.
 
+    An attempt that changed its size has a row for each.
+
     Raises:
         RequestError: Something in `job_ids` is not a job id.
         CommandError: There is no accounting, or it does not answer.
@@ -100,8 +102,10 @@ def _attempts(rows: list[JobRecord]) -> Iterator[JobRecord]:
     for row in reversed(ordered[:-1]):
         if row.user == same[0].user and (_agree(row.name, same[0].name) or _again(row, same[0])):
             same.insert(0, row)
-    for number, row in enumerate(same):
+    number = 0
+    for row in same:
         yield dataclasses.replace(row, restarts=number)
+        number += row.state is not JobState.RESIZING  # the next row is of the same attempt
 
 
 def _again(row: JobRecord, following: JobRecord) -> bool:
@@ -117,7 +121,7 @@ def _agree(one: str | None, other: str | None) -> bool:
 def _latest(rows: tuple[JobRecord, ...]) -> JobRecord:
     last = rows[-1]
     if last.state is JobState.REQUEUED:
-        return dataclasses.replace(last, restarts=len(rows))
+        return dataclasses.replace(last, restarts=(last.restarts or 0) + 1)
     return last
 
 

@@ -7,6 +7,7 @@ from hpckit.errors import CommandError
 from hpckit.slurm import cluster
 from hpckit.slurm.client import ask, checked_id, id_lists, is_answer, refusal
 from hpckit.slurm.jobs import by_job, is_asked
+from hpckit.slurm.resized import own_times
 from hpckit.slurm.rows import COLUMN, new_mark
 from hpckit.slurm.states import JobRecord
 from hpckit.slurm.usage_rows import FIXED, FREE, JobUsage, StepUsage, parse_usage, step_usage
@@ -36,7 +37,7 @@ def job_usage(job_ids: Sequence[str]) -> dict[str, tuple[JobUsage, ...]]:
     rows = [replace(row, poll_s=poll_s(told)) for row in rows]
     own = {_key(row.record): row for row in rows}
     return {
-        job_id: tuple(replace(own[_key(record)], record=record) for record in records)
+        job_id: tuple(replace(own[_key(record)], record=own_times(record)) for record in records)
         for job_id, records in by_job(row.record for row in own.values()).items()
     }
 

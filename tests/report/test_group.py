@@ -44,7 +44,8 @@ def row(job_id: str, start: float, hours: float, **cells: str) -> dict[str, str]
     usual = {
         "JobID": job_id, "User": "alice", "Account": "lab", "Partition": "gpu",
         "State": "COMPLETED", "Submit": f"{start - 60:.0f}", "Eligible": f"{start - 30:.0f}",
-        "Start": f"{start:.0f}", "End": f"{start + hours * HOUR:.0f}", "TimelimitRaw": "240",
+        "Start": f"{start:.0f}", "End": f"{start + hours * HOUR:.0f}",
+        "ElapsedRaw": f"{hours * HOUR:.0f}", "Suspended": "00:00:00", "TimelimitRaw": "240",
         "NNodes": "1", "AllocTRES": "cpu=16,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1",
         "AdminComment": "", "JobName": "train",
     }  # fmt: skip
@@ -92,6 +93,97 @@ def test_hours_are_those_inside_the_time_of_the_report(accounts, cli: Cli) -> No
     assert (whole["wait_median_s"], whole["wait_p90_s"]) == (30, 30)
     assert (whole["utilization_percent"], whole["energy_kwh"]) == (None, None)
     assert [job["job_id"] for job in said["wasteful"]] == ["2"]
+
+
+def test_time_suspended_is_not_held(accounts, cli: Cli) -> None:
+    """Two GPUs: an hour of each three without cores; of a job that goes on, too."""
+    away = {"Suspended": "01:00:00", "ElapsedRaw": str(2 * HOUR)}
+    begin = NOW - 10 * HOUR
+    accounts(
+        row("1", begin + HOUR, 3, **away, AdminComment=js1(50, 50, hours=2)),
+        row("2", begin - 1.5 * HOUR, 3, **away),  # half of it inside
+        row("3", NOW - 3 * HOUR, 3, **away, State="SUSPENDED", End="Unknown"),
+        row("4", begin + HOUR, 3, **away, AdminComment=js1(50, 50, hours=3)),
+    )
+    said = json.loads(cli("report", "--since", "10h", "--by", "name", "--json").out)
+    whole = said["total"]
+    assert whole["gpu_hours"] == pytest.approx(2 * (2 + 1 + 2 + 2))
+    assert whole["node_hours"] == pytest.approx(2 + 1 + 2 + 2)
+    assert (whole["gpu_hours_asked"], whole["gpu_hours_ended"]) == (2 * 4 * 3, 2 * 2 * 3)
+    # jobstats' own record has the suspended hour in its mean.
+    assert (whole["gpu_hours_measured"], whole["gpu_hours_used"]) == (4, 2)
+
+
+def resized(begin: float, at: float, end: float, **cells: str) -> list[dict[str, str]]:
+    """Return the rows of a job of four GPUs that went on with two, as Slurm 22.05 has them."""
+    moment = {"Submit": str(at), "Eligible": str(at), "End": str(end)}
+    whole = (end - begin) / HOUR
+    return [
+        row("1", begin, (at - begin) / HOUR, State="RESIZING", NNodes="2",
+            AllocTRES="cpu=16,gres/gpu=4,node=2"),
+        row("1", begin, whole, **moment | cells),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_parts_of_a_resized_job_follow_one_another(accounts, cli: Cli, right: bool) -> None:
+    """4 GPUs for 2 h, then 2 for 1 h; `right`: a Slurm that says when the second part began."""
+    begin, at, end = NOW - 5 * HOUR, NOW - 3 * HOUR, NOW - 2 * HOUR
+    rows = resized(begin, at, end, State="FAILED")
+    rows[1] |= {"Start": str(at), "ElapsedRaw": str(HOUR)} if right else {}
+    accounts(*rows)
+    said = json.loads(cli("report", "--since", "10h", "--json").out)
+    whole = said["total"]
+    assert (whole["gpu_hours"], whole["node_hours"], whole["jobs"]) == (10, 5, 1)
+    assert (whole["failed_jobs"], whole["gpu_hours_failed"]) == (1, 10)
+    assert whole["wait_attempts"] == [1, 0, 0, 0, 0, 0]
+    # Four hours were asked for: two of them with four GPUs, as held, and two with two.
+    assert (whole["gpu_hours_asked"], whole["gpu_hours_ended"]) == (4 * 2 + 2 * 2, 10)
+    # The first part alone, or the second.
+    until = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(NOW - 4 * HOUR))
+    early = json.loads(cli("report", "--since", "10h", "--until", until, "--json").out)["total"]
+    late = json.loads(cli("report", "--since", "150m", "--json").out)["total"]
+    assert (early["gpu_hours"], late["gpu_hours"], late["wait_median_s"]) == (4, 1, None)
+
+
+def test_a_part_that_is_known_alone_has_what_is_left_of_the_limit(accounts, cli: Cli) -> None:
+    accounts(resized(NOW - 5 * HOUR, NOW - 3 * HOUR, NOW - 2 * HOUR)[1])
+    whole = json.loads(cli("report", "--since", "10h", "--json").out)["total"]
+    assert (whole["gpu_hours"], whole["gpu_hours_asked"], whole["wait_median_s"]) == (2, 4, None)
+
+
+def test_a_resized_job_that_was_suspended_and_runs(accounts, cli: Cli) -> None:
+    """An hour of each part was suspended; the second is."""
+    first, second = resized(NOW - 5 * HOUR, NOW - 3 * HOUR, NOW)
+    away = {"Suspended": "01:00:00", "ElapsedRaw": str(HOUR)}
+    accounts(first | away, second | away | {
+        "State": "SUSPENDED", "End": "Unknown", "ElapsedRaw": str(3 * HOUR + HOUR),
+    })  # fmt: skip
+    whole = json.loads(cli("report", "--since", "10h", "--json").out)["total"]
+    assert whole["gpu_hours"] == pytest.approx(4 * 1 + 2 * 2)
+
+
+def test_a_summary_of_all_of_a_resized_job_is_that_of_each_part(
+    accounts, cli: Cli, here: Path
+) -> None:
+    """At its end a job does not know of the change; its energy is not that of a part."""
+    begin, at, end = NOW - 5 * HOUR, NOW - 3 * HOUR, NOW - 2 * HOUR
+    accounts(*resized(begin, at, end))
+    run = make_run(here / "runs", job_id="1", executor="slurm", submitted_at=begin - 60)
+    said = summary(begin, 25)
+    said["attempts"][0]["elapsed_s"] = 3 * HOUR
+    (run.dir / "summary.json").write_text(json.dumps(said))
+    whole = json.loads(cli("report", "--since", "10h", "--json").out)["total"]
+    assert (whole["gpu_hours_measured"], whole["gpu_hours_used"]) == (10, 2.5)
+    assert whole["energy_kwh"] is None
+
+
+def test_a_start_that_accounting_lost_leaves_out_suspended_time() -> None:
+    cells = row("1", NOW, 0, Start="Unknown", End=str(NOW + 3 * HOUR), Suspended="1-00:00:00")
+    (lost,) = parse_allocations("|".join(cells.values()), "|")
+    found = lost.begun(NOW - 45 * HOUR, None)
+    assert found
+    assert found.share_held == 0.5
 
 
 def test_what_is_asked_of_accounting(accounts, cli: Cli, monkeypatch) -> None:
@@ -445,6 +537,27 @@ def test_a_job_over_midnight_counts_on_both_sides(
     assert sum(one.energy_kwh or 0 for one in found.values()) == pytest.approx(1)
 
 
+def test_suspended_time_is_spread_evenly_over_days() -> None:
+    day = 24 * HOUR
+    found = grouped([use(10.5 * day, 12 * day, suspended_s=0.5 * day)], "day").values()
+    assert [one.gpu_hours for one in found] == [pytest.approx(8), pytest.approx(16)]
+
+
+def test_what_was_asked_for_counts_once_where_an_attempt_ended() -> None:
+    day = 24 * HOUR
+    over_midnight = use(10.5 * day, 12.5 * day, limit_s=3 * day)
+    one_day = use(11.25 * day, 11.5 * day, limit_s=day)
+    ended_later = use(11 * day, 11.5 * day, limit_s=day)
+    ended_later = replace(ended_later, row=replace(ended_later.row, end=20 * day))
+    uses = [over_midnight, one_day, ended_later]
+    of_days = grouped(uses, "day").values()
+    assert [(one.gpu_hours_asked, one.gpu_hours_ended) for one in of_days] == [
+        (0, 0), (24, 6), (72, 48),
+    ]  # fmt: skip
+    whole = total(uses)
+    assert (whole.gpu_hours_asked, whole.gpu_hours_ended) == (96, 54)
+
+
 def test_attempts_of_a_job_are_one_job_whose_last_end_counts() -> None:
     first = use(0, HOUR, None, state=JobState.NODE_FAIL)
     second = use(2 * HOUR, 4 * HOUR, 75.0)
@@ -570,11 +683,13 @@ def test_odd_rows_do_no_harm() -> None:
             "None",
             "12",
             "N/A",
+            "-",
+            "?",
             "Partition_Limit",
             "?",
             "gres/gpu=",
         ],
-        ["9_[1-5]", "u", "a", "p", "PENDING", "1", "1", "Unknown", "Unknown", "1", "1", ""],
+        ["9_[1-5]", "u", "a", "p", "PENDING", "1", "1", *["Unknown"] * 2, "0", "", "1", "1", ""],
     ]
     text = "\n".join(mark.join([*cells, "", "name"]) for cells in odd)
     (found,) = parse_allocations(text + "\n", mark)

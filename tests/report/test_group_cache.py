@@ -200,7 +200,7 @@ def test_a_damaged_file_is_thrown_away_in_one_line(
     elif damage == "byte":
         file.write_bytes(content.replace(b'"ann"', b'"bob"', 1))
     elif damage == "older":
-        file.write_bytes(content.replace(b'"version": [1', b'"version": [0', 1))
+        file.write_bytes(content.replace(b'"version": [2', b'"version": [1', 1))
     elif damage == "writable":
         file.chmod(0o666)
     else:

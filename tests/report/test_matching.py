@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from hpckit.report.changed_sizes import cut_at_changes
 from hpckit.report.identity import KnownJob, spans
-from hpckit.report.job_samples import match
+from hpckit.report.job_samples import cut_to_attempts, match
 from hpckit.slurm.jobs import by_job
+from hpckit.slurm.resized import places
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource
 from hpckit.stats.samples.columns import Columns, read_columns
 from hpckit.stats.summary.attempts import Span
+from hpckit.stats.summary.curves import read_drawn
+from hpckit.stats.summary.figures import SourceNote
 from hpckit.stats.summary.summarise import summarise
 from tests.report.made import START, write_samples
 
@@ -155,6 +159,40 @@ def row(name: str, submit: float, end: float | None, user: str = "me") -> JobRec
 def test_a_renamed_job_keeps_its_attempts(rows: list[JobRecord], attempts: int) -> None:
     found = by_job(rows)["7"]
     assert [record.restarts for record in found] == list(range(attempts))
+
+
+def test_a_file_over_two_changes_is_cut_in_three(tmp_path: Path) -> None:
+    file = samples(tmp_path, 0)
+    held = [
+        replace(span(0, seconds=1200), state="RESIZING"),
+        replace(span(1, 1200, seconds=1200), state="RESIZING"),
+        span(2, 2400, seconds=1200),
+    ]
+    notes: list[SourceNote] = []
+    parts = cut_at_changes([file, samples(tmp_path, 1, LATER)], held, notes)
+    assert (len(parts), notes) == (4, [])
+    found = match(parts[:3], held)
+    assert [(one.restart, len(one), one.first_epoch) for one in found.files] == [
+        (0, 121, START), (1, 121, START + 1200), (2, 121, START + 2400),
+    ]  # fmt: skip
+    account = summarise(found.files, found.spans)
+    assert [one.energy_joules for one in account.attempts] == [pytest.approx(2 * 350 * 1200)] * 3
+    assert account.summary.coverage_percent == pytest.approx(100)
+    # What is drawn is read once more, and the same.
+    drawn = read_drawn([one.place for one in found.files], found.spans)
+    assert [one.times for one in drawn] == [one.times for one in found.files]
+    assert cut_to_attempts(found.files, found.spans, notes) == found.files
+
+
+def test_a_change_of_size_is_no_restart_and_each_row_has_a_place_of_its_own() -> None:
+    states = [JobState.RESIZING, JobState.RESIZING, JobState.NODE_FAIL, JobState.COMPLETED]
+    rows = [
+        replace(row("train", at, at + 1), state=state, start_time=float(min(at, 2) if at else 0))
+        for at, state in enumerate(states)
+    ]
+    (found,) = by_job(rows).values()
+    assert [one.restarts for one in found] == [0, 0, 0, 1]
+    assert places(found) == [0, 1, 2, 3]
 
 
 def test_an_attempt_that_was_killed_ends_before_the_next_begins(tmp_path: Path) -> None:

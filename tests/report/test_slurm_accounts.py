@@ -11,6 +11,7 @@ import pytest
 from hpckit.ranks import write_rank
 from hpckit.stop_marks import PREEMPTED, add_mark, marks_of
 from tests.conftest import Answer
+from tests.js1 import encode
 from tests.report.accounting import keep_accounts, row
 from tests.report.made import START, make_run, write_samples
 from tests.unit.made import rank
@@ -73,6 +74,16 @@ def test_an_attempt_that_accounting_lost_is_named(here: Path, programs: Path, cl
     assert [one["start"] for one in found["attempts"]] == [START, START + 7200]
     assert "unmatched" in codes(found)
     assert "Attempt 0 is known only from its samples" in cli("stats", "77").out
+
+
+@pytest.mark.parametrize(("gpus", "each"), [(3, None), (4, 2), (0, 0)])
+def test_gpus_of_each_node_are_unknown_where_not_all_have_as_many(
+    here: Path, programs: Path, cli: Cli, gpus: int, each: int | None
+) -> None:
+    tres = f"cpu=16,gres/gpu={gpus},mem=64G,node=2"
+    keep_accounts(programs, [row("77", AllocTRES=tres, NNodes="2", NodeList="n[1-2]")])
+    asked = document(cli, "77")["requested"]
+    assert (asked["nodes"], asked["gpus"], asked["gpus_per_node"]) == (2, gpus, each)
 
 
 def test_a_job_renamed_between_two_attempts_keeps_both(
@@ -177,6 +188,87 @@ def test_suspended_time_is_in_no_figure(
         assert found["summary"]["coverage_percent"] == pytest.approx(100, abs=0.5)
     assert codes(found).count("suspended") == 1
     assert "The job was suspended for 30 min 00 s" in cli("stats", "77").out
+
+
+def resized(at_s: int, end_s: int, **cells: str) -> list[dict[str, str]]:
+    """Return the rows of a job of two nodes that went on with n1 alone, as Slurm 22.05 has them."""
+    begun = {"Submit": str(START - 10), "Start": str(START)}
+    first = {"End": str(START + at_s), "ElapsedRaw": str(at_s), "State": "RESIZING"}
+    two = {"NNodes": "2", "NodeList": "n[1-2]", "AllocTRES": "cpu=32,gres/gpu=4,mem=128G,node=2"}
+    then = {"Submit": str(START + at_s), "End": str(START + end_s), "ElapsedRaw": str(end_s)}
+    return [row("77", **begun | first | two), row("77", **begun | then | cells)]
+
+
+def sampled_run(here: Path) -> Path:
+    return make_run(
+        here / "runs", job_id="77", executor="slurm", plan={"total_gpus": 4, "nodes": 2}
+    )
+
+
+def test_samples_of_a_node_that_a_resized_job_kept_are_cut_at_the_change(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    """n1 is at 90 % before the change and at 60 % after it, n2 at 60 % until then."""
+    folder = sampled_run(here)
+    kept = [0.0, *[90.0] * 360, *[60.0] * 360]
+    write_samples(folder / "samples", [kept, kept])
+    write_samples(folder / "samples", [[60.0] * 361] * 2, host="n2", end=False)
+    keep_accounts(programs, resized(3600, 7200))
+    found = document(cli, "77")
+    parts = [
+        (one["restart"], one["state"], one["start"], one["elapsed_s"], one["hosts"])
+        for one in found["attempts"]
+    ]
+    assert parts == [
+        (0, "RESIZING", START, 3600, ["n1", "n2"]),
+        (1, "COMPLETED", START + 3600, 3600, ["n1"]),
+    ]
+    used = [one["gpu_utilization_percent"] for one in found["attempts"]]
+    assert used == [pytest.approx(75), pytest.approx(60)]
+    summary = found["summary"]
+    assert summary["gpu_utilization_percent"] == pytest.approx(70)
+    assert (summary["gpu_hours"], found["elapsed_s"], found["start"]) == (6, 7200, START)
+    assert summary["coverage_percent"] == pytest.approx(100, abs=0.1)
+    assert summary["gpu_coverage_lowest_percent"] == pytest.approx(100, abs=0.1)
+    # 100 W and 5 W for each percent.
+    watts = 2 * (550 + 400) + 2 * 400
+    assert summary["energy_joules"] == pytest.approx(watts * 3600, rel=1e-3)
+    assert summary["cpu_s"] == pytest.approx(4 * 3600 * 3, rel=1e-3)
+    assert [note["code"] for note in found["notes"]] == ["sampler_stopped"]
+    page = here / "page.html"
+    assert cli("stats", "77", "--html", str(page)).status == 0
+    assert "attempts 0-1" in cli("stats", "77").out
+
+
+def test_a_requeue_after_a_change_of_size_of_which_accounting_has_no_row_keeps_its_samples(
+    here: Path, programs: Path, cli: Cli
+) -> None:
+    """Slurm 22.05 then ends the row of the last size with the whole job."""
+    folder = sampled_run(here)
+    write_samples(folder / "samples", [[50.0] * 721] * 2)
+    write_samples(folder / "samples", [[50.0] * 361] * 2, host="n2", end=False)
+    for host in ("n1", "n2"):
+        write_samples(folder / "samples", [[80.0] * 361] * 2, host=host, restart=1, late_s=7200)
+    keep_accounts(programs, resized(3600, 7200 + 3600))
+    found = document(cli, "77")
+    rows = [(one["start"] - START, one["gpu_utilization_percent"]) for one in found["attempts"]]
+    assert rows == [(0, 50), (3600, 50), (7200, pytest.approx(80))]
+    assert [one["hosts"] for one in found["attempts"]] == [["n1", "n2"], ["n1"], ["n1", "n2"]]
+    assert found["summary"]["gpu_hours"] == pytest.approx(4 + 2 + 4, abs=0.01)
+    assert "unmatched" in codes(found)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_record_with_suspended_time_in_its_means_is_of_no_use(
+    programs: Path, cli: Cli, whole: bool
+) -> None:
+    known = {"gpu_utilization": {"0": 60, "1": 60}, "cpus": 16}
+    record = encode({"gpus": 2, "nodes": {"n1": known}, "total_time": 5400 if whole else 3600})
+    keep_accounts(programs, [row("77", End=str(START + 5400), AdminComment=record)])
+    found = document(cli, "77")
+    assert found["summary"]["gpu_utilization_percent"] == (None if whole else 60)
+    said = "record includes time in which the job was suspended: 1 h 30 min of 1 h 00 min."
+    assert said in " ".join(note["text"] for note in found["notes"]) or not whole
 
 
 def test_any_number_of_foreign_jobs_are_one_question_to_each_program(

@@ -83,6 +83,28 @@ def test_it_equals_accounting_and_what_the_gpus_did(theatre: Theatre) -> None:
     assert "base" in workloads
 
 
+def test_suspended_time_is_not_held(theatre: Theatre) -> None:
+    desk, name = theatre.desk, f"away-{secrets.token_hex(4)}"
+    words = ("sbatch", "--parsable", "-A", "lab", "-J", name, "-n1", "--gpus=2", "-o", "/dev/null")
+    job = desk.slurm.run(*words, f"--chdir={desk.work}", "--wrap", "sleep 600").stdout.strip()
+    desk.submitted.append(job)
+    accounted(desk.slurm, job, moment="Start")
+
+    def held() -> float:
+        said = desk.call("report", "--all", "--since", "1h", "--json", "--by", "name").json
+        return next(row["gpu_hours"] for row in said["groups"] if row["name"] == name) * 3600
+
+    desk.slurm.run("scontrol", "suspend", job)
+    time.sleep(8)
+    # Slurm's moments are whole seconds, and two questions are not asked at once.
+    assert held() == pytest.approx(gpu_seconds(theatre, {name})["lab"], abs=4)
+    desk.slurm.run("scontrol", "resume", job)
+    time.sleep(2)
+    desk.slurm.run("scancel", job)
+    accounted(desk.slurm, job)
+    assert round(held()) == gpu_seconds(theatre, {name})["lab"]
+
+
 _COUNTS = """#!/bin/bash
 printf '%s\\n' "$*" >> {log}
 exec {sacct} "$@"

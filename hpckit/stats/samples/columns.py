@@ -49,10 +49,17 @@ _BROKEN = ("counter_reset", "gpu_lost", "gpu_hang", "gpu_error")
 
 @frozen(kw_only=True)
 class SampleFile:
-    """A samples file, and of which attempt it is."""
+    """A samples file, and of which attempt it is.
+
+    Attributes:
+        since_us, until_us: of which part of it (`mono_us`), where a job that changed its size kept
+            the node; see `pieces`.
+    """
 
     path: Path
     restart: int
+    since_us: int | None = None
+    until_us: int | None = None
 
 
 @frozen(kw_only=True)
@@ -71,6 +78,7 @@ class Columns:
         slow: what was read once a minute.
         states, notes, end: the other records.
         cut: later samples than the last were left out, as asked.
+        since_us, until_us: as of `SampleFile`.
     """
 
     path: Path
@@ -90,9 +98,23 @@ class Columns:
     end: End | None = None
     damage: Damage = field(default_factory=Damage)
     cut: bool = False
+    since_us: int | None = None
+    until_us: int | None = None
 
     def __len__(self) -> int:
         return len(self.times)
+
+    @property
+    def is_piece(self) -> bool:
+        """Whether this is a part of its file."""
+        return self.since_us is not None or self.until_us is not None
+
+    @property
+    def place(self) -> SampleFile:
+        """Where all this is."""
+        return SampleFile(
+            path=self.path, restart=self.restart, since_us=self.since_us, until_us=self.until_us
+        )
 
     @property
     def first_epoch(self) -> float:

@@ -6,6 +6,7 @@ A day of 8 GPUs has 1,440 with 11,520 rows: one by one they took as long as all 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import chain, compress, repeat
+from math import inf
 from operator import itemgetter
 from types import NoneType
 from typing import Any
@@ -44,9 +45,14 @@ class Minutes:
 
     def until(self, until_us: int | None) -> "Minutes":
         """Return those lines that are not after a time; None: all."""
-        if until_us is None or not self.times or max(self.times) <= until_us:
+        return self.between(None, until_us)
+
+    def between(self, since_us: int | None, until_us: int | None) -> "Minutes":
+        """Return those lines that are after a time and not after another; None: no end."""
+        begin, end = -1 if since_us is None else since_us, inf if until_us is None else until_us
+        if not self.times or (min(self.times) > begin and max(self.times) <= end):
             return self
-        kept = [time <= until_us for time in self.times]
+        kept = [begin < time <= end for time in self.times]
         return Minutes(
             times=list(compress(self.times, kept)),
             gpus=tuple(

@@ -14,6 +14,7 @@ from hpckit.stats.metric import Drawn, Metric
 from hpckit.stats.metric_table import GPU, NODE
 from hpckit.stats.samples.columns import Columns, SampleFile, read_columns
 from hpckit.stats.samples.packing import Column
+from hpckit.stats.samples.pieces import piece_of
 from hpckit.stats.summary.attempts import Span, clocks_of, grouped, outliving, seen_span
 from hpckit.stats.summary.clock import Clock, bin_width_s, weighted
 from hpckit.stats.summary.timeline import row_of
@@ -81,16 +82,21 @@ def read_drawn(files: Sequence[SampleFile], spans: Sequence[Span]) -> list[Colum
     Raises:
         OSError: one cannot be read any more. DamagedFileError: it is no regular file.
     """
-    found = [read_columns(file.path, file.restart, drawn=True, figures=False) for file in files]
+    found = [_drawn_of(file) for file in files]
     known = [columns for columns in found if columns]
-    ends = {file.path: until_us for file, until_us in outliving(known, spans)}
+    ends = {(file.path, file.restart): until_us for file, until_us in outliving(known, spans)}
     cut = [
-        read_columns(columns.path, columns.restart, ends[columns.path], drawn=True, figures=False)
-        if columns.path in ends
+        _drawn_of(columns, ends[columns.path, columns.restart])
+        if (columns.path, columns.restart) in ends
         else columns
         for columns in known
     ]
     return [columns for columns in cut if columns]
+
+
+def _drawn_of(file: SampleFile | Columns, until_us: int | None = None) -> Columns | None:
+    found = read_columns(file.path, file.restart, until_us, drawn=True, figures=False)
+    return piece_of(found, file) if found else None
 
 
 def make_curves(

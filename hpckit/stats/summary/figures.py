@@ -243,7 +243,11 @@ class Summary(JobOfTable):
 
 @frozen(kw_only=True)
 class Requested:
-    """What the job asked for; or what it got, where Slurm says only that."""
+    """What the job asked for; or what it got, where Slurm says only that.
+
+    Attributes:
+        gpus_per_node: None, too, where not all nodes have as many.
+    """
 
     nodes: int | None = None
     gpus: int | None = None
