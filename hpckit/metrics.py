@@ -55,7 +55,7 @@ class Progress:
         total = f"/{self.total_steps}" if self.total_steps else ""
         parts = [f"step {self.step}{total}"]
         if self.epoch is not None and self.epochs:
-            parts.append(f"epoch {self.epoch}/{self.epochs}")
+            parts.append(f"epoch {_short(self.epoch)}/{self.epochs}")
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4g}")
         if self.test_accuracy is not None:
@@ -70,6 +70,15 @@ class Progress:
 def _fixed(value: float, digits: int) -> str:
     """Write a number with so many decimals; one that would fill the line with its power of ten."""
     return f"{value:,.{digits}f}" if abs(value) < _LONG else f"{value:.4g}"
+
+
+def _short(value: float) -> str:
+    """Write a number with two decimals at most, and a whole one as such: 0.33, 2."""
+    return (
+        f"{value:.4g}"
+        if abs(value) >= _LONG
+        else f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+    )
 
 
 # What a row says of these is taken from the newest row that says it, in its own type.

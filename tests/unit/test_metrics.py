@@ -94,3 +94,19 @@ def test_scripts_of_ones_own_are_told_by_a_step_that_goes_back(tmp_path: Path) -
     assert found is not None
     assert found.steps_per_s == 0.1  # of its newest attempt
     assert counted_rows([{"note": 1}, *rows])[0] == {"note": 1}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "text"),
+    [
+        (1 / 3, "0.33"), (2, "2"), (2.0, "2"), (2.5, "2.5"), (0, "0"), (0.999, "1"), (-0.001, "0"),
+        (10, "10"), (1e308, "1e+308"),
+    ],
+)  # fmt: skip
+def test_epochs_have_two_decimals_at_most(epoch: float, text: str) -> None:
+    assert Progress(step=1, epoch=epoch, epochs=3).text() == f"step 1 epoch {text}/3"
+
+
+def test_no_figure_fills_the_line() -> None:
+    found = Progress(step=1, samples_per_s=1e308, test_accuracy=-1e308)
+    assert found.text() == "step 1 held-out accuracy -1e+308 1e+308 samples/s"
