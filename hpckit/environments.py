@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpckit.collections import Collection, Found, find_all, search_path
 from hpckit.documents import Fields
-from hpckit.errors import ConfigError, MissingKeyError
+from hpckit.errors import ConfigError, MissingKeyError, UnsetVariableError
 from hpckit.files import DamagedFileError, read_text
 from hpckit.frozen import frozen
 from hpckit.paths import is_file, is_folder, is_program, typed_path, users_path
@@ -57,7 +57,8 @@ class Environment:
 
     `path` is the venv's folder, the name or folder of a conda or Spack environment, or the
     container image. `options` are Pyxis's own, of srun. `python` is the program that runs the
-    script; None means hpckit's own interpreter.
+    script; None means hpckit's own interpreter. `unset` says which of its paths has a variable that
+    is not set, as this path then has it: the environment cannot be used, others of its site can.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Environment:
     binds: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     python: str | None = None
+    unset: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what `module load` or `conda activate` would take for an option."""
@@ -121,6 +123,8 @@ BARE = Environment(name="none", kind=EnvironmentKind.NONE)
 def read_environment(name: str, fields: Fields) -> Environment:
     """Read one entry of a site's `environments:`; paths are those of the user who reads it.
 
+    One with a variable that is not set stays as it is, and the environment says so in `unset`.
+
     Raises:
         ConfigError: unknown key or kind, or a kind without the path it needs.
     """
@@ -133,24 +137,30 @@ def read_environment(name: str, fields: Fields) -> Environment:
         raise MissingKeyError(
             f"environment {name!r} of kind {kind} needs '{needs}:'.", at=fields.mark
         )
+    unset: list[str] = []
+
+    def users(text: str, setting: str) -> str:
+        try:
+            return users_path(text, setting)
+        except UnsetVariableError as error:
+            unset.append(error.why)
+            return text
+
+    conda_init, python = fields.text("conda_init"), fields.text("python")
     environment = Environment(
         name=name,
         kind=kind,
         load=fields.texts("load"),
-        use=tuple(map(users_path, fields.texts("use"))),
-        path=path and users_path(path),
-        conda_init=_path(fields, "conda_init"),
-        binds=tuple(map(users_path, fields.texts("binds"))),
+        use=tuple(users(word, "use") for word in fields.texts("use")),
+        path=path and users(path, "image" if kind in _CONTAINERS else "path"),
+        conda_init=conda_init and users(conda_init, "conda_init"),
+        binds=tuple(users(word, "binds") for word in fields.texts("binds")),
         options=fields.texts("options"),
-        python=_path(fields, "python"),
+        python=python and users(python, "python"),
+        unset=next(iter(unset), ""),
     )
     fields.refuse_unknown()
     return environment
-
-
-def _path(fields: Fields, key: str) -> str | None:
-    text = fields.text(key)
-    return text and users_path(text)
 
 
 def ad_hoc_environment(word: str) -> Environment | None:

@@ -7,6 +7,7 @@
     │   │   └── TemplateError            a template cannot be found or rendered
     │   ├── PlanError                    the request does not fit the site or the workload
     │   ├── NotFoundError                no such job or run
+    │   ├── UnsetVariableError           a path in a file has a variable that is not set
     │   └── DamagedRunError              a run whose files are not what hpckit writes
     ├── OutsideError            exit 3   something outside is missing or refused
     │   ├── CommandError                 a program is missing, timed out or failed
@@ -81,6 +82,18 @@ class PlanError(RequestError):
 
 class NotFoundError(RequestError):
     """There is no such job or run."""
+
+
+class UnsetVariableError(RequestError):
+    """A path of a file has a variable that is not set.
+
+    `why` names the setting, its value and the `variable`, in half a sentence.
+    """
+
+    def __init__(self, setting: str, value: str, variable: str) -> None:
+        self.variable = variable
+        self.why = f"`{setting}: {value}` needs {variable}, which is not set"
+        super().__init__(f"{self.why}. Set it, or write the path without it.")
 
 
 class DamagedRunError(RequestError):

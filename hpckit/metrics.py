@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from hpckit.errors import DamagedRunError
 from hpckit.files import DamagedFileError, parse_json, read_tail
 from hpckit.frozen import frozen
+from hpckit.logged_times import Lifetime, OddTimes, lifetime, without_odd_times
 from hpckit.text import format_seconds
 from hpckit.values import Count, Moment, check
 
@@ -21,12 +22,16 @@ METRICS = "metrics.jsonl"
 # Which attempt wrote a row, and of a row without figures: that training goes on after its step.
 RESTART, RESUMED = "restart", "resumed"
 Row = dict[str, Any]
+_LONG = 1e12  # a number of so many digits is written with its power of ten
 _TAIL_BYTES, _ALL_BYTES = 32_000, 64 * 2**20
 
 
 @frozen(kw_only=True)
 class Progress:
-    """How far a script is. Rates come from the times in the file; None is what it does not say."""
+    """How far a script is. Rates come from the times in the file; None is what it does not say.
+
+    `odd_times`: which of the newest lines have a `time` that cannot be of the run; None: none has.
+    """
 
     step: Count
     total_steps: Count | None = None
@@ -36,6 +41,7 @@ class Progress:
     samples_per_s: float | None = None
     steps_per_s: float | None = None
     test_accuracy: float | None = None
+    odd_times: OddTimes | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -49,16 +55,30 @@ class Progress:
         total = f"/{self.total_steps}" if self.total_steps else ""
         parts = [f"step {self.step}{total}"]
         if self.epoch is not None and self.epochs:
-            parts.append(f"epoch {self.epoch}/{self.epochs}")
+            parts.append(f"epoch {_short(self.epoch)}/{self.epochs}")
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4g}")
         if self.test_accuracy is not None:
-            parts.append(f"held-out accuracy {self.test_accuracy:.3f}")
+            parts.append(f"held-out accuracy {_fixed(self.test_accuracy, 3)}")
         if self.samples_per_s:
-            parts.append(f"{self.samples_per_s:,.0f} samples/s")
+            parts.append(f"{_fixed(self.samples_per_s, 0)} samples/s")
         if self.seconds_left is not None and not over:
             parts.append(f"{format_seconds(self.seconds_left)} left")
         return " ".join(parts)
+
+
+def _fixed(value: float, digits: int) -> str:
+    """Write a number with so many decimals; one that would fill the line with its power of ten."""
+    return f"{value:,.{digits}f}" if abs(value) < _LONG else f"{value:.4g}"
+
+
+def _short(value: float) -> str:
+    """Write a number with two decimals at most, and a whole one as such: 0.33, 2."""
+    return (
+        f"{value:.4g}"
+        if abs(value) >= _LONG
+        else f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+    )
 
 
 # What a row says of these is taken from the newest row that says it, in its own type.
@@ -70,30 +90,32 @@ def _hints() -> dict[str, Any]:
     return get_type_hints(Progress, include_extras=True) | {"time": Moment}
 
 
-def read_progress(run_dir: Path) -> Progress | None:
+def read_progress(run_dir: Path, life: Lifetime | None = None) -> Progress | None:
     """Return the progress of a run; None when nothing has been logged.
+
+    `life`: when its lines can have been written; None: at any time until now.
 
     Raises:
         DamagedFileError: the file is no regular file.
     """
-    rows = tail_rows(run_dir / METRICS)
+    rows, odd = without_odd_times(tail_rows(run_dir / METRICS), life or lifetime(0.0))
     steps = [row for row in rows if _is(row, "step")]
     if not steps:
         return None
     counted = [row for row, again in rows_again(rows) if not again]
     known = {name: _last(counted, name) for name in _NEWEST}
     newest = [row for row in split_attempts(steps)[-1] if not row.get(RESUMED)]
-    return Progress(step=steps[-1]["step"], steps_per_s=_rate(newest), **known)
+    return Progress(step=steps[-1]["step"], steps_per_s=_rate(newest), odd_times=odd, **known)
 
 
-def progress_of(run_dir: Path) -> Progress | None:
+def progress_of(run_dir: Path, submitted_at: float) -> Progress | None:
     """Return the same of a run at hand.
 
     Raises:
         DamagedRunError: the file is not one.
     """
     try:
-        return read_progress(run_dir)
+        return read_progress(run_dir, lifetime(submitted_at))
     except DamagedFileError as error:
         raise DamagedRunError(f"{METRICS}: {error}") from error
 

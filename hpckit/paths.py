@@ -7,14 +7,17 @@ owners, modes and the kernel's access lists are looked at; those of NFSv4 show n
 import grp
 import os
 import pwd
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from hpckit.errors import ConfigError
+from hpckit.errors import ConfigError, UnsetVariableError
 
+# As os.path.expandvars has it.
+_VARIABLE = r"(?a)\$(\w+|\{[^}]*\})"
 _STANDING: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
@@ -48,14 +51,49 @@ def typed_path(text: str | Path) -> Path:
     return path if path.is_absolute() else here() / path
 
 
-def users_path(text: str) -> str:
-    """Return a path of a site's file, with the `~` and `$VARIABLES` of this user."""
-    return os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111  # as typed_path
+def users_path(text: str, setting: str) -> str:
+    """Return a path of a site's file, with the `~` and `$VARIABLES` of this user.
+
+    `$USER` is the user's own name where it is not set: cron and some containers do not set it.
+
+    Args:
+        text: as it stands there.
+        setting: what it is of, as errors name it: `runs`.
+
+    Raises:
+        UnsetVariableError: another variable is not set.
+    """
+
+    def value(found: "re.Match[str]") -> str:
+        name = found[1].strip("{}")
+        known = os.environ.get(name, (login() if name == "USER" else None))
+        if known is None:
+            raise UnsetVariableError(setting, text, found[0])
+        return known
+
+    return os.path.expanduser(re.sub(_VARIABLE, value, text))  # noqa: PTH111  # as typed_path
 
 
-def whole_path(text: str) -> str:
-    """Return the same as an absolute path."""
-    return str(typed_path(users_path(text)))
+def whole_path(text: str, setting: str) -> str:
+    """Return the same as an absolute path.
+
+    Raises:
+        UnsetVariableError: as above.
+    """
+    return str(typed_path(users_path(text, setting)))
+
+
+def login(uid: int | None = None) -> str | None:
+    """Return this user's login, or another's; None where there is no row of passwd."""
+    try:
+        return pwd.getpwuid(os.getuid() if uid is None else uid).pw_name
+    except KeyError:
+        return None
+
+
+def user_name(uid: int | None = None) -> str:
+    """Return the same as Slurm and `ls` have it: the number where there is no name."""
+    return login(uid) or str(os.getuid() if uid is None else uid)
 
 
 def is_file(path: Path) -> bool:
@@ -125,7 +163,7 @@ def strangers(path: Path, *, passed: frozenset[Path] = frozenset()) -> str:
         except FileNotFoundError:
             return ""
         if status.st_uid not in (_ROOT, os.getuid()):
-            return f"{step} belongs to {_user(status.st_uid)}"
+            return f"{step} belongs to {login(status.st_uid) or f'user {status.st_uid}'}"
         sticky = status.st_mode & stat.S_ISVTX
         if stat.S_ISDIR(status.st_mode) and not sticky and (who := writers(step, status)):
             return f"{who} may write {step}"
@@ -201,13 +239,6 @@ def _is_nobody_else(gid: int) -> bool:
         return False
     private = (group.gr_name, gid) == (user.pw_name, user.pw_gid)
     return private and set(group.gr_mem) <= {user.pw_name}
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
 
 
 def _group_name(gid: int) -> str:

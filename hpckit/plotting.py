@@ -46,6 +46,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (6, 3)), (0, (1.5, 2)), (0, (7, 2, 2, 2)))
 TEXT, DIM, GRID, BETWEEN = "#1b1f24", "#57606a", "#e4e8ec", "#6e7681"
 WIDTH_IN = 7.2  # two columns of most journals
 BAND_ALPHA = 0.2
+SEVERAL_LINES = "lines"  # as the `gid` of a text: our own, whose line breaks are meant
 _DPI = 200
 # Of a legend: how wide a line's sample with its margins is, and most letters.
 _SAMPLE_IN, _LETTER_IN, _LONGEST_NAME = 0.55, 0.068, 40
@@ -161,7 +162,9 @@ def _make_plain(figure: "Figure") -> None:
 
     for artist in figure.findobj(Text):
         if isinstance(artist, Text):
-            artist.set_text(_short(artist.get_text()))
+            text = artist.get_text()
+            lines = text.split("\n") if artist.get_gid() == SEVERAL_LINES else [text]
+            artist.set_text("\n".join(map(_short, lines)))
     for axes in figure.get_axes():
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(_plain_names(axis.get_major_formatter()))

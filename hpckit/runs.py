@@ -1,8 +1,6 @@
 """The run folder: one submission, one folder, which says all there is to know of the run."""
 
-import contextlib
 import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +13,11 @@ from hpckit.errors import (
     NotFoundError,
     OutsideError,
     RequestError,
+    UnsetVariableError,
 )
 from hpckit.files import DamagedFileError, read_json
 from hpckit.frozen import frozen
-from hpckit.paths import is_there, typed_path, writers
+from hpckit.paths import is_there, typed_path, users_path, writers
 from hpckit.run_record import MAX_BYTES, checked_record, task_parameters
 from hpckit.schedulers.base import Scheduler, find_scheduler
 
@@ -26,7 +25,6 @@ RECORD = "run.json"
 # In the folder of a run that was submitted again: see `hpckit.submission.resubmitted`.
 RESUBMITTED = "resubmit.json"
 SCHEMA = 1
-_USER = r"\$(USER\b|\{USER\})"
 # Bytes of colleagues' records in one list: some 5,000 runs. Parsed, they take ten times as much.
 _MOST_OF_OTHERS = 32 * 2**20
 
@@ -181,23 +179,12 @@ def runs_root(option: Path | None, site_runs: str | None, environ: Mapping[str, 
 
 
 def _sites_folder(site_runs: str) -> str:
-    found = with_variables(site_runs)
-    if missing := re.search(r"\$\{?\w+\}?", found):
+    try:
+        return users_path(site_runs, "runs")
+    except UnsetVariableError as error:
         raise RequestError(
-            f"The site's `runs: {site_runs}` needs {missing[0]}, which is not set. "
-            "Set it, or name the folder of runs by --runs or HPCKIT_RUNS."
-        )
-    return found
-
-
-def with_variables(site_runs: str) -> str:
-    """Return a site's folder of runs with the user's variables; those that are not set stay."""
-    found = os.path.expandvars(site_runs)
-    if re.search(_USER, found):  # cron and some containers do not set it
-        with contextlib.suppress(KeyError):
-            name = pwd.getpwuid(os.getuid()).pw_name
-            found = re.sub(_USER, lambda _: name, found)
-    return found
+            f"The site's {error.why}. Set it, or name the folder of runs by --runs or HPCKIT_RUNS."
+        ) from error
 
 
 def new_run_id(name: str) -> str:

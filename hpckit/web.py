@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from hpckit.errors import OutsideError
+from hpckit.errors import OutsideError, UnsetVariableError
 from hpckit.files import DamagedFileError, read_text, reason
 from hpckit.paths import users_path
 from hpckit.text import in_line
@@ -62,7 +62,7 @@ def connect(
     if address.scheme == "http":
         return HTTPConnection(host, port, timeout=timeout_s)
     try:
-        trusted = ssl.create_default_context(cafile=ca_file and users_path(ca_file))
+        trusted = ssl.create_default_context(cafile=ca_file and path_of(ca_file, "ca_file"))
     except OSError as error:
         raise OutsideError(f"ca_file {ca_file!r} cannot be used ({error})") from error
     if proxy is None:
@@ -97,13 +97,25 @@ def talking(timeout_s: float, what: str) -> Iterator[None]:
         raise OutsideError(f"it does not speak HTTP as {what} does ({why})") from error
 
 
+def path_of(text: str, setting: str) -> str:
+    """Return a path of a file of settings, as this user means it.
+
+    Raises:
+        OutsideError: a variable in it is not set; in half a sentence, as all troubles here.
+    """
+    try:
+        return users_path(text, setting)
+    except UnsetVariableError as error:
+        raise OutsideError(error.why) from error
+
+
 def secret_of_file(name: str, what: str, todo: str = _TODO) -> str:
     """Return the text of a file that has one secret.
 
     Raises:
         OutsideError: it cannot be read, or has none.
     """
-    path = Path(users_path(name))
+    path = Path(path_of(name, what))
     try:
         return usable(read_text(path, most=_LONGEST_SECRET), f"{what} {path}", todo)
     except (OSError, DamagedFileError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hpckit.errors import CommandError
 from hpckit.frozen import frozen
+from hpckit.paths import user_name
 from hpckit.slurm.client import ask, patience
 from hpckit.slurm.cluster import (
     Association,
@@ -59,8 +60,6 @@ def free() -> Free:
 
 def _own_accounts() -> tuple[list[Association] | None, str]:
     """Return the accounts that this user may charge here, or why they are not known."""
-    from hpckit.detect.login_node import user_name  # noqa: PLC0415  # few clusters need it
-
     try:
         rows = parse_associations(ask(associations_argv(user_name())).stdout)
     except CommandError as error:

@@ -16,7 +16,7 @@ from hpckit.job.checks import off_switch
 from hpckit.job.resolve import resolve
 from hpckit.job.script import RunPlace
 from hpckit.launchers import named_launcher
-from hpckit.paths import bad_nodes_path, config_folder, here, is_there
+from hpckit.paths import bad_nodes_path, config_folder, here, is_there, user_name
 from hpckit.render import load, spellings
 from hpckit.runs import new_run_id, runs_root
 from hpckit.schedulers.base import AUTO, SCHEDULERS, Scheduler, automatic, find_scheduler
@@ -316,7 +316,6 @@ def account_note(job: Job, spec: JobSpec) -> tuple[str, ...]:
     if given or not needed or "account" in spec.skip_checks:
         return ()
     # Few submissions need it.
-    from hpckit.detect.login_node import user_name  # noqa: PLC0415
     from hpckit.slurm.cluster import (  # noqa: PLC0415
         associations_argv,
         default_account_argv,

@@ -6,10 +6,9 @@ from pathlib import Path
 from hpckit.api import Tell, log, searched
 from hpckit.api.lookup import settled_folder
 from hpckit.arguments import FUNCTION, PATH, checked, maybe
-from hpckit.errors import HpckitError, NotFoundError
+from hpckit.errors import HpckitError, NotFoundError, UnsetVariableError
 from hpckit.index import Rebuilt, known_roots, rebuild
-from hpckit.paths import is_folder, typed_path
-from hpckit.runs import with_variables
+from hpckit.paths import is_folder, typed_path, users_path
 
 
 @checked(runs=maybe(PATH), tell=FUNCTION)
@@ -41,7 +40,15 @@ def usual_roots(tell: Tell) -> list[Path]:
     try:
         collections = searched(tell)
         sites = [read_site(row.path, collections) for row in list_sites(collections).values()]
-        words += [with_variables(site.runs) for site in sites if site.runs]
+        words += [word for site in sites if site.runs and (word := _folder_of(site.runs))]
     except HpckitError as error:
         tell(f"folders of sites are left out: {error}")
-    return [typed_path(word) for word in (*words, "runs") if "$" not in word]
+    return [typed_path(word) for word in (*words, "runs")]
+
+
+def _folder_of(site_runs: str) -> str | None:
+    """Return a site's folder of runs; None where it is of another cluster, by its variables."""
+    try:
+        return users_path(site_runs, "runs")
+    except UnsetVariableError:
+        return None

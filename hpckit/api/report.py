@@ -154,7 +154,8 @@ def _uses(
 def _ledgers(site: Site) -> list[Path]:
     """Return the ledgers of a site, and of the collections on the search path."""
     named = [site.ledger, *(row.ledger for row in search_path())]
-    return [Path(word) for word in dict.fromkeys(whole_path(word) for word in named if word)]
+    words = dict.fromkeys(whole_path(word, "ledger") for word in named if word)
+    return [Path(word) for word in words]
 
 
 def _use(row: Allocation, measured: Measured, since: float, until: float) -> Use:

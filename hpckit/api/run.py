@@ -230,7 +230,7 @@ class Run:
         """
         from hpckit.metrics import progress_of  # noqa: PLC0415
 
-        return progress_of(self.dir)
+        return progress_of(self.dir, self.submitted_at)
 
     def stats(self) -> JobStats:
         """Return how it used its GPUs, cores and memory, and what to change.

@@ -18,6 +18,7 @@ from hpckit.api.study_plan import StudyPlan, plan_study, send_runs
 from hpckit.arguments import FUNCTION, PATH, Kind, checked, maybe, several
 from hpckit.errors import DamagedRunError, NotFoundError, RequestError
 from hpckit.find import newest_runs, refuse_doubtful
+from hpckit.logged_times import lifetime, without_odd_times
 from hpckit.paths import typed_path
 from hpckit.run_record import StudyPart
 from hpckit.runs import Run as RunFolder
@@ -294,14 +295,18 @@ def _outcome(status: RunStatus) -> Outcome:
     run: RunFolder = status.run
     plan = run.record["plan"]
     shape = Shape(nodes=plan["nodes"], gpus=plan["total_gpus"], ranks=plan["ranks"])
-    left_out, timing = _why_not(status), Timing()
+    left_out, timing, odd = _why_not(status), Timing(), None
     if not left_out:
         try:
-            timing = timing_of(handle(run).metrics(), _wall_s(status))
+            times = [(row.restart, row.started, row.ended) for row in status.ranks]
+            life = lifetime(run.submitted_at, times)
+            rows, odd = without_odd_times(handle(run).metrics(), life)
+            timing = timing_of(rows, _wall_s(status))
         except DamagedRunError as error:
             left_out = str(error)
         if not left_out and not timing.seconds:
             left_out = "it says nothing of how long it took"
+            left_out += f". {odd.text('timed')}" if odd else ""
     return Outcome(
         run_id=run.run_id,
         job_id=run.job_id,
@@ -311,6 +316,7 @@ def _outcome(status: RunStatus) -> Outcome:
         left_out=left_out,
         on_cpu=bool(shape.gpus) and any(row.device == "cpu" for row in status.ranks),
         timing=timing,
+        odd_times=odd,
     )
 
 

@@ -46,7 +46,7 @@ class Top(WorkingApp):
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
     .bar { height: 1; text-style: bold; }
-    #about { height: 3; }
+    #about { height: auto; min-height: 3; }
     JobList { overflow-x: hidden; }
     #side { width: 34; padding-left: 1; display: none; }
     #heads { height: 1; }

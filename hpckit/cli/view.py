@@ -121,6 +121,15 @@ def progress_text(status: RunStatus) -> str | None:
     return found.text(over=status.finished) if found else None
 
 
+def _odd_times(status: RunStatus) -> list[str]:
+    """Say why what the run logs does not tell how long it will take."""
+    try:
+        found = status.progress()
+    except DamagedRunError:  # as `progress_text` says
+        return []
+    return [found.odd_times.text("timed")] if found and found.odd_times else []
+
+
 def status_page(status: RunStatus) -> str:
     """Return what `hpckit status` shows of one run."""
     plan = status.run.record["plan"]
@@ -140,7 +149,7 @@ def status_page(status: RunStatus) -> str:
         lines.append(f"  nodes    {', '.join(status.nodes)}")
     lines += [f"  {'before':<8} {row.text}" for row in status.earlier()]
     lines += [f"  {word:<8} {text}" for word, text in status.why()]
-    lines += [f"  note     {text}" for text in status.notes]
+    lines += [f"  note     {text}" for text in (*status.notes, *_odd_times(status))]
     lines += [f"  damaged  {text}" for text in status.damaged[:_DAMAGED]]
     if len(status.damaged) > _DAMAGED:
         lines.append(f"  damaged  {len(status.damaged) - _DAMAGED} more files")

@@ -18,7 +18,15 @@ from hpckit.collections.contents import Rows, below
 from hpckit.errors import ConfigError, OutsideError
 from hpckit.files import DamagedFileError, read_json, replace_file
 from hpckit.frozen import frozen
-from hpckit.paths import CONFIG, config_folder, home_steps, make_folder, refuse_foreign, steps
+from hpckit.paths import (
+    CONFIG,
+    config_folder,
+    home_steps,
+    make_folder,
+    refuse_foreign,
+    steps,
+    user_name,
+)
 from hpckit.values import rebuild
 
 _ROOT = 0
@@ -36,12 +44,7 @@ def owner_name(path: Path) -> str:
     return _user(path.stat().st_uid)
 
 
-@functools.cache
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+_user = functools.cache(user_name)
 
 
 @functools.cache

@@ -4,11 +4,11 @@ All programs are asked at once and each has its time, so that the slowest decide
 """
 
 import os
-import pwd
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from hpckit import paths
 from hpckit.collections import Found
 from hpckit.detect.answers import Folder, ModuleSystem, Reply, Surroundings
 from hpckit.environments import NO_MODULES, module_signs, module_templates
@@ -43,7 +43,7 @@ def ask_slurm(
     # Each command would otherwise load it at its start.
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
-    asked = questions(user_name()) | dict(more or {})
+    asked = questions(paths.user_name()) | dict(more or {})
     with ThreadPoolExecutor(len(asked)) as pool:
         answers = pool.map(lambda argv: _answer(argv, timeout_s), asked.values())
         return dict(zip(asked, answers, strict=True))
@@ -58,14 +58,6 @@ def _answer(argv: tuple[str, ...], timeout_s: float) -> Reply:
     # 20.11 and 21.08 list their kinds of MPI on stderr.
     more = f"\n{said.stderr}" if argv[0] == "srun" else ""
     return Reply(asked=asked, text=said.stdout + more)
-
-
-def user_name() -> str:
-    """Return this user's login as accounting knows it."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def describe_machine(environ: Mapping[str, str] = os.environ) -> Surroundings:

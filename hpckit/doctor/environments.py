@@ -39,6 +39,9 @@ def environment_checks(
 ) -> Iterator[Check]:
     """Check every environment of a site, as far as this machine can tell."""
     for row in site.environments.values():
+        if row.unset:
+            yield bad(f"environment {row.name!r}: {row.unset}", "set it, or correct the path")
+            continue
         yield from _files(row)
         if row.load:
             yield _modules(row, site.modules, timeout_s, collections)

@@ -153,7 +153,7 @@ def top_line(jobs: Sequence[JobNow], said: str) -> str:
 
 
 def about(line: Line) -> list[str]:
-    """Return what is said of the chosen line: two lines or three."""
+    """Return what is said of the chosen line: two lines or three, or five with odd times."""
     job = line.first
     if line.is_array:
         states = ", ".join(f"{count} {state}" for state, count in counts(line.jobs))
@@ -165,7 +165,10 @@ def about(line: Line) -> list[str]:
     if is_waiting(job.state) and job.expected_start:
         head += f", expected start {clock(job.expected_start)}"
     why = job.why or (job.progress.text(over=job.over) if job.progress else "")
-    return [in_line(row) for row in (head, why, job.folder)]
+    odd = job.progress.odd_times if job.progress else None
+    wrong, _, right = odd.text("timed").rpartition(". ") if odd else ("", "", "")
+    rows = (head, why, *([f"{wrong}.", right] if odd else ()), job.folder)
+    return [in_line(row) for row in rows]
 
 
 def short_name(job: JobNow) -> str:

@@ -12,9 +12,8 @@ from urllib.parse import SplitResult, urlsplit
 from hpckit import shell
 from hpckit.errors import HpckitError, OutsideError
 from hpckit.notify.event import Event, body, plain, variables
-from hpckit.paths import users_path
 from hpckit.sinks import Command, Mail, Sink, Webhook, wrong_url
-from hpckit.web import connect, secret_of_file, secret_of_variable, talking, within
+from hpckit.web import connect, path_of, secret_of_file, secret_of_variable, talking, within
 
 # A server's answer is its status; of the rest no more than this is read.
 _MOST_BYTES = 64 << 10
@@ -126,7 +125,7 @@ def _secret(text: str | None, variable: str | None, file: str | None, what: str)
     if variable is not None:
         return secret_of_variable(variable, _TODO)
     if file is not None:
-        path = Path(users_path(file))
+        path = Path(path_of(file, what))
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
         except OSError as error:
@@ -138,7 +137,7 @@ def _secret(text: str | None, variable: str | None, file: str | None, what: str)
 
 
 def _argv(sink: Command) -> tuple[str, ...]:
-    return (users_path(sink.argv[0]), *sink.argv[1:])
+    return (path_of(sink.argv[0], "run"), *sink.argv[1:])
 
 
 def _mail(sink: Mail, event: Event, seconds: float) -> None:

@@ -68,7 +68,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
     """Return the page of one job."""
     job = found.job
     document = job_document(job, advice)
-    logged = training(found.known.run, job.attempts)
+    logged = training(found.known.run, job.attempts, found.known.ranks)
     shown = pictures(curves, logged.charts)
     numbers = device_numbers(shown)
     hosts = len({row.host for row in job.per_node} | {row.host for row in job.per_gpu})
@@ -90,7 +90,7 @@ def job_page(found: Gathered, advice: Sequence[Advice], curves: Curves | None) -
         _figures(document, job),
         _advice(advice, drawn=bool(shown)),
         how_it_ended(found.known),
-        _over_time(shown, hosts, curves, _said_of_attempts(job, logged)),
+        _over_time(shown, hosts, curves, [*_said_of_attempts(job, logged), *logged.left_out()]),
         _tables(document),
         what_was_submitted(found.known.run),
         _sources(job),
@@ -216,10 +216,12 @@ def _said_of_attempts(job: JobUse, logged: Training) -> Sequence[str]:
 
 
 def _over_time(
-    shown: Sequence[Picture], hosts: int, curves: Curves | None, attempts: Sequence[str]
+    shown: Sequence[Picture], hosts: int, curves: Curves | None, remarks: Sequence[str]
 ) -> Element | None:
+    said = e("p", " ".join(remarks), class_="dim", id="remarks") if remarks else None
     if not shown:
-        return section("Over time", e("p", "This job has no samples, so there are no pictures."))
+        none = e("p", "This job has no samples, so there are no pictures.")
+        return section("Over time", none, said)
     buttons = {"in": "Zoom in", "out": "Zoom out", "all": "Show all", "none": "No highlight"}
     tools = (e("button", word, type="button", data_tool=name) for name, word in buttons.items())
     width = f"{curves.width_s} s" if curves else "one or more steps"
@@ -227,7 +229,7 @@ def _over_time(
         "Over time",
         e("div", tools, e("output", id="moment"), class_="tools"),
         e("p", _HELP.format(width=width), class_="dim", id="help"),
-        e("p", " ".join(attempts), class_="dim") if attempts else None,
+        said,
         e("noscript", e("p", "Without its script this page has tables, and no pictures.")),
         e("div", (picture_element(picture, hosts) for picture in shown), class_="charts"),
         e("div", class_="unseen", id="spoken", role="status", aria_live="polite"),

@@ -11,6 +11,7 @@ from hpckit.plotting import (
     BETWEEN,
     COLOURS,
     DIM,
+    SEVERAL_LINES,
     WIDTH_IN,
     Kind,
     columns_of,
@@ -19,7 +20,7 @@ from hpckit.plotting import (
     place_legend,
     render,
 )
-from hpckit.report.terminal import duration
+from hpckit.report.terminal import duration, fold
 from hpckit.stats.summary.curves import Curve
 from hpckit.stats.summary.figures import Attempt, JobUse
 from hpckit.text import counted
@@ -34,6 +35,7 @@ POINTS: Mapping[Kind, int] = {"png": 1200, "svg": 500}
 _HEAD_IN, _PANEL_IN, _LEGEND_IN, _LEGEND_ROW_IN = 0.8, 1.05, 0.1, 0.16
 # As on the page: bands of more lines than these hide one another. Of more than those: their mean.
 _FEW_BANDS, _MOST_LINES = 8, 16
+_NOTE_LETTERS, _NOTE_ROW_IN = 110, 0.12
 _PALE = 0.75  # a line of what was done again
 _LETTER_PT, _TITLE_LETTER_PT = 3.4, 5.2  # of the sizes of attempts' names and of titles
 # Up to how many seconds time is counted in a unit, the unit's length, and its name.
@@ -54,6 +56,7 @@ class Drawing:
         moments: what they are drawn over: `job` and `training`, as on the page.
         width_s: of a bin; 0: there are no samples.
         breaks: places in the moments of `training` at which an attempt's lines end.
+        left_out: what was logged and is not drawn, in sentences.
     """
 
     job: JobUse
@@ -62,6 +65,7 @@ class Drawing:
     width_s: int
     span: tuple[float, float]
     breaks: Sequence[int] = ()
+    left_out: Sequence[str] = ()
 
     @property
     def hosts(self) -> int:
@@ -97,6 +101,8 @@ def main_picture(kind: Kind, drawing: Drawing) -> bytes:
     rows = [_rows(_names(drawing, group)) for group in drawing.groups()]
     height = _HEAD_IN + _PANEL_IN * len(drawing.shown)
     height += sum(_LEGEND_IN + _LEGEND_ROW_IN * count for count in rows)
+    note = _note(drawing)
+    height += _NOTE_ROW_IN * note.count("\n")
     title = _title(drawing.job)
 
     def draw(figure: "Figure") -> None:
@@ -110,7 +116,7 @@ def main_picture(kind: Kind, drawing: Drawing) -> bytes:
         panels[-1].set_xlabel(f"time since the job's start ({drawing.unit[1]})")
         panels[-1].set_xlim(0, drawing.at(drawing.span[1]))
         figure.suptitle(title, x=0.01, ha="left", fontsize=9)
-        figure.supxlabel(_note(drawing), x=0.01, ha="left", fontsize=6.5, color=DIM)
+        figure.supxlabel(note, x=0.01, ha="left", fontsize=6.5, color=DIM, gid=SEVERAL_LINES)
 
     return render(kind, draw, size=(WIDTH_IN, height), title=f"{title}, over time")
 
@@ -144,7 +150,7 @@ def _note(drawing: Drawing) -> str:
         words.append("Grey: no nodes.")
     if any(curve.replaced for one in drawing.shown for curve in one.chart.curves):
         words.append("Dotted: repeated later.")
-    return " ".join(words)
+    return "\n".join([" ".join(words), *fold(" ".join(drawing.left_out), _NOTE_LETTERS, "", "")])
 
 
 def _panel(axes: "Axes", one: Picture, drawing: Drawing) -> None:

@@ -2,16 +2,18 @@
 
 import math
 from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeGuard
 
 from hpckit.errors import DamagedRunError
+from hpckit.logged_times import TIME, OddTimes, lifetime, without_odd_times
 from hpckit.metrics import METRICS, RESUMED, Row, all_rows, rows_again, split_attempts
 from hpckit.runs import Run
 from hpckit.stats.summary.curves import MOST_BINS, Chart, Curve
 from hpckit.stats.summary.figures import Attempt
+from hpckit.text import counted
 
 # What the workloads log, in the order of the pictures, with its unit.
 _SERIES = {
@@ -21,6 +23,8 @@ _SERIES = {
     "samples_per_s": ("throughput", "samples/s"),
 }
 _DIGITS = 6
+# A browser and matplotlib add a margin to the largest value, which must still be a float.
+_MOST = 1e100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +34,27 @@ class Training:
     Attributes:
         breaks: the places in `times` at which one attempt's lines end and the next one's begin.
         repeated: how many rows say what a later attempt has said again.
+        odd_times: rows that have no place in `times`; None: all have one.
+        beyond: how many values of each series are too large to be drawn, or not finite.
     """
 
     times: tuple[float, ...] = ()
     charts: tuple[Chart, ...] = ()
     breaks: tuple[int, ...] = ()
     repeated: int = 0
+    odd_times: OddTimes | None = None
+    beyond: Mapping[str, int] = field(default_factory=dict)
+
+    def left_out(self) -> Iterator[str]:
+        """Yield what was logged and is not drawn, in sentences."""
+        if self.odd_times:
+            yield self.odd_times.text("drawn")
+        for title, count in self.beyond.items():
+            verb = "is" if count == 1 else "are"
+            yield (
+                f"{counted(count, 'value')} of {title} {verb} not finite, or beyond {_MOST:g}, "
+                f"and {verb} not drawn."
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +66,15 @@ class _Point:
     again: bool = False
 
 
-def training(run: Run | None, attempts: Sequence[Attempt] = ()) -> Training:
+def training(
+    run: Run | None,
+    attempts: Sequence[Attempt] = (),
+    ranks: Iterable[tuple[int, float, float | None]] = (),
+) -> Training:
     """Return the moments of a run's rows, and a picture of each series.
+
+    `ranks` are the run's attempts by its ranks, as `hpckit.logged_times.lifetime` takes them: rows
+    whose `time` is not within them are left out.
 
     Rows are of the attempt they name; those that name none, of the one of `attempts` at their time.
 
@@ -58,7 +84,9 @@ def training(run: Run | None, attempts: Sequence[Attempt] = ()) -> Training:
     if run is None:
         return Training()
     try:
-        rows = all_rows(run.dir / METRICS)
+        rows, odd = without_odd_times(
+            all_rows(run.dir / METRICS), lifetime(run.submitted_at, ranks)
+        )
     except DamagedRunError:
         return Training()
     starts = [row.start for row in attempts if row.start is not None]
@@ -72,6 +100,12 @@ def training(run: Run | None, attempts: Sequence[Attempt] = ()) -> Training:
         charts=tuple(chart for chart in charts if chart.curves),
         breaks=tuple(at for at, point in enumerate(points) if not point.rows),
         repeated=sum(len(point.rows) for point in points if point.again),
+        odd_times=odd,
+        beyond={
+            title: count
+            for name, (title, _) in _SERIES.items()
+            if (count := sum(_is_beyond(row.get(name)) for point in points for row in point.rows))
+        },
     )
 
 
@@ -81,7 +115,7 @@ def _points(rows: Sequence[Row], starts: Sequence[float]) -> Iterator[_Point]:
     timed = [
         (_time(row), (numbers[id(row)], bisect(starts, _time(row))), again, row)
         for row, again in rows_again(rows)
-        if _number(row, "time") is not None and not row.get(RESUMED)
+        if row.get(TIME) is not None and not row.get(RESUMED)
     ]
     timed.sort(key=lambda entry: entry[0])
     each = max(-(-len(timed) // MOST_BINS), 1)
@@ -97,15 +131,22 @@ def _points(rows: Sequence[Row], starts: Sequence[float]) -> Iterator[_Point]:
 
 
 def _time(row: Mapping[str, Any]) -> float:
-    return float(row["time"])
+    return float(row[TIME])
 
 
 def _number(row: Mapping[str, Any], name: str) -> float | None:
-    """Return a number; None for what is none, or not finite: a loss may have become NaN."""
+    """Return a number; None for what is none, or cannot be drawn: a loss may have become NaN."""
     value = row.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return float(value) if _is_number(value) and not _is_beyond(value) else None
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:  # noqa: ANN401
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_beyond(value: Any) -> bool:  # noqa: ANN401
+    # Compared as it is: a whole number in JSON may be too long for a float.
+    return _is_number(value) and not -_MOST <= value <= _MOST
 
 
 def _curves(points: Sequence[_Point], name: str) -> Iterator[Curve]:

@@ -56,18 +56,18 @@ def write_picture_of(found: Gathered, path: Path, kind: Kind) -> Path:
             longer be read.
     """
     curves = _curves(found, POINTS[kind])
-    logged = training(found.known.run, found.job.attempts)
-    shown = pictures(curves, logged.charts)
+    logged = training(found.known.run, found.job.attempts, found.known.ranks)
+    shown, left_out = pictures(curves, logged.charts), tuple(logged.left_out())
     if not shown:
-        raise RequestError(
-            f"Job {found.job.job_id}: it has no samples and logged nothing, so there is nothing to "
-            "draw over time."
-        )
+        what = "nothing that can be drawn" if left_out else "nothing"
+        why = f"it has no samples and logged {what}, so there is nothing to draw over time."
+        raise RequestError(" ".join((f"Job {found.job.job_id}: {why}", *left_out)))
     drawing = Drawing(
         job=found.job,
         shown=shown,
         moments={"job": curves.times if curves else (), "training": logged.times},
         breaks=logged.breaks,
+        left_out=left_out,
         width_s=curves.width_s if curves else 0,
         span=whole_span(found.job, curves, logged.times),
     )

@@ -1,9 +1,10 @@
 """From what the runs of a study took to its figures: time, speed-up, efficiency, laws. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from hpckit.logged_times import OddTimes
 from hpckit.scaling.intervals import Estimate, mean_of, ratio_of
 from hpckit.scaling.laws import Law, fit_amdahl, fit_gustafson
 from hpckit.scaling.timing import PARTS, Source, Timing
@@ -36,6 +37,7 @@ class Outcome:
         repeat: which round it was of, from 1.
         left_out: why it does not count; empty for one that does.
         on_cpu: whether its ranks had a CPU in place of the GPUs that were asked for.
+        odd_times: lines of its metrics whose `time` cannot be of it.
     """
 
     run_id: str
@@ -46,6 +48,7 @@ class Outcome:
     left_out: str = ""
     on_cpu: bool = False
     timing: Timing = field(default_factory=Timing)
+    odd_times: OddTimes | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,6 +283,7 @@ def _notes(
         found.append("one run of each size: nothing tells how far chance moves it, so no intervals")
     if any(row.on_cpu for row in counted):
         found.append("the ranks had no GPU and ran on CPUs: this says nothing of GPUs")
+    found += _odd_times(counted, source)
     if source is Source.WALL and (wanted.steps or wanted.epochs):
         found.append(
             "the runs do not say how many steps they took: the full training is unknown, and what "
@@ -290,3 +294,13 @@ def _notes(
             "the runs do not say how many steps the full training has: give --full-steps N"
         )
     return found
+
+
+def _odd_times(counted: Sequence[Outcome], source: Source | None) -> list[str]:
+    """Say once of all runs that lines cannot be timed, where their times would have counted."""
+    odd = [row.odd_times for row in counted if row.odd_times]
+    if not odd or source is Source.PROGRAM:
+        return []
+    whole = replace(odd[0], count=sum(row.count for row in odd))
+    runs = f"in {len(odd)} of {len(counted)} runs, " if len(counted) > 1 else ""
+    return [f"{runs}{whole.text('timed')}"]

@@ -122,11 +122,17 @@ class Site:
 
         Raises:
             RequestError: the word names none of the site's environments and is no venv, conda,
-                uv, spack, module, apptainer, pyxis or python path.
+                uv, spack, module, apptainer, pyxis or python path; or one of its paths has a
+                variable that is not set.
         """
         name = word or self.environment
-        if name in self.environments:
-            return self.environments[name]
+        if found := self.environments.get(name):
+            if found.unset:
+                raise RequestError(
+                    f"Environment {name!r} of site {self.name!r}: {found.unset}. "
+                    "Set it, or choose another environment with --env."
+                )
+            return found
         if name == BARE.name:
             return BARE
         if found := ad_hoc_environment(name):

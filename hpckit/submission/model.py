@@ -50,13 +50,17 @@ class Submission:
 
     @cached_property
     def ledgers(self) -> tuple[str, ...]:
-        """The folders that get a line of each attempt: of the site and of collections in use."""
+        """The folders that get a line of each attempt: of the site and of collections in use.
+
+        Raises:
+            UnsetVariableError: one has a variable that is not set.
+        """
         if not self.job.scheduler.accounting:
             return ()
         workload = self.job.workload
         used = [self.site, workload.found if workload else None, *self.rendered.templates]
         named = [self.job.site.ledger, *(found.collection.ledger for found in used if found)]
-        return tuple(dict.fromkeys(whole_path(word) for word in named if word))
+        return tuple(dict.fromkeys(whole_path(word, "ledger") for word in named if word))
 
     @cached_property
     def rendered(self) -> Rendered:

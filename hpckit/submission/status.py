@@ -264,7 +264,7 @@ class RunStatus:
         """
         from hpckit.metrics import progress_of  # noqa: PLC0415  # few ask
 
-        return progress_of(self.run.dir)
+        return progress_of(self.run.dir, self.run.submitted_at)
 
     def document(self) -> dict[str, Any]:
         """Return what `hpckit status --json` prints of it."""

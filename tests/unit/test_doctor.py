@@ -485,7 +485,7 @@ def test_no_gpu_is_no_question(here: Path, cli) -> None:
 
 @pytest.fixture
 def newest(here: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("hpckit.detect.login_node.user_name", lambda: "root")
+    monkeypatch.setattr("hpckit.paths.user_name", lambda: "root")
     monkeypatch.setattr("_socket.gethostbyaddr", lambda _: ("login2.example.org", [], []))
     made = Cluster(here.parent / "bin", "25.05")
     text = '#!/bin/sh\n[ "$1" = --version ] && { echo slurm 25.05.3; exit; }\n'

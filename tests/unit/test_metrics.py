@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
-from hpckit.metrics import (
-    Progress,
-    counted_rows,
-    read_progress,
-    rows_again,
-    split_attempts,
-    tail_rows,
-)
+from hpckit import metrics
+from hpckit.logged_times import Lifetime
+from hpckit.metrics import Progress, counted_rows, rows_again, split_attempts, tail_rows
+
+START = 1_790_000_000.0
+LIFE = Lifetime(since=START, until=START + 3600)
+
+
+def read_progress(run: Path) -> Progress | None:
+    return metrics.read_progress(run, LIFE)
 
 
 def write(tmp_path: Path, *rows: dict[str, Any], torn: str = "") -> Path:
@@ -21,7 +23,7 @@ def write(tmp_path: Path, *rows: dict[str, Any], torn: str = "") -> Path:
 
 
 def test_progress_is_read_from_the_last_rows(tmp_path: Path) -> None:
-    rows = [{"step": step, "time": 100.0 + step, "loss": 1 / step} for step in (1, 2, 10)]
+    rows = [{"step": step, "time": START + step, "loss": 1 / step} for step in (1, 2, 10)]
     run = write(tmp_path, {"total_steps": 20, "epochs": 2}, *rows, {"epoch": 1}, torn='{"step": 11')
     found = read_progress(run)
     assert found is not None
@@ -39,13 +41,15 @@ def test_without_steps_there_is_no_progress(tmp_path: Path, rows: list) -> None:
 
 
 def test_what_cannot_be_told_is_none(tmp_path: Path) -> None:
-    found = read_progress(write(tmp_path, {"step": 1}, {"step": 2, "time": 5}))
+    found = read_progress(write(tmp_path, {"step": 1}, {"step": 2, "time": START + 5}))
     assert found == Progress(step=2)
     assert found.seconds_left is None
 
 
 def test_steps_that_went_back_after_a_restart_give_no_rate(tmp_path: Path) -> None:
-    found = read_progress(write(tmp_path, {"step": 9, "time": 1}, {"step": 2, "time": 5}))
+    found = read_progress(
+        write(tmp_path, {"step": 9, "time": START}, {"step": 2, "time": START + 5})
+    )
     assert found is not None
     assert found.steps_per_s is None
 
@@ -72,7 +76,9 @@ def test_progress_reads_as_one_line() -> None:
 
 
 def test_scripts_of_ones_own_are_told_by_a_step_that_goes_back(tmp_path: Path) -> None:
-    rows = [{"step": step, "time": 10.0 * at} for at, step in enumerate((1, 2, 3, 4, 3, 4, 5))]
+    rows = [
+        {"step": step, "time": START + 10.0 * at} for at, step in enumerate((1, 2, 3, 4, 3, 4, 5))
+    ]
     assert [len(part) for part in split_attempts(rows)] == [4, 3]
     again = [(row["step"], was) for row, was in rows_again(rows)]
     assert again == [
@@ -88,3 +94,19 @@ def test_scripts_of_ones_own_are_told_by_a_step_that_goes_back(tmp_path: Path) -
     assert found is not None
     assert found.steps_per_s == 0.1  # of its newest attempt
     assert counted_rows([{"note": 1}, *rows])[0] == {"note": 1}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "text"),
+    [
+        (1 / 3, "0.33"), (2, "2"), (2.0, "2"), (2.5, "2.5"), (0, "0"), (0.999, "1"), (-0.001, "0"),
+        (10, "10"), (1e308, "1e+308"),
+    ],
+)  # fmt: skip
+def test_epochs_have_two_decimals_at_most(epoch: float, text: str) -> None:
+    assert Progress(step=1, epoch=epoch, epochs=3).text() == f"step 1 epoch {text}/3"
+
+
+def test_no_figure_fills_the_line() -> None:
+    found = Progress(step=1, samples_per_s=1e308, test_accuracy=-1e308)
+    assert found.text() == "step 1 held-out accuracy -1e+308 1e+308 samples/s"

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.long
 
 Cli = Callable[..., Answer]
 SCRIPT = "import sys\n"
+NOW = 1_790_000_000
 FOUR = ("scale", "ddp", "train.py", "--nodes", "1,2", "--repeat", "2")
 
 
@@ -283,3 +284,31 @@ def test_without_matplotlib_pictures_are_refused_before_anything_is_submitted(
     assert "Install it: pip install 'hpckit-slurm[plots]'" in said.err
     assert not (script / "runs").exists()
     assert not [*fake_slurm.glob("script-*.sh")]
+
+
+@pytest.mark.parametrize("unit", [lambda at: 2.0 * at, lambda at: (NOW + 2 * at) * 1000])
+def test_times_of_lines_that_cannot_be_of_their_run_are_not_timed_and_said_once(
+    here: Path, fake_slurm: Path, cli: Cli, unit: Callable[[int], float]
+) -> None:
+    a_study(here / "runs", {1: (10.0, 10.2), 2: (5.5, 5.3)})
+    for folder in (here / "runs").iterdir():
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, "submitted_at": NOW}))
+        for path in (folder / "ranks").iterdir():
+            row = json.loads(path.read_text())
+            for attempt in row["attempts"]:
+                attempt |= {"started": NOW + 1, "ended": NOW + 41}
+            path.write_text(json.dumps(row))
+        rows = [{"step": at, "loss": 1.0, "time": unit(at)} for at in range(1, 11)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    queue(fake_slurm, j11="COMPLETED", j12="COMPLETED", j21="COMPLETED", j22="COMPLETED")
+    document = json.loads(cli("scale", "--from", "st", "--json").out)
+    assert document["timed"] == "wall"
+    assert [row["time_s"]["value"] for row in document["sizes"]] == [40, 40]
+    assert document["notes"] == [
+        'in 4 of 4 runs, 40 lines of metrics.jsonl have a "time" that cannot be of the run '
+        f'(first {json.dumps(unit(1))}), so they are not timed. "time" must be seconds since '
+        "1970-01-01, as time.time() gives."
+    ]
+    said = cli("status", "11", "--runs", "runs").out
+    assert said.count("  note     10 lines of metrics.jsonl have a") == 1

@@ -279,7 +279,9 @@ def test_files_are_read_of_what_is_in_sight_and_only_when_they_changed(
     read = []
     module = sys.modules["hpckit.metrics"]
     real = module.read_progress
-    monkeypatch.setattr(module, "read_progress", lambda path: read.append(path.name) or real(path))
+    monkeypatch.setattr(
+        module, "read_progress", lambda path, life: read.append(path.name) or real(path, life)
+    )
     watch = Watch(here / "runs")
     for _ in range(3):
         watch.refresh({str(runs[1].dir)})

@@ -4,12 +4,11 @@ A wrapper or a plugin of the site may swallow the request, and Slurm itself says
 that it does not know: scancel(1). So squeue is asked what came of it.
 """
 
-import os
-import pwd
 import time
 from collections.abc import Sequence
 
 from hpckit.errors import CommandError, HpckitError, NotFoundError, RequestError
+from hpckit.paths import user_name
 from hpckit.slurm import control, jobs
 from hpckit.slurm.client import left_s, own_patience_s, patience
 from hpckit.slurm.states import JobRecord, JobState, is_finished, is_waiting
@@ -86,7 +85,7 @@ def cancel_by_id(job_id: str, why: HpckitError | None) -> JobState:
     with patience(max(left_s(), own_patience_s() / 2), anew=True):
         records = _ask(job_id, why)
         users = {record.user for record in records}
-        if users - {_me()}:
+        if users - {user_name()}:
             whose = ", ".join(sorted(str(user) for user in users))
             raise RequestError(
                 f"Job {job_id} belongs to {whose}. Only its owner can cancel it with hpckit. "
@@ -105,13 +104,6 @@ def _ask(job_id: str, why: HpckitError | None) -> list[JobRecord]:
     if not records:
         raise why or NotFoundError(f"Slurm has no job {job_id} in its queue.")
     return records
-
-
-def _me() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def take_back(job_id: str) -> str | None:

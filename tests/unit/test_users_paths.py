@@ -1,0 +1,124 @@
+"""Paths in files that several users read: each user's own variables, and what is not set."""
+
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from hpckit.collections.trust import owner_name
+from hpckit.doctor.environments import environment_checks
+from hpckit.environments import Environment, EnvironmentKind
+from hpckit.errors import OutsideError, UnsetVariableError
+from hpckit.notify.event import Event
+from hpckit.notify.sending import send
+from hpckit.paths import login, user_name, users_path
+from hpckit.sinks import Command
+from hpckit.sites import Site
+from hpckit.web import connect, secret_of_file
+from tests.conftest import Answer
+
+Cli = Callable[..., Answer]
+ME = pwd.getpwuid(os.getuid()).pw_name
+SITE = """\
+description: d
+ledger: {ledger}
+environments:
+  good: {{kind: venv, path: /proj/$USER/venv}}
+  bad: {{kind: apptainer, image: /proj/image.sif, binds: ["$NOT_SET/data:/data"]}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def as_in_cron(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("USER", "NOT_SET"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def lab(here: Path, ledger: str = "/proj/$USER/ledger") -> None:
+    (here / "templates/sites").mkdir(parents=True)
+    (here / "templates/sites/lab.yaml").write_text(SITE.format(ledger=ledger))
+    (here / "train.py").write_text("")
+
+
+def test_the_users_own_name_stands_for_user_where_it_is_not_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for word in ("$USER", "${USER}"):
+        assert users_path(f"~/{word}/x", "path") == str(Path.home() / ME / "x")
+    monkeypatch.setenv("USER", "somebody")
+    assert users_path("/$USER/$USER", "path") == "/somebody/somebody"
+    # What a variable has in it is not looked at again.
+    monkeypatch.setenv("ODD", "a$NOT_SET")
+    assert users_path("/$ODD/$", "path") == "/a$NOT_SET/$"
+
+
+def test_a_variable_that_is_not_set_is_an_error_with_its_name_and_the_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for word in ("$NOT_SET", "${NOT_SET}", "$USERS", "${}"):
+        with pytest.raises(UnsetVariableError) as error:
+            users_path(f"/proj/{word}/ca.pem", "ca_file")
+        why = f"`ca_file: /proj/{word}/ca.pem` needs {word}, which is not set"
+        assert error.value.why == why
+        assert str(error.value) == f"{why}. Set it, or write the path without it."
+    # Nobody with a number alone has a name.
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    with pytest.raises(UnsetVariableError, match=r"needs \$USER,"):
+        users_path("/proj/$USER", "runs")
+
+
+def test_a_user_has_one_name_everywhere(tmp_path: Path) -> None:
+    assert (user_name(), login(), owner_name(tmp_path)) == (ME, ME, ME)
+    assert (user_name(4_000_000_000), login(4_000_000_000)) == ("4000000000", None)
+
+
+def test_an_environment_is_refused_when_it_is_used_and_the_others_are_not(
+    here: Path, cli: Cli
+) -> None:
+    lab(here)
+    words = ("submit", "serial", "train.py", "--site", "lab", "--dry-run", "--executor", "local")
+    said = cli(*words, "--env", "bad")
+    assert said.status == 2
+    assert (
+        "Environment 'bad' of site 'lab': `binds: $NOT_SET/data:/data` needs $NOT_SET, which is "
+        "not set. Set it, or choose another environment with --env."
+    ) in said.err
+    said = cli(*words, "--env", "good")
+    assert said.status == 0, said.err
+    assert f"/proj/{ME}/venv" in said.out
+    for command in (("sites", "show", "lab"), ("sites", "show", "lab", "--json")):
+        assert cli(*command).status == 0, command
+
+
+def test_a_ledger_is_refused_before_anything_is_submitted(
+    here: Path, fake_slurm: Path, cli: Cli
+) -> None:
+    lab(here, "$NOT_SET/ledger")
+    said = cli("submit", "serial", "train.py", "--site", "lab", "--executor", "slurm")
+    assert said.status == 2, said.err
+    assert "`ledger: $NOT_SET/ledger` needs $NOT_SET, which is not set." in said.err
+    assert list(fake_slurm.glob("script-*.sh")) == []
+    assert not list((here / "runs").glob("*"))
+
+
+def test_doctor_says_which_environment_cannot_be_used() -> None:
+    row = Environment(
+        name="e", kind=EnvironmentKind.VENV, path="/$X", unset="`path: /$X` needs $X, ..."
+    )
+    site = Site(name="lab", description="d", environments={"e": row})
+    (found,) = environment_checks(site, 20)
+    assert found.what == "environment 'e': `path: /$X` needs $X, ..."
+
+
+def test_servers_and_sinks_say_it_in_half_a_sentence(tmp_path: Path) -> None:
+    why = r"^`{}: \$NOT_SET/f` needs \$NOT_SET, which is not set$"
+    with pytest.raises(OutsideError, match=why.format("ca_file")):
+        connect(urlsplit("https://localhost"), "$NOT_SET/f", 1)
+    with pytest.raises(OutsideError, match=why.format("token_file")):
+        secret_of_file("$NOT_SET/f", "token_file")
+    event = Event(event="failure", at=1.0, job_id="42", name="train", run_id="train-1")
+    with pytest.raises(OutsideError, match=why.format("run")):
+        send(Command(name="c", events=("error",), argv=("$NOT_SET/f",)), event, 1)
