@@ -2,6 +2,8 @@
 
 import json
 import random
+import sys
+from array import array
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpckit.stats.sampler.schedule import period_s
 from hpckit.stats.samples.encoding import encoder, seal
-from hpckit.stats.samples.packing import GPU_PLACES, NODE_PLACES, SampleBlock
+from hpckit.stats.samples.packing import GPU_PLACES, NODE_PLACES, SampleBlock, _joined
 from hpckit.stats.samples.reading import Damage, main, read_blocks, read_header, read_records
 from hpckit.stats.samples.records import (
     End,
@@ -248,6 +250,16 @@ def test_columns(tmp_path: Path) -> None:
     assert unknown.to_list() == [None] * 4
     assert memory.to_list() == [1 << 30] * 4
     assert blocks[0].gpu(0, "prophecy") is None
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("kind", ["H", "I"])
+def test_both_halves_of_numbers(kind: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    low, high = array(kind, [0, 1, 65535, 513, 7]), array("H", [0, 65535, 0, 258, 7])
+    monkeypatch.setattr(sys, "byteorder", order)
+    shift = low.itemsize * 8
+    wanted = [part + (upper << shift) for part, upper in zip(low, high, strict=True)]
+    assert _joined(low, high) == array("Q", wanted)
 
 
 def test_a_day_of_8_gpus_at_10_s_is_below_4_mb() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,22 @@ def test_counters_are_known_from_the_first_to_the_last_reading(
             assert energy is not None
             known = [value for value in energy.values if value != energy.missing]
             assert (known[0], known[-1]) == (10**6 + 1, 10**6 + SAMPLES - 2)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_many_blocks_are_the_whole(
+    gaps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.r0.1.jsonl"
+    path.write_bytes(written(gaps=gaps))
+    whole = [read_columns(path, 0), read_columns(path, 0, every_energy=True)]
+    monkeypatch.setattr(columns, "read_blocks", partial(reading.read_blocks, samples=7))
+    parts = [read_columns(path, 0), read_columns(path, 0, every_energy=True)]
+    assert parts[0] is not None
+    assert whole[0] is not None
+    assert len(parts[0].counter_times) > 2 * columns._TOGETHER
+    alike(whole[0], parts[0])
+    assert whole[1] == parts[1]
 
 
 @pytest.mark.parametrize("seed", range(20))

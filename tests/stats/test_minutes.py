@@ -1,7 +1,9 @@
 """Lines of minutes read together say what each says alone."""
 
 import json
-from itertools import compress
+from array import array
+from dataclasses import replace
+from itertools import accumulate, compress
 from typing import TypeGuard
 
 import pytest
@@ -111,3 +113,7 @@ def test_time_is_the_same_by_samples_and_by_runs(flags: bytes, wide: int) -> Non
     weights = [at * at % 1009 for at in range(len(samples))]
     clock = Clock(origin_us=0, width_us=1, weights=weights, bins=(), reach_us=1)
     assert weigh(samples, clock) == sum(compress(weights, samples))
+    # Where there is no hole, the times tell: the first sample stands for none.
+    times = array("Q", accumulate(weights[1:], initial=5) if weights else ())
+    clock = replace(clock, weights=[0, *weights[1:]], times=times)
+    assert weigh(samples, clock) == sum(compress(clock.weights, samples))

@@ -43,6 +43,8 @@ _GPU = (
 )
 _ENERGY, _POWER = "energy_mj", "power_mw"
 _KEPT_BYTES = 16 << 20
+# So many blocks are appended at once: sixty columns that grow in turn are copied again and again.
+_TOGETHER = 32
 # After one of these notes a counter may have fallen, or be unknown, between the ends of a block.
 _BROKEN = ("counter_reset", "gpu_lost", "gpu_hang", "gpu_error")
 
@@ -235,6 +237,8 @@ def _collect(
             found.others.append(record.until(until_us))
         elif until_us is None or isinstance(record, End) or record.mono_us <= until_us:
             found.others.append(record)
+    if found:
+        found.append()
     return found
 
 
@@ -257,22 +261,41 @@ class _Collected:
         # What is taken of each block, and of its ends: to which column, from where.
         self._taken: list[_Taken] = []
         self._ends: list[_Taken] = []
+        # What was taken of the last blocks, column by column, and their ends.
+        self._parts: list[list[array[int]]] = []
+        self._last: list[SampleBlock] = []
 
     def add(self, block: SampleBlock) -> None:
+        """Take what is wanted of a block; `append` has to follow the last one."""
         ends = block if self._wanted.every_energy else _ends(block)
         if not self._taken:
             self._begin(block.layout, ends)
-        for column, place, start in self._taken:
-            column.values.extend(block.values(place, start))
-        for column, place, start in self._ends:
-            column.values.extend(ends.values(place, start))
+        for parts, (_, place, start) in zip(self._parts, self._taken, strict=True):
+            parts.append(block.values(place, start))
+        if ends is not block:
+            self._last.append(ends)
+        if len(self._parts[0]) == _TOGETHER:
+            self.append()
+
+    def append(self) -> None:
+        """Append what was taken of the last blocks to the columns."""
+        for parts, (column, _, _) in zip(self._parts, self._taken, strict=True):
+            column.values.frombytes(b"".join(parts))
+            parts.clear()
+        if self._last:
+            layout = self._last[0].layout
+            ends = SampleBlock(layout, b"".join(block.packed for block in self._last))
+            for column, place, start in self._ends:
+                column.values.extend(ends.values(place, start))
+            self._last.clear()
 
     def _begin(self, layout: Layout, ends: SampleBlock) -> None:
         """Say what is taken of all blocks; the first one tells whether a GPU counts its energy."""
         figures, drawn = self._wanted.figures, self._wanted.drawn
+        at_ends = self._taken if self._wanted.every_energy else self._ends
         node = (*(_NODE if figures else ("mono_us",)), *(_DRAWN_NODE if drawn else ()))
         self._taken += _taken(self.node, dict.fromkeys(node), layout.node, 0)
-        self._ends += _taken(self.counters, ("mono_us", *_NODE_COUNTERS), layout.node, 0)
+        at_ends += _taken(self.counters, ("mono_us", *_NODE_COUNTERS), layout.node, 0)
         for position, columns in enumerate(self.gpus):
             start, energy = layout.start(position), ends.gpu(position, _ENERGY)
             names = _GPU if figures else _DRAWN
@@ -281,11 +304,12 @@ class _Collected:
             more = [name for name in _DRAWN if name not in names] if drawn and figures else ()
             self._taken += _taken(columns, names, layout.gpu, start)
             self._taken += _taken(self.drawn[position], more, layout.gpu, start)
-            self._ends += _taken(self.energies[position], (_ENERGY,), layout.gpu, start)
+            at_ends += _taken(self.energies[position], (_ENERGY,), layout.gpu, start)
+        self._parts = [[] for _ in self._taken]
 
     def go_on(self, later: "_Collected") -> bool:
         """Append what was read of the rest of the file; say whether it goes on as this ended."""
-        mine, its = self._parts(), later._parts()
+        mine, its = self._columns(), later._columns()
         times, more = self.node["mono_us"].values, later.node["mono_us"].values
         if not times or not more or times[-1] > more[0]:
             return False
@@ -298,7 +322,7 @@ class _Collected:
         self.damage.add(later.damage)
         return True
 
-    def _parts(self) -> list[dict[str, Column]]:
+    def _columns(self) -> list[dict[str, Column]]:
         return [self.node, self.counters, *self.gpus, *self.drawn, *self.energies]
 
     def columns(self, path: Path, restart: int, until_us: int | None) -> Columns:

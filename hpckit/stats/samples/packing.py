@@ -241,7 +241,7 @@ class SampleBlock:
         low = self._slice(place.kind, start + place.at)
         if place.high is None:
             return low
-        return _joined(low, self._slice("H", start + place.high), _BITS[place.kind])
+        return _joined(low, self._slice("H", start + place.high))
 
     def only(self, places: Iterable[int]) -> "SampleBlock":
         """Return some of the samples."""
@@ -275,12 +275,17 @@ class SampleBlock:
         return whole[at // whole.itemsize :: self.layout.bytes // whole.itemsize]
 
 
-def _joined(low: "array[int]", high: "array[int]", shift: int) -> "array[int]":
-    """Join lower and upper halves; the upper ones are nearly always the same."""
-    if high.count(high[0]) == len(high):
-        top = high[0] << shift
-        return array("Q", map(top.__or__, low)) if top else array("Q", low)
-    return array("Q", [part | upper << shift for part, upper in zip(low, high, strict=True)])
+def _joined(low: "array[int]", high: "array[int]") -> "array[int]":
+    """Join lower and upper halves as they lie in memory, which makes no number of each."""
+    width = low.itemsize // 2  # in parts of 16 bits, of which a whole one has four
+    if sys.byteorder == "big":
+        shift = width * 16
+        return array("Q", [part | upper << shift for part, upper in zip(low, high, strict=True)])
+    halves, whole = array("H", low.tobytes()), array("H", bytes(8 * len(low)))
+    for at in range(width):
+        whole[at::4] = halves[at::width]
+    whole[width::4] = high
+    return array("Q", whole.tobytes())
 
 
 class Packer:

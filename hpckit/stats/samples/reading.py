@@ -5,7 +5,9 @@ and not written (NFS, Lustre). A line counts only if its checksum is right.
 """
 
 import binascii
+import functools
 import json
+import struct
 import sys
 import zlib
 from array import array
@@ -13,7 +15,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import repeat
-from operator import le
 from pathlib import Path
 
 from hpckit.files import chunks, open_regular
@@ -39,8 +40,6 @@ _LONGEST_LINE = 1 << 20
 # Ten years: no job is longer, and no node is up for so long.
 _LONGEST_US = 10 * 366 * 86_400 * 1_000_000
 _BEFORE, _AFTER = len(SAMPLE_PREFIX), len(SAMPLE_SUFFIX) + CRC_BYTES
-# Of a sample's line, what no checksum is of, or was already taken of: and its digits.
-_AROUND, _SUM_BYTES = _BEFORE + CRC_BYTES + 1, CRC_BYTES - 1
 _PREFIX_SUM = zlib.crc32(SAMPLE_PREFIX)
 # So many ends of lines are looked at together: between other records there are seldom more samples.
 _ROWS = 128
@@ -206,20 +205,29 @@ def _in_rows(whole: bytes, length: int) -> tuple[list[bytes], list[bytes]] | Non
     texts: list[bytes] = []
     sums: list[bytes] = []
     others: list[bytes] = []
+    keep_text, keep_sum, view = texts.append, sums.append, memoryview(whole)
     while at < len(whole):
         if whole.startswith(SAMPLE_PREFIX, at):
             ends = whole[at + length : at + step * _ROWS : step]
             stop = at + step * (len(ends) - len(ends.lstrip(b"\n")))
             if stop == at:
                 return None
-            texts += [whole[i : i + step - _AROUND] for i in range(at + _BEFORE, stop, step)]
-            sums += [whole[i - _SUM_BYTES : i] for i in range(at + length, stop, step)]
+            for text, digits in _row(length).iter_unpack(view[at:stop]):
+                keep_text(text)
+                keep_sum(digits)
         else:
             stop = whole.index(b"\n", at) + 1
             if stop > at + 1:
                 others.append(whole[at : stop - 1])
         at = stop
     return (texts, others) if _are_sound(texts, sums) else None
+
+
+@functools.cache
+def _row(length: int) -> struct.Struct:
+    """Return how a sample's line is cut: into what its prefix's sum goes on with, and its sum."""
+    digits = CRC_BYTES - 1
+    return struct.Struct(f"{_BEFORE}x{length - _BEFORE - CRC_BYTES}sx{digits}sx")
 
 
 def _are_sound(texts: list[bytes], sums: list[bytes]) -> bool:
@@ -296,7 +304,7 @@ class _Order:
             return
         block = _block(self._layout, packed)
         times = self._times(block)
-        if times[0] < self._last or times[-1] > self._end or not all(map(le, times, times[1:])):
+        if times[0] < self._last or times[-1] > self._end or not _never_fall(times):
             packed = self._in_order(packed, times)
             block = _block(self._layout, packed)
             times = self._times(block)
@@ -320,6 +328,12 @@ class _Order:
     def _times(self, block: SampleBlock) -> "array[int]":
         column = block.node("mono_us")
         return column.values if column else array("Q")
+
+
+def _never_fall(times: "array[int]") -> bool:
+    """Say whether each is at least the one before: to sort what is in order is fast."""
+    numbers = times.tolist()
+    return numbers == sorted(numbers)
 
 
 def _lines(path: Path, damage: Damage) -> Iterator[bytes]:

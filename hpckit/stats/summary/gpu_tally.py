@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -157,7 +157,8 @@ def tally_gpu(
     uses = [_use(part) for part in parts]
     slow = [part.columns.slow.of(part.position) for part in parts]
     minutes = {
-        name: [value for part in slow for value in part.get(name, ())] for name in GpuSlow._fields
+        name: list(chain.from_iterable(part.get(name, ()) for part in slow))
+        for name in GpuSlow._fields
     }
     sources = set(filter(None, minutes["utilization_source"]))
     first, tail = _moments(uses, read, end_us)

@@ -29,8 +29,10 @@ def highest(column: Column | None) -> int | None:
     if values.typecode == "H" and len(values) > _PART:
         # What exceeds the highest of some is found as flags, five times faster than by `max`.
         least = max(values[::_EACH])
-        more = compress(values, minus(b"\1" * len(values), below(values, least + 1)))
-        return max(more, default=least) * column.scale
+        others = below(values, least + 1)
+        if 0 in others:
+            least = max(compress(values, minus(b"\1" * len(values), others)))
+        return least * column.scale
     parts = (values[at : at + _PART] for at in range(0, len(values), _PART))
     return max((_highest(part) for part in parts), default=-1) * column.scale if values else None
 
