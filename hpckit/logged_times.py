@@ -39,11 +39,12 @@ class OddTimes:
     count: int
     first: str
 
-    def text(self, consequence: str) -> str:
-        """Say so; `consequence` is what they are not: `drawn`."""
+    def text(self, consequence: str, *, newest: bool = False) -> str:
+        """Say so; `consequence` is what they are not: `drawn`. `newest`: no others were read."""
         one = self.count == 1
+        lines = f"{self.count} of the newest lines" if newest else counted(self.count, "line")
         return (
-            f'{counted(self.count, "line")} of metrics.jsonl {"has" if one else "have"} a "{TIME}" '
+            f'{lines} of metrics.jsonl {"has" if one else "have"} a "{TIME}" '
             f"that cannot be of the run ({'' if one else 'first '}{self.first}), so "
             f'{"it is" if one else "they are"} not {consequence}. "{TIME}" must be seconds since '
             "1970-01-01, as time.time() gives."

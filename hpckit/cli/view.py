@@ -127,7 +127,7 @@ def _odd_times(status: RunStatus) -> list[str]:
         found = status.progress()
     except DamagedRunError:  # as `progress_text` says
         return []
-    return [found.odd_times.text("timed")] if found and found.odd_times else []
+    return [found.odd_times.text("timed", newest=True)] if found and found.odd_times else []
 
 
 def status_page(status: RunStatus) -> str:

@@ -78,7 +78,7 @@ def test_odd_times_give_no_rate_and_are_said_of_the_chosen_job(tmp_path: Path, u
     head, progress, wrong, right, folder = about(Line(key="k", jobs=(job,)))
     assert (head, progress, folder) == ("7 train RUNNING", found.text(), "/runs/7")
     assert wrong == (
-        '10 lines of metrics.jsonl have a "time" that cannot be of the run '
+        '10 of the newest lines of metrics.jsonl have a "time" that cannot be of the run '
         f"(first {json.dumps(unit(0))}), so they are not timed."
     )
     assert right == MUST

@@ -311,4 +311,4 @@ def test_times_of_lines_that_cannot_be_of_their_run_are_not_timed_and_said_once(
         "1970-01-01, as time.time() gives."
     ]
     said = cli("status", "11", "--runs", "runs").out
-    assert said.count("  note     10 lines of metrics.jsonl have a") == 1
+    assert said.count("  note     10 of the newest lines of metrics.jsonl have a") == 1
