@@ -74,13 +74,12 @@ def _fixed(value: float, digits: int) -> str:
 
 def _short(value: float) -> str:
     """Write a number with two decimals at most, and a whole one as such: 0.33, 2."""
-    return (
-        f"{value:.4g}"
-        if abs(value) >= _LONG
-        else f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
-    )
+    if abs(value) >= _LONG:
+        return f"{value:.4g}"
+    return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
+_COUNTS = ("step", "total_steps", "epochs")
 # What a row says of these is taken from the newest row that says it, in its own type.
 _NEWEST = ("total_steps", "epoch", "epochs", "loss", "samples_per_s", "test_accuracy")
 
@@ -187,8 +186,14 @@ def tail_rows(path: Path, *, most: int = _TAIL_BYTES) -> list[dict[str, Any]]:
         except DamagedFileError:
             continue
         if isinstance(row, dict):
-            rows.append(row)
+            rows.append(row | _counts_of(row))
     return rows
+
+
+def _counts_of(row: Row) -> Row:
+    """Return the counts of a row as whole numbers: some programs log `"epochs": 3.0`."""
+    found = {name: row[name] for name in _COUNTS if isinstance(row.get(name), float)}
+    return {name: int(value) for name, value in found.items() if value.is_integer()}
 
 
 def _is(row: dict[str, Any], name: str) -> bool:

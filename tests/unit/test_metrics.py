@@ -40,6 +40,13 @@ def test_without_steps_there_is_no_progress(tmp_path: Path, rows: list) -> None:
     assert read_progress(tmp_path / "gone") is None
 
 
+def test_whole_numbers_may_be_written_as_fractions(tmp_path: Path) -> None:
+    rows = [{"step": 4.0, "total_steps": 12.0, "epoch": 1.0, "epochs": 3.0}, {"step": 4.5}]
+    found = read_progress(write(tmp_path, *rows, {"step": 1e308}, {"epochs": float("inf")}))
+    assert found is not None
+    assert found.text() == "step 4/12 epoch 1/3"
+
+
 def test_what_cannot_be_told_is_none(tmp_path: Path) -> None:
     found = read_progress(write(tmp_path, {"step": 1}, {"step": 2, "time": START + 5}))
     assert found == Progress(step=2)
