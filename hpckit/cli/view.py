@@ -123,6 +123,8 @@ def progress_text(status: RunStatus) -> str | None:
 
 def _odd_times(status: RunStatus) -> list[str]:
     """Say why what the run logs does not tell how long it will take."""
+    if not status.ranks:  # as `status_line`: none has begun
+        return []
     try:
         found = status.progress()
     except DamagedRunError:  # as `progress_text` says

@@ -21,7 +21,8 @@ from hpckit.slurm.states import JobState, is_finished
 from hpckit.slurm.usage import running_steps
 from hpckit.slurm.usage_rows import JobUsage, StepUsage
 from hpckit.stats.merge import RANKED, merge
-from hpckit.stats.samples.columns import Columns, SampleFile, uncollected
+from hpckit.stats.samples.collecting import uncollected
+from hpckit.stats.samples.columns import Columns, SampleFile
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.figures import Attempt, JobUse, SourceNote

@@ -13,7 +13,8 @@ from hpckit.files import DamagedFileError, reason
 from hpckit.frozen import frozen
 from hpckit.report.identity import KnownJob, in_turn
 from hpckit.slurm.states import JobState
-from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.collecting import read_columns
+from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.pieces import piece_of
 from hpckit.stats.samples.records import samples_files
 from hpckit.stats.summary.attempts import Span, grouped, outliving, seen_span

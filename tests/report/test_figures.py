@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.collecting import read_columns
+from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import GpuSample, Header, Note, Sample
 from hpckit.stats.summary.attempts import Span

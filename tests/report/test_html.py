@@ -14,8 +14,8 @@ from hpckit.pages.frame import ASSETS
 from hpckit.pages.training import training
 from hpckit.runs import read_run
 from hpckit.stats.metric_table import GPU, NODE
-from hpckit.stats.samples import columns, reading
-from hpckit.stats.samples.columns import read_columns
+from hpckit.stats.samples import collecting, reading
+from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.curves import Curves, make_curves
 from hpckit.stats.summary.figures import Attempt
@@ -78,7 +78,7 @@ def test_each_samples_file_is_read_once(
         opened.append(path)
         return read(path, *rest, **more)
 
-    monkeypatch.setattr(columns, "read_blocks", counted)
+    monkeypatch.setattr(collecting, "read_blocks", counted)
     files = ("--html", "a.html", "--png", "a.png", "--svg", "a.svg")
     assert cli("stats", str(folder), *files).status == 0
     assert [path.parent for path in opened] == [folder / "samples"]

@@ -14,7 +14,7 @@ from hpckit.runs import read_run
 from hpckit.slurm.states import JobState
 from hpckit.stats.advice.engine import Advice, advise
 from hpckit.stats.merge import merge, too_little_read
-from hpckit.stats.samples.columns import read_columns
+from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.records import Note, samples_files
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.figures import JobUse

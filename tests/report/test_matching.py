@@ -11,7 +11,8 @@ from hpckit.report.job_samples import cut_to_attempts, match
 from hpckit.slurm.jobs import by_job
 from hpckit.slurm.resized import places
 from hpckit.slurm.states import JobRecord, JobState, SlurmSource
-from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.collecting import read_columns
+from hpckit.stats.samples.columns import Columns
 from hpckit.stats.summary.attempts import Span
 from hpckit.stats.summary.curves import read_drawn
 from hpckit.stats.summary.figures import SourceNote

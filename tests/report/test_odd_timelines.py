@@ -9,7 +9,7 @@ import pytest
 
 from hpckit.report import job_samples
 from hpckit.report.terminal import energy
-from hpckit.stats.samples.columns import read_columns
+from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.encoding import SAMPLE_PREFIX
 from hpckit.stats.samples.records import Note
 from hpckit.stats.summary import gpu_tally

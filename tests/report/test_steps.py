@@ -14,7 +14,8 @@ import pytest
 
 from hpckit.stats.advice.engine import advise
 from hpckit.stats.merge import merge
-from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples.collecting import read_columns
+from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import End, GpuSample, Header, Note, Sample, samples_files
 from hpckit.stats.summary.attempts import Span

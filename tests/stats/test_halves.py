@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hpckit.stats.samples import columns, reading
-from hpckit.stats.samples.columns import Columns, read_columns
+from hpckit.stats.samples import collecting, reading
+from hpckit.stats.samples.collecting import read_columns
+from hpckit.stats.samples.columns import Columns
 from hpckit.stats.samples.encoding import encoder, seal
 from hpckit.stats.samples.records import (
     End,
@@ -103,11 +104,11 @@ def test_many_blocks_are_the_whole(
     path = tmp_path / "a.r0.1.jsonl"
     path.write_bytes(written(gaps=gaps))
     whole = [read_columns(path, 0), read_columns(path, 0, every_energy=True)]
-    monkeypatch.setattr(columns, "read_blocks", partial(reading.read_blocks, samples=7))
+    monkeypatch.setattr(collecting, "read_blocks", partial(reading.read_blocks, samples=7))
     parts = [read_columns(path, 0), read_columns(path, 0, every_energy=True)]
     assert parts[0] is not None
     assert whole[0] is not None
-    assert len(parts[0].counter_times) > 2 * columns._TOGETHER
+    assert len(parts[0].counter_times) > 2 * collecting._TOGETHER
     alike(whole[0], parts[0])
     assert whole[1] == parts[1]
 
@@ -159,7 +160,7 @@ def test_what_does_not_go_on_is_read_at_once(
     assert whole.damage.astray > 200
     whole, halved = both(tmp_path / "a.r0.1.jsonl", written(energy=False), monkeypatch)
     assert [gpu.keys() for gpu in whole.gpus] == [gpu.keys() for gpu in halved.gpus]
-    assert "power_mw" not in columns._GPU
+    assert "power_mw" not in collecting._GPU
     assert "power_mw" not in halved.gpus[0]
 
 

@@ -9,7 +9,7 @@ from hpckit.documents import read_document
 from hpckit.errors import ConfigError, RequestError
 from hpckit.slurm.hostlist import expand
 from hpckit.stats.js1 import decode
-from hpckit.stats.samples.columns import read_columns
+from hpckit.stats.samples.collecting import read_columns
 from hpckit.stats.samples.encoding import encoder
 from hpckit.stats.samples.records import Header, Sample, file_name
 from hpckit.stats.summary.clock import _bins, bin_width_s

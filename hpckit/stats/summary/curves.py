@@ -12,7 +12,8 @@ from itertools import compress, pairwise
 from hpckit.frozen import frozen
 from hpckit.stats.metric import Drawn, Metric
 from hpckit.stats.metric_table import GPU, NODE
-from hpckit.stats.samples.columns import Columns, SampleFile, read_columns
+from hpckit.stats.samples.collecting import read_columns
+from hpckit.stats.samples.columns import Columns, SampleFile
 from hpckit.stats.samples.packing import Column
 from hpckit.stats.samples.pieces import piece_of
 from hpckit.stats.summary.attempts import Span, clocks_of, grouped, outliving, seen_span
