@@ -12,7 +12,7 @@ import pytest
 
 from hpckit import shell
 from hpckit.api.evidence import limits
-from hpckit.api.retry import _had
+from hpckit.api.retry import _given_min, _had
 from hpckit.causes import Cause, Kind
 from hpckit.cli.view import status_page
 from hpckit.errors import RequestError
@@ -149,11 +149,31 @@ def test_memory_that_nobody_asked_for_is_told_by_slurm() -> None:
         scheduler = type("One", (), {"one_machine": True})
 
     def gb(**environ: str) -> int | None:
-        return _had(Asked, environ).mem_gb  # type: ignore[arg-type]
+        return _had(Asked, environ, None).mem_gb  # type: ignore[arg-type]
 
     assert gb(SLURM_MEM_PER_NODE="1500") == 2
     assert gb(SLURM_MEM_PER_CPU="2000", SLURM_CPUS_ON_NODE="4") == 8
     assert gb() is None
+
+
+def test_what_slurm_gave_counts_and_not_what_was_asked_for(
+    fake_slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`scontrol update` and plugins of the cluster change a job that is there."""
+
+    class Asked:
+        mem_gb, time_min, options = 1, 60, {"partition": None}
+        scheduler = type("One", (), {"one_machine": True})
+
+    run = make_run(tmp_path)
+    answers(fake_slurm, squeue_out=squeue_row("11", "RUNNING", limit="3:00:00"))
+    had = _had(Asked, {"SLURM_MEM_PER_NODE": "3000"}, _given_min(run))  # type: ignore[arg-type]
+    assert (had.mem_gb, had.time_min) == (3, 180)
+    had = _had(Asked, {}, None)  # type: ignore[arg-type]
+    assert (had.mem_gb, had.time_min) == (1, 60)
+    answers(fake_slurm, squeue_rc="1", squeue_err="down")
+    assert _given_min(run) is None
+    assert "its time limit is taken to be the one asked for: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -310,6 +330,8 @@ def test_the_command_to_do_it_by_hand_is_exact_where_the_memory_is_known(
     assert statuses([run])[0].notes[0].endswith("hpckit resubmit 11 --mem-gb 8")
     answers(fake_slurm, squeue_out=squeue_row("11", "TIMEOUT"))
     assert statuses([run])[0].notes[0].endswith("hpckit resubmit 11 --time 02:00:00")
+    answers(fake_slurm, squeue_out=squeue_row("11", "TIMEOUT", limit="3:00:00"))  # was updated
+    assert statuses([run])[0].notes[0].endswith("hpckit resubmit 11 --time 06:00:00")
     answers(fake_slurm, squeue_out=squeue_row("11", "CANCELLED"))
     assert statuses([run])[0].notes == ()
     broken = json.loads((run.dir / "run.json").read_text())
