@@ -82,6 +82,9 @@ def test_rules_say_a_kind_and_a_change() -> None:
         ("timeout:time=x", "'x' is not a duration"),
         ("oom:mem*2,oom:mem*3", "two rules of oom for the same"),
         ("node", "Slurm itself starts a job again whose node failed, with --max-requeues N"),
+        ("oom:mem*2,node_fail", "a job again whose node failed, with --max-requeues N"),
+        ("NODE_FAIL:time*2", "a job again whose node failed, with --max-requeues N"),
+        ("PREEMPTED", "Slurm itself starts a job again that was preempted, with --max-requeues N"),
     ],
 )
 def test_what_is_no_rule_is_refused_in_one_sentence(text: str, said: str) -> None:
