@@ -7,8 +7,9 @@ a line of Slurm's tells that the job was cancelled: see `hpckit.submission.calle
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hpckit.api.evidence import limits
@@ -47,13 +48,16 @@ def retry(
     if number > spec.retries:
         return RetryNote(text=f"{failed}, and all {spec.retries} retries of --retries are used")
     kept = same_code(run) is not None  # what was edited since is not this job's
-    same = asked_again(handle(run), {"after": ()}, run.dir.parent, alone=True, same_code=kept)
+    ask = partial(
+        asked_again, handle(run), root=run.dir.parent, alone=True, unset=_holds(spec.sbatch),
+        same_code=kept,
+    )  # fmt: skip
+    same = ask({"after": ()})
     had = _had(same.submission.job, environ, _given_min(run))
     found = changes(parse_rules(spec.retry), kind, had)
     if isinstance(found, str):
         return RetryNote(text=f"{failed}, and is not tried again: {found}")
-    asked = {"after": (), **{row.field: row.after for row in found}}
-    again = asked_again(handle(run), asked, run.dir.parent, alone=True, same_code=kept)
+    again = ask({"after": (), **{row.field: row.after for row in found}})
     what = f"(retry {number} of {spec.retries}): {_said(found)}"
     by = RetryOf(
         of=run.run_id,
@@ -78,6 +82,14 @@ def retry(
         return _ended_too(note, new._folder, run)
     take_along(run.job_id, new.job_id, _say)
     return note
+
+
+def _holds(sbatch: Sequence[str]) -> list[str]:
+    """Return the words for `unset` of what holds a job: nobody watches, to release the new one.
+
+    sbatch takes the beginning of an option, too.
+    """
+    return [f"sbatch:{text}" for text in sbatch if len(text) > 1 and "hold".startswith(text)]
 
 
 def _ended_too(note: RetryNote, new: Run, run: Run) -> RetryNote:

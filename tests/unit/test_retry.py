@@ -12,7 +12,7 @@ import pytest
 
 from hpckit import shell
 from hpckit.api.evidence import limits
-from hpckit.api.retry import _given_min, _had
+from hpckit.api.retry import _given_min, _had, _holds
 from hpckit.causes import Cause, Kind
 from hpckit.cli.view import status_page
 from hpckit.errors import RequestError
@@ -20,7 +20,7 @@ from hpckit.ranks import write_rank
 from hpckit.retry_rules import Rule, parse_rules, read_rules
 from hpckit.runs import Run
 from hpckit.slurm.states import JobState
-from hpckit.spec import option_values
+from hpckit.spec import option_values, spec_from_record, without
 from hpckit.submission.chained import Link
 from hpckit.submission.follow_up import watched
 from hpckit.submission.retried import Retried
@@ -157,6 +157,13 @@ def test_memory_that_nobody_asked_for_is_told_by_slurm() -> None:
     assert gb(SLURM_MEM_PER_NODE="1500") == 2
     assert gb(SLURM_MEM_PER_CPU="2000", SLURM_CPUS_ON_NODE="4") == 8
     assert gb() is None
+
+
+def test_a_job_that_was_held_is_tried_again_at_once() -> None:
+    held = spec_from_record({"target": "x", "sbatch": ["hold", "mail-type=END", "hint=x"]})
+    assert without(held, _holds(held.sbatch)).sbatch == ("mail-type=END", "hint=x")
+    assert _holds(("ho",)) == ["sbatch:ho"]
+    assert _holds(("h", "hint=hold")) == []
 
 
 def test_what_slurm_gave_counts_and_not_what_was_asked_for(
